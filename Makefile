@@ -1,0 +1,50 @@
+# Every verb sets up what it needs in .venv, so a fresh machine needs python3 (3.11+), pip and make only.
+# Two stamps: `demo` installs the package alone, the rest also needs the reference software of the `test` extra.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGE := $(VENV)/.package
+TESTING := $(VENV)/.testing
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types slow bench accept clean
+
+help:  ## list the verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(PACKAGE): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "turnwise needs Python 3.11 or later; say make PYTHON=...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(TESTING): $(PACKAGE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+demo: $(PACKAGE)  ## render a conversation and show where each character came from
+	@$(BIN)/turnwise demo
+
+test: lint types  ## lint, types and all tests but the slow ones
+	$(BIN)/python -m pytest
+
+lint: $(TESTING)  ## ruff
+	$(BIN)/ruff check .
+
+types: $(TESTING)  ## mypy, strict, on src
+	$(BIN)/mypy
+
+slow: $(TESTING)  ## the tests marked slow
+	$(BIN)/python -m pytest -m slow
+
+bench: $(TESTING)  ## speed against the peers
+	$(BIN)/python benchmarks/render.py
+	$(BIN)/python benchmarks/compile.py
+
+accept: $(TESTING)  ## rewrite tests/cases with what turnwise says now; read the diff before you commit it
+	$(BIN)/python -m pytest tests/test_cases.py --accept
+
+clean:  ## remove .venv and all caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

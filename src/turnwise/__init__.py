@@ -1,0 +1,36 @@
+"""turnwise: any chat template, forwards and backwards, safely, with the evidence shown."""
+
+from turnwise.engine.rendering import Origin, Piece, Rendering
+from turnwise.errors import (
+    MessageError,
+    SourceError,
+    TemplateError,
+    TemplateLimitError,
+    TemplateRaised,
+    TemplateRuntimeError,
+    TemplateSecurityError,
+    TemplateSyntaxError,
+    TurnwiseError,
+)
+from turnwise.registry import load
+from turnwise.template import Template, compile
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "MessageError",
+    "Origin",
+    "Piece",
+    "Rendering",
+    "SourceError",
+    "Template",
+    "TemplateError",
+    "TemplateLimitError",
+    "TemplateRaised",
+    "TemplateRuntimeError",
+    "TemplateSecurityError",
+    "TemplateSyntaxError",
+    "TurnwiseError",
+    "compile",
+    "load",
+]

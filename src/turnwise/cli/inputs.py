@@ -1,0 +1,209 @@
+"""What the arguments TEMPLATE and CHAT stand for.
+
+A template is whatever `load` takes, or `-`. A conversation is JSON: a list of messages, or an object that has
+`messages` and may have tools, documents and options, as requests and rows of datasets do; or JSON Lines of those. A
+place that is not there is the caller's mistake (exit 2), a conversation that is not one is the conversation's (exit 1).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from turnwise.cli.output import note
+from turnwise.errors import MessageError, SourceError, shown
+from turnwise.registry import compiled, load
+from turnwise.registry.files import read_bytes
+from turnwise.template import Template
+
+STDIN = "-"
+MAX_CHAT = 256 * 2**20
+
+# Keys of a conversation in a file, and the argument of `render` that each one fills.
+ARGUMENTS = ("tools", "documents", "add_generation_prompt", "continue_final_message")
+OPTION_TABLES = ("options", "template_kwargs", "chat_template_kwargs")
+RESERVED = {"self", "messages", *ARGUMENTS, "now", "normalise", "strict"}
+
+
+@dataclass(slots=True)
+class Chat:
+    """The arguments of one `render`."""
+
+    messages: Any
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+def check_stdin(*places: str | None) -> None:
+    if places.count(STDIN) > 1:
+        raise typer.BadParameter("stdin (-) can be read for one argument only", param_hint="-")
+
+
+def template_of(where: str, pick: str | None) -> Template:
+    if where != STDIN:
+        return load(where, pick=pick)
+    return compiled(read_bytes(_stdin(), "stdin", pick))
+
+
+def chat_of(place: str | None, user: str | None, system: str | None, tools: str | None, line: int | None) -> Chat:
+    """The conversation of the arguments, put together."""
+    if (place is None) == (user is None):
+        raise typer.BadParameter("give a CHAT or --user, one of the two", param_hint="CHAT")
+    chat = Chat([{"role": "user", "content": user}]) if place is None else _read(place, line)
+    if system is not None:
+        chat.messages = _with_system(chat.messages, system)
+    if tools is not None:
+        chat.arguments["tools"] = _tools(tools)
+    return chat
+
+
+def options_of(pairs: list[str]) -> dict[str, Any]:
+    """`key=value`, where a value that is JSON is that value and any other text is itself."""
+    options = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise typer.BadParameter(f"{pair!r} is not of the form key=value", param_hint="--option")
+        if key in RESERVED:
+            raise typer.BadParameter(f"{key!r} has a flag of its own or none", param_hint="--option")
+        try:
+            options[key] = json.loads(text)
+        except (ValueError, RecursionError):
+            options[key] = text
+    return options
+
+
+def time_of(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        hint = f"{text!r} is not a time such as 2025-01-15T12:00"
+        raise typer.BadParameter(hint, param_hint="--now") from None
+
+
+# -- conversations ---------------------------------------------------------------------------------------------------
+
+
+def _read(place: str, line: int | None) -> Chat:
+    name = "stdin" if place == STDIN else place
+    text = _text(_stdin() if place == STDIN else _file(place), name)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise _not_json(name, error) from error
+        value = _row(text, name, line)
+    except (ValueError, RecursionError) as error:
+        raise _not_json(name, error) from error
+    return _conversation(value, name)
+
+
+def _row(text: str, name: str, line: int | None) -> Any:
+    """One conversation of JSON Lines: the one asked for, else the first, which is then said."""
+    rows = [(number, row) for number, row in enumerate(text.split("\n"), 1) if row.strip()]
+    if line is None:
+        note(f"{name} has {len(rows)} conversations; this is the first. --line chooses another.")
+    wanted = line or rows[0][0]
+    row = next((row for number, row in rows if number == wanted), None)
+    if row is None:
+        raise typer.BadParameter(f"{name} has no conversation in line {line}", param_hint="--line")
+    try:
+        return json.loads(row)
+    except (ValueError, RecursionError) as error:
+        raise _not_json(name, error, wanted) from error
+
+
+def _conversation(value: Any, name: str) -> Chat:
+    if isinstance(value, list):
+        return Chat(value)
+    if not isinstance(value, dict):
+        hint = "A conversation is a list of messages, or an object with `messages`."
+        raise MessageError(f"{name} holds {shown(value)}", hint=hint)
+    if "messages" not in value:
+        raise MessageError(f"{name} has no `messages`", hint=_no_messages_hint(value))
+    arguments = {key: value[key] for key in ARGUMENTS if key in value}
+    for key in OPTION_TABLES:
+        if value.get(key) is not None:
+            arguments.update(_options(value[key], f"{name}: {key}"))
+    if unused := sorted(value.keys() - {"messages", *ARGUMENTS, *OPTION_TABLES}):
+        note(f"{name} also has {', '.join(unused)}: not used")
+    return Chat(value["messages"], arguments)
+
+
+def _options(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise MessageError(f"{where} is {shown(value)}, not a table of options")
+    if wrong := sorted(RESERVED & value.keys()):
+        raise MessageError(f"{where} has {', '.join(wrong)}, which are not options")
+    return value
+
+
+def _no_messages_hint(value: dict[str, Any]) -> str:
+    if "role" in value:
+        return "It is a single message; a conversation is a list of them."
+    if "conversations" in value or "conversation" in value:
+        return "It looks like ShareGPT or XTuner data, which is not read yet."
+    if "chat_template" in value:
+        return "It looks like a template; the template comes first, then the conversation."
+    return f"It has: {', '.join(list(value)[:10])}." if value else "It is empty."
+
+
+def _with_system(messages: Any, system: str) -> Any:
+    if not isinstance(messages, list):
+        return messages  # render says what is wrong with it
+    if messages and isinstance(messages[0], dict) and messages[0].get("role") == "system":
+        raise typer.BadParameter("the conversation has a system message already", param_hint="--system")
+    return [{"role": "system", "content": system}, *messages]
+
+
+def _tools(place: str) -> Any:
+    name = "stdin" if place == STDIN else place
+    try:
+        value = json.loads(_text(_stdin() if place == STDIN else _file(place), name))
+    except (ValueError, RecursionError) as error:
+        raise _not_json(name, error) from error
+    return value["tools"] if isinstance(value, dict) and "tools" in value else value
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def _stdin() -> bytes:
+    data = sys.stdin.buffer.read(MAX_CHAT + 1)
+    if len(data) > MAX_CHAT:
+        raise SourceError(f"stdin is larger than {MAX_CHAT:,} bytes")
+    return data
+
+
+def _file(place: str) -> bytes:
+    try:
+        with Path(place).open("rb") as file:
+            data = file.read(MAX_CHAT + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        hint = None if Path(place).suffix else f"To render it as what a user says: --user {shown(place)}"
+        raise SourceError(f"{shown(place, 200)} cannot be read: {reason.lower()}", hint=hint) from error
+    if len(data) > MAX_CHAT:
+        raise SourceError(f"{place} is larger than {MAX_CHAT:,} bytes")
+    return data
+
+
+def _text(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise MessageError(f"{name} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}") from error
+
+
+def _not_json(name: str, error: Exception, line: int | None = None) -> MessageError:
+    if isinstance(error, json.JSONDecodeError):
+        return MessageError(f"{name} is not JSON: {error.msg} at line {line or error.lineno}, column {error.colno}")
+    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return MessageError(f"{name} is not JSON that can be read: {reason}")

@@ -1,0 +1,87 @@
+"""How commands speak: results on stdout, notes and errors on stderr, nothing raw on a terminal.
+
+Messages and templates are untrusted text, and a terminal obeys control characters. So what people look at is escaped;
+what programs read (stdout that is not a terminal, `--json`) is exact. A lone surrogate has no bytes: it is written as
+its escape, which is also what JSON calls it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+import typer
+from rich.console import Console, RenderableType
+
+from turnwise.errors import SourceError, TurnwiseError, printable
+
+USAGE, FAULT = 2, 1
+P = ParamSpec("P")
+
+
+def terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def coloured(wanted: bool | None) -> bool:
+    """Whether to paint: as asked, else on a terminal whose owner did not object."""
+    if wanted is not None:
+        return wanted
+    return terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def write(text: str) -> None:
+    data = text.encode("utf-8", "backslashreplace")
+    # Bytes keep escape sequences that were asked for, and line ends, as they are.
+    typer.echo(data.decode("utf-8") if terminal() else data, nl=False)
+
+
+def write_json(value: Any) -> None:
+    write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def write_rich(what: RenderableType, colour: bool) -> None:
+    """Tables and headings, which never wrap when they are piped."""
+    width = None if terminal() else 10_000
+    console = Console(force_terminal=colour, no_color=not colour, width=width, highlight=False, markup=False)
+    with console.capture() as captured:
+        console.print(what)
+    lines = captured.get().removesuffix("\n").split("\n")
+    write("".join(f"{line if colour else line.rstrip()}\n" for line in lines))
+
+
+def note(text: str) -> None:
+    typer.echo(f"note: {printable(text)}", err=True)
+
+
+def reported(command: Callable[P, None]) -> Callable[P, None]:
+    """The command, with its errors turned into one block and an exit code."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except TurnwiseError as error:
+            typer.echo(f"error: {printable(str(error), limit=10_000)}", err=True)
+            raise typer.Exit(USAGE if isinstance(error, SourceError) else FAULT) from None
+        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+            raise
+        except Exception as error:
+            typer.echo(_bug(error), err=True)
+            raise typer.Exit(FAULT) from None
+
+    return wrapped
+
+
+def _bug(error: Exception) -> str:
+    if os.environ.get("TURNWISE_DEBUG"):
+        return "".join(traceback.format_exception(error))
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    what = printable(f"{type(error).__name__}: {error}")
+    place = f"{os.path.basename(where.filename)}:{where.lineno}"
+    return f"error: turnwise itself failed ({what}, at {place})\n  Please report this; TURNWISE_DEBUG=1 shows more."

@@ -1,0 +1,105 @@
+"""`turnwise render`: a conversation as the text that the model sees, and where each character came from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from turnwise.cli import inputs, output
+from turnwise.engine.rendering import Origin, Rendering
+from turnwise.errors import printable
+
+TemplateArgument = Annotated[
+    str, typer.Argument(metavar="TEMPLATE", show_default=False, help="A file, a model folder, a built-in name, or -.")
+]
+PickOption = Annotated[str | None, typer.Option("--pick", help="Which template, where a model has several.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ColourOption = Annotated[
+    bool | None, typer.Option("--colour/--no-colour", help="Paint, or not; else only on a terminal.")
+]
+
+
+def render(
+    template: TemplateArgument,
+    chat: Annotated[
+        str | None, typer.Argument(metavar="CHAT", show_default=False, help="A JSON file of messages, or -.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="A user's message, instead of CHAT.")] = None,
+    system: Annotated[str | None, typer.Option(help="A system message to put first.")] = None,
+    tools: Annotated[str | None, typer.Option(metavar="FILE", help="A JSON file with a list of tools, or -.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="A variable of the template.")
+    ] = None,
+    generation: Annotated[
+        bool, typer.Option("--generation", "-g", "--add-generation-prompt", help="Invite the assistant to speak.")
+    ] = False,
+    continued: Annotated[
+        bool, typer.Option("--continue", "--continue-final-message", help="Leave the last message open.")
+    ] = False,
+    now: Annotated[str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")] = None,
+    line: Annotated[int | None, typer.Option(min=1, help="Which line of a JSON Lines file.")] = None,
+    pick: PickOption = None,
+    as_json: JsonOption = False,
+    pieces: Annotated[bool, typer.Option("--pieces", help="List the pieces with their origins.")] = False,
+    whitespace: Annotated[bool, typer.Option("--whitespace", "-w", help="Make white space visible.")] = False,
+    colour: ColourOption = None,
+) -> None:
+    """Render a conversation: template text dim, each field bright."""
+    inputs.check_stdin(template, chat, tools)
+    conversation = inputs.chat_of(chat, user, system, tools, line)
+    arguments = {**conversation.arguments, **inputs.options_of(option or []), "now": inputs.time_of(now)}
+    if generation:
+        arguments["add_generation_prompt"] = True
+    if continued:
+        arguments["continue_final_message"] = True
+    rendering = inputs.template_of(template, pick).render(conversation.messages, **arguments)
+    if as_json:
+        output.write_json(as_data(rendering))
+    elif pieces:
+        output.write_rich(piece_table(rendering), output.coloured(colour))
+    else:
+        show(rendering, output.coloured(colour), whitespace)
+
+
+def show(rendering: Rendering, colour: bool, whitespace: bool = False) -> None:
+    """The text: exact for programs, painted for people."""
+    if not (colour or whitespace or output.terminal()):
+        output.write(rendering.text)
+        return
+    text = rendering.show(colour=colour, whitespace=whitespace)
+    output.write(text if text.endswith("\n") else text + "\n")
+
+
+def as_data(rendering: Rendering) -> dict[str, Any]:
+    return {
+        "text": rendering.text,
+        "pieces": [{"text": piece.text, "origin": origin_data(piece.origin)} for piece in rendering.pieces],
+        "changes": [str(change) for change in rendering.changes],
+    }
+
+
+def origin_data(origin: Origin) -> dict[str, Any]:
+    return {
+        "kind": origin.kind,
+        "field": origin.field,
+        "path": origin.path,
+        "key": origin.key,
+        "line": origin.line,
+        "column": origin.column,
+        "message": origin.message,
+        "generation": origin.generation,
+        "sources": origin.sources,
+    }
+
+
+def piece_table(rendering: Rendering) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for piece in rendering.pieces:
+        style = "dim" if piece.origin.kind == "template" else "bold"
+        message = "" if piece.origin.message is None else f"[{piece.origin.message}]"
+        # repr: quotes around it, newlines as \n, so that one piece is one line
+        table.add_row(message, printable(str(piece.origin)), Text(printable(repr(piece.text), 10**9), style))
+    return table

@@ -1,0 +1,512 @@
+"""A template becomes one Python function that appends text and trails to a list.
+
+    {% for m in messages %}<|{{ m.role }}|>{% endfor %}
+
+becomes, in essence,
+
+    t1, o1 = walk(rt, messages, (ROOT, 'messages'), 4)
+    for i2, v1_m in enumerate(t1):
+        o1_m = (o1, i2)
+        ...
+        out += ('<|', 0, t3, (o1_m, 'role'), '|>', 2)
+
+jinja2's parser and its symbol tracking are used as they are, so syntax and scoping are exact; its code generator and its
+constant folding are not used at all. Macros are nested functions, names of outer scopes are closures. Loops pay for all
+their iterations at the start, in nodes of their body (`weight`).
+
+Not supported, and refused while compiling: `include`, `import`, `extends`, `block`, `autoescape`, `trans`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jinja2 import nodes
+from jinja2.compiler import find_undeclared
+from jinja2.idtracking import (
+    VAR_LOAD_ALIAS,
+    VAR_LOAD_PARAMETER,
+    VAR_LOAD_RESOLVE,
+    Symbols,
+)
+
+from turnwise.engine.expressions import Expressions, Fault, Frame, LoopNames
+from turnwise.engine.operations import CALL_WEIGHT
+from turnwise.engine.syntax import operands
+from turnwise.engine.writer import Code
+
+NESTED_LOOPS = 12  # Python allows twenty blocks within one function
+SPECIAL = ("caller", "kwargs", "varargs")
+
+
+class Compiler(Expressions):
+    """The half of the compiler that knows statements."""
+
+    def __init__(self, tree: nodes.Template) -> None:
+        super().__init__()
+        self.tree = tree
+        self.out = "out"
+        self.reads: dict[str, None] = {}
+        self.namespaces = {node.name for node in tree.find_all(nodes.NSRef)}
+        self.function_depth = 0
+
+    def program(self) -> str:
+        frame = Frame(Symbols())
+        frame.symbols.analyze_node(self.tree)
+        with self.function("def run(rt, context):"):
+            self.line("out = []")
+            self.enter(frame)
+            self.statements(self.tree.body, frame)
+            self.line("return out")
+        return "\n".join(self.lines) + "\n"
+
+    # ---- scopes ----
+
+    def enter(self, frame: Frame) -> None:
+        """Give every name of a new scope its first value: from around, from the context, or undefined."""
+        for target, (how, source) in frame.symbols.loads.items():
+            name = self.identifier(target)
+            trail = f"o{name[1:]}"
+            if how == VAR_LOAD_PARAMETER:
+                continue
+            if how == VAR_LOAD_ALIAS:
+                around = self.identifier(source)
+                self.line(f"{name} = {around}; {trail} = o{around[1:]}")
+            elif how == VAR_LOAD_RESOLVE:
+                self.reads[source] = None
+                self.lasting.add(name)
+                self.line(f"{name}, {trail} = context[{source!r}] if {source!r} in context else absent({source!r})")
+            else:
+                self.line(f"{name}, {trail} = absent({target.split('_', 2)[2]!r})")
+            self.forget(name)
+
+    def statements(self, body: Iterable[nodes.Node], frame: Frame) -> None:
+        for node in body:
+            self.here = node.lineno or self.here
+            write = getattr(self, f"on_{type(node).__name__}", None)
+            if write is None:
+                raise Fault(f"'{type(node).__name__.lower()}' is not part of chat templates", node.lineno)
+            write(node, frame)
+
+    # ---- output ----
+
+    def on_Output(self, node: nodes.Output, frame: Frame) -> None:
+        """Adjacent texts go out in one statement; what is not text yet is made text on the way."""
+        pending: list[Code] = []
+        for child in node.nodes:
+            self.here = child.lineno or self.here
+            self.output(child, frame, pending)
+        self.flush(pending)
+
+    def output(self, node: nodes.Expr, frame: Frame, pending: list[Code]) -> None:
+        if isinstance(node, nodes.Add):
+            self.output_sum(node, frame, pending)
+        elif isinstance(node, nodes.Concat):
+            for part in node.nodes:
+                self.output(part, frame, pending)
+        elif isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name in self.macros:
+            callee = self.code(node.node, frame)
+            arguments = self.arguments(node, frame)
+            self.flush(pending)
+            self.here = node.lineno
+            self.line(f"{self.out} += written(rt, {callee.value}{arguments})")
+            self.forget_changeable()
+        elif isinstance(node, nodes.CondExpr) and not isinstance(node.expr2, nodes.CondExpr):
+            self.flush(pending)
+            soft = frame.softened()
+            with self.block(f"if {self.condition(node.test, frame)}:"):
+                self.output_alone(node.expr1, soft)
+            if node.expr2 is not None:
+                with self.block("else:"):
+                    self.output_alone(node.expr2, soft)
+        else:
+            pending.append(self.printed(self.code(node, frame)))
+
+    def output_alone(self, node: nodes.Expr, frame: Frame) -> None:
+        pending: list[Code] = []
+        self.output(node, frame, pending)
+        self.flush(pending)
+
+    def printed(self, code: Code) -> Code:
+        """The value as text, where that is known now; `flush` sees to the rest."""
+        if code.kind == "constant":
+            return Code(f"str({code.value})", code.trail, "text")
+        if code.kind == "fact":
+            return Code(f"str({code.value})", "None", "text")
+        return code if code.kind == "text" else self.named(code)
+
+    def output_sum(self, node: nodes.Add, frame: Frame, pending: list[Code]) -> None:
+        """`a + b + c` goes out part by part if every part is text; else Python decides what it is, or that it is none."""
+        codes = [self.named(self.code(part, frame)) if not is_text(part) else self.code(part, frame) for part in operands(node)]
+        unsure = self.unsure(codes)
+        if not unsure:
+            pending += codes
+            return
+        self.flush(pending)
+        self.line(f"if {unsure}: {self.out} += ({spelled(codes)})")
+        self.line(f"else: {self.out} += text(rt, *added(rt, ({spelled(codes)})))")
+
+    def flush(self, pending: list[Code]) -> None:
+        if not pending:
+            return
+        unsure = self.unsure(pending)
+        if not unsure:
+            self.line(f"{self.out} += ({spelled(pending)})")
+        else:
+            self.line(f"if {unsure}: {self.out} += ({spelled(pending)})")
+            self.line(f"else: {self.out} += printed(rt, ({spelled(pending)}))")
+        pending.clear()
+
+    def unsure(self, codes: Sequence[Code]) -> str:
+        """The condition under which all of these are text."""
+        names = dict.fromkeys(code.value for code in codes if code.kind != "text")
+        return " and ".join(f"{name}.__class__ is str" for name in names)
+
+    # ---- conditions ----
+
+    def on_If(self, node: nodes.If, frame: Frame) -> None:
+        soft = frame.softened()
+        depth = 0
+        head = "if"
+        for branch in (node, *node.elif_):
+            start = len(self.lines)
+            test = self.condition(branch.test, frame if branch is node else soft)
+            if branch is not node and len(self.lines) == start:
+                head = "elif"
+            elif branch is not node:  # the test needs lines of its own: they go into an else
+                lines, self.lines = self.lines[start:], self.lines[:start]
+                self.line("else:")
+                self.places.insert(start, self.places.pop())
+                self.lines += ["    " + line for line in lines]
+                self.indent += 1
+                self.available.append({})
+                depth += 1
+                head = "if"
+            with self.block(f"{head} {test}:"):
+                self.statements(branch.body, soft)
+        if node.else_:
+            with self.block("else:"):
+                self.statements(node.else_, soft)
+        for _ in range(depth):
+            self.available.pop()
+            self.indent -= 1
+
+    # ---- loops ----
+
+    def on_For(self, node: nodes.For, frame: Frame) -> None:
+        if node.recursive:
+            return self.recursive_loop(node, frame)
+        items = self.code(node.iter, frame)
+        names = [self.temporary() for _ in range(2)]
+        sequence, trail = names[0], f"o{names[0][1:]}"
+        self.line(f"{sequence}, {trail} = walk(rt, {items.value}, {items.trail}, {weight(node.body) + 2})")
+        self.loop(node, frame, sequence, trail, f"i{names[1][1:]}", depth=0)
+
+    def loop(self, node: nodes.For, frame: Frame, sequence: str, trail: str, index: str, depth: int) -> None:
+        inner = frame.inner()
+        inner.loops += 1
+        if inner.loops > NESTED_LOOPS:
+            raise Fault(f"more than {NESTED_LOOPS} loops within loops", node.lineno)
+        uses = list(uses_of_loop(node.body))
+        loop_name = self.identifier(inner.symbols.declare_parameter("loop")) if uses or node.recursive else ""
+        inner.symbols.analyze_node(node, for_branch="body")
+        as_value = node.recursive or not all(use in KNOWN_LOOP for use in uses)
+        ahead = as_value or any(use in LOOKS_AHEAD for use in uses)
+        if node.test is not None and ahead:
+            self.picked(node, frame, sequence, trail)
+        counted = index
+        if node.test is not None and not ahead:
+            counted = f"n{index[1:]}"
+            self.line(f"{counted} = -1")
+        if loop_name and as_value:
+            again = "again" + index[1:] if node.recursive else "None"
+            self.line(f"{loop_name} = Loop({sequence}, {trail}, {depth if not node.recursive else 'depth0'}, {again})")
+            self.line(f"o{loop_name[1:]} = None")
+            self.loop_names.pop(loop_name, None)
+        elif loop_name:
+            self.loop_names[loop_name] = LoopNames(counted, sequence, trail, 0)
+        marks = writes(node.body)
+        if node.else_:
+            self.line(f"e{index[1:]} = True")
+        if marks:
+            self.line(f"{self.out} += ('', LOOP)")
+        item = f"x{index[1:]}"
+        target = self.target_name(node.target, inner) or item
+        with self.block(f"for {index}, {target} in enumerate({sequence}):"):
+            self.bind_item(node, inner, target, f"({trail}, {index})")
+            if node.test is not None and not ahead:
+                self.line(f"if not ({self.condition(node.test, inner)}): continue")
+                self.line(f"{counted} += 1")
+            if loop_name and as_value:
+                self.line(f"{loop_name}.index0 = {counted}")
+            if node.else_:
+                self.line(f"e{index[1:]} = False")
+            if marks:
+                self.line(f"{self.out} += ('', (ITEM, ({trail}, {index})))")
+            self.enter(inner)
+            self.statements(node.body, inner)
+        if marks:
+            self.line(f"{self.out} += ('', DONE)")
+        if node.else_:
+            otherwise = frame.inner()
+            otherwise.symbols.analyze_node(node, for_branch="else")
+            with self.block(f"if e{index[1:]}:"):
+                self.enter(otherwise)
+                self.statements(node.else_, otherwise)
+
+    def target_name(self, target: nodes.Expr, frame: Frame) -> str | None:
+        if not isinstance(target, nodes.Name):
+            return None
+        name = self.identifier(frame.symbols.ref(target.name))
+        self.forget(name)
+        self.lasting.add(name)
+        return name
+
+    def bind_item(self, node: nodes.For, frame: Frame, target: str, trail: str) -> None:
+        if isinstance(node.target, nodes.Name):
+            self.line(f"o{target[1:]} = {trail}")
+        else:
+            self.bind(node.target, Code(target, trail), frame)
+
+    def picked(self, node: nodes.For, frame: Frame, sequence: str, trail: str) -> None:
+        """`{% for x in xs if test %}` where the loop looks ahead: choose first."""
+        inner = frame.inner()
+        inner.symbols.analyze_node(node, for_branch="test")
+        chosen, index = self.temporary(), self.temporary("i")
+        self.line(f"{chosen} = []")
+        target = self.target_name(node.target, inner) or self.temporary("x")
+        with self.block(f"for {index}, {target} in enumerate({sequence}):"):
+            self.bind_item(node, inner, target, f"({trail}, {index})")
+            self.enter(inner)
+            test = self.condition(node.test, inner) if node.test is not None else "True"
+            self.line(f"if {test}: {chosen}.append({index})")
+        self.line(f"{trail} = (PICK, {trail}, {chosen}); {sequence} = [{sequence}[i] for i in {chosen}]")
+
+    def recursive_loop(self, node: nodes.For, frame: Frame) -> None:
+        """The body is a function, so that `loop(children)` can run it again."""
+        number = self.temporary("")
+        items = self.code(node.iter, frame)
+        outside, self.out = self.out, "out"
+        with self.function(f"def again{number}(pair, depth0):"):
+            self.line("out = []")
+            cost = weight(node.body) + CALL_WEIGHT
+            self.line(f"if rt.depth - depth0 <= 0: raise exceeded('depth')")
+            self.line(f"t{number}, o{number} = walk(rt, pair[0], pair[1], {cost})")
+            with self.block(f"def again{number}_(pair):"):
+                self.line(f"return captured(rt, again{number}(pair, depth0 + 1))")
+            self.line(f"again{number}__ = again{number}_")
+            self.loop(node, frame, f"t{number}", f"o{number}", f"i{number}", depth=0)
+            self.line("return out")
+        self.out = outside
+        self.line(f"{self.out} += again{number}(({items.value}, {items.trail}), 0)")
+
+    def on_Break(self, node: nodes.Break, frame: Frame) -> None:
+        self.line("break")
+
+    def on_Continue(self, node: nodes.Continue, frame: Frame) -> None:
+        self.line("continue")
+
+    # ---- assignments ----
+
+    def on_Assign(self, node: nodes.Assign, frame: Frame) -> None:
+        code = self.code(node.node, frame)
+        self.here = node.lineno
+        self.bind(node.target, code, frame)
+        if frame.loops and isinstance(node.node, nodes.Getitem) and not isinstance(node.node.arg, nodes.Const):
+            self.line(f"{self.out} += ('', (BOUND, {self.trail_of(node.target, frame)}))")
+
+    def trail_of(self, target: nodes.Expr, frame: Frame) -> str:
+        return self.variable(target.name, frame).trail if isinstance(target, nodes.Name) else "None"
+
+    def bind(self, target: nodes.Expr, code: Code, frame: Frame) -> None:
+        if isinstance(target, nodes.Name):
+            name = self.variable(target.name, frame)
+            if code.value == name.value:
+                self.line(f"{name.trail} = {code.trail}")
+            else:
+                self.line(f"{name.value} = {code.value}; {name.trail} = {code.trail}")
+            self.forget(name.value)
+            self.lasting.discard(name.value)
+            self.macros.pop(target.name, None)
+        elif isinstance(target, nodes.NSRef):
+            namespace = self.variable(target.name, frame)
+            self.line(f"assigned({namespace.value}, {target.attr!r}, {code.value}, {code.trail})")
+            self.forget_changeable()
+        elif isinstance(target, (nodes.Tuple, nodes.List)):
+            parts = [self.temporary() for _ in target.items]
+            names = "".join(f"{part}, o{part[1:]}, " for part in parts)
+            self.line(f"{names}= unpacked(rt, {code.value}, {code.trail}, {len(parts)})")
+            for part, item in zip(parts, target.items, strict=True):
+                self.bind(item, Code(part, f"o{part[1:]}"), frame)
+        else:
+            raise Fault(f"cannot assign to {type(target).__name__}", target.lineno)
+
+    def on_AssignBlock(self, node: nodes.AssignBlock, frame: Frame) -> None:
+        inner = frame.inner()
+        inner.symbols.analyze_node(node)
+        code = self.block_text(node.body, inner)
+        if node.filter is not None:
+            code = self.filter_chain(node.filter, code, inner)
+        self.bind(node.target, code, frame)
+
+    def block_text(self, body: Sequence[nodes.Node], inner: Frame) -> Code:
+        """What a block writes, as a value."""
+        outside, self.out = self.out, self.temporary("out")
+        self.line(f"{self.out} = []")
+        with self.scope():
+            self.enter(inner)
+            self.statements(body, inner)
+        written, self.out = self.out, outside
+        return self.pair(f"captured(rt, {written})")
+
+    def scope(self) -> Any:
+        return self.block("if True:")
+
+    def filter_chain(self, node: nodes.Filter, code: Code, frame: Frame) -> Code:
+        if isinstance(node.node, nodes.Filter):
+            code = self.filter_chain(node.node, code, frame)
+        self.here = node.lineno
+        return self.filtered(node, code, frame)
+
+    def on_FilterBlock(self, node: nodes.FilterBlock, frame: Frame) -> None:
+        inner = frame.inner()
+        inner.symbols.analyze_node(node)
+        code = self.filter_chain(node.filter, self.block_text(node.body, inner), inner)
+        self.flush([self.printed(code)])
+
+    def on_With(self, node: nodes.With, frame: Frame) -> None:
+        inner = frame.inner()
+        inner.symbols.analyze_node(node)
+        codes = [self.named(self.code(value, frame)) for value in node.values]
+        with self.scope():
+            self.enter(inner)
+            for target, code in zip(node.targets, codes, strict=True):
+                self.bind(target, code, inner)
+            self.statements(node.body, inner)
+
+    def on_Scope(self, node: nodes.Scope, frame: Frame) -> None:
+        inner = frame.inner()
+        inner.symbols.analyze_node(node)
+        with self.scope():
+            self.enter(inner)
+            self.statements(node.body, inner)
+
+    def on_ExprStmt(self, node: nodes.ExprStmt, frame: Frame) -> None:
+        self.code(node.node, frame)
+
+    # ---- macros ----
+
+    def on_Macro(self, node: nodes.Macro, frame: Frame) -> None:
+        name = self.variable(node.name, frame)
+        body = self.macro_body(node, node.name, frame)
+        self.line(f"{name.value} = {body}; {name.trail} = None")
+        self.forget(name.value)
+        if frame.symbols.parent is None and not frame.soft:
+            self.macros[node.name] = name.value
+
+    def on_CallBlock(self, node: nodes.CallBlock, frame: Frame) -> None:
+        if isinstance(node.call.node, nodes.ExtensionAttribute):
+            return self.generation(node, frame)
+        caller = self.temporary("caller")
+        self.line(f"{caller} = {self.macro_body(node, 'caller', frame)}")
+        callee = self.code(node.call.node, frame)
+        arguments = self.arguments(node.call, frame)
+        self.here = node.lineno
+        result = self.pair(f"call(rt, {callee.value}, {callee.trail}{arguments}, **{{'caller': ({caller}, None)}})")
+        self.forget_changeable()
+        self.flush([self.printed(result)])
+
+    def generation(self, node: nodes.CallBlock, frame: Frame) -> None:
+        inner = frame.inner()
+        inner.symbols.analyze_node(node)
+        self.line(f"{self.out} += ('', BEGIN)")
+        with self.scope():
+            self.enter(inner)
+            self.statements(node.body, inner)
+        self.line(f"{self.out} += ('', END)")
+
+    def macro_body(self, node: nodes.Macro | nodes.CallBlock, name: str, frame: Frame) -> str:
+        """Write the function of a macro; the result makes the macro's value."""
+        inner = frame.inner()
+        inner.loops = 0
+        inner.symbols.analyze_node(node)
+        names = [argument.name for argument in node.args]
+        used = find_undeclared(node.body, SPECIAL)
+        explicit = "caller" in names
+        if "caller" in used and explicit and names.index("caller") < len(names) - len(node.defaults):
+            raise Fault('the special "caller" argument must be omitted or be given a default', node.lineno)
+        extra = [special for special in SPECIAL if special in used and special not in names]
+        parameters = [self.identifier(inner.symbols.ref(argument)) for argument in names]
+        parameters += [self.identifier(inner.symbols.declare_parameter(special)) for special in extra]
+        inner.symbols.analyze_node(node)
+        function = self.temporary("macro")
+        outside, self.out = self.out, "out"
+        with self.function(f"def {function}({', '.join(f'a{i}' for i in range(len(parameters)))}):"):
+            self.line("out = []")
+            for number, parameter in enumerate(parameters):
+                self.line(f"{parameter}, o{parameter[1:]} = a{number}")
+            self.enter(inner)
+            self.defaults(node, names, parameters, inner)
+            self.statements(node.body, inner)
+            self.line("return out")
+        self.out = outside
+        special = ("caller" in used, "kwargs" in extra, "varargs" in extra, explicit)
+        return f"Macro({name!r}, {function}, {tuple(names)!r}, {special!r}, {weight(node.body) + CALL_WEIGHT})"
+
+    def defaults(self, node: Any, names: list[str], parameters: list[str], frame: Frame) -> None:
+        for number, (name, parameter) in enumerate(zip(names, parameters, strict=False)):
+            behind = number - (len(names) - len(node.defaults))
+            with self.block(f"if {parameter} is MISSING:"):
+                if behind >= 0:
+                    code = self.code(node.defaults[behind], frame)
+                else:
+                    code = Code(f"Undefined({f'parameter {name!r} was not provided'!r})")
+                self.line(f"{parameter} = {code.value}; o{parameter[1:]} = {code.trail}")
+
+
+KNOWN_LOOP = set(LoopNames("", "", "", 0).attributes) | set(LoopNames("", "", "", 0).neighbours)
+LOOKS_AHEAD = {"last", "length", "revindex", "revindex0", "nextitem", "previtem"}
+
+
+def spelled(codes: Sequence[Code]) -> str:
+    return "".join(f"{code.value}, {code.trail}, " for code in codes)
+
+
+def is_text(node: nodes.Expr) -> bool:
+    return isinstance(node, nodes.Const) and isinstance(node.value, str)
+
+
+def uses_of_loop(body: Iterable[nodes.Node]) -> Iterable[str]:
+    """How `loop` is used in a body: an attribute's name, or "" where it is used as a value."""
+    waiting: list[nodes.Node] = list(body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "loop":
+            yield node.attr
+        elif isinstance(node, nodes.Name) and node.name == "loop":
+            yield ""
+        else:
+            waiting.extend(node.iter_child_nodes())
+
+
+def writes(body: Iterable[nodes.Node]) -> bool:
+    """Whether a body can put anything out."""
+    return any(
+        isinstance(node, (nodes.Output, nodes.CallBlock, nodes.FilterBlock)) or any(node.find_all(nodes.Output))
+        for node in body
+    )
+
+
+def weight(body: Iterable[nodes.Node]) -> int:
+    """How many nodes one run of a body evaluates at most; loops inside pay for themselves."""
+    count = 0
+    waiting: list[nodes.Node] = list(body)
+    while waiting:
+        node = waiting.pop()
+        count += 1
+        if isinstance(node, nodes.For):
+            waiting.append(node.iter)
+        elif not isinstance(node, nodes.Macro):
+            waiting.extend(node.iter_child_nodes())
+    return count

@@ -1,0 +1,415 @@
+"""Expressions: jinja2's tree to Python, a value and its trail at a time.
+
+`code(node)` writes the lines that an expression needs and returns a `Code`: two small Python expressions, for the value and
+for its trail. With `trail=False` (conditions, comparisons) nothing is spent on trails. What is frequent and cheap is written
+as plain Python (a field of a dict, a comparison with a constant, a test); everything else is a call into the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jinja2 import nodes
+from jinja2.idtracking import Symbols
+
+from turnwise.engine.filters import FILTERS, WITHHELD
+from turnwise.engine.methods import METHODS
+from turnwise.engine.operations import OPERATORS
+from turnwise.engine.syntax import operands
+from turnwise.engine.tests import INLINE, TESTS
+from turnwise.engine.writer import Code, Known, Writer
+from turnwise.errors import suggestion
+
+COMPARISONS = {"eq": "==", "ne": "!="}
+CONSTANT = (str, int, float, bool, type(None))
+
+
+class Fault(Exception):
+    """The tree asks for something that cannot be compiled."""
+
+    def __init__(self, message: str, lineno: int, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.lineno = lineno
+        self.hint = hint
+
+
+class LoopNames:
+    """The local variables that stand for `loop`."""
+
+    def __init__(self, index: str, items: str, trail: str, depth: int) -> None:
+        self.attributes = {
+            "index0": index,
+            "index": f"({index} + 1)",
+            "first": f"({index} == 0)",
+            "last": f"({index} + 1 == len({items}))",
+            "length": f"len({items})",
+            "revindex": f"(len({items}) - {index})",
+            "revindex0": f"(len({items}) - {index} - 1)",
+            "depth": str(depth + 1),
+            "depth0": str(depth),
+        }
+        self.neighbours = {
+            "previtem": f"neighbour({items}, {trail}, {index} - 1, NO_PREVIOUS)",
+            "nextitem": f"neighbour({items}, {trail}, {index} + 1, NO_NEXT)",
+        }
+
+
+class Frame:
+    """A scope of names. jinja2's own symbol tracking decides what is local, so scoping is exact."""
+
+    def __init__(self, symbols: Symbols, soft: bool = False, loops: int = 0) -> None:
+        self.symbols = symbols
+        self.soft = soft  # inside a condition: an unknown filter fails when it is reached, not before
+        self.loops = loops
+
+    def inner(self) -> Frame:
+        return Frame(Symbols(parent=self.symbols), self.soft, self.loops)
+
+    def softened(self) -> Frame:
+        return Frame(self.symbols, True, self.loops)
+
+
+class Expressions(Writer):
+    """The half of the compiler that knows expressions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop_names: dict[str, LoopNames] = {}
+        self.identifiers: dict[str, str] = {}
+        self.namespaces: set[str] = set()
+        self.macros: dict[str, str] = {}
+
+    # ---- names ----
+
+    def identifier(self, reference: str) -> str:
+        """The Python name for jinja2's name of a variable."""
+        if reference not in self.identifiers:
+            ascii_name = reference if reference.isascii() else f"l_{len(self.identifiers)}_"
+            self.identifiers[reference] = ascii_name.replace("l_", "v", 1)
+        return self.identifiers[reference]
+
+    def variable(self, name: str, frame: Frame) -> Code:
+        found = self.identifier(frame.symbols.ref(name))
+        return Code(found, f"o{found[1:]}")
+
+    # ---- entry ----
+
+    def code(self, node: nodes.Expr, frame: Frame, trail: bool = True) -> Code:
+        self.here = node.lineno or self.here
+        write: Callable[..., Code] | None = getattr(self, f"on_{type(node).__name__}", None)
+        if write is None:
+            raise Fault(f"{type(node).__name__} is not part of chat templates", node.lineno)
+        return write(node, frame, trail)
+
+    def condition(self, node: nodes.Expr, frame: Frame) -> str:
+        return self.code(node, frame, trail=False).value
+
+    def named(self, code: Code) -> Code:
+        """The same value behind a plain name, so that it can be said twice."""
+        if code.value.isidentifier() or code.kind == "constant":
+            return code
+        name = self.temporary()
+        self.line(f"{name} = {code.value}")
+        return Code(name, code.trail, code.kind)
+
+    def pair(self, call: str) -> Code:
+        value = self.temporary()
+        trail = f"o{value[1:]}"
+        self.line(f"{value}, {trail} = {call}")
+        return Code(value, trail)
+
+    # ---- constants and containers ----
+
+    def on_Const(self, node: nodes.Const, frame: Frame, trail: bool) -> Code:
+        return self.constant(node.value, node.lineno)
+
+    def on_TemplateData(self, node: nodes.TemplateData, frame: Frame, trail: bool) -> Code:
+        return self.constant(node.data, node.lineno)
+
+    def constant(self, value: Any, lineno: int) -> Code:
+        if isinstance(value, str):
+            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise Fault("half of a surrogate pair cannot be written as UTF-8", lineno)
+            return Code(repr(value), self.node(lineno), "text")
+        if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+            return Code(f"float({str(value)!r})", self.node(lineno), "constant")
+        return Code(repr(value), self.node(lineno), "constant")
+
+    def on_List(self, node: nodes.List, frame: Frame, trail: bool) -> Code:
+        return self.sequence(node.items, frame, trail, "[{}]")
+
+    def on_Tuple(self, node: nodes.Tuple, frame: Frame, trail: bool) -> Code:
+        return self.sequence(node.items, frame, trail, "({},)" if node.items else "()")
+
+    def sequence(self, items: Sequence[nodes.Expr], frame: Frame, trail: bool, form: str) -> Code:
+        codes = [self.code(item, frame, trail) for item in items]
+        if not codes:
+            return Code(form.format("") if form == "[{}]" else form)
+        trails = f"(ITEMS, ({', '.join(code.trail for code in codes)},))" if trail else "None"
+        return Code(form.format(", ".join(code.value for code in codes)), trails)
+
+    def on_Dict(self, node: nodes.Dict, frame: Frame, trail: bool) -> Code:
+        values, trails = [], []
+        for entry in node.items:
+            key = self.named(self.code(entry.key, frame, False))
+            value = self.code(entry.value, frame, trail)
+            values.append(f"{key.value}: {value.value}")
+            trails.append(f"{key.value}: {value.trail}")
+        if not values:
+            return Code("{}")
+        return Code(f"{{{', '.join(values)}}}", f"(ITEMS, {{{', '.join(trails)}}})" if trail else "None")
+
+    # ---- names and fields ----
+
+    def on_Name(self, node: nodes.Name, frame: Frame, trail: bool) -> Code:
+        return self.variable(node.name, frame)
+
+    def on_Getattr(self, node: nodes.Getattr, frame: Frame, trail: bool) -> Code:
+        loop = self.loop_of(node.node, frame)
+        if loop is not None and node.attr in loop.attributes:
+            return Code(loop.attributes[node.attr], "None", "fact")
+        if loop is not None and node.attr in loop.neighbours:
+            return self.pair(loop.neighbours[node.attr])
+        owner = self.named(self.code(node.node, frame))
+        if node.attr in METHODS[dict] or self.changeable(node.node):
+            return self.pair(f"attribute(rt, {owner.value}, {owner.trail}, {node.attr!r})")
+        return self.field(owner, node.attr, "attribute", trail)
+
+    def loop_of(self, node: nodes.Expr, frame: Frame) -> LoopNames | None:
+        if isinstance(node, nodes.Name) and node.name == "loop" and frame.symbols.find_ref("loop"):
+            return self.loop_names.get(self.identifier(frame.symbols.ref("loop")))
+        return None
+
+    def changeable(self, node: nodes.Expr) -> bool:
+        """A name that is a namespace somewhere in this template."""
+        return isinstance(node, nodes.Name) and node.name in self.namespaces
+
+    def field(self, owner: Code, name: str, otherwise: str, trail: bool) -> Code:
+        """`owner.name` of a dict, inline; whatever else it is, by a call. Read once per binding of the owner."""
+        key = repr(name)
+        known = self.recall(owner.value, name)
+        fits = f"{owner.value}.__class__ is dict and {key} in {owner.value}"
+        call = f"{otherwise}(rt, {owner.value}, {owner.trail}, {key})"
+        if known is None:
+            value = self.temporary()
+            if not trail:
+                self.line(f"{value} = {owner.value}[{key}] if {fits} else {call}[0]")
+                known = Known(value, None)
+            else:
+                source = f"o{value[1:]}"
+                self.line(f"if {fits}: {value} = {owner.value}[{key}]; {source} = ({owner.trail}, {key})")
+                self.line(f"else: {value}, {source} = {call}")
+                known = Known(value, source)
+            self.remember(owner.value, name, known)
+        elif trail and known.trail is None:
+            source = self.temporary("o")
+            self.line(f"{source} = ({owner.trail}, {key}) if {owner.value}.__class__ is dict else {call}[1]")
+            known = Known(known.value, source)
+            self.remember(owner.value, name, known)
+        return Code(known.value, known.trail or "None")
+
+    def on_Getitem(self, node: nodes.Getitem, frame: Frame, trail: bool) -> Code:
+        owner = self.named(self.code(node.node, frame))
+        if isinstance(node.arg, nodes.Slice):
+            parts = (node.arg.start, node.arg.stop, node.arg.step)
+            bounds = [self.code(part, frame, False).value if part is not None else "None" for part in parts]
+            return self.pair(f"part(rt, {owner.value}, {owner.trail}, {', '.join(bounds)})")
+        if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str) and not self.changeable(node.node):
+            self.constant(node.arg.value, node.lineno)
+            if node.arg.value not in METHODS[dict]:
+                return self.field(owner, node.arg.value, "item", trail)
+        key = self.code(node.arg, frame, False)
+        return self.pair(f"item(rt, {owner.value}, {owner.trail}, {key.value})")
+
+    def on_Slice(self, node: nodes.Slice, frame: Frame, trail: bool) -> Code:
+        raise Fault("a slice stands only between brackets", node.lineno)
+
+    def on_NSRef(self, node: nodes.NSRef, frame: Frame, trail: bool) -> Code:
+        raise Fault("a namespace attribute is assigned with {% set %}", node.lineno)
+
+    # ---- logic ----
+
+    def on_Not(self, node: nodes.Not, frame: Frame, trail: bool) -> Code:
+        return Code(f"(not {self.condition(node.node, frame)})", "None", "fact")
+
+    def on_And(self, node: nodes.And, frame: Frame, trail: bool) -> Code:
+        return self.either(node, frame, trail, "and", "if {}:")
+
+    def on_Or(self, node: nodes.Or, frame: Frame, trail: bool) -> Code:
+        return self.either(node, frame, trail, "or", "if not {}:")
+
+    def either(self, node: nodes.BinExpr, frame: Frame, trail: bool, word: str, test: str) -> Code:
+        """`a and b`, `a or b`: the right side runs only if the left one does not decide."""
+        left = self.code(node.left, frame, trail)
+        value, source = self.temporary(), f"o{self.temporaries}"
+        mark = len(self.lines)
+        self.line(f"{value} = {left.value}")
+        if trail:
+            self.line(f"{source} = {left.trail}")
+        with self.block(test.format(value)):
+            start = len(self.lines)
+            right = self.code(node.right, frame, trail)
+            simple = len(self.lines) == start and not trail
+            self.line(f"{value} = {right.value}")
+            if trail:
+                self.line(f"{source} = {right.trail}")
+        if simple:  # the right side needed no lines of its own: one expression says it all
+            del self.lines[mark:], self.places[mark:]
+            return Code(f"({left.value} {word} {right.value})", "None", "fact")
+        return Code(value, source if trail else "None")
+
+    def on_CondExpr(self, node: nodes.CondExpr, frame: Frame, trail: bool) -> Code:
+        test = self.condition(node.test, frame)
+        value, source = self.temporary(), f"o{self.temporaries}"
+        soft = frame.softened()
+        for head, branch in ((f"if {test}:", node.expr1), ("else:", node.expr2)):
+            with self.block(head):
+                if branch is None:
+                    message = "the inline if-expression evaluated to false and no else section was defined."
+                    code = Code(f"Undefined({message!r})")
+                else:
+                    code = self.code(branch, soft, trail)
+                self.line(f"{value} = {code.value}")
+                if trail:
+                    self.line(f"{source} = {code.trail}")
+        return Code(value, source if trail else "None")
+
+    def on_Compare(self, node: nodes.Compare, frame: Frame, trail: bool) -> Code:
+        left, left_node = self.code(node.expr, frame, False), node.expr
+        if len(node.ops) == 1:
+            return self.comparison(left, left_node, node.ops[0], frame)
+        value = self.temporary()
+        self.line(f"{value} = True")
+        for operand in node.ops:
+            self.line(f"if {value}:")  # a chain: the next comparison runs only while the ones before hold
+            self.indent += 1
+            self.available.append({})
+            result = self.comparison(left, left_node, operand, frame)
+            self.line(f"{value} = {result.value}")
+            left, left_node = self.last_operand, operand.expr
+        for _ in node.ops:
+            self.available.pop()
+            self.indent -= 1
+        return Code(value, "None", "fact")
+
+    def comparison(self, left: Code, left_node: nodes.Expr, operand: nodes.Operand, frame: Frame) -> Code:
+        right = self.code(operand.expr, frame, False)
+        self.last_operand = right = self.named(right) if not constant(operand.expr) else right
+        constants = constant(left_node) or constant(operand.expr)
+        if operand.op in COMPARISONS and constants:
+            return Code(f"({left.value} {COMPARISONS[operand.op]} {right.value})", "None", "fact")
+        if operand.op in ("in", "notin"):
+            test = f"contained(rt, {left.value}, {right.value})"
+            if constant(left_node) and constant(operand.expr) and operand.op == "in":
+                return Code(test, "None", "fact")
+            return Code(f"(not {test})" if operand.op == "notin" else test, "None", "fact")
+        return Code(f"compared(rt, {operand.op!r}, {left.value}, {right.value})", "None", "fact")
+
+    # ---- operators ----
+
+    def on_Add(self, node: nodes.Add, frame: Frame, trail: bool) -> Code:
+        return self.pair(f"added(rt, ({self.flat(operands(node), frame)}))")
+
+    def on_Concat(self, node: nodes.Concat, frame: Frame, trail: bool) -> Code:
+        return self.pair(f"concatenated(rt, ({self.flat(node.nodes, frame)}))")
+
+    def flat(self, parts: Sequence[nodes.Expr], frame: Frame) -> str:
+        codes = [self.code(part, frame) for part in parts]
+        return "".join(f"{code.value}, {code.trail}, " for code in codes)
+
+    def binary(self, node: nodes.BinExpr, frame: Frame, trail: bool) -> Code:
+        left, right = self.code(node.left, frame), self.code(node.right, frame)
+        name = f"do_{type(node).__name__}"
+        return self.pair(f"{name}(rt, {left.value}, {left.trail}, {right.value}, {right.trail})")
+
+    on_Sub = on_Mul = on_Div = on_FloorDiv = on_Mod = on_Pow = binary
+
+    def on_Neg(self, node: nodes.Neg, frame: Frame, trail: bool) -> Code:
+        if isinstance(node.node, nodes.Const) and type(node.node.value) in (int, float):
+            return self.constant(-node.node.value, node.lineno)
+        return Code(f"signed({self.code(node.node, frame, False).value}, True)", "None", "fact")
+
+    def on_Pos(self, node: nodes.Pos, frame: Frame, trail: bool) -> Code:
+        return Code(f"signed({self.code(node.node, frame, False).value}, False)", "None", "fact")
+
+    # ---- filters, tests, calls ----
+
+    def on_Filter(self, node: nodes.Filter, frame: Frame, trail: bool) -> Code:
+        if node.node is None:
+            raise Fault("a filter needs a value", node.lineno)
+        return self.filtered(node, self.code(node.node, frame), frame)
+
+    def filtered(self, node: nodes.Filter, value: Code, frame: Frame) -> Code:
+        if node.name not in FILTERS:
+            return self.unknown(node, "filter", FILTERS, WITHHELD.get(node.name), frame)
+        if node.name == "length" and not node.args and not node.kwargs:
+            value = self.named(value)
+            fits = f"{value.value}.__class__ is list or {value.value}.__class__ is str"
+            return Code(f"(len({value.value}) if {fits} else length(rt, {value.value}, None)[0])", "None", "fact")
+        arguments = self.arguments(node, frame)
+        if not arguments:
+            return self.pair(f"filter_{node.name}(rt, {value.value}, {value.trail})")
+        return self.pair(f"invoked({node.name!r}, filter_{node.name}, rt, {value.value}, {value.trail}{arguments})")
+
+    def on_Test(self, node: nodes.Test, frame: Frame, trail: bool) -> Code:
+        if node.name in ("filter", "test"):
+            names = FILTERS if node.name == "filter" else TESTS
+            return Code(f"({self.condition(node.node, frame)} in {tuple(names)!r})", "None", "fact")
+        if node.name not in TESTS:
+            return self.unknown(node, "test", TESTS, None, frame)
+        value = self.code(node.node, frame, False)
+        if node.name in INLINE and not node.args:
+            name = self.named(value).value
+            return Code(f"({INLINE[node.name].format(name)})", "None", "fact")
+        arguments = "".join(f", {self.code(argument, frame, False).value}" for argument in node.args or ())
+        run = f"tests[{node.name!r}]"
+        return Code(f"invoked({node.name!r}, {run}, rt, {value.value}{arguments})", "None", "fact")
+
+    def unknown(self, node: Any, what: str, table: Any, reason: str | None, frame: Frame) -> Code:
+        message = f"No {what} named {node.name!r}" + (f": {reason}" if reason else "")
+        hint = suggestion(node.name, table, f"there is no such {what}; known") if not reason else None
+        if not frame.soft:
+            raise Fault(message, node.lineno, hint)
+        self.line(f"raise Failure({message!r}, {hint!r})")
+        return Code("None")
+
+    def on_Call(self, node: nodes.Call, frame: Frame, trail: bool) -> Code:
+        arguments = self.arguments(node, frame)
+        if isinstance(node.node, nodes.Getattr) and self.loop_of(node.node.node, frame) is None:
+            owner = self.code(node.node.node, frame)
+            self.here = node.node.lineno
+            return self.pair(f"method(rt, {owner.value}, {owner.trail}, {node.node.attr!r}{arguments})")
+        callee = self.code(node.node, frame)
+        self.here = node.lineno
+        result = self.pair(f"call(rt, {callee.value}, {callee.trail}{arguments})")
+        self.forget_changeable()
+        return result
+
+    def arguments(self, node: Any, frame: Frame) -> str:
+        """`, (value, trail), name=(value, trail), *more, **more`"""
+        parts = []
+        for argument in node.args or ():
+            code = self.code(argument, frame)
+            parts.append(f", ({code.value}, {code.trail})")
+        if node.dyn_args is not None:
+            code = self.code(node.dyn_args, frame)
+            parts.append(f", *spread(rt, {code.value}, {code.trail})")
+        keywords = []
+        for keyword in node.kwargs or ():
+            code = self.code(keyword.value, frame)
+            keywords.append(f"{keyword.key!r}: ({code.value}, {code.trail})")
+        if keywords:
+            parts.append(f", **{{{', '.join(keywords)}}}")
+        if node.dyn_kwargs is not None:
+            code = self.code(node.dyn_kwargs, frame)
+            parts.append(f", **spread_keywords(rt, {code.value}, {code.trail})")
+        return "".join(parts)
+
+
+def constant(node: nodes.Expr) -> bool:
+    """A literal whose comparison costs no more than the literal is long."""
+    return isinstance(node, nodes.Const) and isinstance(node.value, CONSTANT)
+
+
+__all__ = ["Expressions", "Fault", "Frame", "LoopNames", "OPERATORS"]

@@ -1,0 +1,625 @@
+"""Filters: jinja2's, transformers' `tojson`, and `from_json`, which templates in the wild expect.
+
+A filter is `run(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail. The trail that
+it returns is its origin rule:
+
+    a part, a padding, a change of case    keeps the place of every character
+    an element of a sequence               is a child of the sequence's trail
+    a selection or an order                is a `PICK` of indices
+    a number, a truth                      is made by nobody: None
+
+Left out on purpose: `random` and `lipsum` (not reproducible), `urlize`, `pprint`, `xmlattr`, `attr` (it reaches past items).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from itertools import groupby as grouped
+from textwrap import TextWrapper
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from turnwise.engine.access import item, kind_name, walk
+from turnwise.engine.formatting import PLAIN, concatenated, encoded, percent, text
+from turnwise.engine.limits import Run
+from turnwise.engine.methods import METHODS, interleaved, plain, whole_number
+from turnwise.engine.operations import escaped as html_escaped
+from turnwise.engine.operations import plus
+from turnwise.engine.tests import TESTS
+from turnwise.engine.trails import BLEND, EACH, ITEMS, LINES, PAIRS, PART, PICK, RECASED, Style, Trail
+from turnwise.engine.values import Failure, Pair, Safe, Stream, Undefined
+from turnwise.errors import shown
+
+NONE: Pair = (None, None)
+FALSE: Pair = (False, None)
+Filter = Callable[..., Pair]
+STRINGS = METHODS[str]
+
+
+def as_text(rt: Run, value: Any, trail: Trail) -> Pair:
+    return (value, trail) if type(value) is str else text(rt, value, trail)
+
+
+def on_text(name: str) -> Filter:
+    """The string method of that name, on whatever the value prints as."""
+    method = STRINGS[name]
+
+    def run(rt: Run, value: Any, trail: Trail, *args: Pair) -> Pair:
+        return method(rt, *as_text(rt, value, trail), *args)
+
+    return run
+
+
+def elements(rt: Run, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
+    found, found_trail = walk(rt, value, trail, 2)
+    rt.take(8 * len(found))
+    return list(found), found_trail
+
+
+# ---- text ----
+
+
+def replaced(rt: Run, value: Any, trail: Trail, old: Pair, new: Pair, count: Pair = NONE) -> Pair:
+    limit = (-1, None) if count[0] is None else count
+    return STRINGS["replace"](rt, *as_text(rt, value, trail), as_text(rt, *old), as_text(rt, *new), limit)
+
+
+def titled(rt: Run, value: Any, trail: Trail) -> Pair:
+    written, source = as_text(rt, value, trail)
+    rt.take(3 * len(written))
+    words = re.split(r"([-\s({\[<]+)", written)
+    return "".join(word[:1].upper() + word[1:].lower() for word in words), (BLEND, written, source)
+
+
+def centred(rt: Run, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair:
+    return STRINGS["center"](rt, *as_text(rt, value, trail), width)
+
+
+def indented(
+    rt: Run, value: Any, trail: Trail, width: Pair = (4, None), first: Pair = FALSE, blank: Pair = FALSE
+) -> Pair:
+    written, source = as_text(rt, value, trail)
+    margin = width[0] if isinstance(width[0], str) else " " * bounded(rt, width)
+    rt.take(len(written) + (written.count("\n") + 1) * len(margin))
+    lines = (written + "\n").splitlines() if blank[0] else written.splitlines()
+    if written.endswith("\n") and not blank[0]:
+        lines.append("")
+    rest = [margin + line if line or blank[0] else line for line in lines[1:]]
+    result = "\n".join([*lines[:1], *rest])
+    return (margin + result if first[0] else result), (LINES, written, source, None)
+
+
+def bounded(rt: Run, width: Pair) -> int:
+    """A width that is about to be obeyed."""
+    size = whole_number(width)
+    rt.take(max(size, 0))
+    return size
+
+
+def truncated(
+    rt: Run,
+    value: Any,
+    trail: Trail,
+    length: Pair = (255, None),
+    killwords: Pair = FALSE,
+    end: Pair = ("...", None),
+    leeway: Pair = (5, None),
+) -> Pair:
+    written, source = as_text(rt, value, trail)
+    size, tail = whole_number(length), str(plain(end))
+    spare = 5 if leeway[0] is None else whole_number(leeway)
+    if size < len(tail) or spare < 0:
+        raise Failure(f"truncate: expected length >= {len(tail)} and leeway >= 0, got {size} and {spare}")
+    if len(written) <= size + spare:
+        return written, source
+    kept = written[: size - len(tail)]
+    if not killwords[0]:
+        kept = kept.rsplit(" ", 1)[0]
+    return concatenated(rt, (kept, (PART, written, source, 0), tail, end[1]))
+
+
+def wrapped(
+    rt: Run,
+    value: Any,
+    trail: Trail,
+    width: Pair = (79, None),
+    break_long_words: Pair = (True, None),
+    wrapstring: Pair = NONE,
+    break_on_hyphens: Pair = (True, None),
+) -> Pair:
+    written, source = as_text(rt, value, trail)
+    size = whole_number(width)
+    if size < 1:
+        raise Failure(f"wordwrap: the width is at least 1, not {size}")
+    rt.step(12 * len(written))
+    wrapper = TextWrapper(
+        size,
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_long_words=bool(break_long_words[0]),
+        break_on_hyphens=bool(break_on_hyphens[0]),
+    )
+    newline = "\n" if wrapstring[0] is None else str(plain(wrapstring))
+    lines = [part for line in written.splitlines() for part in wrapper.wrap(line) or [""]]
+    rt.take(len(written) + len(lines) * len(newline))
+    return newline.join(lines), (BLEND, written, source, newline, wrapstring[1])
+
+
+def escaped(rt: Run, value: Any, trail: Trail) -> Pair:
+    if type(value) is Safe:
+        return value, trail
+    written, source = as_text(rt, value, trail)
+    rt.take(6 * len(written))
+    return Safe(html_escaped(written)), (RECASED, written, source, html_escaped)
+
+
+def stripped_of_tags(rt: Run, value: Any, trail: Trail) -> Pair:
+    written, source = as_text(rt, value, trail)
+    rt.step(len(written))
+    return Markup(written).striptags(), (BLEND, written, source)
+
+
+def url_encoded(rt: Run, value: Any, trail: Trail) -> Pair:
+    if isinstance(value, dict):
+        parts = [f"{quote(str(key), safe='')}={quote(str(entry), safe='')}" for key, entry in value.items()]
+        return "&".join(parts), trail
+    written, source = as_text(rt, value, trail)
+    rt.take(9 * len(written))
+    return quote(written, safe="/"), (RECASED, written, source, quote)
+
+
+def safe(rt: Run, value: Any, trail: Trail) -> Pair:
+    written, source = as_text(rt, value, trail)
+    return Safe(written), source
+
+
+def joined(rt: Run, value: Any, trail: Trail, d: Pair = ("", None), attribute: Pair = NONE) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    separator, separator_trail = as_text(rt, *d)
+    if attribute[0] is not None:
+        picked = [reached(rt, entry, (found_trail, number), attribute[0]) for number, entry in enumerate(found)]
+        found, found_trail = [pair[0] for pair in picked], (ITEMS, [pair[1] for pair in picked])
+    if all([type(entry) is str for entry in found]):
+        return interleaved(rt, found, found_trail, separator, separator_trail)
+    written = [as_text(rt, entry, (found_trail, number)) for number, entry in enumerate(found)]
+    trails = (ITEMS, [pair[1] for pair in written])
+    return interleaved(rt, [pair[0] for pair in written], trails, separator, separator_trail)
+
+
+def formatted(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+    if args and kwargs:
+        raise Failure("can't handle positional and keyword arguments at the same time")
+    written, source = as_text(rt, value, trail)
+    if kwargs:
+        fields = {key: pair[0] for key, pair in kwargs.items()}
+        return percent(rt, written, source, fields, (ITEMS, {key: pair[1] for key, pair in kwargs.items()}))
+    return percent(rt, written, source, tuple(pair[0] for pair in args), (ITEMS, [pair[1] for pair in args]))
+
+
+def word_count(rt: Run, value: Any, trail: Trail) -> Pair:
+    written, _ = as_text(rt, value, trail)
+    rt.take(len(written))
+    return len(re.findall(r"\w+", written)), None
+
+
+# ---- JSON ----
+
+STYLES: dict[Any, Style] = {}
+
+
+def to_json(
+    rt: Run,
+    value: Any,
+    trail: Trail,
+    ensure_ascii: Pair = FALSE,
+    indent: Pair = NONE,
+    separators: Pair = NONE,
+    sort_keys: Pair = FALSE,
+) -> Pair:
+    """`json.dumps` with transformers' defaults; the punctuation is the template's, each text inside is its field's."""
+    if ensure_ascii is FALSE and indent is NONE and separators is NONE and sort_keys is FALSE:
+        return encoded(rt, value, trail, PLAIN, None)
+    margin = indent[0]
+    if isinstance(margin, int):
+        rt.take(min(max(margin, 0), 1 << 40) * (size_of(value) + 1))
+        margin = " " * margin
+    elif margin is not None and not isinstance(margin, str):
+        raise Failure(f"tojson: indent is a number or text, not {kind_name(margin)}")
+    comma, colon = (", " if margin is None else ",", ": ")
+    if separators[0] is not None:
+        pair = separators[0]
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not all(isinstance(mark, str) for mark in pair):
+            raise Failure("tojson: separators are two texts, such as (',', ':')", f"the value is {shown(pair)}")
+        comma, colon = pair
+    return encoded(rt, value, trail, Style(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])), None)
+
+
+def size_of(value: Any) -> int:
+    """How many lines `indent` may have to write."""
+    if isinstance(value, dict):
+        return len(value) + 1 + sum(map(size_of, value.values()))
+    if isinstance(value, (list, tuple)):
+        return len(value) + 1 + sum(map(size_of, value))
+    return 1
+
+
+def from_json(rt: Run, value: Any, trail: Trail) -> Pair:
+    """The value that a JSON text says. Every part of it keeps the text's own origin."""
+    if not isinstance(value, str):
+        raise Failure(f"from_json: the value is JSON text, not {kind_name(value)}", f"the value is {shown(value)}")
+    rt.take(16 * len(value))
+    try:
+        return json.loads(value), (EACH_DEEP, trail)
+    except ValueError as error:
+        raise Failure(f"from_json: not JSON: {error}", f"the text is {shown(value)}") from None
+
+
+# ---- sequences ----
+
+
+def length(rt: Run, value: Any, trail: Trail) -> Pair:
+    try:
+        return len(value), None
+    except TypeError:
+        raise Failure(f"object of type {kind_name(value)!r} has no len()", f"the value is {shown(value)}") from None
+
+
+def listed(rt: Run, value: Any, trail: Trail) -> Pair:
+    return elements(rt, value, trail)
+
+
+def at_end(last: bool) -> Filter:
+    def run(rt: Run, value: Any, trail: Trail) -> Pair:
+        if last and isinstance(value, Stream):
+            raise Failure("'generator' object is not reversible", "add |list before |last")
+        found, found_trail = walk(rt, value, trail, 0)
+        if not found:
+            return Undefined(f"No {'last' if last else 'first'} item, sequence was empty."), None
+        index = len(found) - 1 if last else 0
+        return found[index], (found_trail, index)
+
+    return run
+
+
+def reversed_(rt: Run, value: Any, trail: Trail) -> Pair:
+    if isinstance(value, str):
+        rt.take(len(value))
+        return value[::-1], (BLEND, value, trail)
+    found, found_trail = elements(rt, value, trail)
+    return Stream(found[::-1], (PICK, found_trail, range(len(found) - 1, -1, -1))), None
+
+
+def item_pairs(rt: Run, value: Any, trail: Trail) -> Pair:
+    if isinstance(value, Undefined):
+        return Stream([], None), None
+    if not isinstance(value, dict):
+        raise Failure("Can only get item pairs from a mapping.", f"the value is {shown(value)}")
+    rt.take(16 * len(value))
+    return Stream(list(value.items()), (PAIRS, trail, list(value))), None
+
+
+def lower_key(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def dict_sorted(
+    rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, by: Pair = ("key", None), reverse: Pair = FALSE
+) -> Pair:
+    if isinstance(value, Undefined):
+        raise value.failure()
+    if not isinstance(value, dict):
+        raise Failure(f"{kind_name(value)!r} object has no attribute 'items'", f"the value is {shown(value)}")
+    if by[0] not in ("key", "value"):
+        raise Failure('You can only sort by either "key" or "value"')
+    column = 0 if by[0] == "key" else 1
+    order = sorted_indices(
+        rt, [pair[column] for pair in value.items()], not case_sensitive[0], bool(reverse[0])
+    )
+    pairs = list(value.items())
+    return [pairs[i] for i in order], (PICK, (PAIRS, trail, list(value)), order)
+
+
+def sorted_indices(rt: Run, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
+    rt.step(len(keys) * (2 + len(keys).bit_length()))
+    if fold:
+        keys = [lower_key(key) for key in keys]
+    try:
+        return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
+    except TypeError as error:
+        for key in keys:
+            if type(key) is Undefined:
+                raise key.failure() from None
+        raise Failure(str(error)) from None
+
+
+def ordered(
+    rt: Run, value: Any, trail: Trail, reverse: Pair = FALSE, case_sensitive: Pair = FALSE, attribute: Pair = NONE
+) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    names = str(attribute[0]).split(",") if isinstance(attribute[0], str) else [attribute[0]]
+    keys: list[Any] = []
+    for entry in found:
+        parts = [reached(rt, entry, None, name)[0] for name in names]
+        keys.append([part if case_sensitive[0] else lower_key(part) for part in parts])
+    order = sorted_indices(rt, keys, False, bool(reverse[0]))
+    return [found[i] for i in order], (PICK, found_trail, order)
+
+
+def unique(rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    seen, order = set(), []
+    for index, entry in enumerate(found):
+        key = reached(rt, entry, None, attribute[0])[0]
+        key = key if case_sensitive[0] else lower_key(key)
+        try:
+            if key not in seen:
+                seen.add(key)
+                order.append(index)
+        except TypeError as error:
+            raise Failure(str(error)) from None
+    return Stream([found[i] for i in order], (PICK, found_trail, order)), None
+
+
+def extreme(name: str) -> Filter:
+    def run(rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE) -> Pair:
+        found, found_trail = elements(rt, value, trail)
+        if not found:
+            return Undefined("No aggregated item, sequence was empty."), None
+        keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
+        order = sorted_indices(rt, keys, not case_sensitive[0], False)
+        best = order[0] if name == "min" else next(i for i in order if not keys[i] < keys[order[-1]])
+        return found[best], (found_trail, best)
+
+    return run
+
+
+def summed(rt: Run, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    total, total_trail = start
+    for number, entry in enumerate(found):
+        part = reached(rt, entry, (found_trail, number), attribute[0])
+        if isinstance(total, str):
+            raise Failure("sum() can't sum strings", "use |join")
+        total, total_trail = plus(rt, total, total_trail, *part)
+    return total, total_trail
+
+
+def batched(rt: Run, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    size = whole_number(linecount)
+    rt.take(8 * max(size, 0))
+    rows = [found[i : i + size] for i in range(0, len(found), max(size, 1))]
+    trails = [(PICK, found_trail, range(i, len(found))) for i in range(0, len(found), max(size, 1))]
+    if rows and fill_with[0] is not None and len(rows[-1]) < size:
+        missing = size - len(rows[-1])
+        trails[-1] = (ITEMS, [(found_trail, len(found) - len(rows[-1]) + i) for i in range(len(rows[-1]))] + [fill_with[1]] * missing)
+        rows[-1] = rows[-1] + [fill_with[0]] * missing
+    return Stream(rows, (ITEMS, trails)), None
+
+
+def sliced(rt: Run, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    count = whole_number(slices)
+    if count < 1:
+        raise Failure("slice: the number of slices is at least 1")
+    rt.take(64 * count)
+    each, extra = divmod(len(found), count)
+    rows, trails, at = [], [], 0
+    for number in range(count):
+        stop = at + each + (number < extra)
+        row = found[at:stop]
+        if fill_with[0] is not None and number >= extra:
+            row = [*row, fill_with[0]]
+        rows.append(row)
+        trails.append((PICK, found_trail, range(at, stop + 1)))
+        at = stop
+    return Stream(rows, (ITEMS, trails)), None
+
+
+def grouped_by(
+    rt: Run, value: Any, trail: Trail, attribute: Pair, default: Pair = NONE, case_sensitive: Pair = FALSE
+) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    keys = [reached(rt, entry, None, attribute[0], default)[0] for entry in found]
+    shown_keys = keys if case_sensitive[0] else [lower_key(key) for key in keys]
+    order = sorted_indices(rt, shown_keys, False, False)
+    groups, trails = [], []
+    for _, indices in grouped(order, key=shown_keys.__getitem__):
+        members = list(indices)
+        groups.append((keys[members[0]], [found[i] for i in members]))
+        key_trail = reached(rt, found[members[0]], (found_trail, members[0]), attribute[0], default)[1]
+        trails.append((ITEMS, (key_trail, (PICK, found_trail, members))))
+    return groups, (ITEMS, trails)
+
+
+# ---- choosing elements ----
+
+
+def reached(rt: Run, value: Any, trail: Trail, path: Any, default: Pair = NONE) -> Pair:
+    """The `attribute=` of many filters: `a.b.0`, an index, or nothing at all."""
+    if path is None:
+        return value, trail
+    steps = path.split(".") if isinstance(path, str) else [path]
+    for step in steps:
+        key = int(step) if isinstance(step, str) and step.isdigit() else step
+        value, trail = item(rt, value, trail, key)
+        if type(value) is Undefined and default[0] is not None:
+            return default
+    return value, trail
+
+
+def mapped(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+    found, found_trail = walk(rt, value or (), trail, 8)  # as in jinja2, nothing is mapped over what is false
+    if not args and "attribute" in kwargs:
+        path, default = kwargs.pop("attribute")[0], kwargs.pop("default", NONE)
+        if kwargs:
+            raise Failure(f"Unexpected keyword argument {next(iter(kwargs))!r}")
+        pairs = [reached(rt, entry, (found_trail, i), path, default) for i, entry in enumerate(found)]
+    else:
+        if not args:
+            raise Failure("map requires a filter argument")
+        run = by_name(FILTERS, args[0][0], "filter")
+        pairs = [run(rt, entry, (found_trail, i), *args[1:], **kwargs) for i, entry in enumerate(found)]
+    rt.take(16 * len(pairs))
+    return Stream([pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])), None
+
+
+def chosen(keep: bool, by_attribute: bool) -> Filter:
+    def run(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+        if by_attribute and not args:
+            raise Failure("Missing parameter for attribute name")
+        found, found_trail = walk(rt, value or (), trail, 8)
+        path, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
+        test = by_name(TESTS, rest[0][0], "test") if rest else None
+        order = []
+        for index, entry in enumerate(found):
+            looked_at = reached(rt, entry, None, path)[0]
+            passed = test(rt, looked_at, *(pair[0] for pair in rest[1:])) if test else looked_at
+            if bool(passed) is keep:
+                order.append(index)
+        rt.take(8 * len(order))
+        return Stream([found[i] for i in order], (PICK, found_trail, order)), None
+
+    return run
+
+
+def by_name(table: dict[str, Any], name: Any, what: str) -> Any:
+    if not isinstance(name, str) or name not in table:
+        raise Failure(f"No {what} named {name!r}.")
+    return table[name]
+
+
+# ---- numbers and choices ----
+
+
+def default(rt: Run, value: Any, trail: Trail, default_value: Pair = ("", None), boolean: Pair = FALSE) -> Pair:
+    if type(value) is Undefined or (boolean[0] and not value):
+        return default_value
+    return value, trail
+
+
+def as_integer(rt: Run, value: Any, trail: Trail, default: Pair = (0, None), base: Pair = (10, None)) -> Pair:
+    rt.take(size_of(value) if not isinstance(value, str) else len(value))
+    try:
+        if isinstance(value, str):
+            return int(value, whole_number(base)), trail
+        return int(value), trail
+    except (TypeError, ValueError, OverflowError):
+        pass
+    try:
+        return int(float(value)), trail
+    except (TypeError, ValueError, OverflowError):
+        return default
+
+
+def as_float(rt: Run, value: Any, trail: Trail, default: Pair = (0.0, None)) -> Pair:
+    try:
+        return float(value), trail
+    except (TypeError, ValueError, OverflowError):
+        return default
+
+
+def rounded(
+    rt: Run, value: Any, trail: Trail, precision: Pair = (0, None), method: Pair = ("common", None)
+) -> Pair:
+    digits = whole_number(precision)
+    if method[0] not in ("common", "ceil", "floor"):
+        raise Failure("method must be common, ceil or floor")
+    if abs(digits) > 300:
+        raise Failure(f"round: {digits} digits are too many")
+    try:
+        if method[0] == "common":
+            return round(value, digits), None
+        return getattr(math, method[0])(value * 10**digits) / 10**digits, None
+    except (TypeError, OverflowError, ValueError) as error:
+        raise Failure(f"round: {error}", f"the value is {shown(value)}") from None
+
+
+def absolute(rt: Run, value: Any, trail: Trail) -> Pair:
+    try:
+        return abs(value), None
+    except TypeError as error:
+        raise Failure(str(error), f"the value is {shown(value)}") from None
+
+
+def file_size(rt: Run, value: Any, trail: Trail, binary: Pair = FALSE) -> Pair:
+    size, base = as_float(rt, value, trail, (math.nan, None))[0], 1024 if binary[0] else 1000
+    if math.isnan(size):
+        raise Failure("filesizeformat: the value is a number", f"the value is {shown(value)}")
+    if size == 1:
+        return "1 Byte", None
+    if size < base:
+        return f"{int(size)} Bytes", None
+    power = min(int(math.log(size, base)), 8)
+    unit = "kMGTPEZY"[power - 1]
+    return f"{size / base**power:.1f} {unit.upper() + 'i' if binary[0] else unit}B", None
+
+
+EACH_DEEP = EACH  # every element of every element has the one trail, because EACH's child is that trail again
+
+FILTERS: dict[str, Filter] = {
+    "abs": absolute,
+    "batch": batched,
+    "capitalize": on_text("capitalize"),
+    "center": centred,
+    "count": length,
+    "d": default,
+    "default": default,
+    "dictsort": dict_sorted,
+    "e": escaped,
+    "escape": escaped,
+    "filesizeformat": file_size,
+    "first": at_end(last=False),
+    "float": as_float,
+    "forceescape": escaped,
+    "format": formatted,
+    "from_json": from_json,
+    "fromjson": from_json,
+    "groupby": grouped_by,
+    "indent": indented,
+    "int": as_integer,
+    "items": item_pairs,
+    "join": joined,
+    "last": at_end(last=True),
+    "length": length,
+    "list": listed,
+    "lower": on_text("lower"),
+    "map": mapped,
+    "max": extreme("max"),
+    "min": extreme("min"),
+    "reject": chosen(keep=False, by_attribute=False),
+    "rejectattr": chosen(keep=False, by_attribute=True),
+    "replace": replaced,
+    "reverse": reversed_,
+    "round": rounded,
+    "safe": safe,
+    "select": chosen(keep=True, by_attribute=False),
+    "selectattr": chosen(keep=True, by_attribute=True),
+    "slice": sliced,
+    "sort": ordered,
+    "string": as_text,
+    "striptags": stripped_of_tags,
+    "sum": summed,
+    "title": titled,
+    "tojson": to_json,
+    "trim": on_text("strip"),
+    "truncate": truncated,
+    "unique": unique,
+    "upper": on_text("upper"),
+    "urlencode": url_encoded,
+    "wordcount": word_count,
+    "wordwrap": wrapped,
+}
+
+WITHHELD = {
+    "attr": "it reaches past items; write value['name']",
+    "pprint": "use tojson(indent=2)",
+    "random": "the result would not be reproducible",
+    "urlize": "a chat template writes no HTML",
+    "xmlattr": "a chat template writes no HTML",
+}

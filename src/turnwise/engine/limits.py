@@ -1,0 +1,88 @@
+"""The four budgets of a rendering, and the size limits of compiling.
+
+    steps    nodes of the program that are evaluated, and elements that a builtin walks over
+    bytes    characters and list elements that operations allocate, charged before they allocate
+    output   characters of the result
+    depth    macros within macros, and containers within containers
+
+A loop is charged when it starts (its length times the size of its body), a macro when it is called, a builtin by
+the size of what it reads. So charging costs nothing per iteration, and an operation that would allocate too much
+never starts. Budgets grow with the input: a conversation of 10,000 messages may cost a hundred times as much as one
+of a hundred, but a template that is quadratic in its input runs out.
+
+The defaults are set by two measurements: no template of the corpus spends a tenth of any, and what a hostile
+template can do with the whole of one takes less than 100 ms and 64 MB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from turnwise.errors import TemplateLimitError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one rendering may spend, before the input adds its share."""
+
+    steps: int = 400_000
+    bytes: int = 6_000_000
+    output: int = 4_000_000
+    depth: int = 120
+
+    steps_per_value: int = 2_000  # for each message, tool and document
+    bytes_per_character: int = 12  # for each character of the input
+    output_per_character: int = 6
+
+
+DEFAULTS = Limits()
+
+TEMPLATE_CHARACTERS = 1 << 20  # a longer text is refused before it is read
+TEMPLATE_TOKENS = 12_000  # about three times the longest template known; reading one costs microseconds each
+NESTING = 60  # blocks within blocks, brackets within brackets
+INTEGER_BITS = 14_000  # about the 4,300 digits that Python itself agrees to print
+
+
+NOTHING: frozenset[int] = frozenset()
+
+
+class Run:
+    """One rendering while it happens: what is left of the budgets, the clock, and JSON texts worth keeping."""
+
+    __slots__ = ("bytes", "depth", "lasting", "limits", "memo", "now", "output", "steps")
+
+    def __init__(self, limits: Limits, values: int, characters: int, now: datetime | None = None) -> None:
+        self.limits = limits
+        self.steps = limits.steps + values * limits.steps_per_value
+        self.bytes = limits.bytes + characters * limits.bytes_per_character
+        self.output = limits.output + characters * limits.output_per_character
+        self.depth = limits.depth
+        self.now = now
+        self.memo: dict[Any, str] = {}
+        self.lasting: frozenset[int] = NOTHING
+
+    def step(self, count: int) -> None:
+        """Charge work that is about to be done."""
+        self.steps -= count
+        if self.steps < 0:
+            raise exceeded("steps")
+
+    def take(self, count: int) -> None:
+        """Charge memory that is about to be allocated; every byte is also written, so it is work too."""
+        self.bytes -= count
+        if self.bytes < 0:
+            raise exceeded("bytes")
+
+
+MEANING = {
+    "steps": "it does more work than any real template",
+    "bytes": "it would build more text than any real template",
+    "output": "its output would be longer than any real prompt",
+    "depth": "its macros or values are nested too deeply",
+}
+
+
+def exceeded(budget: str) -> TemplateLimitError:
+    return TemplateLimitError(f"the template went over its budget of {budget}: {MEANING[budget]}", budget=budget)

@@ -1,0 +1,160 @@
+"""A compiled template: its Python source, the function made of it, and where each line came from.
+
+A program is a pure function of its text. It is cached by that text, shared between threads (all state of a rendering is in its
+`Run`), and pickled as the text it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import CodeType, TracebackType
+from typing import Any
+
+from jinja2 import nodes
+
+from turnwise.engine import access, formatting, operations, trails, values
+from turnwise.engine.compile import Compiler
+from turnwise.engine.expressions import Fault
+from turnwise.engine.filters import FILTERS
+from turnwise.engine.functions import FUNCTIONS
+from turnwise.engine.limits import DEFAULTS, Limits, Run, exceeded
+from turnwise.engine.syntax import COLUMN_BITS, located, parse
+from turnwise.engine.tests import TESTS
+from turnwise.engine.values import Denied, Failure, Pair, Raised, Undefined
+from turnwise.errors import (
+    TemplateError,
+    TemplateLimitError,
+    TemplateRaised,
+    TemplateRuntimeError,
+    TemplateSecurityError,
+    TemplateSyntaxError,
+)
+
+FILE = "<turnwise program>"
+CACHED = 256  # programs kept, the least recently used goes first
+
+
+@lru_cache(maxsize=1024)
+def absent(name: str) -> Pair:
+    """What a name gives that nobody set: a function of ours, or `Undefined`."""
+    if name in FUNCTIONS:
+        return FUNCTIONS[name], None
+    return Undefined(f"{name!r} is undefined"), None
+
+
+def written(rt: Run, callee: Any, /, *args: Pair, **kwargs: Pair) -> Any:
+    """The output of a call that is printed at once: a macro's pieces need not be joined first."""
+    if type(callee) is values.Macro:
+        return operations.expanded(rt, callee, *args, **kwargs)
+    return formatting.text(rt, *operations.call(rt, callee, None, *args, **kwargs))
+
+
+NAMES: dict[str, Any] = {
+    **{name: getattr(access, name) for name in ("attribute", "item", "neighbour", "part", "walk", "NO_NEXT", "NO_PREVIOUS")},
+    **{name: getattr(formatting, name) for name in ("concatenated", "printed", "text")},
+    **{
+        name: getattr(operations, name)
+        for name in "added assigned call captured compared contained invoked method signed spread spread_keywords unpacked".split()
+    },
+    **{f"do_{name}": run for name, run in operations.OPERATORS.items()},
+    **{name: getattr(trails, name) for name in "BEGIN BOUND DONE END ITEM ITEMS LOOP PICK".split()},
+    **{name: getattr(values, name) for name in "MISSING Failure Loop Macro Safe Undefined".split()},
+    **{f"filter_{name}": run for name, run in FILTERS.items()},
+    "absent": absent,
+    "exceeded": exceeded,
+    "length": FILTERS["length"],
+    "tests": TESTS,
+    "written": written,
+}
+
+
+class Program:
+    """A template, compiled."""
+
+    __slots__ = ("_run", "name", "nodes", "places", "python", "reads", "text")
+
+    def __init__(self, text: str, name: str = "template") -> None:
+        self.text = text
+        self.name = name
+        compiler = self._compiler()
+        self.nodes = compiler.table()
+        self.places = compiler.places
+        self.reads = tuple(name for name in compiler.reads if name not in FUNCTIONS)
+        scope: dict[str, Any] = dict(NAMES)
+        exec(self._code(), scope)
+        self._run = scope["run"]
+
+    def _compiler(self) -> Compiler:
+        tree: nodes.Template = parse(self.text, self.name)
+        compiler = Compiler(tree)
+        try:
+            self.python = compiler.program()
+        except Fault as fault:
+            error: TemplateError = located(
+                TemplateSyntaxError, str(fault), self.text, self.name, fault.lineno, hint=fault.hint
+            )
+            raise error from None
+        except RecursionError:
+            raise TemplateLimitError("the template is nested too deeply", budget="depth", name=self.name) from None
+        return compiler
+
+    def _code(self) -> CodeType:
+        try:
+            return compile(self.python, FILE, "exec")
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            # Python's own limits on nesting; anything else here is a defect of the compiler
+            raise TemplateLimitError(
+                f"the template is nested too deeply for Python ({error})", budget="depth", name=self.name
+            ) from None
+
+    def run(self, rt: Run, context: Mapping[str, Pair]) -> list[Any]:
+        """Texts and trails, flat. Whatever goes wrong leaves as an error of ours, with its place in the template."""
+        try:
+            return self._run(rt, context)  # type: ignore[no-any-return]
+        except TemplateLimitError as error:
+            raise self._placed(TemplateLimitError, error, budget=error.budget) from None
+        except Raised as error:
+            raise self._placed(TemplateRaised, error) from None
+        except Denied as error:
+            raise self._placed(TemplateSecurityError, error, hint=error.hint) from None
+        except Failure as error:
+            raise self._placed(TemplateRuntimeError, error, hint=error.hint) from None
+        except (RecursionError, MemoryError) as error:
+            raise self._placed(TemplateLimitError, exceeded("depth"), trace=error.__traceback__, budget="depth") from None
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, UnicodeError) as error:
+            raise self._placed(TemplateRuntimeError, error) from None
+
+    def refused(self, error: TemplateLimitError) -> TemplateLimitError:
+        """The error, with this template's name."""
+        return TemplateLimitError(error.message, budget=error.budget, name=self.name)
+
+    def _placed(self, kind: Any, error: Exception, trace: TracebackType | None = None, **rest: Any) -> TemplateError:
+        lineno = self._lineno(trace or error.__traceback__)
+        message = error.message if isinstance(error, TemplateError) else str(error)
+        result: TemplateError = located(kind, message, self.text, self.name, lineno, **rest)
+        return result
+
+    def _lineno(self, trace: TracebackType | None) -> int:
+        """The template place of the innermost line of this program on the way to the error."""
+        found = 1 << COLUMN_BITS | 1
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == FILE:
+                found = self.places[trace.tb_lineno - 1] or found
+            trace = trace.tb_next
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return program, (self.text, self.name)
+
+    def __repr__(self) -> str:
+        return f"<Program {self.name}: {len(self.python.splitlines())} lines>"
+
+
+@lru_cache(maxsize=CACHED)
+def program(text: str, name: str = "template") -> Program:
+    """The program of a template, compiled once."""
+    return Program(text, name)
+
+
+__all__ = ["DEFAULTS", "Limits", "Program", "program"]

@@ -1,0 +1,241 @@
+"""Rendering: the pieces of one conversation.
+
+The text is there at once; the pieces are made when somebody asks for them, by following the trails that the program
+wrote beside the texts (`trails.py`). Marks between the texts say which message a loop was at and where a
+`{% generation %}` block began and ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from turnwise.engine.trails import (
+    BEGIN,
+    BOUND,
+    DONE,
+    END,
+    ITEM,
+    JOINED,
+    LOOP,
+    Computed,
+    Field,
+    Leaf,
+    Path,
+    follow,
+    runs,
+)
+from turnwise.messages import field
+
+DIM, RESET = "\x1b[2m", "\x1b[0m"
+COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
+COMPUTED = "\x1b[2;3m"
+VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a piece came from, and what was being written."""
+
+    kind: str  # "template", "field" or "computed"
+    line: int | None = None
+    column: int | None = None
+    node: int | None = None
+    path: Path | None = None
+    key: bool = False  # the text is the key at this path, not the value
+    message: int | None = None
+    generation: bool = False
+    sources: tuple[Path, ...] = ()
+
+    @property
+    def field(self) -> str | None:
+        return field(self.path) if self.path is not None else None
+
+    def __str__(self) -> str:
+        if self.kind == "template":
+            return f"template {self.line}:{self.column}"
+        if self.path is not None:
+            return f"key of {self.field}" if self.key else str(self.field)
+        return f"computed (from {', '.join(map(field, self.sources))})" if self.sources else "computed"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of rendered text with one origin."""
+
+    text: str
+    origin: Origin
+
+
+class Rendering:
+    """What a template made of a conversation. `str()` is the text; `pieces` say where each part of it came from."""
+
+    def __init__(
+        self,
+        text: str,
+        out: list[Any],
+        nodes: list[tuple[int, int]],
+        aliases: dict[tuple[int, str], str] | None = None,
+    ) -> None:
+        self.text = text
+        self.changes: tuple[Any, ...] = ()
+        self._out = out
+        self._nodes = nodes
+        self._aliases = aliases or {}
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rendering) and self.text == other.text and self.pieces == other.pieces
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<Rendering of {len(self.text)} characters>"
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The text, cut where the origin changes."""
+        pieces: list[Piece] = []
+        left = len(self.text)
+        for text, origin in self._origins():
+            text = text[:left]
+            left -= len(text)
+            if not text:
+                continue
+            if pieces and pieces[-1].origin == origin:
+                pieces[-1] = Piece(pieces[-1].text + text, origin)
+            else:
+                pieces.append(Piece(text, origin))
+        return tuple(pieces)
+
+    def _origins(self) -> Iterator[tuple[str, Origin]]:
+        known: dict[tuple[Leaf, int | None, bool], Origin] = {}
+        for text, leaf, message, generation in Reading().events(self._out):
+            key = (leaf, message, generation)
+            if key not in known:
+                known[key] = self._origin(leaf, message, generation)
+            yield text, known[key]
+
+    def _origin(self, leaf: Leaf, message: int | None, generation: bool) -> Origin:
+        if isinstance(leaf, int):
+            line, column = self._nodes[leaf]
+            return Origin("template", line, column, leaf, message=message, generation=generation)
+        if isinstance(leaf, Field):
+            path = self._given(leaf.path)
+            index = path[1] if path[0] == "messages" and len(path) > 1 else None
+            message = index if message is None and isinstance(index, int) else message
+            return Origin("field", path=path, key=leaf.key, message=message, generation=generation)
+        return Origin("computed", message=message, generation=generation, sources=tuple(map(self._given, leaf.sources)))
+
+    def _given(self, path: Path) -> Path:
+        """The path as the caller wrote it: reasoning is known to templates under more names than it was given."""
+        if len(path) >= 3 and path[0] == "messages":
+            name = self._aliases.get((path[1], path[2]))  # type: ignore[arg-type]
+            if name is not None:
+                return (*path[:2], name, *path[3:])
+        return path
+
+    def spans(
+        self,
+        where: Callable[[Origin], bool] | None = None,
+        *,
+        kind: str | None = None,
+        field: str | None = None,
+        message: int | None = None,
+        generation: bool | None = None,
+    ) -> list[tuple[int, int]]:
+        """The character ranges whose origin fits; neighbours are one range."""
+        spans: list[tuple[int, int]] = []
+        at = 0
+        for piece in self.pieces:
+            origin, end = piece.origin, at + len(piece.text)
+            fits = (
+                (where is None or where(origin))
+                and (kind is None or origin.kind == kind)
+                and (field is None or origin.field == field)
+                and (message is None or origin.message == message)
+                and (generation is None or origin.generation == generation)
+            )
+            if fits:
+                if spans and spans[-1][1] == at:
+                    spans[-1] = (spans[-1][0], end)
+                else:
+                    spans.append((at, end))
+            at = end
+        return spans
+
+    def show(self, colour: bool = True, whitespace: bool = False) -> str:
+        """The text for people: the template's words dim, each field in a colour of its own."""
+        shades: dict[Path, str] = {}
+        shown = []
+        for piece in self.pieces:
+            text = piece.text.translate(VISIBLE) if whitespace else piece.text
+            text = "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+            path = piece.origin.path
+            if not colour:
+                shown.append(text)
+            elif path is None:
+                shown.append(f"{DIM if piece.origin.kind == 'template' else COMPUTED}{text}{RESET}")
+            else:
+                shade = shades.setdefault(path, COLOURS[len(shades) % len(COLOURS)])
+                shown.append(f"{shade}{text}{RESET}")
+        return "".join(shown)
+
+
+class Reading:
+    """Walks what a program wrote, keeping count of loops and generation blocks."""
+
+    def __init__(self) -> None:
+        self.loops: list[tuple[int | None, bool]] = []  # the message of each loop, and whether the loop itself said so
+        self.generations = 0
+
+    def events(self, out: Any) -> Iterator[tuple[str, Leaf, int | None, bool]]:
+        for text, trail in zip(out[::2], out[1::2], strict=True):
+            if text:
+                if type(trail) is tuple and trail[0] is JOINED:
+                    yield from self.events(trail[1])
+                    continue
+                for part, leaf in runs(text, trail):
+                    if part:
+                        yield part, leaf, self.message(), self.generations > 0
+            elif type(trail) is tuple:
+                self.mark(trail)
+
+    def mark(self, trail: tuple[Any, ...]) -> None:
+        if trail is LOOP:
+            self.loops.append((None, False))
+        elif trail is DONE:
+            self.loops.pop()
+        elif trail is BEGIN:
+            self.generations += 1
+        elif trail is END:
+            self.generations -= 1
+        elif trail[0] is ITEM:
+            self.loops[-1] = (message_of(trail[1]), True)
+        elif trail[0] is BOUND and self.loops and self.message() is None:
+            self.loops[-1] = (message_of(trail[1]), False)
+
+    def message(self) -> int | None:
+        for message, _ in reversed(self.loops):
+            if message is not None:
+                return message
+        return None
+
+
+def message_of(trail: Any) -> int | None:
+    """The index, if the trail leads to a whole message."""
+    found = follow(trail)
+    if isinstance(found, Field) and len(found.path) == 2 and found.path[0] == "messages":
+        index = found.path[1]
+        return index if isinstance(index, int) else None
+    return None
+
+
+__all__ = ["Computed", "Origin", "Piece", "Rendering", "replace"]

@@ -1,0 +1,109 @@
+"""Tests: what stands behind `is`. A test is `run(rt, value, *arguments) -> bool`, on values alone.
+
+`INLINE` holds the tests that are one Python expression; the compiler writes those into the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from turnwise.engine.limits import Run
+from turnwise.engine.operations import compared, contained
+from turnwise.engine.values import Failure, Function, Loop, Macro, Stream, Undefined
+
+Test = Callable[..., bool]
+
+INLINE = {
+    "defined": "{0}.__class__ is not Undefined",
+    "undefined": "{0}.__class__ is Undefined",
+    "none": "{0} is None",
+    "string": "({0}.__class__ is str or {0}.__class__ is Safe)",
+    "mapping": "{0}.__class__ is dict",
+    "boolean": "{0}.__class__ is bool",
+    "true": "{0} is True",
+    "false": "{0} is False",
+}
+ITERABLE = (str, list, tuple, dict, Undefined, Loop, Stream, range)
+SEQUENCE = (str, list, tuple, dict, range)
+
+
+def inline(name: str) -> Test:
+    code = compile(INLINE[name].format("value"), f"<{name}>", "eval")
+    names = {"Undefined": Undefined, "Safe": str}
+
+    def run(rt: Run, value: Any) -> bool:
+        return bool(eval(code, names, {"value": value}))
+
+    return run
+
+
+def ordering(name: str) -> Test:
+    def run(rt: Run, value: Any, other: Any) -> bool:
+        return bool(compared(rt, name, value, other))
+
+    return run
+
+
+def number(value: Any) -> Any:
+    if type(value) is Undefined:
+        raise value.failure()
+    if not isinstance(value, (int, float)):
+        raise Failure(f"this test needs a number, not {type(value).__name__}")
+    return value
+
+
+def divisible(rt: Run, value: Any, by: Any) -> bool:
+    if number(by) == 0:
+        raise Failure("division by zero")
+    return bool(number(value) % by == 0)
+
+
+def text_test(name: str) -> Test:
+    def run(rt: Run, value: Any) -> bool:
+        written = str(value)
+        rt.take(len(written))
+        return bool(getattr(written, name)())
+
+    return run
+
+
+TESTS: dict[str, Test] = {
+    **{name: inline(name) for name in INLINE},
+    "callable": lambda rt, value: isinstance(value, (Macro, Function)),
+    "divisibleby": divisible,
+    "eq": ordering("eq"),
+    "==": ordering("eq"),
+    "equalto": ordering("eq"),
+    "ne": ordering("ne"),
+    "!=": ordering("ne"),
+    "lt": ordering("lt"),
+    "<": ordering("lt"),
+    "lessthan": ordering("lt"),
+    "le": ordering("lteq"),
+    "<=": ordering("lteq"),
+    "gt": ordering("gt"),
+    ">": ordering("gt"),
+    "greaterthan": ordering("gt"),
+    "ge": ordering("gteq"),
+    ">=": ordering("gteq"),
+    "even": lambda rt, value: bool(number(value) % 2 == 0),
+    "odd": lambda rt, value: bool(number(value) % 2 == 1),
+    "in": contained,
+    "integer": lambda rt, value: type(value) is int,
+    "float": lambda rt, value: type(value) is float,
+    "number": lambda rt, value: isinstance(value, (int, float)),
+    "iterable": lambda rt, value: isinstance(value, ITERABLE),
+    "sequence": lambda rt, value: isinstance(value, SEQUENCE) or type(value) is Undefined,
+    "sameas": lambda rt, value, other: value is other,
+    "lower": text_test("islower"),
+    "upper": text_test("isupper"),
+    "escaped": lambda rt, value: False,
+}
+
+
+def exists(names: Any) -> Test:
+    return lambda rt, value: isinstance(value, str) and value in names
+
+
+__all__ = ["INLINE", "TESTS", "exists"]

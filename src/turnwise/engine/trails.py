@@ -1,0 +1,369 @@
+"""Where text came from: values stay plain, a *trail* goes beside each, and trails are followed only when asked.
+
+A traced string type pays for its origin at every operation. Here a value is an ordinary `str`, `list` or `dict`, and
+the generated code carries a second local variable for its trail, which is one of
+
+    int               the number of a template node: text that the template's author wrote
+    (parent, key)     the child of another trail: `((((ROOT, "messages"), 3), "content")`
+    (RULE, *inputs)   how an operation made the value; RULE knows how to follow it
+    None              nobody wrote it: a loop index, a length
+
+Building one costs a tuple. Following one (`runs`) happens when somebody reads `Rendering.pieces`: it splits a text
+into runs, each with a leaf, and a leaf is a node number, a `Field`, or `Computed` from some fields. Since values and
+trails are immutable, following later gives what following at once would have given.
+
+A rule that cannot say which character came from where (`wordwrap` of two fields) answers `Computed` with the fields
+that went in: origins may become coarse, they are never lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+Trail = Any  # int | tuple | None, as above; a recursive type would say no more
+Path = tuple[str | int, ...]
+
+
+class Field(NamedTuple):
+    """Text of an input value, or with `key` the text of its key."""
+
+    path: Path
+    key: bool = False
+
+
+class Computed(NamedTuple):
+    """Text that was made from these fields, or from none."""
+
+    sources: tuple[Path, ...] = ()
+
+
+Leaf = int | Field | Computed
+Run = tuple[str, Leaf]
+
+NOWHERE = Computed()
+
+
+class Rule:
+    """How to follow one kind of trail: `runs` for text, `child` for an element of a container."""
+
+    __slots__ = ("child", "name", "runs")
+
+    def __init__(
+        self,
+        name: str,
+        runs: Callable[..., list[Run]] | None = None,
+        child: Callable[..., Trail] | None = None,
+    ) -> None:
+        self.name = name
+        self.runs = runs
+        self.child = child
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+ROOT = Rule("ROOT")
+
+
+def root(name: str) -> Trail:
+    return (ROOT, name)
+
+
+def follow(trail: Trail) -> Trail | Field:
+    """Resolve a chain of children to a field, or to the rule (or node) that made the value."""
+    keys: list[Any] = []
+    while True:
+        if trail is None or type(trail) is int:
+            return trail
+        head = trail[0]
+        if head is ROOT:
+            return Field((trail[1], *reversed(keys)))
+        if type(head) is Rule:
+            if not keys:
+                return trail
+            if head.child is None:
+                return trail  # an element of text: the text's own rule answers for it
+            trail = head.child(keys.pop(), *trail[1:])
+        else:
+            keys.append(trail[1])
+            trail = head
+
+
+def runs(text: str, trail: Trail) -> list[Run]:
+    """Split text into runs by origin; their texts join to `text`."""
+    if not text:
+        return []
+    found = follow(trail)
+    if found is None:
+        return [(text, NOWHERE)]
+    if type(found) is int or type(found) is Field:
+        return [(text, found)]
+    rule, inputs = found[0], found[1:]
+    if rule.runs is None:
+        return [(text, mixed(found))]
+    result: list[Run] = rule.runs(text, *inputs)
+    if "".join(part for part, _ in result) != text:  # a rule that lost count must not misattribute
+        return [(text, merged(leaf for _, leaf in result))]
+    return result
+
+
+def merged(leaves: Iterable[Leaf]) -> Leaf:
+    """One leaf for text that several went into."""
+    kinds = list(dict.fromkeys(leaves))
+    if len(kinds) == 1:
+        return kinds[0]
+    fields = [leaf for leaf in kinds if isinstance(leaf, Field)]
+    sources = [leaf.path for leaf in fields]
+    sources += [path for leaf in kinds if isinstance(leaf, Computed) for path in leaf.sources]
+    if len(fields) == 1 and len(set(sources)) == 1:
+        return fields[0]  # a field and template text: the field is what matters
+    return Computed(tuple(dict.fromkeys(sources)))
+
+
+def mixed(trail: Trail) -> Leaf:
+    """The leaf of a container's trail: everything it could contain."""
+    found = follow(trail)
+    return found if type(found) in (int, Field) else NOWHERE
+
+
+def texts_of(parts: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
+    """The pairs of a flat `text, trail, text, trail, ...` sequence."""
+    return zip(parts[::2], parts[1::2], strict=True)
+
+
+# ---- rules for text ----
+
+
+def _joined(text: str, parts: Sequence[Any]) -> list[Run]:
+    return [run for part, trail in texts_of(parts) for run in runs(part, trail)]
+
+
+def _part(text: str, whole: str, trail: Trail, start: int) -> list[Run]:
+    return cut(runs(whole, trail), start, start + len(text))
+
+
+def _recased(text: str, whole: str, trail: Trail, change: Callable[[str], str]) -> list[Run]:
+    before = runs(whole, trail)
+    if len(text) == len(whole):  # letters keep their places
+        ends = list(accumulate(len(part) for part, _ in before))
+        return [(text[end - len(part) : end], leaf) for (part, leaf), end in zip(before, ends, strict=True)]
+    return [(change(part), leaf) for part, leaf in before]
+
+
+def _replaced(
+    text: str, whole: str, trail: Trail, old: str, new: str, new_trail: Trail, limit: int
+) -> list[Run]:
+    before, result, at = runs(whole, trail), [], 0
+    found = -1 if limit == 0 else whole.find(old)
+    inserted = runs(new, new_trail)
+    while found >= 0:
+        result += cut(before, at, found) + inserted
+        limit -= 1
+        if old:
+            at = found + len(old)
+            found = whole.find(old, at) if limit else -1
+        else:  # an empty needle stands before every character and at the end
+            result += cut(before, found, found + 1)
+            at = found + 1
+            found = at if limit and at <= len(whole) else -1
+    return result + cut(before, at, len(whole))
+
+
+def _blend(text: str, *inputs: Any) -> list[Run]:
+    """Text that some operation made of these texts and trails; one leaf for all of it."""
+    leaves = [leaf for part, trail in texts_of(inputs) for _, leaf in runs(part or " ", trail)]
+    return [(text, merged(leaves or [NOWHERE]))]
+
+
+def _around(text: str, whole: str, trail: Trail, node: Trail) -> list[Run]:
+    """Text that was padded: what stands around the original is the template's."""
+    at = text.find(whole)
+    if at < 0:
+        return _blend(text, whole, trail)
+    return [(text[:at], leaf_of(node)), *runs(whole, trail), (text[at + len(whole) :], leaf_of(node))]
+
+
+def _lines(text: str, whole: str, trail: Trail, node: Trail) -> list[Run]:
+    """Text whose lines were indented: each line of the original ends a line of the result."""
+    before, result, at = runs(whole, trail), [], 0
+    pieces = whole.split("\n")
+    for number, (line, shown) in enumerate(zip(pieces, text.split("\n"), strict=False)):
+        result.append((shown[: len(shown) - len(line)], leaf_of(node)))
+        result += cut(before, at, at + len(line) + (number < len(pieces) - 1))
+        at += len(line) + 1
+    return [run for run in result if run[0]]
+
+
+def leaf_of(node: Trail) -> Leaf:
+    return node if type(node) is int else NOWHERE
+
+
+def cut(before: list[Run], start: int, stop: int) -> list[Run]:
+    """The runs between two offsets."""
+    result, at = [], 0
+    for part, leaf in before:
+        inside = part[max(start - at, 0) : max(stop - at, 0)]
+        if inside:
+            result.append((inside, leaf))
+        at += len(part)
+    return result
+
+
+JOINED = Rule("JOINED", runs=_joined)  # (texts and trails, flat)
+PART = Rule("PART", runs=_part)  # whole, its trail, start
+RECASED = Rule("RECASED", runs=_recased)  # whole, its trail, function
+REPLACED = Rule("REPLACED", runs=_replaced)  # whole, its trail, old, new, new's trail, limit
+BLEND = Rule("BLEND", runs=_blend)  # text, trail, text, trail, ...
+AROUND = Rule("AROUND", runs=_around)  # whole, its trail, node of the padding
+LINES = Rule("LINES", runs=_lines)  # whole, its trail, node of the indentation
+
+
+# ---- rules for containers ----
+
+
+def _items_child(key: Any, trails: Any) -> Trail:
+    try:
+        return trails[key]
+    except (LookupError, TypeError):
+        return None
+
+
+def _pick_child(key: Any, trail: Trail, indices: Sequence[int]) -> Trail:
+    return (trail, indices[key])
+
+
+def _each_child(key: Any, trail: Trail) -> Trail:
+    return trail
+
+
+def _chain_child(key: Any, length: int, first: Trail, second: Trail) -> Trail:
+    return (first, key) if key < length else (second, key - length)
+
+
+def _keys_child(key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
+    return (KEY, trail, keys[key])
+
+
+def _pairs_child(key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
+    name = keys[key]
+    return (ITEMS, ((KEY, trail, name), (trail, name)))
+
+
+def _key_runs(text: str, trail: Trail, key: Any) -> list[Run]:
+    found = follow((trail, key))
+    if type(found) is Field:
+        return [(text, Field(found.path, key=True))]
+    owner = follow(trail)
+    return [(text, owner if type(owner) is int else mixed(found))]
+
+
+def _split_child(key: Any, whole: str, trail: Trail, starts: Sequence[int]) -> Trail:
+    return (PART, whole, trail, starts[key])
+
+
+ITEMS = Rule("ITEMS", child=_items_child)  # a sequence or mapping of trails
+PICK = Rule("PICK", child=_pick_child)  # trail, indices
+EACH = Rule("EACH", child=_each_child)  # one trail for every element
+CHAIN = Rule("CHAIN", child=_chain_child)  # length of the first, two trails
+KEYS = Rule("KEYS", child=_keys_child)  # trail of a mapping, its keys
+PAIRS = Rule("PAIRS", child=_pairs_child)  # trail of a mapping, its keys
+KEY = Rule("KEY", runs=_key_runs)  # trail of a mapping, one key
+SPLIT = Rule("SPLIT", child=_split_child)  # whole, its trail, start of each part
+
+
+# ---- written-out values: JSON and Python's repr ----
+
+
+class Style(NamedTuple):
+    """How `json.dumps` writes a container."""
+
+    ensure_ascii: bool
+    indent: str | None
+    item: str
+    colon: str
+    sort_keys: bool
+
+
+def _json_runs(text: str, value: Any, trail: Trail, style: Style, node: Trail) -> list[Run]:
+    return list(_json(value, trail, style, leaf_of(node), "\n" if style.indent is not None else ""))
+
+
+def _json(value: Any, trail: Trail, style: Style, mark: Leaf, newline: str) -> Iterator[Run]:
+    if isinstance(value, str):
+        yield '"', mark
+        for part, leaf in runs(value, trail):
+            yield json.dumps(part, ensure_ascii=style.ensure_ascii)[1:-1], leaf
+        yield '"', mark
+    elif isinstance(value, dict):
+        yield from _json_mapping(value, trail, style, mark, newline)
+    elif isinstance(value, (list, tuple)):
+        inner = newline + style.indent if style.indent is not None else ""
+        for number, item in enumerate(value):
+            yield ("[" if number == 0 else style.item) + inner, mark
+            yield from _json(item, (trail, number), style, mark, inner)
+        yield (newline + "]" if value else "[]"), mark
+    else:
+        yield from runs(json.dumps(value), trail)
+
+
+def _json_mapping(value: Any, trail: Trail, style: Style, mark: Leaf, newline: str) -> Iterator[Run]:
+    inner = newline + style.indent if style.indent is not None else ""
+    entries = sorted(value.items()) if style.sort_keys else value.items()
+    for number, (key, item) in enumerate(entries):
+        yield ("{" if number == 0 else style.item) + inner + '"', mark
+        name = key if isinstance(key, str) else json.dumps(key)
+        yield from runs(json.dumps(name, ensure_ascii=style.ensure_ascii)[1:-1], (KEY, trail, key))
+        yield '"' + style.colon, mark
+        yield from _json(item, (trail, key), style, mark, inner)
+    yield (newline + "}" if value else "{}"), mark
+
+
+def _repr_runs(text: str, value: Any, trail: Trail) -> list[Run]:
+    return list(_repr(value, trail))
+
+
+def _repr(value: Any, trail: Trail) -> Iterator[Run]:
+    if isinstance(value, str):
+        yield from _repr_text(value, trail)
+    elif isinstance(value, dict):
+        for number, (key, item) in enumerate(value.items()):
+            yield "{" if number == 0 else ", ", NOWHERE
+            yield from _repr(key, (KEY, trail, key))
+            yield ": ", NOWHERE
+            yield from _repr(item, (trail, key))
+        yield "}" if value else "{}", NOWHERE
+    elif isinstance(value, (list, tuple)):
+        start, end = "[]" if isinstance(value, list) else "()"
+        for number, item in enumerate(value):
+            yield start if number == 0 else ", ", NOWHERE
+            yield from _repr(item, (trail, number))
+        end = ",)" if isinstance(value, tuple) and len(value) == 1 else end
+        yield end if value else start + end, NOWHERE
+    else:
+        yield from runs(repr(value), trail)
+
+
+def _repr_text(value: str, trail: Trail) -> Iterator[Run]:
+    quote = repr(value)[0]
+    other = '"' if quote == "'" else "'"
+    yield quote, NOWHERE
+    for part, leaf in runs(value, trail):
+        yield repr(other + part)[2:-1], leaf  # the other quote in front makes repr choose this one
+    yield quote, NOWHERE
+
+
+JSON = Rule("JSON", runs=_json_runs)  # value, its trail, Style, node of the punctuation
+REPR = Rule("REPR", runs=_repr_runs)  # value, its trail
+
+
+# ---- marks: not text, but what was going on while text was written ----
+
+ITEM = Rule("ITEM")  # (ITEM, trail): a loop takes its next element
+LOOP = (Rule("LOOP"),)  # a loop starts
+DONE = (Rule("DONE"),)  # a loop ends
+BOUND = Rule("BOUND")  # (BOUND, trail): inside a loop a name is bound to an element
+BEGIN = (Rule("BEGIN"),)  # {% generation %}
+END = (Rule("END"),)  # {% endgeneration %}

@@ -1,0 +1,192 @@
+"""The values that a template can hold and that JSON does not have.
+
+Messages, tools and options are plain JSON data. Beside them there are only these: `Undefined`, `Namespace`, `Loop`,
+`Macro`, `Function`, `Stream` and `Safe`. None of them has an attribute that a template can reach except through `reach`
+tables in `access.py`; so there is no Python object behind them to climb to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from turnwise.engine.trails import Trail
+from turnwise.errors import shown
+
+Pair = tuple[Any, Trail]
+
+
+class Failure(Exception):
+    """Something the template did went wrong. The program adds the place and makes it a `TemplateRuntimeError`."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UndefinedFailure(Failure):
+    """A value that is not there was used."""
+
+
+class Denied(Failure):
+    """An access outside the white list; becomes a `TemplateSecurityError`."""
+
+
+class Raised(Exception):
+    """`raise_exception`; becomes a `TemplateRaised`."""
+
+
+def _fail(self: Undefined, *_: Any, **__: Any) -> NoReturn:
+    raise self.failure()
+
+
+class Undefined:
+    """What a name or field gives that is not there: empty as text, false as a condition, an error in any other use."""
+
+    __slots__ = ("hint", "message")
+
+    def __init__(self, message: str, hint: Callable[[], str | None] | None = None) -> None:
+        self.message = message
+        self.hint = hint
+
+    def failure(self) -> UndefinedFailure:
+        return UndefinedFailure(self.message, self.hint() if self.hint else None)
+
+    def __str__(self) -> str:
+        return ""
+
+    def __repr__(self) -> str:
+        return "Undefined"
+
+    def __len__(self) -> int:
+        return 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Undefined
+
+    def __hash__(self) -> int:
+        return hash(Undefined)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _fail
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __pos__ = _fail
+    __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __call__ = _fail  # type: ignore[assignment]
+
+
+class Namespace:
+    """`namespace(...)`: the one thing a template can change. Keeps the trail of each attribute beside its value."""
+
+    __slots__ = ("trails", "values")
+
+    def __init__(self, values: dict[str, Any], trails: dict[str, Trail]) -> None:
+        for name in values:
+            refuse_private(name)
+        self.values = values
+        self.trails = trails
+
+    def set(self, name: str, value: Any, trail: Trail) -> None:
+        refuse_private(name)
+        self.values[name] = value
+        self.trails[name] = trail
+
+    def __repr__(self) -> str:
+        return f"<Namespace {self.values!r}>"
+
+
+def refuse_private(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise Denied(f"a namespace cannot have an attribute that starts with an underscore: {shown(name)}")
+
+
+class Loop:
+    """`loop`, when a template uses it as a value; elsewhere its attributes are local variables of the program."""
+
+    __slots__ = ("again", "depth0", "index0", "items", "last_seen", "trail")
+
+    def __init__(self, items: list[Any], trail: Trail, depth0: int, again: Callable[..., Pair] | None = None) -> None:
+        self.items = items
+        self.trail = trail
+        self.depth0 = depth0
+        self.again = again
+        self.index0 = -1
+        self.last_seen: Any = Loop
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        return f"<LoopContext {self.index0 + 1}/{len(self.items)}>"
+
+
+class Macro:
+    """A macro and what it accepts; `body` is the generated function."""
+
+    __slots__ = ("arguments", "body", "catch_kwargs", "catch_varargs", "caller", "explicit_caller", "name", "weight")
+
+    def __init__(
+        self,
+        name: str,
+        body: Callable[..., list[Any]],
+        arguments: tuple[str, ...],
+        special: tuple[bool, bool, bool, bool],
+        weight: int,
+    ) -> None:
+        self.name = name
+        self.body = body
+        self.arguments = arguments
+        self.caller, self.catch_kwargs, self.catch_varargs, self.explicit_caller = special
+        self.weight = weight
+
+    def __repr__(self) -> str:
+        return f"<Macro {self.name!r}>"
+
+
+class Function:
+    """A builtin that a template can call: `range`, `raise_exception`, a method of a string."""
+
+    __slots__ = ("name", "run")
+
+    def __init__(self, name: str, run: Callable[..., Pair]) -> None:
+        self.name = name
+        self.run = run
+
+    def __repr__(self) -> str:
+        raise Failure(f"'{self.name}' is a function and cannot be printed", "call it: add ( ) behind the name")
+
+
+class Stream:
+    """What `map`, `select` and their kind give: a sequence that can be walked once, as jinja2's generators can."""
+
+    __slots__ = ("items", "trail")
+
+    def __init__(self, items: list[Any], trail: Trail) -> None:
+        self.items = items
+        self.trail = trail
+
+    def taken(self) -> list[Any]:
+        items, self.items = self.items, []
+        return items
+
+    def __repr__(self) -> str:
+        raise Failure("the result of this filter is a generator and cannot be printed", "add |list or |join")
+
+
+class Safe(str):
+    """What `|safe` gives. Output is never escaped here; but as in markupsafe, text added to it is."""
+
+    __slots__ = ()
+
+
+class Missing:
+    """An argument that was not given; never seen by a template."""
+
+    __slots__ = ()
+
+
+MISSING = Missing()
+ABSENT: Pair = (MISSING, None)

@@ -1,0 +1,249 @@
+"""A conversation at the door: checked once, and made of plain JSON values from there on.
+
+What transformers 5.22 does to messages before a template sees them, done here in the same way: rich objects become plain
+data (mappings, lists, numbers; dataclasses and pydantic models become dicts; anything else a placeholder with its type's
+name), and reasoning is found under any of its three names. What it lets through and nobody can render is refused with
+the path of the value: half surrogate pairs, NaN, values that contain themselves, nests hundreds deep.
+
+The caller's objects are never changed, and never seen by a template: flat messages are only looked at, since a template
+cannot change them, and anything nested is copied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import marshal
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from turnwise.errors import MessageError, shown
+
+REASONING = ("reasoning_content", "thinking", "reasoning")  # the first is what most templates read
+SCALARS = (str, int, float, bool, type(None))
+DEPTH = 250  # containers within containers
+VALUES = 2_000_000  # values in one conversation; more is a structure that shares itself
+
+Path = tuple[str | int, ...]
+
+
+def field(path: Path) -> str:
+    """`("messages", 3, "content")` as people write it: `messages[3].content`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif step.isidentifier() or not text:
+            text += f".{step}" if text else step
+        else:
+            text += f"[{step!r}]"
+    return text
+
+
+class Unfit(Exception):
+    """A value that cannot be rendered. Collects its path on the way out, so that the way in costs nothing."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.steps: list[Any] = []
+
+    def at(self, *start: str | int) -> MessageError:
+        path = (*start, *reversed(self.steps))
+        shown_path = field(path) if len(path) <= 12 else f"{field(path[:12])}…"
+        return MessageError(str(self), path=shown_path, hint=self.hint)
+
+
+class Intake:
+    """Plain copies of values; counts what it copies, since budgets grow with the input."""
+
+    __slots__ = ("characters", "values")
+
+    def __init__(self) -> None:
+        self.values = 0
+        self.characters = 0
+
+    def taken(self, value: Any, *path: str | int) -> Any:
+        """The value as JSON data, or an error that names the path."""
+        try:
+            return self.plain(value, 0)
+        except Unfit as error:
+            raise error.at(*path) from None
+
+    def plain(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return value if value.isascii() and self.counted(value) else self.text(value)
+        if value is None or kind is bool or kind is int:
+            return value
+        if kind is dict or kind is list:
+            return self.container(value, kind, depth)
+        if kind is float:
+            return self.number(value)
+        return self.rich(value, depth)
+
+    def counted(self, value: str) -> bool:
+        self.characters += len(value)
+        return True
+
+    def container(self, value: Any, kind: type, depth: int) -> Any:
+        self.values += 1
+        if depth > DEPTH or self.values > VALUES:
+            raise Unfit("nested too deeply, or a value that contains itself")
+        key: Any = None
+        try:
+            if kind is dict:
+                entries: dict[Any, Any] = {}
+                for key, item in value.items():
+                    entries[key if type(key) is str and key.isascii() else self.key(key)] = self.plain(item, depth + 1)
+                return entries
+            items: list[Any] = []
+            for key, item in enumerate(value):
+                items.append(self.plain(item, depth + 1))
+            return items
+        except Unfit as error:
+            error.steps.append(key if isinstance(key, int) else str(key))
+            raise
+
+    def text(self, value: str) -> str:
+        self.characters += len(value)
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            half = f"half of a surrogate pair (U+{ord(value[error.start]):04X}) at character {error.start}"
+            raise Unfit(f"{half} cannot be written as UTF-8", "decode the text with errors='replace'") from None
+        return value
+
+    def number(self, value: float) -> float:
+        if value - value != 0:
+            raise Unfit(f"{value} is not a JSON number", "use null, or text")
+        return value
+
+    def key(self, key: Any) -> Any:
+        if not isinstance(key, SCALARS):
+            raise Unfit(f"a key is text, not {type(key).__name__}: {shown(key)}")
+        return self.plain(key, 0)
+
+    def rich(self, value: Any, depth: int) -> Any:
+        """Values that are not plain JSON: subclasses lose their extras, objects become dicts, the rest a placeholder."""
+        for base in (str, int, float):
+            if isinstance(value, base):
+                return self.plain(getattr(base, f"__{base.__name__}__")(value), depth)
+        if isinstance(value, Mapping):
+            return self.container(dict(value.items()), dict, depth)
+        if isinstance(value, tuple):
+            return tuple(self.container(value, list, depth))
+        if isinstance(value, list):
+            return self.container(value, list, depth)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+            return self.container(fields, dict, depth)
+        if type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__len__"):
+            return self.plain(value.item(), depth)
+        if callable(getattr(value, "model_dump", None)) and not isinstance(value, type):
+            return self.plain(value.model_dump(), depth)
+        return f"<{type(value).__name__}>"
+
+    def messages(self, messages: Any) -> list[dict[str, Any]]:
+        """The messages of a conversation, each with its reasoning under the names that templates read."""
+        messages = getattr(messages, "messages", messages)
+        if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+            raise MessageError(
+                f"a conversation is a list of messages, not {type(messages).__name__}",
+                path="messages",
+                hint='for example [{"role": "user", "content": "Hello!"}]',
+            )
+        self.values += len(messages)
+        return [self.message(message, index) for index, message in enumerate(messages)]
+
+    def message(self, message: Any, index: int) -> dict[str, Any]:
+        flat = type(message) is dict
+        if flat:
+            for key, value in message.items():
+                if type(value) is str and type(key) is str and value.isascii():
+                    self.characters += len(value)
+                elif value is not None:
+                    flat = False
+                    break
+        plain = message if flat else self.taken(message, "messages", index)
+        if type(plain) is not dict:
+            raise MessageError(
+                f"a message is a mapping, not {type(message).__name__}: {shown(message)}",
+                path=f"messages[{index}]",
+                hint='for example {"role": "user", "content": "Hello!"}',
+            )
+        for name in REASONING:
+            if plain.get(name) is not None:
+                return {"thinking": plain[name], **plain, "reasoning_content": plain[name]}
+        return plain
+
+    def tools(self, tools: Any) -> list[Any] | None:
+        if tools is None:
+            return None
+        if not isinstance(tools, (list, tuple)):
+            raise MessageError(f"tools are a list, not {type(tools).__name__}", path="tools")
+        for index, tool in enumerate(tools):
+            if not isinstance(tool, Mapping):
+                hint = "pass its JSON schema" if callable(tool) else None
+                raise MessageError(
+                    f"a tool is a JSON schema, not {type(tool).__name__}", path=f"tools[{index}]", hint=hint
+                )
+        self.values += len(tools)
+        return [self.taken(tool, "tools", index) for index, tool in enumerate(tools)]
+
+    def documents(self, documents: Any) -> list[Any] | None:
+        if documents is None:
+            return None
+        if not isinstance(documents, (list, tuple)):
+            raise MessageError(f"documents are a list, not {type(documents).__name__}", path="documents")
+        for index, document in enumerate(documents):
+            if not isinstance(document, Mapping):
+                raise MessageError(
+                    f"a document is a mapping, not {type(document).__name__}",
+                    path=f"documents[{index}]",
+                    hint='for example {"title": "...", "text": "..."}',
+                )
+        self.values += len(documents)
+        return [self.taken(document, "documents", index) for index, document in enumerate(documents)]
+
+
+class Tools:
+    """Tools that were seen before: their plain copy, its size, and the JSON texts that templates made of it."""
+
+    __slots__ = ("characters", "lasting", "memo", "plain", "values")
+
+    def __init__(self, tools: Any) -> None:
+        intake = Intake()
+        self.plain = intake.tools(tools)
+        self.values = intake.values
+        self.characters = intake.characters
+        self.memo: dict[Any, str] = {}
+        self.lasting = frozenset(identities(self.plain))
+
+
+def identities(value: Any) -> list[int]:
+    """The identity of every container in a value; they live as long as the value does."""
+    found, waiting = [], [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, (dict, list, tuple)):
+            found.append(id(item))
+            waiting += item.values() if isinstance(item, dict) else item
+    return found
+
+
+@lru_cache(maxsize=64)
+def _remembered(key: bytes) -> Tools:
+    return Tools(marshal.loads(key))
+
+
+def prepared_tools(tools: Any) -> Tools:
+    """Tools rarely change between renderings. `marshal` writes exact types and order at C speed: a sound key."""
+    try:
+        key = marshal.dumps(tools, 2)
+    except ValueError:  # a type that is not built in, or a nest too deep
+        return Tools(tools)
+    return _remembered(key) if len(key) < 1 << 20 else Tools(tools)
+
+
+NO_TOOLS = Tools(None)

@@ -1,0 +1,190 @@
+"""Template: the public object, with the verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from turnwise.engine.limits import DEFAULTS, Limits, Run, exceeded
+from turnwise.engine.program import Program, program
+from turnwise.engine.rendering import Rendering
+from turnwise.engine.trails import root
+from turnwise.errors import MessageError, TemplateSyntaxError
+from turnwise.messages import NO_TOOLS, REASONING, Intake, prepared_tools
+
+TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+MESSAGES, TOOLS, DOCUMENTS, OPENING = (root(name) for name in ("messages", "tools", "documents", "add_generation_prompt"))
+
+
+class Template:
+    """A chat template. Immutable, picklable, safe to share between threads."""
+
+    __slots__ = ("limits", "name", "named", "options", "program")
+
+    def __init__(
+        self,
+        program: Program,
+        options: Mapping[str, Any] | None = None,
+        named: Mapping[str, Program] | None = None,
+        limits: Limits = DEFAULTS,
+    ) -> None:
+        self.program = program
+        self.name = program.name
+        self.options = dict(options or {})
+        self.named = dict(named or {})
+        self.limits = limits
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        *,
+        name: str = "template",
+        options: Mapping[str, Any] | None = None,
+        named: Mapping[str, str] | None = None,
+        limits: Limits = DEFAULTS,
+    ) -> Template:
+        """A template from its Jinja text, and others of the same model by name (`tool_use` is used when there are tools)."""
+        others = {key: program(other, f"{name}:{key}") for key, other in (named or {}).items()}
+        return cls(program(text, name), options, others, limits)
+
+    @property
+    def text(self) -> str:
+        """The template as Jinja."""
+        return self.program.text
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names that the template reads from outside."""
+        return self.program.reads
+
+    def render(
+        self,
+        messages: Any,
+        tools: Any = None,
+        documents: Any = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        now: datetime | None = None,
+        normalise: bool = True,
+        strict: bool = False,
+        **options: Any,
+    ) -> Rendering:
+        """The conversation as this template writes it."""
+        chosen = self.named.get("tool_use", self.program) if tools is not None else self.program
+        intake = Intake()
+        chat = intake.messages(messages)
+        known_tools = prepared_tools(tools) if tools is not None else NO_TOOLS
+        context: dict[str, Any] = {
+            "messages": (chat, MESSAGES),
+            "tools": (known_tools.plain, TOOLS),
+            "documents": (intake.documents(documents), DOCUMENTS),
+            "add_generation_prompt": (add_generation_prompt, OPENING),
+        }
+        for key, value in (self.options | options if options else self.options).items():
+            if key in context:
+                raise MessageError(f"{key!r} is an argument of render, not an option", path=key)
+            context[key] = (intake.taken(value, key), root(key))
+        continued = Continuation(chat, continue_final_message, chosen) if continue_final_message else None
+        if continued is not None and add_generation_prompt:
+            raise MessageError("continue_final_message and add_generation_prompt exclude each other")
+        rt = Run(
+            self.limits,
+            intake.values + known_tools.values,
+            intake.characters + known_tools.characters,
+            now or datetime.now(),
+        )
+        rt.memo, rt.lasting = known_tools.memo, known_tools.lasting
+        out = chosen.run(rt, context)
+        texts = out[::2]
+        if sum(map(len, texts)) > rt.output:
+            raise chosen.refused(exceeded("output"))
+        text = "".join(texts)
+        if continued is not None:
+            text = continued.cut(text)
+        return Rendering(text, out, chosen.nodes, aliases(messages, chat))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Template, (self.program, self.options, self.named, self.limits)
+
+    def __repr__(self) -> str:
+        return f"<Template {self.name}>"
+
+
+def aliases(given: Any, chat: list[dict[str, Any]]) -> dict[tuple[int, str], str]:
+    """For each message whose reasoning got another name here: that name, and the one it was given under."""
+    found: dict[tuple[int, str], str] = {}
+    for index, (message, plain) in enumerate(zip(given, chat, strict=False)):
+        if "reasoning_content" not in plain or plain is message:
+            continue
+        source = next((name for name in REASONING if field_of(message, name) is not None), None)
+        if source is not None:
+            for name in ("reasoning_content", "thinking"):
+                if field_of(message, name) is None:
+                    found[index, name] = source
+    return found
+
+
+def field_of(message: Any, name: str) -> Any:
+    return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
+
+
+class Continuation:
+    """The final message left open: a tag behind its text, and the rendering cut where the tag comes out."""
+
+    def __init__(self, chat: list[dict[str, Any]], field: bool | str, program: Program) -> None:
+        self.tag = TAG
+        if not chat:
+            raise MessageError("there is no final message to continue", path="messages")
+        name = field if isinstance(field, str) else "content"
+        final = dict(chat[-1])
+        where = f"messages[{len(chat) - 1}].{name}"
+        value = final.get(name)
+        if value is None:
+            raise MessageError(f'continue_final_message is set but the final message has no "{name}" to continue!', path=where)
+        fields = [name]
+        if name in REASONING:
+            fields = [other for other in REASONING if final.get(other) == value]
+        if not any(other in program.text for other in fields):
+            raise MessageError(f"the template does not read {name!r}", path=where)
+        while self.tag.strip() in str(chat):
+            self.tag = f"{self.tag.strip()}_ "
+        if isinstance(value, (list, tuple)):
+            self.text, final[name] = self.tagged_part(value, where)
+        elif isinstance(value, str):
+            self.text = value
+            for other in fields:
+                final[other] = final[other] + self.tag
+        else:
+            raise MessageError(f"only text can be continued, not {type(value).__name__}", path=where)
+        chat[-1] = final
+
+    def tagged_part(self, parts: Any, where: str) -> tuple[str, list[Any]]:
+        """The last part that has text, with the tag behind it."""
+        for index in range(len(parts) - 1, -1, -1):
+            part = parts[index]
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                tagged = {**part, "text": part["text"] + self.tag}
+                return part["text"], [*parts[:index], tagged, *parts[index + 1 :]]
+        raise MessageError("there is no text to continue in the final message", path=where)
+
+    def cut(self, text: str) -> str:
+        at = text.rfind(self.tag.strip())
+        if self.text.strip() not in text or at < 0:
+            raise MessageError(
+                "continue_final_message is set but the final message does not appear in the chat after applying the "
+                "chat template",
+                hint="the template changes or drops the end of the final message",
+            )
+        kept = text[:at]
+        return kept if text[at : at + len(self.tag)] == self.tag else kept.rstrip()
+
+
+def compile(
+    text: str, dialect: str | None = None, *, name: str = "template", options: Mapping[str, Any] | None = None
+) -> Template:
+    """A template from its source."""
+    if dialect not in (None, "jinja"):
+        raise TemplateSyntaxError(f"unknown dialect {dialect!r}", name=name, hint="known: jinja")
+    return Template.of(text, name=name, options=options)

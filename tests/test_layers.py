@@ -1,0 +1,244 @@
+"""The arrows between rooms point one way, the core does no I/O, and importing is cheap.
+
+The order is that of the architecture page. Imports are read from the syntax trees, those under `if TYPE_CHECKING`
+included: a type is knowledge too. Not seen: a module imported by a computed name, or a clock reached through
+`getattr`.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import sources
+from sources import Function, Source
+
+# A room may import from the rows above its own, never from its own row or below. `turnwise` is the front door,
+# `__init__.py`.
+LAYERS = (
+    ("errors",),
+    ("messages",),
+    ("engine",),
+    ("probes",),
+    ("adapt", "dialects", "tokens", "replies"),
+    ("training",),
+    ("template",),
+    ("registry",),
+    ("evidence",),
+    ("data",),
+    ("turnwise",),
+    ("compat", "cli", "serve"),
+    ("__main__",),
+)
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+
+EDGES = {"cli", "serve", "__main__"}
+"""Rooms that may print, read the clock and touch the network."""
+FILE_READERS = EDGES | {"registry", "data", "compat"}
+"""Rooms that may open files."""
+
+PRINTS = {"print", "input", "sys.stdout", "sys.stderr", "sys.stdin", "rich.print"}
+CLOCK = {
+    *(f"datetime.{name}" for name in ("datetime.now", "datetime.today", "datetime.utcnow", "date.today")),
+    *(f"time.{name}" for name in ("time", "time_ns", "monotonic", "perf_counter", "localtime", "gmtime", "strftime")),
+    *(f"time.{name}" for name in ("ctime", "monotonic_ns", "perf_counter_ns", "process_time", "sleep")),
+}
+NETWORK = {"socket", "ssl", "http", "urllib.request", "ftplib", "smtplib", "requests", "httpx", "aiohttp", "urllib3"}
+FILES = {"open", "io.open", "os.open", "os.environ", "os.getenv", "pathlib.Path", "tempfile"}
+
+ALLOWED = {
+    ("turnwise.template", "datetime.datetime.now"): "render() without `now` is where the time comes in",
+    ("turnwise.template", "datetime.datetime.today"): "as above",
+}
+
+CHEAP_SECONDS = 0.2
+CHEAP_RATIO = 3.0
+"""On a machine too slow for that: at most so many times the cost of importing jinja2, which we cannot avoid."""
+HEAVY = ("transformers", "torch", "numpy", "gguf", "tokenizers", "minijinja")
+
+
+def test_every_room_has_a_level() -> None:
+    unknown = {source.room for source in sources.package()} - set(LEVEL)
+    assert not unknown, f"rooms that the architecture does not draw: {sorted(unknown)}"
+
+
+def test_imports_only_look_up() -> None:
+    wrong = [
+        f"{source.place}: {source.room} must not import {target}"
+        for source in sources.package()
+        for target, _ in own_imports(source)
+        if room(target) != source.room and LEVEL[room(target)] >= LEVEL[source.room]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_cycles() -> None:
+    graph = {source.module: {target for target, _ in own_imports(source)} for source in sources.package()}
+    cycle = find_cycle(graph)
+    assert not cycle, " -> ".join(cycle)
+
+
+def test_own_imports_stand_at_the_top() -> None:
+    hidden = [
+        f"{source.place}:{line}: {target} is imported inside of a function"
+        for source in sources.package()
+        for function in source.functions()
+        for target, line in own_imports(source, function)
+    ]
+    assert not hidden, "\n".join(hidden)
+
+
+@pytest.mark.parametrize(
+    ("what", "names", "rooms"),
+    [
+        ("prints", PRINTS, EDGES),
+        ("reads the clock", CLOCK, EDGES),
+        ("touches the network", NETWORK, EDGES),
+        ("reads files", FILES, FILE_READERS),
+    ],
+)
+def test_the_core_does_no_io(what: str, names: set[str], rooms: set[str]) -> None:
+    wrong = [
+        f"{source.place}:{line}: {what} ({name})"
+        for source in sources.package()
+        if source.room not in rooms
+        for name, line in mentions(source.tree, names)
+        if (source.module, name) not in ALLOWED
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_import_is_light() -> None:
+    code = f"import sys, turnwise; print(*[name for name in {HEAVY!r} if name in sys.modules])"
+    assert run(code).split() == []
+
+
+def test_import_is_quick() -> None:
+    ours = min(import_seconds("turnwise") for _ in range(5))
+    if ours >= CHEAP_SECONDS:
+        floor = min(import_seconds("jinja2") for _ in range(5))
+        assert ours < CHEAP_RATIO * floor, f"import turnwise takes {ours:.3f} s, import jinja2 {floor:.3f} s"
+
+
+# How the facts are found
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def own_imports(source: Source, within: ast.AST | None = None) -> Iterator[tuple[str, int]]:
+    """Pairs of a module of this package and the line that imports it."""
+    modules = {other.module for other in sources.package()}
+    for node in ast.walk(within or source.tree):
+        for name in imported(source, node):
+            # `from turnwise.engine import limits` means the module, `from turnwise.engine import run` the package.
+            target = name if name in modules else name.rpartition(".")[0]
+            if target in modules and target != source.module:
+                yield target, node.lineno  # type: ignore[attr-defined]
+
+
+def imported(source: Source, node: ast.AST) -> list[str]:
+    """Full dotted names that the statement brings in."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        base = ".".join(filter(None, [parent(source, node.level), node.module]))
+        return [f"{base}.{alias.name}" for alias in node.names]
+    return []
+
+
+def parent(source: Source, level: int) -> str | None:
+    if not level:
+        return None
+    parts = source.module.split(".")
+    above = level - (source.path.name == "__init__.py")
+    return ".".join(parts[: len(parts) - above])
+
+
+def find_cycle(graph: dict[str, set[str]]) -> list[str]:
+    done: set[str] = set()
+
+    def visit(module: str, trail: list[str]) -> list[str]:
+        if module in trail:
+            return [*trail[trail.index(module) :], module]
+        if module in done:
+            return []
+        for target in sorted(graph[module]):
+            if found := visit(target, [*trail, module]):
+                return found
+        done.add(module)
+        return []
+
+    return next((found for module in sorted(graph) if (found := visit(module, []))), [])
+
+
+def mentions(tree: ast.Module, names: set[str]) -> Iterator[tuple[str, int]]:
+    """Uses of forbidden dotted names, whatever they were called on import; importing one is a use."""
+    called = import_names(tree)
+    for name, line in imports_of_others(tree):
+        if forbidden(name, names):
+            yield name, line
+    own = bound_names(tree) - set(called)
+    for node in ast.walk(tree):
+        first, _, rest = dotted(node).partition(".")
+        if first and first not in own:
+            full = called.get(first, first) + (f".{rest}" if rest else "")
+            if full in names:
+                yield full, node.lineno  # type: ignore[attr-defined]
+
+
+def imports_of_others(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def import_names(tree: ast.Module) -> dict[str, str]:
+    """What a name in this file stands for: `{"np": "numpy", "datetime": "datetime.datetime"}`."""
+    called: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            called.update({alias.asname: alias.name for alias in node.names if alias.asname})
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            called.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+    return called
+
+
+def bound_names(tree: ast.Module) -> set[str]:
+    """Names that the file gives to something of its own: a local called `input` is not the builtin."""
+    nodes = list(ast.walk(tree))
+    defined = {node.name for node in nodes if isinstance(node, Function | ast.ClassDef)}
+    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return defined | assigned | {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+def forbidden(name: str, names: set[str]) -> bool:
+    """Whether the name or a package above it is."""
+    parts = name.split(".")
+    return any(".".join(parts[:length]) in names for length in range(1, len(parts) + 1))
+
+
+def dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (front := dotted(node.value)):
+        return f"{front}.{node.attr}"
+    return ""
+
+
+def import_seconds(module: str) -> float:
+    code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+    return float(run(code))
+
+
+def run(code: str) -> str:
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(sources.PACKAGE.parent)!r}); {code}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
