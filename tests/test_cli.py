@@ -321,6 +321,12 @@ def test_explain_a_template_that_refuses(here: Path) -> None:
     assert "never" in good("explain", "t.jinja")
 
 
+def test_explain_without_special_tokens(here: Path) -> None:
+    """A file alone does not say what its bos_token is; what it writes beside it is still seen."""
+    put("t.jinja", "{{ bos_token + '<|go|>' }}")
+    assert "<|go|>" in good("explain", "t.jinja")
+
+
 def test_explain_program(here: Path) -> None:
     assert "def " in good("explain", "qwen2.5", "--program")
 

@@ -24,6 +24,8 @@ SCALARS = (str, int, float, bool, type(None))
 DEPTH = 250  # containers within containers
 VALUES = 2_000_000  # values in one conversation; more is a structure that shares itself
 
+NO_REASONING = frozenset(REASONING).isdisjoint
+
 Path = tuple[str | int, ...]
 
 
@@ -57,11 +59,11 @@ class Unfit(Exception):
 class Intake:
     """Plain copies of values; counts what it copies, since budgets grow with the input."""
 
-    __slots__ = ("characters", "values")
+    __slots__ = ("aliases", "values")
 
     def __init__(self) -> None:
         self.values = 0
-        self.characters = 0
+        self.aliases: dict[tuple[int, str], str] = {}
 
     def taken(self, value: Any, *path: str | int) -> Any:
         """The value as JSON data, or an error that names the path."""
@@ -73,7 +75,7 @@ class Intake:
     def plain(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str:
-            return value if value.isascii() and self.counted(value) else self.text(value)
+            return value
         if value is None or kind is bool or kind is int:
             return value
         if kind is dict or kind is list:
@@ -81,10 +83,6 @@ class Intake:
         if kind is float:
             return self.number(value)
         return self.rich(value, depth)
-
-    def counted(self, value: str) -> bool:
-        self.characters += len(value)
-        return True
 
     def container(self, value: Any, kind: type, depth: int) -> Any:
         self.values += 1
@@ -95,7 +93,7 @@ class Intake:
             if kind is dict:
                 entries: dict[Any, Any] = {}
                 for key, item in value.items():
-                    entries[key if type(key) is str and key.isascii() else self.key(key)] = self.plain(item, depth + 1)
+                    entries[key if type(key) is str else self.key(key)] = self.plain(item, depth + 1)
                 return entries
             items: list[Any] = []
             for key, item in enumerate(value):
@@ -104,15 +102,6 @@ class Intake:
         except Unfit as error:
             error.steps.append(key if isinstance(key, int) else str(key))
             raise
-
-    def text(self, value: str) -> str:
-        self.characters += len(value)
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            half = f"half of a surrogate pair (U+{ord(value[error.start]):04X}) at character {error.start}"
-            raise Unfit(f"{half} cannot be written as UTF-8", "decode the text with errors='replace'") from None
-        return value
 
     def number(self, value: float) -> float:
         if value - value != 0:
@@ -147,35 +136,45 @@ class Intake:
     def messages(self, messages: Any) -> list[dict[str, Any]]:
         """The messages of a conversation, each with its reasoning under the names that templates read."""
         messages = getattr(messages, "messages", messages)
-        if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+        if type(messages) is not list and (
+            isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence)
+        ):
             raise MessageError(
                 f"a conversation is a list of messages, not {type(messages).__name__}",
                 path="messages",
                 hint='for example [{"role": "user", "content": "Hello!"}]',
             )
-        self.values += len(messages)
-        return [self.message(message, index) for index, message in enumerate(messages)]
+        chat = []
+        for index, message in enumerate(messages):
+            flat = type(message) is dict
+            if flat:
+                for key, value in message.items():
+                    if type(value) is not str and value is not None or type(key) is not str:
+                        flat = False
+                        break
+            plain = message if flat else self.message(message, index)
+            chat.append(plain if NO_REASONING(plain) else self.reasoned(plain, index))
+        return chat
 
     def message(self, message: Any, index: int) -> dict[str, Any]:
-        flat = type(message) is dict
-        if flat:
-            for key, value in message.items():
-                if type(value) is str and type(key) is str and value.isascii():
-                    self.characters += len(value)
-                elif value is not None:
-                    flat = False
-                    break
-        plain = message if flat else self.taken(message, "messages", index)
+        plain = self.taken(message, "messages", index)
         if type(plain) is not dict:
             raise MessageError(
                 f"a message is a mapping, not {type(message).__name__}: {shown(message)}",
                 path=f"messages[{index}]",
                 hint='for example {"role": "user", "content": "Hello!"}',
             )
-        for name in REASONING:
-            if plain.get(name) is not None:
-                return {"thinking": plain[name], **plain, "reasoning_content": plain[name]}
         return plain
+
+    def reasoned(self, message: dict[str, Any], index: int) -> dict[str, Any]:
+        """Reasoning under each name that templates read; remembers the name that it was given under."""
+        given = next((name for name in REASONING if message.get(name) is not None), None)
+        if given is None:
+            return message
+        for name in ("reasoning_content", "thinking"):
+            if message.get(name) is None or name == "reasoning_content" and given != name:
+                self.aliases[index, name] = given
+        return {"thinking": message[given], **message, "reasoning_content": message[given]}
 
     def tools(self, tools: Any) -> list[Any] | None:
         if tools is None:
@@ -188,7 +187,6 @@ class Intake:
                 raise MessageError(
                     f"a tool is a JSON schema, not {type(tool).__name__}", path=f"tools[{index}]", hint=hint
                 )
-        self.values += len(tools)
         return [self.taken(tool, "tools", index) for index, tool in enumerate(tools)]
 
     def documents(self, documents: Any) -> list[Any] | None:
@@ -203,20 +201,16 @@ class Intake:
                     path=f"documents[{index}]",
                     hint='for example {"title": "...", "text": "..."}',
                 )
-        self.values += len(documents)
         return [self.taken(document, "documents", index) for index, document in enumerate(documents)]
 
 
 class Tools:
     """Tools that were seen before: their plain copy, its size, and the JSON texts that templates made of it."""
 
-    __slots__ = ("characters", "lasting", "memo", "plain", "values")
+    __slots__ = ("lasting", "memo", "plain")
 
     def __init__(self, tools: Any) -> None:
-        intake = Intake()
-        self.plain = intake.tools(tools)
-        self.values = intake.values
-        self.characters = intake.characters
+        self.plain = Intake().tools(tools)
         self.memo: dict[Any, str] = {}
         self.lasting = frozenset(identities(self.plain))
 
@@ -247,3 +241,40 @@ def prepared_tools(tools: Any) -> Tools:
 
 
 NO_TOOLS = Tools(None)
+
+
+def measured(value: Any) -> tuple[int, int]:
+    """How many values and characters an input has."""
+    values = characters = 0
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            characters += len(item)
+        elif isinstance(item, dict):
+            values += 1
+            waiting += item.keys()
+            waiting += item.values()
+        elif isinstance(item, (list, tuple)):
+            values += 1
+            waiting += item
+    return values, characters
+
+
+def half_pair(value: Any, path: Path) -> MessageError | None:
+    """The first text in an input that cannot be written as UTF-8."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            half = f"half of a surrogate pair (U+{ord(value[error.start]):04X}) at character {error.start}"
+            hint = "decode the text with errors='replace'"
+            return MessageError(f"{half} cannot be written as UTF-8", path=field(path), hint=hint)
+        return None
+    if isinstance(value, dict):
+        inside = [*((key, (*path, str(key))) for key in value), *((item, (*path, str(key))) for key, item in value.items())]
+    elif isinstance(value, (list, tuple)):
+        inside = [(item, (*path, number)) for number, item in enumerate(value)]
+    else:
+        return None
+    return next((found for item, where in inside if (found := half_pair(item, where))), None)

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from turnwise.engine.limits import DEFAULTS, Limits, Run, exceeded
+from turnwise.engine.limits import DEFAULTS, Limits, Run
 from turnwise.engine.program import Program, program
 from turnwise.engine.rendering import Rendering
-from turnwise.engine.trails import root
 from turnwise.errors import MessageError, TemplateSyntaxError
-from turnwise.messages import NO_TOOLS, REASONING, Intake, prepared_tools
+from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, measured, prepared_tools
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
-MESSAGES, TOOLS, DOCUMENTS, OPENING = (root(name) for name in ("messages", "tools", "documents", "add_generation_prompt"))
+FLAT = (str, bool, type(None), int)  # options that need no look inside
 
 
 class Template:
@@ -77,33 +76,28 @@ class Template:
         chat = intake.messages(messages)
         known_tools = prepared_tools(tools) if tools is not None else NO_TOOLS
         context: dict[str, Any] = {
-            "messages": (chat, MESSAGES),
-            "tools": (known_tools.plain, TOOLS),
-            "documents": (intake.documents(documents), DOCUMENTS),
-            "add_generation_prompt": (add_generation_prompt, OPENING),
+            "messages": chat,
+            "tools": known_tools.plain,
+            "documents": intake.documents(documents),
+            "add_generation_prompt": add_generation_prompt,
         }
         for key, value in (self.options | options if options else self.options).items():
             if key in context:
                 raise MessageError(f"{key!r} is an argument of render, not an option", path=key)
-            context[key] = (intake.taken(value, key), root(key))
+            context[key] = value if type(value) in FLAT else intake.taken(value, key)
         continued = Continuation(chat, continue_final_message, chosen) if continue_final_message else None
         if continued is not None and add_generation_prompt:
             raise MessageError("continue_final_message and add_generation_prompt exclude each other")
-        rt = Run(
-            self.limits,
-            intake.values + known_tools.values,
-            intake.characters + known_tools.characters,
-            now or datetime.now(),
-        )
-        rt.memo, rt.lasting = known_tools.memo, known_tools.lasting
+        rt = Run(self.limits, (lambda: now) if now is not None else datetime.now, lambda: measured(context))
+        if known_tools is not NO_TOOLS:
+            rt.memo, rt.lasting = known_tools.memo, known_tools.lasting
         out = chosen.run(rt, context)
-        texts = out[::2]
-        if sum(map(len, texts)) > rt.output:
-            raise chosen.refused(exceeded("output"))
-        text = "".join(texts)
+        text = chosen.joined(rt, out)
+        if not text.isascii():
+            refuse_half_pairs(text, context)
         if continued is not None:
             text = continued.cut(text)
-        return Rendering(text, out, chosen.nodes, aliases(messages, chat))
+        return Rendering(text, out, chosen.nodes, intake.aliases)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Template, (self.program, self.options, self.named, self.limits)
@@ -112,22 +106,16 @@ class Template:
         return f"<Template {self.name}>"
 
 
-def aliases(given: Any, chat: list[dict[str, Any]]) -> dict[tuple[int, str], str]:
-    """For each message whose reasoning got another name here: that name, and the one it was given under."""
-    found: dict[tuple[int, str], str] = {}
-    for index, (message, plain) in enumerate(zip(given, chat, strict=False)):
-        if "reasoning_content" not in plain or plain is message:
-            continue
-        source = next((name for name in REASONING if field_of(message, name) is not None), None)
-        if source is not None:
-            for name in ("reasoning_content", "thinking"):
-                if field_of(message, name) is None:
-                    found[index, name] = source
-    return found
-
-
-def field_of(message: Any, name: str) -> Any:
-    return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
+def refuse_half_pairs(text: str, context: Mapping[str, Any]) -> None:
+    """Nobody can encode half a surrogate pair; say where it came in."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        for key, value in context.items():
+            found = half_pair(value, (key,))
+            if found is not None:
+                raise found from None
+        raise MessageError("the rendered text has half of a surrogate pair, made by the template") from None
 
 
 class Continuation:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 from turnwise.cli import output
-from turnwise.cli.render import ColourOption, piece_table, show
+from turnwise.cli.render import ColourOption, piece_lines, show
+from turnwise.engine.rendering import COLOURS, COMPUTED, DIM, RESET
 from turnwise.registry import load
 
 ENTRY = "qwen2.5"
@@ -47,10 +49,15 @@ def demo(colour: ColourOption = None) -> None:
     rendering = load(ENTRY).render(CHAT, tools=TOOLS, add_generation_prompt=True)
     output.write(f"A conversation with a tool, as {ENTRY} sees it:\n\n")
     show(rendering, painted)
-    output.write(f"\n{LEGEND_PAINTED if painted else LEGEND}\n\n")
+    output.write(f"\n{legend(painted)}\n\n")
     output.write("The same, piece by piece: the message it was written for, where it came from, the text.\n\n")
-    output.write_rich(piece_table(rendering), painted)
+    output.write_lines(piece_lines(rendering), painted)
 
 
-LEGEND = "Written by the template, or taken from a field of the conversation: --colour shows which."
-LEGEND_PAINTED = "\x1b[2mdim: written by the template\x1b[0m   \x1b[1mbright: a field of the conversation\x1b[0m"
+def legend(painted: bool) -> str:
+    if not painted:
+        return "With --colour, what the template wrote is dim and each field of the conversation has a colour."
+    fields = "".join(
+        f"{colour}{letter}" for colour, letter in zip(cycle(COLOURS), "fields of the conversation", strict=False)
+    )
+    return f"{DIM}dim: what the template wrote{RESET}; bright: {fields}{RESET}; {COMPUTED}slanted: computed{RESET}"

@@ -14,8 +14,6 @@ from itertools import accumulate
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from turnwise.cli import inputs, output
@@ -34,22 +32,26 @@ MARKER = re.compile(
 INDEX = re.compile(r"\[\d+\]")
 
 TOOL = {"type": "function", "function": {"name": "find", "description": "d", "parameters": {"type": "object"}}}
-CALL = {"id": "call00001", "type": "function", "function": {"name": "find", "arguments": {"what": "w"}}}
-TALK = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}]
-PROBES: tuple[dict[str, Any], ...] = (
-    {"messages": [{"role": "system", "content": "s"}, *TALK], "add_generation_prompt": True},
-    {"messages": TALK, "add_generation_prompt": True},
-    {
-        "messages": [
-            TALK[0],
-            {"role": "assistant", "content": "", "tool_calls": [CALL]},
-            {"role": "tool", "tool_call_id": "call00001", "name": "find", "content": "r"},
-            {"role": "assistant", "content": "a", "reasoning_content": "t"},
-        ],
-        "tools": [TOOL],
-    },
-    {"messages": [TALK[0], {"role": "assistant", "content": "a", "reasoning_content": "t"}]},
-)
+USER, ANSWER = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
+
+
+def calling(content: str | None, arguments: Any) -> dict[str, Any]:
+    call = {"id": "call00001", "type": "function", "function": {"name": "find", "arguments": arguments}}
+    asked = {"role": "assistant", "content": content, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "call00001", "name": "find", "content": "r"}
+    return {"messages": [USER, asked, result, ANSWER], "tools": [TOOL]}
+
+
+PROBES: dict[str, dict[str, Any]] = {
+    "one message": {"messages": [USER], "add_generation_prompt": True},
+    "turns": {"messages": [USER, ANSWER, USER], "add_generation_prompt": True},
+    "a system message": {"messages": [{"role": "system", "content": "s"}, USER, ANSWER]},
+    "reasoning": {"messages": [USER, {**ANSWER, "reasoning_content": "t"}]},
+    "calls": calling("", {"what": "w"}),
+    "calls, content null": calling(None, {"what": "w"}),
+    "calls, arguments as text": calling("", '{"what": "w"}'),
+    "calls, arguments as text, content null": calling(None, '{"what": "w"}'),
+}
 
 
 def explain(
@@ -67,7 +69,7 @@ def explain(
     if as_json:
         output.write_json(facts)
         return
-    output.write_rich(Group(*sections(facts)), output.coloured(colour))
+    output.write_lines(lines_of(facts), output.coloured(colour))
     if program:
         output.write(printable(loaded.program.python, 10**9) + "\n")
 
@@ -85,19 +87,23 @@ def explained(template: Template) -> dict[str, Any]:
     }
 
 
-def probed(template: Template) -> tuple[list[dict[str, Any]], list[str]]:
+def probed(template: Template) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Markers with the place that wrote them first, and what the template said to probes it did not take."""
+    # A file alone does not say its special tokens; many templates would stop there.
+    blank: dict[str, Any] = {
+        name: "" for name in template.variables if name.endswith("_token") and name not in template.options
+    }
     markers: dict[str, dict[str, Any]] = {}
-    refusals = []
-    for probe in PROBES:
+    refusals = {}
+    for probe, arguments in PROBES.items():
         try:
-            rendering = template.render(**probe)
+            rendering = template.render(**arguments, **blank)
         except TurnwiseError as error:
-            refusals.append(error.message)
+            refusals[probe] = error.message
             continue
         for marker in markers_in(rendering):
             markers.setdefault(marker["text"], marker)
-    return list(markers.values()), list(dict.fromkeys(refusals))
+    return list(markers.values()), refusals
 
 
 def markers_in(rendering: Rendering) -> list[dict[str, Any]]:
@@ -113,23 +119,24 @@ def markers_in(rendering: Rendering) -> list[dict[str, Any]]:
     return found
 
 
-def sections(facts: dict[str, Any]) -> list[Table | Text]:
-    rows: list[tuple[str, list[str]]] = [
-        ("reads", [", ".join(facts["reads"])]),
-        ("options", [name if value is None else f"{name} = {value!r}" for name, value in facts["options"].items()]),
-        ("not read", [", ".join(facts["unread"])]),
-        ("templates", [", ".join(["default", *facts["named"]]) if facts["named"] else ""]),
-        ("markers", [marker_line(marker) for marker in facts["markers"]]),
-        ("refuses", facts["refusals"]),
-    ]
-    table = Table.grid(padding=(0, 2))
-    for heading, lines in rows:
-        for number, line in enumerate(filter(None, lines)):
-            table.add_row(Text("" if number else heading, "dim"), Text(printable(line)))
-    return [Text(printable(facts["name"]), "bold"), table]
+def lines_of(facts: dict[str, Any]) -> list[Text]:
+    rows: dict[str, list[str]] = {
+        "reads": [", ".join(facts["reads"])],
+        "options": [name if value is None else f"{name} = {value!r}" for name, value in facts["options"].items()],
+        "not read": [", ".join(facts["unread"])],
+        "templates": [", ".join(["default", *facts["named"]]) if facts["named"] else ""],
+        "markers": [marker_line(marker) for marker in facts["markers"]],
+        "refuses": [f"{probe}: {said}" for probe, said in facts["refusals"].items()],
+    }
+    lines = [Text(printable(facts["name"]), "bold")]
+    for heading, entries in rows.items():
+        for number, entry in enumerate(filter(None, entries)):
+            lines.append(Text.assemble((f"{'' if number else heading:<11}", "dim"), printable(entry)))
+    return lines
 
 
 def marker_line(marker: dict[str, Any]) -> str:
-    place = f"{marker['line']}:{marker['column']}" if marker["line"] else "given"
-    inside = f"  with {', '.join(marker['fields'])} in it" if marker["fields"] else ""
-    return f"{marker['text']:<24} {place}{inside}"
+    fields = ", ".join(marker["fields"])
+    if not marker["line"]:
+        return f"{marker['text']:<24} {fields}"
+    return f"{marker['text']:<24} {marker['line']}:{marker['column']}" + (f" with {fields} in it" if fields else "")

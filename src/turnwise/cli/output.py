@@ -12,11 +12,12 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
+from rich.text import Text
 
 from turnwise.errors import SourceError, TurnwiseError, printable
 
@@ -45,14 +46,13 @@ def write_json(value: Any) -> None:
     write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
-def write_rich(what: RenderableType, colour: bool) -> None:
-    """Tables and headings, which never wrap when they are piped."""
-    width = None if terminal() else 10_000
-    console = Console(force_terminal=colour, no_color=not colour, width=width, highlight=False, markup=False)
+def write_lines(lines: Iterable[Text], colour: bool) -> None:
+    """Painted lines, left to the terminal to wrap."""
+    console = Console(force_terminal=colour, no_color=not colour, highlight=False, markup=False)
     with console.capture() as captured:
-        console.print(what)
-    lines = captured.get().removesuffix("\n").split("\n")
-    write("".join(f"{line if colour else line.rstrip()}\n" for line in lines))
+        for line in lines:
+            console.print(line, soft_wrap=True)
+    write(captured.get())
 
 
 def note(text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from turnwise.cli import inputs, output
@@ -59,7 +58,7 @@ def render(
     if as_json:
         output.write_json(as_data(rendering))
     elif pieces:
-        output.write_rich(piece_table(rendering), output.coloured(colour))
+        output.write_lines(piece_lines(rendering), output.coloured(colour))
     else:
         show(rendering, output.coloured(colour), whitespace)
 
@@ -95,11 +94,17 @@ def origin_data(origin: Origin) -> dict[str, Any]:
     }
 
 
-def piece_table(rendering: Rendering) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for piece in rendering.pieces:
-        style = "dim" if piece.origin.kind == "template" else "bold"
+def piece_lines(rendering: Rendering) -> list[Text]:
+    """One line for each piece: the message it was written for, its origin, its text."""
+    origins = [printable(str(piece.origin)) for piece in rendering.pieces]
+    width = min(60, max(map(len, origins), default=0))
+    lines = []
+    for piece, origin in zip(rendering.pieces, origins, strict=True):
+        style = "bold" if piece.origin.kind == "field" else "dim"
         message = "" if piece.origin.message is None else f"[{piece.origin.message}]"
         # repr: quotes around it, newlines as \n, so that one piece is one line
-        table.add_row(message, printable(str(piece.origin)), Text(printable(repr(piece.text), 10**9), style))
-    return table
+        text = printable(repr(piece.text), 10**9)
+        lines.append(
+            Text.assemble((f"{message:<5}{origin:<{width}}  ", "dim" if style == "dim" else ""), (text, style))
+        )
+    return lines

@@ -10,11 +10,12 @@ Every function here returns the value and its trail.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import METHODS, bound
-from turnwise.engine.trails import EACH, KEYS, PART, PICK, Trail
+from turnwise.engine.trails import EACH, ITEMS, KEYS, PART, PICK, ROOT, Trail, from_input
 from turnwise.engine.values import Denied, Failure, Function, Loop, Macro, Namespace, Pair, Stream, Undefined
 from turnwise.errors import shown, suggestion
 
@@ -69,17 +70,17 @@ def special(value: Any, name: str) -> Pair | None:
         if name in LOOP_ATTRIBUTES:
             return LOOP_ATTRIBUTES[name](value), None
         if name == "previtem":
-            return neighbour(value.items, value.trail, value.index0 - 1, NO_PREVIOUS)
+            return neighbour(value.items, value.trails, value.index0 - 1, NO_PREVIOUS)
         if name == "nextitem":
-            return neighbour(value.items, value.trail, value.index0 + 1, NO_NEXT)
+            return neighbour(value.items, value.trails, value.index0 + 1, NO_NEXT)
     elif type(value) is Macro and name in MACRO_ATTRIBUTES:
         return MACRO_ATTRIBUTES[name](value), None
     return None
 
 
-def neighbour(items: list[Any], trail: Trail, index: int, otherwise: Undefined) -> Pair:
+def neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair:
     if 0 <= index < len(items):
-        return items[index], (trail, index)
+        return items[index], trails[index] if type(trails) is list else None
     return otherwise, None
 
 
@@ -130,9 +131,12 @@ def missing(value: Any, key: Any) -> Pair:
     """The `Undefined` for a key that is not there, or a refusal when the key aims at Python itself."""
     if isinstance(key, str) and key.startswith("_") and (key.startswith("__") or type(value) is not dict):
         raise Denied(f"access to {shown(key)} is not possible: templates read fields and methods, not Python attributes")
-    owner = "None" if value is None else f"{type(value).__name__} object"
-    message = f"{owner!r} has no attribute {key!r}" if isinstance(key, str) else f"{owner} has no element {shown(key)}"
-    return Undefined(message, lambda: known(value, key)), None
+    return Undefined(absence(value, key), known(value, key)), None
+
+
+def absence(value: Any, key: Any) -> str:
+    owner = "None" if value is None else f"{kind_name(value)} object"
+    return f"{owner!r} has no attribute {key!r}" if isinstance(key, str) else f"{owner} has no element {shown(key)}"
 
 
 def known(value: Any, key: Any) -> str | None:
@@ -156,30 +160,64 @@ def described(value: dict[Any, Any]) -> str:
     return "dict"
 
 
-def walk(rt: Run, value: Any, trail: Trail, weight: int) -> tuple[Any, Trail]:
-    """The elements of a value as a sequence, and the trail of that sequence; pays for a loop over it."""
-    kind = type(value)
-    if kind is dict:
-        elements: Any = list(value)
-        trail = (KEYS, trail, elements)
-    elif kind is list or kind is tuple or kind is range:
-        elements = value
-    elif isinstance(value, str):
-        elements = list(value)
-        trail = (EACH, trail)
-    elif kind is Stream:
-        trail = value.trail
-        elements = value.taken()
-    elif kind is Undefined:
-        return (), None
-    elif kind is Loop:
-        elements, trail = value.items[value.index0 + 1 :], (PICK, value.trail, range(value.index0 + 1, len(value.items)))
-    else:
-        raise Failure(f"{kind_name(value)!r} object is not iterable", f"the value is {shown(value)}")
-    rt.steps -= len(elements) * weight
+NO_TRAILS = repeat(None)
+MANY = 1 << 20
+ROOT_TRAILS: dict[str, list[Trail]] = {}
+
+
+def root_trails(name: str, count: int) -> list[Trail]:
+    """The trails of an input's elements. They are the same for every rendering, so they are kept."""
+    trails = ROOT_TRAILS.setdefault(name, [])
+    if len(trails) < count:
+        if count > MANY or len(ROOT_TRAILS) > 64:
+            return [((ROOT, name), number) for number in range(count)]
+        trails = ROOT_TRAILS[name] = [((ROOT, name), number) for number in range(2 * count)]
+    return trails
+
+
+def walk(rt: Run, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool]:
+    """What a loop goes over: the elements, the trail of each, and whether they may be messages. Pays for the loop."""
+    elements, trail = sequence(rt, value, trail)
+    count = len(elements)
+    rt.steps -= count * weight
     if rt.steps < 0:
         rt.step(0)
-    return elements, trail
+    if trail is None:
+        return elements, NO_TRAILS, False
+    if type(trail) is int or trail[0] is EACH:
+        return elements, repeat(trail if type(trail) is int else trail[1]), False
+    if trail[0] is ROOT:
+        return elements, root_trails(trail[1], count), trail[1] == "messages"
+    rt.take(8 * count)
+    return elements, [(trail, number) for number in range(count)], not from_input(trail)
+
+
+def picked(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[Any], Any]:
+    """The elements of a loop that pass its test."""
+    kept = [trails[index] for index in chosen] if type(trails) is list else trails
+    return [elements[index] for index in chosen], kept
+
+
+def sequence(rt: Run, value: Any, trail: Trail) -> tuple[Any, Trail]:
+    """The elements of a value, and the trail of that sequence."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return value, trail
+    if kind is dict:
+        keys = list(value)
+        return keys, (KEYS, trail, keys)
+    if isinstance(value, str):
+        rt.take(8 * len(value))
+        return list(value), (EACH, trail)
+    if kind is Stream:
+        return value.taken(), value.trail
+    if kind is Undefined:
+        return (), None
+    if kind is Loop:
+        start = value.index0 + 1
+        trails = value.trails if type(value.trails) is list else None
+        return value.items[start:], (ITEMS, trails[start:]) if trails else None
+    raise Failure(f"{kind_name(value)!r} object is not iterable", f"the value is {shown(value)}")
 
 
 def kind_name(value: Any) -> str:

@@ -19,7 +19,9 @@ Not supported, and refused while compiling: `include`, `import`, `extends`, `blo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from jinja2 import nodes
@@ -31,9 +33,12 @@ from jinja2.idtracking import (
     Symbols,
 )
 
-from turnwise.engine.expressions import Expressions, Fault, Frame, LoopNames
+from turnwise.engine.expressions import Expressions, Fault, Frame, LoopNames, spelled
+from turnwise.engine.functions import FUNCTIONS
 from turnwise.engine.operations import CALL_WEIGHT
 from turnwise.engine.syntax import operands
+from turnwise.engine.trails import JOINED, root
+from turnwise.engine.values import Undefined
 from turnwise.engine.writer import Code
 
 NESTED_LOOPS = 12  # Python allows twenty blocks within one function
@@ -72,14 +77,28 @@ class Compiler(Expressions):
                 continue
             if how == VAR_LOAD_ALIAS:
                 around = self.identifier(source)
-                self.line(f"{name} = {around}; {trail} = o{around[1:]}")
+                self.line(f"{name} = {around}; {trail} = {self.trails.get(around, f'o{around[1:]}')}")
             elif how == VAR_LOAD_RESOLVE:
-                self.reads[source] = None
-                self.lasting.add(name)
-                self.line(f"{name}, {trail} = context[{source!r}] if {source!r} in context else absent({source!r})")
+                self.input(name, source, frame)
             else:
-                self.line(f"{name}, {trail} = absent({target.split('_', 2)[2]!r})")
+                absence = self.shared("U", Undefined(f"{target.split('_', 2)[2]!r} is undefined"))
+                self.line(f"{name} = {absence}; {trail} = None")
             self.forget(name)
+
+    def input(self, name: str, source: str, frame: Frame) -> None:
+        """A name that comes from outside. Unless the template binds it too, its trail is always the same."""
+        self.reads[source] = None
+        self.lasting.add(name)
+        trail = self.shared("R", root(source))
+        function = self.shared("F", FUNCTIONS[source]) if source in FUNCTIONS else None
+        absence = function or self.shared("U", Undefined(f"{source!r} is undefined"))
+        self.line(f"{name} = context[{source!r}] if {source!r} in context else {absence}")
+        if source in frame.symbols.stores:
+            self.line(f"o{name[1:]} = {trail}")
+        else:
+            self.trails[name] = trail
+            if source == "messages":
+                self.kinds[name] = "messages"
 
     def statements(self, body: Iterable[nodes.Node], frame: Frame) -> None:
         for node in body:
@@ -132,36 +151,53 @@ class Compiler(Expressions):
         """The value as text, where that is known now; `flush` sees to the rest."""
         if code.kind == "constant":
             return Code(f"str({code.value})", code.trail, "text")
-        if code.kind == "fact":
-            return Code(f"str({code.value})", "None", "text")
-        return code if code.kind == "text" else self.named(code)
+        if code.kind in ("fact", "whole"):
+            return Code(f"str({code.value})", code.trail, "text")
+        return code if code.kind in ("text", "literal") else self.named(code)
 
     def output_sum(self, node: nodes.Add, frame: Frame, pending: list[Code]) -> None:
         """`a + b + c` goes out part by part if every part is text; else Python decides what it is, or that it is none."""
-        codes = [self.named(self.code(part, frame)) if not is_text(part) else self.code(part, frame) for part in operands(node)]
-        unsure = self.unsure(codes)
-        if not unsure:
+        codes = [self.named(self.code(part, frame)) for part in operands(node)]
+        condition = self.all_text(codes)
+        if not condition:
             pending += codes
             return
         self.flush(pending)
-        self.line(f"if {unsure}: {self.out} += ({spelled(codes)})")
+        if any(code.kind in ("constant", "fact", "whole") for code in codes):
+            self.line(f"{self.out} += text(rt, *added(rt, ({spelled(codes)})))")
+            return
+        self.line(f"if {condition}: {self.out} += ({spelled(self.fused(codes))})")
         self.line(f"else: {self.out} += text(rt, *added(rt, ({spelled(codes)})))")
 
     def flush(self, pending: list[Code]) -> None:
         if not pending:
             return
-        unsure = self.unsure(pending)
-        if not unsure:
-            self.line(f"{self.out} += ({spelled(pending)})")
+        condition = self.all_text(pending)
+        parts = spelled(self.fused(pending))
+        if not condition:
+            self.line(f"{self.out} += ({parts})")
         else:
-            self.line(f"if {unsure}: {self.out} += ({spelled(pending)})")
-            self.line(f"else: {self.out} += printed(rt, ({spelled(pending)}))")
+            self.line(f"if {condition}: {self.out} += ({parts})")
+            self.line(f"else: {self.out} += printed(rt, ({parts}))")
         pending.clear()
 
-    def unsure(self, codes: Sequence[Code]) -> str:
-        """The condition under which all of these are text."""
-        names = dict.fromkeys(code.value for code in codes if code.kind != "text")
+    def all_text(self, codes: Sequence[Code]) -> str:
+        """The condition under which all of these are text; empty if they are."""
+        names = dict.fromkeys(code.value for code in codes if code.kind not in ("text", "literal"))
         return " and ".join(f"{name}.__class__ is str" for name in names)
+
+    def fused(self, codes: Sequence[Code]) -> list[Code]:
+        """Literals that stand side by side go out as one text, whose trail still tells them apart."""
+        result: list[Code] = []
+        for literal, group in groupby(codes, lambda code: code.kind == "literal"):
+            side_by_side = list(group)
+            if literal and len(side_by_side) > 1:
+                texts = [ast.literal_eval(code.value) for code in side_by_side]
+                parts = [part for text, code in zip(texts, side_by_side, strict=True) for part in (text, int(code.trail))]
+                result.append(Code(repr("".join(texts)), self.shared("J", (JOINED, parts)), "literal"))
+            else:
+                result += side_by_side
+        return result
 
     # ---- conditions ----
 
@@ -198,90 +234,99 @@ class Compiler(Expressions):
         if node.recursive:
             return self.recursive_loop(node, frame)
         items = self.code(node.iter, frame)
-        names = [self.temporary() for _ in range(2)]
-        sequence, trail = names[0], f"o{names[0][1:]}"
-        self.line(f"{sequence}, {trail} = walk(rt, {items.value}, {items.trail}, {weight(node.body) + 2})")
-        self.loop(node, frame, sequence, trail, f"i{names[1][1:]}", depth=0)
+        number = self.temporary("")
+        self.line(f"t{number}, o{number}, k{number} = walk(rt, {items.value}, {items.trail}, {weight(node.body) + 2})")
+        self.loop(node, frame, number, items.kind)
 
-    def loop(self, node: nodes.For, frame: Frame, sequence: str, trail: str, index: str, depth: int) -> None:
+    def loop(self, node: nodes.For, frame: Frame, number: str, kind: str = "") -> None:
+        """A loop over elements t, with trails o; k says whether they may be messages; i counts, if anybody asks."""
         inner = frame.inner()
         inner.loops += 1
         if inner.loops > NESTED_LOOPS:
             raise Fault(f"more than {NESTED_LOOPS} loops within loops", node.lineno)
-        uses = list(uses_of_loop(node.body))
+        uses = set(uses_of_loop(node.body))
         loop_name = self.identifier(inner.symbols.declare_parameter("loop")) if uses or node.recursive else ""
         inner.symbols.analyze_node(node, for_branch="body")
-        as_value = node.recursive or not all(use in KNOWN_LOOP for use in uses)
-        ahead = as_value or any(use in LOOKS_AHEAD for use in uses)
-        if node.test is not None and ahead:
-            self.picked(node, frame, sequence, trail)
-        counted = index
-        if node.test is not None and not ahead:
-            counted = f"n{index[1:]}"
-            self.line(f"{counted} = -1")
-        if loop_name and as_value:
-            again = "again" + index[1:] if node.recursive else "None"
-            self.line(f"{loop_name} = Loop({sequence}, {trail}, {depth if not node.recursive else 'depth0'}, {again})")
-            self.line(f"o{loop_name[1:]} = None")
-            self.loop_names.pop(loop_name, None)
-        elif loop_name:
-            self.loop_names[loop_name] = LoopNames(counted, sequence, trail, 0)
-        marks = writes(node.body)
+        as_value = node.recursive or not uses <= KNOWN_LOOP
+        if node.test is not None and (as_value or uses & LOOKS_AHEAD):
+            self.choose_first(node, frame, number)
+        self.name_loop(loop_name, as_value, node.recursive, number)
         if node.else_:
-            self.line(f"e{index[1:]} = True")
+            self.line(f"e{number} = True")
+        marks = writes(node.body)
         if marks:
-            self.line(f"{self.out} += ('', LOOP)")
-        item = f"x{index[1:]}"
-        target = self.target_name(node.target, inner) or item
-        with self.block(f"for {index}, {target} in enumerate({sequence}):"):
-            self.bind_item(node, inner, target, f"({trail}, {index})")
-            if node.test is not None and not ahead:
+            self.line(f"if k{number}: {self.out} += ('', LOOP)")
+        lazy_test = node.test is not None and not (as_value or uses & LOOKS_AHEAD)
+        if lazy_test and uses:
+            self.line(f"i{number} = -1")
+        counts = bool(uses or node.recursive) and not lazy_test
+        target = self.target_name(node, inner, kind) or f"x{number}"
+        heads = (f"i{number}, ", "NUMBERS, ") if counts else ("", "")
+        trail = f"o{target[1:]}" if target[0] == "v" else f"ox{number}"
+        with self.block(f"for {heads[0]}{target}, {trail} in zip({heads[1]}t{number}, o{number}):"):
+            if target[0] != "v":
+                self.bind(node.target, Code(target, trail), inner)
+            if lazy_test and node.test is not None:
                 self.line(f"if not ({self.condition(node.test, inner)}): continue")
-                self.line(f"{counted} += 1")
+                if uses:
+                    self.line(f"i{number} += 1")
             if loop_name and as_value:
-                self.line(f"{loop_name}.index0 = {counted}")
+                self.line(f"{loop_name}.index0 = i{number}")
             if node.else_:
-                self.line(f"e{index[1:]} = False")
+                self.line(f"e{number} = False")
             if marks:
-                self.line(f"{self.out} += ('', (ITEM, ({trail}, {index})))")
+                self.line(f"if k{number}: {self.out} += ('', {trail})")
             self.enter(inner)
             self.statements(node.body, inner)
         if marks:
-            self.line(f"{self.out} += ('', DONE)")
+            self.line(f"if k{number}: {self.out} += ('', DONE)")
         if node.else_:
-            otherwise = frame.inner()
-            otherwise.symbols.analyze_node(node, for_branch="else")
-            with self.block(f"if e{index[1:]}:"):
-                self.enter(otherwise)
-                self.statements(node.else_, otherwise)
+            self.otherwise(node, frame, number)
 
-    def target_name(self, target: nodes.Expr, frame: Frame) -> str | None:
+    def name_loop(self, name: str, as_value: bool, recursive: bool, number: str) -> None:
+        """Decide what `loop` is: an object, or only the local variables behind its attributes."""
+        if name and as_value:
+            again, depth = (f"again{number}_", "depth0") if recursive else ("None", "0")
+            self.line(f"{name} = Loop(t{number}, o{number}, {depth}, {again}); o{name[1:]} = None")
+            self.loop_names.pop(name, None)
+        elif name:
+            self.loop_names[name] = LoopNames(f"i{number}", f"t{number}", f"o{number}", 0)
+
+    def otherwise(self, node: nodes.For, frame: Frame, number: str) -> None:
+        inner = frame.inner()
+        inner.symbols.analyze_node(node, for_branch="else")
+        with self.block(f"if e{number}:"):
+            self.enter(inner)
+            self.statements(node.else_, inner)
+
+    def target_name(self, node: nodes.For, frame: Frame, kind: str) -> str | None:
+        """The variable of a loop with one target; it holds messages if the loop is over them and nothing else binds it."""
+        target = node.target
         if not isinstance(target, nodes.Name):
             return None
         name = self.identifier(frame.symbols.ref(target.name))
         self.forget(name)
         self.lasting.add(name)
+        self.trails.pop(name, None)
+        bound = any(other.ctx == "store" and other.name == target.name for part in node.body for other in names_in(part))
+        self.kinds[name] = "message" if kind == "messages" and not bound else ""
         return name
 
-    def bind_item(self, node: nodes.For, frame: Frame, target: str, trail: str) -> None:
-        if isinstance(node.target, nodes.Name):
-            self.line(f"o{target[1:]} = {trail}")
-        else:
-            self.bind(node.target, Code(target, trail), frame)
-
-    def picked(self, node: nodes.For, frame: Frame, sequence: str, trail: str) -> None:
-        """`{% for x in xs if test %}` where the loop looks ahead: choose first."""
+    def choose_first(self, node: nodes.For, frame: Frame, number: str) -> None:
+        """`{% for x in xs if test %}` where the loop looks ahead: the test is asked for all elements first."""
         inner = frame.inner()
         inner.symbols.analyze_node(node, for_branch="test")
-        chosen, index = self.temporary(), self.temporary("i")
+        chosen = self.temporary()
         self.line(f"{chosen} = []")
-        target = self.target_name(node.target, inner) or self.temporary("x")
-        with self.block(f"for {index}, {target} in enumerate({sequence}):"):
-            self.bind_item(node, inner, target, f"({trail}, {index})")
+        target = self.target_name(node, inner, "") or f"x{number}"
+        trail = f"o{target[1:]}" if target[0] == "v" else f"ox{number}"
+        with self.block(f"for i{number}, {target}, {trail} in zip(NUMBERS, t{number}, o{number}):"):
+            if target[0] != "v":
+                self.bind(node.target, Code(target, trail), inner)
             self.enter(inner)
             test = self.condition(node.test, inner) if node.test is not None else "True"
-            self.line(f"if {test}: {chosen}.append({index})")
-        self.line(f"{trail} = (PICK, {trail}, {chosen}); {sequence} = [{sequence}[i] for i in {chosen}]")
+            self.line(f"if {test}: {chosen}.append(i{number})")
+        self.line(f"t{number}, o{number} = picked(t{number}, o{number}, {chosen})")
 
     def recursive_loop(self, node: nodes.For, frame: Frame) -> None:
         """The body is a function, so that `loop(children)` can run it again."""
@@ -290,13 +335,11 @@ class Compiler(Expressions):
         outside, self.out = self.out, "out"
         with self.function(f"def again{number}(pair, depth0):"):
             self.line("out = []")
+            self.line("if depth0 >= rt.depth: raise exceeded('depth')")
+            self.line(f"def again{number}_(pair): return captured(rt, again{number}(pair, depth0 + 1))")
             cost = weight(node.body) + CALL_WEIGHT
-            self.line(f"if rt.depth - depth0 <= 0: raise exceeded('depth')")
-            self.line(f"t{number}, o{number} = walk(rt, pair[0], pair[1], {cost})")
-            with self.block(f"def again{number}_(pair):"):
-                self.line(f"return captured(rt, again{number}(pair, depth0 + 1))")
-            self.line(f"again{number}__ = again{number}_")
-            self.loop(node, frame, f"t{number}", f"o{number}", f"i{number}", depth=0)
+            self.line(f"t{number}, o{number}, k{number} = walk(rt, pair[0], pair[1], {cost})")
+            self.loop(node, frame, number)
             self.line("return out")
         self.out = outside
         self.line(f"{self.out} += again{number}(({items.value}, {items.trail}), 0)")
@@ -328,6 +371,7 @@ class Compiler(Expressions):
                 self.line(f"{name.value} = {code.value}; {name.trail} = {code.trail}")
             self.forget(name.value)
             self.lasting.discard(name.value)
+            self.kinds.pop(name.value, None)
             self.macros.pop(target.name, None)
         elif isinstance(target, nodes.NSRef):
             namespace = self.variable(target.name, frame)
@@ -336,7 +380,13 @@ class Compiler(Expressions):
         elif isinstance(target, (nodes.Tuple, nodes.List)):
             parts = [self.temporary() for _ in target.items]
             names = "".join(f"{part}, o{part[1:]}, " for part in parts)
-            self.line(f"{names}= unpacked(rt, {code.value}, {code.trail}, {len(parts)})")
+            if len(parts) == 2 and code.value.isidentifier():  # the pairs of a dict
+                self.line(f"if {code.value}.__class__ is tuple and len({code.value}) == 2:")
+                self.line(f"    {parts[0]}, {parts[1]} = {code.value}")
+                self.line(f"    o{parts[0][1:]} = ({code.trail}, 0); o{parts[1][1:]} = ({code.trail}, 1)")
+                self.line(f"else: {names}= unpacked(rt, {code.value}, {code.trail}, 2)")
+            else:
+                self.line(f"{names}= unpacked(rt, {code.value}, {code.trail}, {len(parts)})")
             for part, item in zip(parts, target.items, strict=True):
                 self.bind(item, Code(part, f"o{part[1:]}"), frame)
         else:
@@ -469,12 +519,10 @@ KNOWN_LOOP = set(LoopNames("", "", "", 0).attributes) | set(LoopNames("", "", ""
 LOOKS_AHEAD = {"last", "length", "revindex", "revindex0", "nextitem", "previtem"}
 
 
-def spelled(codes: Sequence[Code]) -> str:
-    return "".join(f"{code.value}, {code.trail}, " for code in codes)
-
-
-def is_text(node: nodes.Expr) -> bool:
-    return isinstance(node, nodes.Const) and isinstance(node.value, str)
+def names_in(node: nodes.Node) -> Iterator[nodes.Name]:
+    if isinstance(node, nodes.Name):
+        yield node
+    yield from node.find_all(nodes.Name)
 
 
 def uses_of_loop(body: Iterable[nodes.Node]) -> Iterable[str]:

@@ -7,6 +7,7 @@ as plain Python (a field of a dict, a comparison with a constant, a test); every
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,14 +16,17 @@ from jinja2.idtracking import Symbols
 
 from turnwise.engine.filters import FILTERS, WITHHELD
 from turnwise.engine.methods import METHODS
-from turnwise.engine.operations import OPERATORS
 from turnwise.engine.syntax import operands
 from turnwise.engine.tests import INLINE, TESTS
+from turnwise.engine.values import Undefined
 from turnwise.engine.writer import Code, Known, Writer
 from turnwise.errors import suggestion
 
 COMPARISONS = {"eq": "==", "ne": "!="}
 CONSTANT = (str, int, float, bool, type(None))
+QUICK = ("startswith", "endswith")  # cost no more than their argument is long
+SHORT = 4096  # characters that can be searched without being charged for
+TEXTUAL = {"capitalize", "center", "format", "indent", "join", "lower", "replace", "string", "title", "tojson", "trim", "upper"}
 
 
 class Fault(Exception):
@@ -79,6 +83,8 @@ class Expressions(Writer):
         self.identifiers: dict[str, str] = {}
         self.namespaces: set[str] = set()
         self.macros: dict[str, str] = {}
+        self.kinds: dict[str, str] = {}  # what a variable certainly holds
+        self.trails: dict[str, str] = {}  # variables whose trail never changes: inputs
 
     # ---- names ----
 
@@ -91,7 +97,7 @@ class Expressions(Writer):
 
     def variable(self, name: str, frame: Frame) -> Code:
         found = self.identifier(frame.symbols.ref(name))
-        return Code(found, f"o{found[1:]}")
+        return Code(found, self.trails.get(found, f"o{found[1:]}"), self.kinds.get(found, ""))
 
     # ---- entry ----
 
@@ -107,17 +113,17 @@ class Expressions(Writer):
 
     def named(self, code: Code) -> Code:
         """The same value behind a plain name, so that it can be said twice."""
-        if code.value.isidentifier() or code.kind == "constant":
+        if code.value.isidentifier() or code.kind in ("constant", "literal"):
             return code
         name = self.temporary()
         self.line(f"{name} = {code.value}")
         return Code(name, code.trail, code.kind)
 
-    def pair(self, call: str) -> Code:
+    def pair(self, call: str, kind: str = "") -> Code:
         value = self.temporary()
         trail = f"o{value[1:]}"
         self.line(f"{value}, {trail} = {call}")
-        return Code(value, trail)
+        return Code(value, trail, kind)
 
     # ---- constants and containers ----
 
@@ -131,10 +137,11 @@ class Expressions(Writer):
         if isinstance(value, str):
             if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise Fault("half of a surrogate pair cannot be written as UTF-8", lineno)
-            return Code(repr(value), self.node(lineno), "text")
+            return Code(repr(value), self.node(lineno), "literal")
         if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
             return Code(f"float({str(value)!r})", self.node(lineno), "constant")
-        return Code(repr(value), self.node(lineno), "constant")
+        kind = "whole" if type(value) is int else "constant"
+        return Code(repr(value) if kind == "constant" else f"({value!r})", self.node(lineno), kind)
 
     def on_List(self, node: nodes.List, frame: Frame, trail: bool) -> Code:
         return self.sequence(node.items, frame, trail, "[{}]")
@@ -168,7 +175,7 @@ class Expressions(Writer):
     def on_Getattr(self, node: nodes.Getattr, frame: Frame, trail: bool) -> Code:
         loop = self.loop_of(node.node, frame)
         if loop is not None and node.attr in loop.attributes:
-            return Code(loop.attributes[node.attr], "None", "fact")
+            return Code(loop.attributes[node.attr], "None", "fact" if node.attr in ("first", "last") else "whole")
         if loop is not None and node.attr in loop.neighbours:
             return self.pair(loop.neighbours[node.attr])
         owner = self.named(self.code(node.node, frame))
@@ -186,28 +193,47 @@ class Expressions(Writer):
         return isinstance(node, nodes.Name) and node.name in self.namespaces
 
     def field(self, owner: Code, name: str, otherwise: str, trail: bool) -> Code:
-        """`owner.name` of a dict, inline; whatever else it is, by a call. Read once per binding of the owner."""
+        """`owner.name` of a dict, inline; whatever else it is, by a call."""
         key = repr(name)
-        known = self.recall(owner.value, name)
-        fits = f"{owner.value}.__class__ is dict and {key} in {owner.value}"
+        certain = owner.kind == "message"
+        undefined = Undefined(f"'dict object' has no attribute {name!r}", owner=owner.value, key=name)
+        read = f"{owner.value}[{key}] if {key} in {owner.value} else {self.shared('U', undefined)}"
         call = f"{otherwise}(rt, {owner.value}, {owner.trail}, {key})"
+        return self.read_once(owner, key, "" if certain else f"{owner.value}.__class__ is dict", read, call, trail)
+
+    def element(self, owner: Code, index: Code, trail: bool) -> Code:
+        """`owner[index]` of a list, inline; whatever else it is, by a call."""
+        number = index.value
+        fits = f"{number} < len({owner.value})"
+        if not number.strip("()").isdigit():
+            fits = f"-len({owner.value}) <= {fits}"
+        if owner.kind != "messages":
+            fits = f"{owner.value}.__class__ is list and {fits}"
+        call = f"item(rt, {owner.value}, {owner.trail}, {number})"
+        lasting = number.strip("()").isdigit()
+        name = number if lasting else f"{number}?{self.temporaries}"
+        return self.read_once(owner, name, fits, f"{owner.value}[{number}]", call, trail)
+
+    def read_once(self, owner: Code, key: str, fits: str, read: str, call: str, trail: bool) -> Code:
+        """A read that stays available until its owner is bound again."""
+        known = self.recall(owner.value, key)
+        place = f"({owner.trail}, {key.split('?')[0]})"
         if known is None:
             value = self.temporary()
-            if not trail:
-                self.line(f"{value} = {owner.value}[{key}] if {fits} else {call}[0]")
-                known = Known(value, None)
+            known = Known(value, f"o{value[1:]}" if trail else None)
+            if not fits:
+                self.line(f"{value} = {read}" + (f"; {known.trail} = {place}" if trail else ""))
+            elif not trail:
+                self.line(f"{value} = ({read}) if {fits} else {call}[0]")
             else:
-                source = f"o{value[1:]}"
-                self.line(f"if {fits}: {value} = {owner.value}[{key}]; {source} = ({owner.trail}, {key})")
-                self.line(f"else: {value}, {source} = {call}")
-                known = Known(value, source)
-            self.remember(owner.value, name, known)
+                self.line(f"if {fits}: {value} = {read}; {known.trail} = {place}")
+                self.line(f"else: {value}, {known.trail} = {call}")
+            self.remember(owner.value, key, known)
         elif trail and known.trail is None:
-            source = self.temporary("o")
-            self.line(f"{source} = ({owner.trail}, {key}) if {owner.value}.__class__ is dict else {call}[1]")
-            known = Known(known.value, source)
-            self.remember(owner.value, name, known)
-        return Code(known.value, known.trail or "None")
+            known = Known(known.value, self.temporary("o"))
+            self.line(f"{known.trail} = {place}" + (f" if {fits} else {call}[1]" if fits else ""))
+            self.remember(owner.value, key, known)
+        return Code(known.value, known.trail or "None", "message" if owner.kind == "messages" and not fits else "")
 
     def on_Getitem(self, node: nodes.Getitem, frame: Frame, trail: bool) -> Code:
         owner = self.named(self.code(node.node, frame))
@@ -215,11 +241,13 @@ class Expressions(Writer):
             parts = (node.arg.start, node.arg.stop, node.arg.step)
             bounds = [self.code(part, frame, False).value if part is not None else "None" for part in parts]
             return self.pair(f"part(rt, {owner.value}, {owner.trail}, {', '.join(bounds)})")
-        if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str) and not self.changeable(node.node):
-            self.constant(node.arg.value, node.lineno)
-            if node.arg.value not in METHODS[dict]:
-                return self.field(owner, node.arg.value, "item", trail)
         key = self.code(node.arg, frame, False)
+        if key.kind == "literal" and not self.changeable(node.node):
+            name = ast.literal_eval(key.value)
+            if name not in METHODS[dict]:
+                return self.field(owner, name, "item", trail)
+        if key.kind == "whole":
+            return self.element(owner, self.named(key) if "len" in key.value else key, trail)
         return self.pair(f"item(rt, {owner.value}, {owner.trail}, {key.value})")
 
     def on_Slice(self, node: nodes.Slice, frame: Frame, trail: bool) -> Code:
@@ -301,25 +329,30 @@ class Expressions(Writer):
             return Code(f"({left.value} {COMPARISONS[operand.op]} {right.value})", "None", "fact")
         if operand.op in ("in", "notin"):
             test = f"contained(rt, {left.value}, {right.value})"
-            if constant(left_node) and constant(operand.expr) and operand.op == "in":
-                return Code(test, "None", "fact")
+            if left.kind == "literal" and right.value.isidentifier():  # a short search is cheaper than charging for it
+                short = f"{right.value}.__class__ is str and len({right.value}) < {SHORT}"
+                test = f"({left.value} in {right.value} if {short} else {test})"
+            elif isinstance(operand.expr, (nodes.List, nodes.Tuple)) and all(map(constant, operand.expr.items)):
+                test = f"({left.value} in {right.value})"
             return Code(f"(not {test})" if operand.op == "notin" else test, "None", "fact")
         return Code(f"compared(rt, {operand.op!r}, {left.value}, {right.value})", "None", "fact")
 
     # ---- operators ----
 
     def on_Add(self, node: nodes.Add, frame: Frame, trail: bool) -> Code:
-        return self.pair(f"added(rt, ({self.flat(operands(node), frame)}))")
+        codes = [self.code(part, frame) for part in operands(node)]
+        if all(code.kind == "whole" for code in codes):
+            return Code(f"({' + '.join(code.value for code in codes)})", "None", "whole")
+        return self.pair(f"added(rt, ({spelled(codes)}))")
 
     def on_Concat(self, node: nodes.Concat, frame: Frame, trail: bool) -> Code:
-        return self.pair(f"concatenated(rt, ({self.flat(node.nodes, frame)}))")
-
-    def flat(self, parts: Sequence[nodes.Expr], frame: Frame) -> str:
-        codes = [self.code(part, frame) for part in parts]
-        return "".join(f"{code.value}, {code.trail}, " for code in codes)
+        codes = [self.code(part, frame) for part in node.nodes]
+        return self.pair(f"concatenated(rt, ({spelled(codes)}))", "text")
 
     def binary(self, node: nodes.BinExpr, frame: Frame, trail: bool) -> Code:
         left, right = self.code(node.left, frame), self.code(node.right, frame)
+        if isinstance(node, nodes.Sub) and left.kind == right.kind == "whole":
+            return Code(f"({left.value} - {right.value})", "None", "whole")
         name = f"do_{type(node).__name__}"
         return self.pair(f"{name}(rt, {left.value}, {left.trail}, {right.value}, {right.trail})")
 
@@ -346,11 +379,15 @@ class Expressions(Writer):
         if node.name == "length" and not node.args and not node.kwargs:
             value = self.named(value)
             fits = f"{value.value}.__class__ is list or {value.value}.__class__ is str"
-            return Code(f"(len({value.value}) if {fits} else length(rt, {value.value}, None)[0])", "None", "fact")
+            size = f"len({value.value})" if value.kind == "messages" else ""
+            return Code(size or f"(len({value.value}) if {fits} else length(rt, {value.value}, None)[0])", "None", "whole")
         arguments = self.arguments(node, frame)
-        if not arguments:
-            return self.pair(f"filter_{node.name}(rt, {value.value}, {value.trail})")
-        return self.pair(f"invoked({node.name!r}, filter_{node.name}, rt, {value.value}, {value.trail}{arguments})")
+        kind = "text" if node.name in TEXTUAL else ""
+        if node.name == "tojson":  # its punctuation is text of the template, at this place
+            arguments += f", node={self.node(node.lineno)}"
+        run = f"filter_{node.name}" if arguments.count("(") == 0 else f"invoked({node.name!r}, filter_{node.name}"
+        run += "(" if run.startswith("filter") else ", "
+        return self.pair(f"{run}rt, {value.value}, {value.trail}{arguments})", kind)
 
     def on_Test(self, node: nodes.Test, frame: Frame, trail: bool) -> Code:
         if node.name in ("filter", "test"):
@@ -377,14 +414,21 @@ class Expressions(Writer):
     def on_Call(self, node: nodes.Call, frame: Frame, trail: bool) -> Code:
         arguments = self.arguments(node, frame)
         if isinstance(node.node, nodes.Getattr) and self.loop_of(node.node.node, frame) is None:
-            owner = self.code(node.node.node, frame)
+            owner = self.named(self.code(node.node.node, frame))
             self.here = node.node.lineno
-            return self.pair(f"method(rt, {owner.value}, {owner.trail}, {node.node.attr!r}{arguments})")
+            return self.method_call(owner, node.node.attr, arguments, node)
         callee = self.code(node.node, frame)
         self.here = node.lineno
         result = self.pair(f"call(rt, {callee.value}, {callee.trail}{arguments})")
         self.forget_changeable()
         return result
+
+    def method_call(self, owner: Code, name: str, arguments: str, node: nodes.Call) -> Code:
+        call = f"method(rt, {owner.value}, {owner.trail}, {name!r}{arguments})"
+        if name in QUICK and len(node.args) == 1 and is_text(node.args[0]) and not node.kwargs:
+            fits = f"{owner.value}.__class__ is str"
+            return Code(f"({owner.value}.{name}({node.args[0].value!r}) if {fits} else {call}[0])", "None", "fact")
+        return self.pair(call)
 
     def arguments(self, node: Any, frame: Frame) -> str:
         """`, (value, trail), name=(value, trail), *more, **more`"""
@@ -412,4 +456,11 @@ def constant(node: nodes.Expr) -> bool:
     return isinstance(node, nodes.Const) and isinstance(node.value, CONSTANT)
 
 
-__all__ = ["Expressions", "Fault", "Frame", "LoopNames", "OPERATORS"]
+
+def is_text(node: nodes.Expr) -> bool:
+    return isinstance(node, nodes.Const) and isinstance(node.value, str)
+
+
+def spelled(codes: Sequence[Code]) -> str:
+    """Values and trails, flat."""
+    return "".join(f"{code.value}, {code.trail}, " for code in codes)

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from turnwise.engine.access import item, kind_name, walk
+from turnwise.engine.access import item, kind_name, sequence
 from turnwise.engine.formatting import PLAIN, concatenated, encoded, percent, text
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import METHODS, interleaved, plain, whole_number
@@ -56,7 +56,8 @@ def on_text(name: str) -> Filter:
 
 
 def elements(rt: Run, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
-    found, found_trail = walk(rt, value, trail, 2)
+    found, found_trail = sequence(rt, value, trail)
+    rt.step(2 * len(found))
     rt.take(8 * len(found))
     return list(found), found_trail
 
@@ -91,7 +92,7 @@ def indented(
         lines.append("")
     rest = [margin + line if line or blank[0] else line for line in lines[1:]]
     result = "\n".join([*lines[:1], *rest])
-    return (margin + result if first[0] else result), (LINES, written, source, None)
+    return (margin + result if first[0] else result), (LINES, written, source)
 
 
 def bounded(rt: Run, width: Pair) -> int:
@@ -220,10 +221,11 @@ def to_json(
     indent: Pair = NONE,
     separators: Pair = NONE,
     sort_keys: Pair = FALSE,
+    node: int | None = None,
 ) -> Pair:
     """`json.dumps` with transformers' defaults; the punctuation is the template's, each text inside is its field's."""
     if ensure_ascii is FALSE and indent is NONE and separators is NONE and sort_keys is FALSE:
-        return encoded(rt, value, trail, PLAIN, None)
+        return encoded(rt, value, trail, PLAIN, node)
     margin = indent[0]
     if isinstance(margin, int):
         rt.take(min(max(margin, 0), 1 << 40) * (size_of(value) + 1))
@@ -236,7 +238,7 @@ def to_json(
         if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not all(isinstance(mark, str) for mark in pair):
             raise Failure("tojson: separators are two texts, such as (',', ':')", f"the value is {shown(pair)}")
         comma, colon = pair
-    return encoded(rt, value, trail, Style(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])), None)
+    return encoded(rt, value, trail, Style(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])), node)
 
 
 def size_of(value: Any) -> int:
@@ -277,7 +279,7 @@ def at_end(last: bool) -> Filter:
     def run(rt: Run, value: Any, trail: Trail) -> Pair:
         if last and isinstance(value, Stream):
             raise Failure("'generator' object is not reversible", "add |list before |last")
-        found, found_trail = walk(rt, value, trail, 0)
+        found, found_trail = sequence(rt, value, trail)
         if not found:
             return Undefined(f"No {'last' if last else 'first'} item, sequence was empty."), None
         index = len(found) - 1 if last else 0
@@ -454,7 +456,8 @@ def reached(rt: Run, value: Any, trail: Trail, path: Any, default: Pair = NONE) 
 
 
 def mapped(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
-    found, found_trail = walk(rt, value or (), trail, 8)  # as in jinja2, nothing is mapped over what is false
+    found, found_trail = sequence(rt, value or (), trail)  # as in jinja2, nothing is mapped over what is false
+    rt.step(8 * len(found))
     if not args and "attribute" in kwargs:
         path, default = kwargs.pop("attribute")[0], kwargs.pop("default", NONE)
         if kwargs:
@@ -473,7 +476,8 @@ def chosen(keep: bool, by_attribute: bool) -> Filter:
     def run(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
         if by_attribute and not args:
             raise Failure("Missing parameter for attribute name")
-        found, found_trail = walk(rt, value or (), trail, 8)
+        found, found_trail = sequence(rt, value or (), trail)
+        rt.step(8 * len(found))
         path, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
         test = by_name(TESTS, rest[0][0], "test") if rest else None
         order = []

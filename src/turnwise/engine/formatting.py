@@ -14,7 +14,7 @@ from json import encoder
 from typing import Any
 
 from turnwise.engine.limits import Run, exceeded
-from turnwise.engine.trails import AROUND, BLEND, JOINED, JSON, PART, REPR, ROOT, Rule, Style, Trail
+from turnwise.engine.trails import AROUND, BLEND, JOINED, JSON, PART, REPR, Style, Trail, from_input
 from turnwise.engine.values import Denied, Failure, Function, Namespace, Pair, Safe, Stream, Undefined
 from turnwise.errors import shown
 
@@ -63,16 +63,6 @@ def measure(rt: Run, value: Any, trail: Trail) -> None:
         if not level:
             return
     raise exceeded("depth")
-
-
-def from_input(trail: Trail) -> bool:
-    while type(trail) is tuple:
-        if trail[0] is ROOT:
-            return True
-        if type(trail[0]) is Rule:
-            return False
-        trail = trail[0]
-    return False
 
 
 def printed(rt: Run, parts: tuple[Any, ...]) -> list[Any]:
@@ -170,7 +160,7 @@ def placed(result: str, value: Any, trail: Trail) -> Pair:
         return result, trail
     if result == value:
         return result, trail
-    return result, (AROUND, value, trail, None) if value in result else (BLEND, value, trail)
+    return result, (AROUND, value, trail) if value in result else (BLEND, value, trail)
 
 
 # ---- {} ----
@@ -241,13 +231,14 @@ PLAIN = Style(False, None, *SEPARATORS, False)
 ENCODERS: dict[Style, Any] = {}
 
 
-def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: Trail = None) -> Pair:
-    """`value|tojson`. Tools that were rendered before are not written again: see `Run.memo`."""
-    memo = rt.memo
-    key = (id(value), style)
-    if key in memo:
-        return memo[key], (JSON, value, trail, style, node)
-    if isinstance(value, (dict, list, tuple)):
+def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int | None = None) -> Pair:
+    """`value|tojson`. Tools that were rendered before are not written again: see `messages.Tools`."""
+    lasting = rt.memo is not None and id(value) in rt.lasting
+    if lasting:
+        known = rt.memo.get((id(value), style))  # type: ignore[union-attr]
+        if known is not None:
+            return known, (JSON, value, trail, style, node)
+    if not from_input(trail) and isinstance(value, (dict, list, tuple)):
         measure(rt, value, trail)
     write = ENCODERS.get(style) or writer(style)
     try:
@@ -257,8 +248,8 @@ def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: Trail
     except ValueError as error:
         raise Failure(f"JSON cannot say this value: {error}", f"the value is {shown(value)}") from None
     rt.take(len(result))
-    if id(value) in rt.lasting:
-        memo[key] = result
+    if lasting:
+        rt.memo[id(value), style] = result  # type: ignore[index]
     return result, (JSON, value, trail, style, node)
 
 

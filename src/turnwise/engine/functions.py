@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from turnwise.engine.access import walk
+from turnwise.engine.access import sequence
 from turnwise.engine.formatting import text
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import plain, whole_number
-from turnwise.engine.trails import EACH, ITEMS, Trail
+from turnwise.engine.trails import ITEMS, Trail
 from turnwise.engine.values import Failure, Function, Namespace, Pair, Raised
 from turnwise.errors import shown
 
@@ -31,13 +31,11 @@ def strftime_now(rt: Run, form: Pair) -> Pair:
     layout = plain(form)
     if not isinstance(layout, str):
         raise Failure(f"strftime_now: the format is text, not {type(layout).__name__}")
-    if rt.now is None:
-        raise Failure("strftime_now: no time was passed", "give now=datetime(...) to render")
     if "\0" in layout or WIDTH.search(layout):
         raise Failure(f"strftime_now: this format is not portable: {shown(layout)}", "use plain codes such as %Y-%m-%d")
     rt.take(16 * len(layout))
     try:
-        return rt.now.strftime(layout), None
+        return rt.clock().strftime(layout), None
     except (ValueError, UnicodeError) as error:
         raise Failure(f"strftime_now: {error}") from None
 
@@ -74,7 +72,8 @@ def merged(rt: Run, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> tuple[di
         if isinstance(source, dict):
             entries = [(key, item, (trail, key)) for key, item in source.items()]
         else:
-            found, found_trail = walk(rt, source, trail, 2)
+            found, found_trail = sequence(rt, source, trail)
+            rt.step(2 * len(found))
             entries = [(*two(entry), ((found_trail, i), 1)) for i, entry in enumerate(found)]
         rt.take(16 * len(entries))
         for key, item, item_trail in entries:
@@ -119,5 +118,3 @@ FUNCTIONS: dict[str, Function] = {
         "strftime_now": strftime_now,
     }.items()
 }
-
-__all__ = ["EACH", "FUNCTIONS"]

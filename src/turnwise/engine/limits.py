@@ -16,6 +16,7 @@ template can do with the whole of one takes less than 100 ms and 64 MB.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -49,31 +50,53 @@ NOTHING: frozenset[int] = frozenset()
 
 
 class Run:
-    """One rendering while it happens: what is left of the budgets, the clock, and JSON texts worth keeping."""
+    """One rendering while it happens: what is left of the budgets, the clock, and JSON texts worth keeping.
 
-    __slots__ = ("bytes", "depth", "lasting", "limits", "memo", "now", "output", "steps")
+    The share of the input is added when a budget runs out for the first time, because most renderings never get there
+    and measuring the input is not free.
+    """
 
-    def __init__(self, limits: Limits, values: int, characters: int, now: datetime | None = None) -> None:
+    __slots__ = ("bytes", "clock", "depth", "lasting", "limits", "measure", "memo", "output", "steps")
+
+    def __init__(self, limits: Limits, clock: Callable[[], datetime], measure: Callable[[], tuple[int, int]]) -> None:
         self.limits = limits
-        self.steps = limits.steps + values * limits.steps_per_value
-        self.bytes = limits.bytes + characters * limits.bytes_per_character
-        self.output = limits.output + characters * limits.output_per_character
+        self.steps = limits.steps
+        self.bytes = limits.bytes
+        self.output = limits.output
         self.depth = limits.depth
-        self.now = now
-        self.memo: dict[Any, str] = {}
+        self.clock = clock
+        self.measure: Callable[[], tuple[int, int]] | None = measure
+        self.memo: dict[Any, str] | None = None
         self.lasting: frozenset[int] = NOTHING
 
     def step(self, count: int) -> None:
         """Charge work that is about to be done."""
         self.steps -= count
-        if self.steps < 0:
+        if self.steps < 0 and not (self.extended() and self.steps >= 0):
             raise exceeded("steps")
 
     def take(self, count: int) -> None:
-        """Charge memory that is about to be allocated; every byte is also written, so it is work too."""
+        """Charge memory that is about to be allocated."""
         self.bytes -= count
-        if self.bytes < 0:
+        if self.bytes < 0 and not (self.extended() and self.bytes >= 0):
             raise exceeded("bytes")
+
+    def write(self, count: int) -> None:
+        """Charge the result."""
+        self.output -= count
+        if self.output < 0 and not (self.extended() and self.output >= 0):
+            raise exceeded("output")
+
+    def extended(self) -> bool:
+        """Add what the size of the input allows, once."""
+        if self.measure is None:
+            return False
+        values, characters = self.measure()
+        self.measure = None
+        self.steps += values * self.limits.steps_per_value
+        self.bytes += characters * self.limits.bytes_per_character
+        self.output += characters * self.limits.output_per_character
+        return True
 
 
 MEANING = {

@@ -12,9 +12,10 @@ from typing import Any
 from turnwise.engine.formatting import braces
 from turnwise.engine.limits import Run
 from turnwise.engine.trails import AROUND, BLEND, ITEMS, JOINED, KEYS, PAIRS, PART, RECASED, REPLACED, SPLIT, Trail
-from turnwise.engine.values import Denied, Failure, Function, Pair, Safe, Undefined
+from turnwise.engine.values import Denied, Failure, Function, Pair, Safe, Stream, Undefined
 
 NONE: Pair = (None, None)
+UNLIMITED: Pair = (-1, None)
 Method = Callable[..., Pair]
 
 
@@ -38,57 +39,44 @@ def whole_number(argument: Pair) -> int:
 
 def stripped(start: bool, end: bool) -> Method:
     def run(rt: Run, value: str, trail: Trail, chars: Pair = NONE) -> Pair:
-        rt.take(len(value))
-        letters = plain(chars)
+        letters = chars[0]
         if letters is not None and not isinstance(letters, str):
-            raise Failure(f"strip arg must be None or str, not {type(letters).__name__}")
+            raise Failure(f"strip arg must be None or str, not {type(plain(chars)).__name__}")
         rest = value.lstrip(letters) if start else value
         result = rest.rstrip(letters) if end else rest
-        if len(result) == len(value):
-            return result, trail
+        if len(result) == len(value):  # nothing was copied
+            return value, trail
+        rt.take(2 * len(value))
         return result, (PART, value, trail, len(value) - len(rest))
 
     return run
 
 
-def split(rt: Run, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = (-1, None)) -> Pair:
-    return pieces(rt, value, trail, value.split, sep, maxsplit, from_end=False)
+def split(rt: Run, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED) -> Pair:
+    return pieces(rt, value, trail, value.split, sep, maxsplit)
 
 
-def rsplit(rt: Run, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = (-1, None)) -> Pair:
-    return pieces(rt, value, trail, value.rsplit, sep, maxsplit, from_end=True)
+def rsplit(rt: Run, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED) -> Pair:
+    return pieces(rt, value, trail, value.rsplit, sep, maxsplit)
 
 
-def pieces(
-    rt: Run, value: str, trail: Trail, cut: Callable[..., list[str]], sep: Pair, maxsplit: Pair, from_end: bool
-) -> Pair:
-    rt.take(2 * len(value) + 60)
-    separator, limit = plain(sep), whole_number(maxsplit)
-    if separator is not None and not isinstance(separator, str):
-        raise Failure(f"must be str or None, not {type(separator).__name__}")
-    try:
-        parts = cut(separator, limit)
-    except ValueError as error:
-        raise Failure(str(error)) from None
-    rt.take(60 * len(parts))
-    return parts, (SPLIT, value, trail, starts(value, parts))
-
-
-def starts(value: str, parts: list[str]) -> list[int]:
-    """Where each part begins. Parts come in order and never overlap, so looking from the last end finds them."""
-    at, found = 0, []
-    for text in parts:
-        at = value.index(text, at)
-        found.append(at)
-        at += len(text)
-    return found
+def pieces(rt: Run, value: str, trail: Trail, cut: Callable[..., list[str]], sep: Pair, maxsplit: Pair) -> Pair:
+    separator, limit = sep[0], maxsplit[0]
+    if type(separator) is str and separator:
+        rt.take(2 * len(value) + 60 * value.count(separator) + 60)
+    else:
+        separator, limit = plain(sep), whole_number(maxsplit)
+        if separator is not None:
+            raise Failure("empty separator" if separator == "" else f"must be str or None, not {type(separator).__name__}")
+        rt.take(30 * len(value) + 60)
+    parts = cut(separator, limit if maxsplit is UNLIMITED else whole_number(maxsplit))
+    return parts, (SPLIT, value, trail, parts)
 
 
 def splitlines(rt: Run, value: str, trail: Trail, keepends: Pair = (False, None)) -> Pair:
-    rt.take(2 * len(value) + 60)
+    rt.take(60 * value.count("\n") + 2 * len(value) + 60)
     parts = value.splitlines(bool(plain(keepends)))
-    rt.take(60 * len(parts))
-    return parts, (SPLIT, value, trail, starts(value, parts))
+    return parts, (SPLIT, value, trail, parts)
 
 
 def partitioned(name: str) -> Method:
@@ -98,8 +86,7 @@ def partitioned(name: str) -> Method:
             parts = getattr(value, name)(plain(sep))
         except (TypeError, ValueError) as error:
             raise Failure(str(error)) from None
-        offsets = (0, len(parts[0]), len(parts[0]) + len(parts[1]))
-        return parts, (SPLIT, value, trail, offsets)
+        return parts, (SPLIT, value, trail, parts)
 
     return run
 
@@ -145,7 +132,7 @@ def padded(name: str) -> Method:
             result = getattr(value, name)(size, plain(fill)) if name != "zfill" else value.zfill(size)
         except TypeError as error:
             raise Failure(str(error)) from None
-        return result, (AROUND, value, trail, None)
+        return result, (AROUND, value, trail)
 
     return run
 
@@ -168,7 +155,7 @@ def format_map(rt: Run, value: str, trail: Trail, mapping: Pair) -> Pair:
 
 
 def joined(rt: Run, value: str, trail: Trail, items: Pair) -> Pair:
-    elements = list(items[0].taken() if hasattr(items[0], "taken") else plain(items))
+    elements = list(items[0].taken() if isinstance(items[0], Stream) else plain(items))
     for number, element in enumerate(elements):
         if not isinstance(element, str):
             raise Failure(f"sequence item {number}: expected str instance, {type(element).__name__} found")
@@ -257,8 +244,7 @@ def changes(name: str) -> Method:
     return run
 
 
-QUESTIONS = """count endswith find index isalnum isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable
-    isspace istitle isupper rfind rindex startswith""".split()
+QUESTIONS = ["count", "endswith", "find", "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace", "istitle", "isupper", "rfind", "rindex", "startswith"]
 
 METHODS: dict[type, dict[str, Method]] = {
     str: {
@@ -278,7 +264,7 @@ METHODS: dict[type, dict[str, Method]] = {
         "join": joined,
         "expandtabs": expandtabs,
         **{name: padded(name) for name in ("center", "ljust", "rjust", "zfill")},
-        **{name: recased(getattr(str, name)) for name in "capitalize casefold lower swapcase title upper".split()},
+        **{name: recased(getattr(str, name)) for name in ["capitalize", "casefold", "lower", "swapcase", "title", "upper"]},
         **{name: question(name) for name in QUESTIONS},
     },
     dict: {
@@ -293,7 +279,7 @@ METHODS: dict[type, dict[str, Method]] = {
         "index": index,
         "count": count,
         "copy": copy,
-        **{name: changes(name) for name in "append clear extend insert pop remove reverse sort".split()},
+        **{name: changes(name) for name in ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"]},
     },
     tuple: {"index": index, "count": count},
 }

@@ -21,7 +21,7 @@ from turnwise.engine.functions import FUNCTIONS
 from turnwise.engine.limits import DEFAULTS, Limits, Run, exceeded
 from turnwise.engine.syntax import COLUMN_BITS, located, parse
 from turnwise.engine.tests import TESTS
-from turnwise.engine.values import Denied, Failure, Pair, Raised, Undefined
+from turnwise.engine.values import Denied, Failure, Pair, Raised, UndefinedFailure
 from turnwise.errors import (
     TemplateError,
     TemplateLimitError,
@@ -35,14 +35,6 @@ FILE = "<turnwise program>"
 CACHED = 256  # programs kept, the least recently used goes first
 
 
-@lru_cache(maxsize=1024)
-def absent(name: str) -> Pair:
-    """What a name gives that nobody set: a function of ours, or `Undefined`."""
-    if name in FUNCTIONS:
-        return FUNCTIONS[name], None
-    return Undefined(f"{name!r} is undefined"), None
-
-
 def written(rt: Run, callee: Any, /, *args: Pair, **kwargs: Pair) -> Any:
     """The output of a call that is printed at once: a macro's pieces need not be joined first."""
     if type(callee) is values.Macro:
@@ -51,17 +43,17 @@ def written(rt: Run, callee: Any, /, *args: Pair, **kwargs: Pair) -> Any:
 
 
 NAMES: dict[str, Any] = {
-    **{name: getattr(access, name) for name in ("attribute", "item", "neighbour", "part", "walk", "NO_NEXT", "NO_PREVIOUS")},
+    **{name: getattr(access, name) for name in ("attribute", "item", "neighbour", "part", "picked", "walk", "NO_NEXT", "NO_PREVIOUS")},
     **{name: getattr(formatting, name) for name in ("concatenated", "printed", "text")},
     **{
         name: getattr(operations, name)
-        for name in "added assigned call captured compared contained invoked method signed spread spread_keywords unpacked".split()
+        for name in ["added", "assigned", "call", "captured", "compared", "contained", "invoked", "method", "signed", "spread", "spread_keywords", "unpacked"]
     },
     **{f"do_{name}": run for name, run in operations.OPERATORS.items()},
-    **{name: getattr(trails, name) for name in "BEGIN BOUND DONE END ITEM ITEMS LOOP PICK".split()},
-    **{name: getattr(values, name) for name in "MISSING Failure Loop Macro Safe Undefined".split()},
+    **{name: getattr(trails, name) for name in ["BEGIN", "BOUND", "DONE", "END", "ITEMS", "LOOP"]},
+    **{name: getattr(values, name) for name in ["MISSING", "Failure", "Loop", "Macro", "Safe", "Undefined"]},
     **{f"filter_{name}": run for name, run in FILTERS.items()},
-    "absent": absent,
+    "NUMBERS": range(1 << 40),
     "exceeded": exceeded,
     "length": FILTERS["length"],
     "tests": TESTS,
@@ -81,7 +73,7 @@ class Program:
         self.nodes = compiler.table()
         self.places = compiler.places
         self.reads = tuple(name for name in compiler.reads if name not in FUNCTIONS)
-        scope: dict[str, Any] = dict(NAMES)
+        scope: dict[str, Any] = NAMES | compiler.constants
         exec(self._code(), scope)
         self._run = scope["run"]
 
@@ -108,7 +100,7 @@ class Program:
                 f"the template is nested too deeply for Python ({error})", budget="depth", name=self.name
             ) from None
 
-    def run(self, rt: Run, context: Mapping[str, Pair]) -> list[Any]:
+    def run(self, rt: Run, context: Mapping[str, Any]) -> list[Any]:
         """Texts and trails, flat. Whatever goes wrong leaves as an error of ours, with its place in the template."""
         try:
             return self._run(rt, context)  # type: ignore[no-any-return]
@@ -118,6 +110,8 @@ class Program:
             raise self._placed(TemplateRaised, error) from None
         except Denied as error:
             raise self._placed(TemplateSecurityError, error, hint=error.hint) from None
+        except UndefinedFailure as error:
+            raise self._placed(TemplateRuntimeError, error, hint=error.hint or self._had(error)) from None
         except Failure as error:
             raise self._placed(TemplateRuntimeError, error, hint=error.hint) from None
         except (RecursionError, MemoryError) as error:
@@ -125,9 +119,14 @@ class Program:
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, UnicodeError) as error:
             raise self._placed(TemplateRuntimeError, error) from None
 
-    def refused(self, error: TemplateLimitError) -> TemplateLimitError:
-        """The error, with this template's name."""
-        return TemplateLimitError(error.message, budget=error.budget, name=self.name)
+    def joined(self, rt: Run, out: list[Any]) -> str:
+        """The text of what `run` wrote, if the budget allows one so long."""
+        texts = out[::2]
+        try:
+            rt.write(sum(map(len, texts)))
+        except TemplateLimitError as error:
+            raise TemplateLimitError(error.message, budget=error.budget, name=self.name) from None
+        return "".join(texts)
 
     def _placed(self, kind: Any, error: Exception, trace: TracebackType | None = None, **rest: Any) -> TemplateError:
         lineno = self._lineno(trace or error.__traceback__)
@@ -143,6 +142,16 @@ class Program:
                 found = self.places[trace.tb_lineno - 1] or found
             trace = trace.tb_next
         return found
+
+    def _had(self, error: UndefinedFailure) -> str | None:
+        """What the dict has, in which a field was missing: the frame that failed still holds it."""
+        trace = error.__traceback__
+        found = None
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == FILE:
+                found = trace.tb_frame.f_locals.get(error.owner, found)
+            trace = trace.tb_next
+        return access.known(found, error.key) if isinstance(found, dict) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return program, (self.text, self.name)

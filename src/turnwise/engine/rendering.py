@@ -8,8 +8,7 @@ wrote beside the texts (`trails.py`). Marks between the texts say which message 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 from turnwise.engine.trails import (
@@ -17,10 +16,8 @@ from turnwise.engine.trails import (
     BOUND,
     DONE,
     END,
-    ITEM,
     JOINED,
     LOOP,
-    Computed,
     Field,
     Leaf,
     Path,
@@ -72,18 +69,17 @@ class Piece:
 class Rendering:
     """What a template made of a conversation. `str()` is the text; `pieces` say where each part of it came from."""
 
+    __slots__ = ("_aliases", "_nodes", "_out", "_pieces", "changes", "text")
+
     def __init__(
-        self,
-        text: str,
-        out: list[Any],
-        nodes: list[tuple[int, int]],
-        aliases: dict[tuple[int, str], str] | None = None,
+        self, text: str, out: list[Any], nodes: list[tuple[int, int]], aliases: dict[tuple[int, str], str]
     ) -> None:
         self.text = text
         self.changes: tuple[Any, ...] = ()
         self._out = out
         self._nodes = nodes
-        self._aliases = aliases or {}
+        self._aliases = aliases
+        self._pieces: tuple[Piece, ...] | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -99,9 +95,14 @@ class Rendering:
     def __repr__(self) -> str:
         return f"<Rendering of {len(self.text)} characters>"
 
-    @cached_property
+    @property
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
+        if self._pieces is None:
+            self._pieces = tuple(self._cut())
+        return self._pieces
+
+    def _cut(self) -> list[Piece]:
         pieces: list[Piece] = []
         left = len(self.text)
         for text, origin in self._origins():
@@ -113,7 +114,7 @@ class Rendering:
                 pieces[-1] = Piece(pieces[-1].text + text, origin)
             else:
                 pieces.append(Piece(text, origin))
-        return tuple(pieces)
+        return pieces
 
     def _origins(self) -> Iterator[tuple[str, Origin]]:
         known: dict[tuple[Leaf, int | None, bool], Origin] = {}
@@ -193,40 +194,41 @@ class Reading:
     """Walks what a program wrote, keeping count of loops and generation blocks."""
 
     def __init__(self) -> None:
-        self.loops: list[tuple[int | None, bool]] = []  # the message of each loop, and whether the loop itself said so
+        self.loops: list[int | None] = []  # the message that each loop is at
+        self.message: int | None = None
         self.generations = 0
 
     def events(self, out: Any) -> Iterator[tuple[str, Leaf, int | None, bool]]:
         for text, trail in zip(out[::2], out[1::2], strict=True):
-            if text:
-                if type(trail) is tuple and trail[0] is JOINED:
-                    yield from self.events(trail[1])
-                    continue
+            if not text:
+                if type(trail) is tuple:
+                    self.mark(trail)
+            elif type(trail) is int:
+                yield text, trail, self.message, self.generations > 0
+            elif type(trail) is tuple and trail[0] is JOINED:
+                yield from self.events(trail[1])
+            else:
                 for part, leaf in runs(text, trail):
                     if part:
-                        yield part, leaf, self.message(), self.generations > 0
-            elif type(trail) is tuple:
-                self.mark(trail)
+                        yield part, leaf, self.message, self.generations > 0
 
     def mark(self, trail: tuple[Any, ...]) -> None:
         if trail is LOOP:
-            self.loops.append((None, False))
+            self.loops.append(None)
         elif trail is DONE:
             self.loops.pop()
         elif trail is BEGIN:
             self.generations += 1
         elif trail is END:
             self.generations -= 1
-        elif trail[0] is ITEM:
-            self.loops[-1] = (message_of(trail[1]), True)
-        elif trail[0] is BOUND and self.loops and self.message() is None:
-            self.loops[-1] = (message_of(trail[1]), False)
-
-    def message(self) -> int | None:
-        for message, _ in reversed(self.loops):
-            if message is not None:
-                return message
-        return None
+        elif trail[0] is BOUND:
+            if self.message is None and self.loops:
+                self.loops[-1] = message_of(trail[1])
+        elif self.loops:
+            found = message_of(trail)
+            if found is not None:
+                self.loops[-1] = found
+        self.message = next((message for message in reversed(self.loops) if message is not None), None)
 
 
 def message_of(trail: Any) -> int | None:
@@ -237,5 +239,3 @@ def message_of(trail: Any) -> int | None:
         return index if isinstance(index, int) else None
     return None
 
-
-__all__ = ["Computed", "Origin", "Piece", "Rendering", "replace"]

@@ -92,6 +92,17 @@ def follow(trail: Trail) -> Trail | Field:
             trail = head
 
 
+def from_input(trail: Trail) -> bool:
+    """A trail that leads to a part of the input as it was given."""
+    while type(trail) is tuple:
+        if trail[0] is ROOT:
+            return True
+        if type(trail[0]) is Rule:
+            return False
+        trail = trail[0]
+    return False
+
+
 def runs(text: str, trail: Trail) -> list[Run]:
     """Split text into runs by origin; their texts join to `text`."""
     if not text:
@@ -178,27 +189,23 @@ def _blend(text: str, *inputs: Any) -> list[Run]:
     return [(text, merged(leaves or [NOWHERE]))]
 
 
-def _around(text: str, whole: str, trail: Trail, node: Trail) -> list[Run]:
-    """Text that was padded: what stands around the original is the template's."""
+def _around(text: str, whole: str, trail: Trail) -> list[Run]:
+    """Text that was padded."""
     at = text.find(whole)
     if at < 0:
         return _blend(text, whole, trail)
-    return [(text[:at], leaf_of(node)), *runs(whole, trail), (text[at + len(whole) :], leaf_of(node))]
+    return [(text[:at], NOWHERE), *runs(whole, trail), (text[at + len(whole) :], NOWHERE)]
 
 
-def _lines(text: str, whole: str, trail: Trail, node: Trail) -> list[Run]:
+def _lines(text: str, whole: str, trail: Trail) -> list[Run]:
     """Text whose lines were indented: each line of the original ends a line of the result."""
     before, result, at = runs(whole, trail), [], 0
     pieces = whole.split("\n")
     for number, (line, shown) in enumerate(zip(pieces, text.split("\n"), strict=False)):
-        result.append((shown[: len(shown) - len(line)], leaf_of(node)))
+        result.append((shown[: len(shown) - len(line)], NOWHERE))
         result += cut(before, at, at + len(line) + (number < len(pieces) - 1))
         at += len(line) + 1
     return [run for run in result if run[0]]
-
-
-def leaf_of(node: Trail) -> Leaf:
-    return node if type(node) is int else NOWHERE
 
 
 def cut(before: list[Run], start: int, stop: int) -> list[Run]:
@@ -217,8 +224,8 @@ PART = Rule("PART", runs=_part)  # whole, its trail, start
 RECASED = Rule("RECASED", runs=_recased)  # whole, its trail, function
 REPLACED = Rule("REPLACED", runs=_replaced)  # whole, its trail, old, new, new's trail, limit
 BLEND = Rule("BLEND", runs=_blend)  # text, trail, text, trail, ...
-AROUND = Rule("AROUND", runs=_around)  # whole, its trail, node of the padding
-LINES = Rule("LINES", runs=_lines)  # whole, its trail, node of the indentation
+AROUND = Rule("AROUND", runs=_around)  # whole, its trail
+LINES = Rule("LINES", runs=_lines)  # whole, its trail
 
 
 # ---- rules for containers ----
@@ -260,8 +267,12 @@ def _key_runs(text: str, trail: Trail, key: Any) -> list[Run]:
     return [(text, owner if type(owner) is int else mixed(found))]
 
 
-def _split_child(key: Any, whole: str, trail: Trail, starts: Sequence[int]) -> Trail:
-    return (PART, whole, trail, starts[key])
+def _split_child(key: Any, whole: str, trail: Trail, parts: Sequence[str]) -> Trail:
+    """Parts come in order and never overlap, so looking from the last end finds where each begins."""
+    at = 0
+    for part in parts[:key]:
+        at = whole.index(part, at) + len(part)
+    return (PART, whole, trail, whole.index(parts[key], at))
 
 
 ITEMS = Rule("ITEMS", child=_items_child)  # a sequence or mapping of trails
@@ -271,7 +282,7 @@ CHAIN = Rule("CHAIN", child=_chain_child)  # length of the first, two trails
 KEYS = Rule("KEYS", child=_keys_child)  # trail of a mapping, its keys
 PAIRS = Rule("PAIRS", child=_pairs_child)  # trail of a mapping, its keys
 KEY = Rule("KEY", runs=_key_runs)  # trail of a mapping, one key
-SPLIT = Rule("SPLIT", child=_split_child)  # whole, its trail, start of each part
+SPLIT = Rule("SPLIT", child=_split_child)  # whole, its trail, parts
 
 
 # ---- written-out values: JSON and Python's repr ----
@@ -287,8 +298,9 @@ class Style(NamedTuple):
     sort_keys: bool
 
 
-def _json_runs(text: str, value: Any, trail: Trail, style: Style, node: Trail) -> list[Run]:
-    return list(_json(value, trail, style, leaf_of(node), "\n" if style.indent is not None else ""))
+def _json_runs(text: str, value: Any, trail: Trail, style: Style, node: int | None) -> list[Run]:
+    mark = NOWHERE if node is None else node
+    return list(_json(value, trail, style, mark, "\n" if style.indent is not None else ""))
 
 
 def _json(value: Any, trail: Trail, style: Style, mark: Leaf, newline: str) -> Iterator[Run]:
@@ -322,37 +334,39 @@ def _json_mapping(value: Any, trail: Trail, style: Style, mark: Leaf, newline: s
 
 
 def _repr_runs(text: str, value: Any, trail: Trail) -> list[Run]:
-    return list(_repr(value, trail))
+    whole = follow(trail)
+    mark = Computed((whole.path,)) if type(whole) is Field else NOWHERE  # Python's brackets, made of this value
+    return list(_repr(value, trail, mark))
 
 
-def _repr(value: Any, trail: Trail) -> Iterator[Run]:
+def _repr(value: Any, trail: Trail, mark: Leaf) -> Iterator[Run]:
     if isinstance(value, str):
-        yield from _repr_text(value, trail)
+        yield from _repr_text(value, trail, mark)
     elif isinstance(value, dict):
         for number, (key, item) in enumerate(value.items()):
-            yield "{" if number == 0 else ", ", NOWHERE
-            yield from _repr(key, (KEY, trail, key))
-            yield ": ", NOWHERE
-            yield from _repr(item, (trail, key))
-        yield "}" if value else "{}", NOWHERE
+            yield "{" if number == 0 else ", ", mark
+            yield from _repr(key, (KEY, trail, key), mark)
+            yield ": ", mark
+            yield from _repr(item, (trail, key), mark)
+        yield "}" if value else "{}", mark
     elif isinstance(value, (list, tuple)):
         start, end = "[]" if isinstance(value, list) else "()"
         for number, item in enumerate(value):
-            yield start if number == 0 else ", ", NOWHERE
-            yield from _repr(item, (trail, number))
+            yield start if number == 0 else ", ", mark
+            yield from _repr(item, (trail, number), mark)
         end = ",)" if isinstance(value, tuple) and len(value) == 1 else end
-        yield end if value else start + end, NOWHERE
+        yield end if value else start + end, mark
     else:
         yield from runs(repr(value), trail)
 
 
-def _repr_text(value: str, trail: Trail) -> Iterator[Run]:
+def _repr_text(value: str, trail: Trail, mark: Leaf) -> Iterator[Run]:
     quote = repr(value)[0]
     other = '"' if quote == "'" else "'"
-    yield quote, NOWHERE
+    yield quote, mark
     for part, leaf in runs(value, trail):
         yield repr(other + part)[2:-1], leaf  # the other quote in front makes repr choose this one
-    yield quote, NOWHERE
+    yield quote, mark
 
 
 JSON = Rule("JSON", runs=_json_runs)  # value, its trail, Style, node of the punctuation
@@ -361,9 +375,9 @@ REPR = Rule("REPR", runs=_repr_runs)  # value, its trail
 
 # ---- marks: not text, but what was going on while text was written ----
 
-ITEM = Rule("ITEM")  # (ITEM, trail): a loop takes its next element
-LOOP = (Rule("LOOP"),)  # a loop starts
-DONE = (Rule("DONE"),)  # a loop ends
+# A loop over messages writes an empty text with the trail of each message it takes, between these two.
+LOOP = (Rule("LOOP"),)
+DONE = (Rule("DONE"),)
 BOUND = Rule("BOUND")  # (BOUND, trail): inside a loop a name is bound to an element
 BEGIN = (Rule("BEGIN"),)  # {% generation %}
 END = (Rule("END"),)  # {% endgeneration %}

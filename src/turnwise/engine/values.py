@@ -27,6 +27,10 @@ class Failure(Exception):
 class UndefinedFailure(Failure):
     """A value that is not there was used."""
 
+    def __init__(self, undefined: Undefined) -> None:
+        super().__init__(undefined.message, undefined.hint)
+        self.owner, self.key = undefined.owner, undefined.key
+
 
 class Denied(Failure):
     """An access outside the white list; becomes a `TemplateSecurityError`."""
@@ -41,16 +45,22 @@ def _fail(self: Undefined, *_: Any, **__: Any) -> NoReturn:
 
 
 class Undefined:
-    """What a name or field gives that is not there: empty as text, false as a condition, an error in any other use."""
+    """What a name or field gives that is not there: empty as text, false as a condition, an error in any other use.
 
-    __slots__ = ("hint", "message")
+    A missing field of a dict is the same object every time. It knows the name of the program's variable that held the
+    dict, so that the error can say what the dict has instead (`Program` looks it up in the failing frame).
+    """
 
-    def __init__(self, message: str, hint: Callable[[], str | None] | None = None) -> None:
+    __slots__ = ("hint", "key", "message", "owner")
+
+    def __init__(self, message: str, hint: str | None = None, owner: str = "", key: str = "") -> None:
         self.message = message
         self.hint = hint
+        self.owner = owner
+        self.key = key
 
     def failure(self) -> UndefinedFailure:
-        return UndefinedFailure(self.message, self.hint() if self.hint else None)
+        return UndefinedFailure(self)
 
     def __str__(self) -> str:
         return ""
@@ -106,11 +116,11 @@ def refuse_private(name: Any) -> None:
 class Loop:
     """`loop`, when a template uses it as a value; elsewhere its attributes are local variables of the program."""
 
-    __slots__ = ("again", "depth0", "index0", "items", "last_seen", "trail")
+    __slots__ = ("again", "depth0", "index0", "items", "last_seen", "trails")
 
-    def __init__(self, items: list[Any], trail: Trail, depth0: int, again: Callable[..., Pair] | None = None) -> None:
+    def __init__(self, items: Any, trails: Any, depth0: int, again: Callable[..., Pair] | None = None) -> None:
         self.items = items
-        self.trail = trail
+        self.trails = trails
         self.depth0 = depth0
         self.again = again
         self.index0 = -1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turnwise.engine.syntax import place
 
@@ -23,7 +23,18 @@ class Code(NamedTuple):
 
     value: str
     trail: str = "None"
-    kind: str = ""  # "text" when the value is certainly a str, "fact" when it is a number, truth or None
+    kind: str = ""  # what the value certainly is, if anything: a key of KINDS
+
+
+KINDS = {
+    "text": "a str",
+    "literal": "a str that stands in the template",
+    "constant": "another literal",
+    "fact": "a number, a truth or None: nobody wrote it",
+    "whole": "an int",
+    "message": "a dict",
+    "messages": "a list of dicts",
+}
 
 
 class Known(NamedTuple):
@@ -45,6 +56,7 @@ class Writer:
         self.temporaries = 0
         self.available: list[dict[tuple[str, str], Known]] = [{}]
         self.lasting: set[str] = set()
+        self.constants: dict[str, Any] = {}
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
@@ -58,6 +70,12 @@ class Writer:
         """A number for a piece of template text; the number is its trail."""
         self.nodes.append(lineno)
         return str(len(self.nodes) - 1)
+
+    def shared(self, prefix: str, value: Any) -> str:
+        """A name for a value that is made once, with the program."""
+        name = f"{prefix}{len(self.constants)}"
+        self.constants[name] = value
+        return name
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
