@@ -10,7 +10,7 @@ from turnwise.engine.limits import DEFAULTS, Limits, Run
 from turnwise.engine.program import Program, program
 from turnwise.engine.rendering import Rendering
 from turnwise.errors import MessageError, TemplateSyntaxError
-from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, measured, prepared_tools
+from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 FLAT = (str, bool, type(None), int)  # options that need no look inside
@@ -88,7 +88,7 @@ class Template:
         continued = Continuation(chat, continue_final_message, chosen) if continue_final_message else None
         if continued is not None and add_generation_prompt:
             raise MessageError("continue_final_message and add_generation_prompt exclude each other")
-        rt = Run(self.limits, (lambda: now) if now is not None else datetime.now, lambda: measured(context))
+        rt = Run(self.limits, context, now or datetime.now)
         if known_tools is not NO_TOOLS:
             rt.memo, rt.lasting = known_tools.memo, known_tools.lasting
         out = chosen.run(rt, context)

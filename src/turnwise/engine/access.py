@@ -51,8 +51,8 @@ def attribute(rt: Run, value: Any, trail: Trail, name: str) -> Pair:
             return value[name], (trail, name)
         return missing(value, name)
     if kind is Namespace:
-        if name in value.values:
-            return value.values[name], value.trails[name]
+        if name in value.pairs:
+            return value.pairs[name]
         return missing(value, name)
     if kind is Undefined:
         raise value.failure()
@@ -144,7 +144,7 @@ def known(value: Any, key: Any) -> str | None:
     if type(value) is dict:
         return suggestion(str(key), value, f"a {described(value)} has")
     if type(value) is Namespace:
-        return suggestion(str(key), value.values, "the namespace has")
+        return suggestion(str(key), value.pairs, "the namespace has")
     if isinstance(value, (list, tuple)):
         return f"the list has {len(value)} elements: {shown(value)}"
     if isinstance(value, str):

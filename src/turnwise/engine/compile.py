@@ -33,7 +33,7 @@ from jinja2.idtracking import (
     Symbols,
 )
 
-from turnwise.engine.expressions import Expressions, Fault, Frame, LoopNames, spelled
+from turnwise.engine.expressions import Expressions, Fault, Frame, KnownMacro, LoopNames, spelled
 from turnwise.engine.functions import FUNCTIONS
 from turnwise.engine.operations import CALL_WEIGHT
 from turnwise.engine.syntax import operands
@@ -54,7 +54,8 @@ class Compiler(Expressions):
         self.out = "out"
         self.reads: dict[str, None] = {}
         self.namespaces = {node.name for node in tree.find_all(nodes.NSRef)}
-        self.function_depth = 0
+        self.bound_names = [node.name for node in tree.find_all(nodes.Macro)]
+        self.bound_names += [node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"]
 
     def program(self) -> str:
         frame = Frame(Symbols())
@@ -124,12 +125,9 @@ class Compiler(Expressions):
         elif isinstance(node, nodes.Concat):
             for part in node.nodes:
                 self.output(part, frame, pending)
-        elif isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name in self.macros:
-            callee = self.code(node.node, frame)
-            arguments = self.arguments(node, frame)
-            self.flush(pending)
-            self.here = node.lineno
-            self.line(f"{self.out} += written(rt, {callee.value}{arguments})")
+        elif isinstance(node, nodes.Call) and (direct := self.direct_call(node, frame)) is not None:
+            self.flush(pending)  # a macro's pieces need not be joined first
+            self.line(f"{self.out} += {direct}")
             self.forget_changeable()
         elif isinstance(node, nodes.CondExpr) and not isinstance(node.expr2, nodes.CondExpr):
             self.flush(pending)
@@ -375,7 +373,11 @@ class Compiler(Expressions):
             self.macros.pop(target.name, None)
         elif isinstance(target, nodes.NSRef):
             namespace = self.variable(target.name, frame)
-            self.line(f"assigned({namespace.value}, {target.attr!r}, {code.value}, {code.trail})")
+            private = target.attr.startswith("_")
+            if not private:
+                pair = f"{namespace.value}.pairs[{target.attr!r}] = ({code.value}, {code.trail})"
+                self.line(f"if {namespace.value}.__class__ is Namespace: {pair}")
+            self.line(f"{'' if private else 'else: '}assigned({namespace.value}, {target.attr!r}, {code.value}, {code.trail})")
             self.forget_changeable()
         elif isinstance(target, (nodes.Tuple, nodes.List)):
             parts = [self.temporary() for _ in target.items]
@@ -449,17 +451,27 @@ class Compiler(Expressions):
 
     def on_Macro(self, node: nodes.Macro, frame: Frame) -> None:
         name = self.variable(node.name, frame)
-        body = self.macro_body(node, node.name, frame)
+        function = self.temporary("macro")
+        arguments = tuple(argument.name for argument in node.args)
+        if frame.symbols.parent is None and not frame.soft and self.plain_macro(node):
+            self.macros[node.name] = KnownMacro(name.value, function, arguments)
+        body = self.macro_body(node, node.name, function, frame)
         self.line(f"{name.value} = {body}; {name.trail} = None")
         self.forget(name.value)
-        if frame.symbols.parent is None and not frame.soft:
-            self.macros[node.name] = name.value
+
+    def plain_macro(self, node: nodes.Macro) -> bool:
+        """Nothing else has this name, and the macro takes only what it lists."""
+        return (
+            self.bound_names.count(node.name) == 1
+            and not find_undeclared(node.body, SPECIAL)
+            and not {argument.name for argument in node.args} & set(SPECIAL)
+        )
 
     def on_CallBlock(self, node: nodes.CallBlock, frame: Frame) -> None:
         if isinstance(node.call.node, nodes.ExtensionAttribute):
             return self.generation(node, frame)
         caller = self.temporary("caller")
-        self.line(f"{caller} = {self.macro_body(node, 'caller', frame)}")
+        self.line(f"{caller} = {self.macro_body(node, 'caller', self.temporary('macro'), frame)}")
         callee = self.code(node.call.node, frame)
         arguments = self.arguments(node.call, frame)
         self.here = node.lineno
@@ -476,7 +488,7 @@ class Compiler(Expressions):
             self.statements(node.body, inner)
         self.line(f"{self.out} += ('', END)")
 
-    def macro_body(self, node: nodes.Macro | nodes.CallBlock, name: str, frame: Frame) -> str:
+    def macro_body(self, node: nodes.Macro | nodes.CallBlock, name: str, function: str, frame: Frame) -> str:
         """Write the function of a macro; the result makes the macro's value."""
         inner = frame.inner()
         inner.loops = 0
@@ -490,19 +502,20 @@ class Compiler(Expressions):
         parameters = [self.identifier(inner.symbols.ref(argument)) for argument in names]
         parameters += [self.identifier(inner.symbols.declare_parameter(special)) for special in extra]
         inner.symbols.analyze_node(node)
-        function = self.temporary("macro")
         outside, self.out = self.out, "out"
         with self.function(f"def {function}({', '.join(f'a{i}' for i in range(len(parameters)))}):"):
-            self.line("out = []")
+            self.line(f"out = []; rt.steps -= {weight(node.body) + CALL_WEIGHT}; rt.depth -= 1")
+            self.line("if rt.steps < 0 or rt.depth < 0: spent(rt)")
             for number, parameter in enumerate(parameters):
                 self.line(f"{parameter}, o{parameter[1:]} = a{number}")
             self.enter(inner)
             self.defaults(node, names, parameters, inner)
             self.statements(node.body, inner)
+            self.line("rt.depth += 1")
             self.line("return out")
         self.out = outside
         special = ("caller" in used, "kwargs" in extra, "varargs" in extra, explicit)
-        return f"Macro({name!r}, {function}, {tuple(names)!r}, {special!r}, {weight(node.body) + CALL_WEIGHT})"
+        return f"Macro({name!r}, {function}, {tuple(names)!r}, {special!r})"
 
     def defaults(self, node: Any, names: list[str], parameters: list[str], frame: Frame) -> None:
         for number, (name, parameter) in enumerate(zip(names, parameters, strict=False)):

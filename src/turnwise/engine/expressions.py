@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import nodes
 from jinja2.idtracking import Symbols
 
 from turnwise.engine.filters import FILTERS, WITHHELD
 from turnwise.engine.methods import METHODS
+from turnwise.engine.operations import SHORT
 from turnwise.engine.syntax import operands
 from turnwise.engine.tests import INLINE, TESTS
 from turnwise.engine.values import Undefined
@@ -23,9 +24,11 @@ from turnwise.engine.writer import Code, Known, Writer
 from turnwise.errors import suggestion
 
 COMPARISONS = {"eq": "==", "ne": "!="}
+ORDERINGS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
 CONSTANT = (str, int, float, bool, type(None))
+SIGNS: dict[type, str] = {nodes.Sub: "-", nodes.Mod: "%", nodes.FloorDiv: "//"}
 QUICK = ("startswith", "endswith")  # cost no more than their argument is long
-SHORT = 4096  # characters that can be searched without being charged for
+COUNT = 1 << 40
 TEXTUAL = {"capitalize", "center", "format", "indent", "join", "lower", "replace", "string", "title", "tojson", "trim", "upper"}
 
 
@@ -59,6 +62,14 @@ class LoopNames:
         }
 
 
+class KnownMacro(NamedTuple):
+    """A macro whose name means nothing else in the template."""
+
+    variable: str
+    function: str
+    arguments: tuple[str, ...]
+
+
 class Frame:
     """A scope of names. jinja2's own symbol tracking decides what is local, so scoping is exact."""
 
@@ -82,7 +93,7 @@ class Expressions(Writer):
         self.loop_names: dict[str, LoopNames] = {}
         self.identifiers: dict[str, str] = {}
         self.namespaces: set[str] = set()
-        self.macros: dict[str, str] = {}
+        self.macros: dict[str, KnownMacro] = {}
         self.kinds: dict[str, str] = {}  # what a variable certainly holds
         self.trails: dict[str, str] = {}  # variables whose trail never changes: inputs
 
@@ -179,7 +190,11 @@ class Expressions(Writer):
         if loop is not None and node.attr in loop.neighbours:
             return self.pair(loop.neighbours[node.attr])
         owner = self.named(self.code(node.node, frame))
-        if node.attr in METHODS[dict] or self.changeable(node.node):
+        if self.changeable(node.node):
+            inside = f"{owner.value}.__class__ is Namespace and {node.attr!r} in {owner.value}.pairs"
+            call = f"attribute(rt, {owner.value}, {owner.trail}, {node.attr!r})"
+            return self.pair(f"{owner.value}.pairs[{node.attr!r}] if {inside} else {call}")
+        if node.attr in METHODS[dict]:
             return self.pair(f"attribute(rt, {owner.value}, {owner.trail}, {node.attr!r})")
         return self.field(owner, node.attr, "attribute", trail)
 
@@ -325,8 +340,13 @@ class Expressions(Writer):
         right = self.code(operand.expr, frame, False)
         self.last_operand = right = self.named(right) if not constant(operand.expr) else right
         constants = constant(left_node) or constant(operand.expr)
-        if operand.op in COMPARISONS and constants:
+        if operand.op in COMPARISONS and (constants or "whole" in (left.kind, right.kind)):
             return Code(f"({left.value} {COMPARISONS[operand.op]} {right.value})", "None", "fact")
+        if operand.op in COMPARISONS:
+            negation = "not " if operand.op == "ne" else ""
+            return Code(f"({negation}equal(rt, {left.value}, {right.value}))", "None", "fact")
+        if left.kind == right.kind == "whole" and operand.op in ORDERINGS:
+            return Code(f"({left.value} {ORDERINGS[operand.op]} {right.value})", "None", "fact")
         if operand.op in ("in", "notin"):
             test = f"contained(rt, {left.value}, {right.value})"
             if left.kind == "literal" and right.value.isidentifier():  # a short search is cheaper than charging for it
@@ -343,7 +363,17 @@ class Expressions(Writer):
         codes = [self.code(part, frame) for part in operands(node)]
         if all(code.kind == "whole" for code in codes):
             return Code(f"({' + '.join(code.value for code in codes)})", "None", "whole")
+        if len(codes) == 2 and codes[1].kind == "whole":
+            return self.counted(self.named(codes[0]), "+", codes[1], f"added(rt, ({spelled(codes)}))")
         return self.pair(f"added(rt, ({spelled(codes)}))")
+
+    def counted(self, left: Code, sign: str, right: Code, call: str) -> Code:
+        """A counter and a number, inline while the counter is one; a counter stays small."""
+        result = self.temporary()
+        fits = f"{left.value}.__class__ is int and -{COUNT} < {left.value} < {COUNT}"
+        self.line(f"if {fits}: {result} = {left.value} {sign} {right.value}; o{result[1:]} = None")
+        self.line(f"else: {result}, o{result[1:]} = {call}")
+        return Code(result, f"o{result[1:]}")
 
     def on_Concat(self, node: nodes.Concat, frame: Frame, trail: bool) -> Code:
         codes = [self.code(part, frame) for part in node.nodes]
@@ -353,8 +383,12 @@ class Expressions(Writer):
         left, right = self.code(node.left, frame), self.code(node.right, frame)
         if isinstance(node, nodes.Sub) and left.kind == right.kind == "whole":
             return Code(f"({left.value} - {right.value})", "None", "whole")
-        name = f"do_{type(node).__name__}"
-        return self.pair(f"{name}(rt, {left.value}, {left.trail}, {right.value}, {right.trail})")
+        call = f"do_{type(node).__name__}(rt, {left.value}, {left.trail}, {right.value}, {right.trail})"
+        if type(node) in SIGNS and right.kind == "whole" and right.value != "(0)":
+            left = self.named(left)
+            call = f"do_{type(node).__name__}(rt, {left.value}, {left.trail}, {right.value}, {right.trail})"
+            return self.counted(left, SIGNS[type(node)], right, call)
+        return self.pair(call)
 
     on_Sub = on_Mul = on_Div = on_FloorDiv = on_Mod = on_Pow = binary
 
@@ -385,9 +419,7 @@ class Expressions(Writer):
         kind = "text" if node.name in TEXTUAL else ""
         if node.name == "tojson":  # its punctuation is text of the template, at this place
             arguments += f", node={self.node(node.lineno)}"
-        run = f"filter_{node.name}" if arguments.count("(") == 0 else f"invoked({node.name!r}, filter_{node.name}"
-        run += "(" if run.startswith("filter") else ", "
-        return self.pair(f"{run}rt, {value.value}, {value.trail}{arguments})", kind)
+        return self.pair(f"filter_{node.name}(rt, {value.value}, {value.trail}{arguments})", kind)
 
     def on_Test(self, node: nodes.Test, frame: Frame, trail: bool) -> Code:
         if node.name in ("filter", "test"):
@@ -400,8 +432,7 @@ class Expressions(Writer):
             name = self.named(value).value
             return Code(f"({INLINE[node.name].format(name)})", "None", "fact")
         arguments = "".join(f", {self.code(argument, frame, False).value}" for argument in node.args or ())
-        run = f"tests[{node.name!r}]"
-        return Code(f"invoked({node.name!r}, {run}, rt, {value.value}{arguments})", "None", "fact")
+        return Code(f"tests[{node.name!r}](rt, {value.value}{arguments})", "None", "fact")
 
     def unknown(self, node: Any, what: str, table: Any, reason: str | None, frame: Frame) -> Code:
         message = f"No {what} named {node.name!r}" + (f": {reason}" if reason else "")
@@ -412,6 +443,11 @@ class Expressions(Writer):
         return Code("None")
 
     def on_Call(self, node: nodes.Call, frame: Frame, trail: bool) -> Code:
+        direct = self.direct_call(node, frame)
+        if direct is not None:
+            result = self.pair(f"captured(rt, {direct})", "text")
+            self.forget_changeable()
+            return result
         arguments = self.arguments(node, frame)
         if isinstance(node.node, nodes.Getattr) and self.loop_of(node.node.node, frame) is None:
             owner = self.named(self.code(node.node.node, frame))
@@ -423,12 +459,39 @@ class Expressions(Writer):
         self.forget_changeable()
         return result
 
+    def direct_call(self, node: nodes.Call, frame: Frame) -> str | None:
+        """A call of a macro that can only be one: its function, with its arguments in their places."""
+        if not isinstance(node.node, nodes.Name) or node.dyn_args is not None or node.dyn_kwargs is not None:
+            return None
+        known = self.macros.get(node.node.name)
+        if known is None or self.identifier(frame.symbols.ref(node.node.name)) != known.variable:
+            return None
+        given = dict(zip(known.arguments, node.args, strict=False)) | {word.key: word.value for word in node.kwargs}
+        if len(given) != len(node.args) + len(node.kwargs) or not set(given) <= set(known.arguments):
+            return None
+        pairs = []
+        for argument in known.arguments:
+            code = self.code(given[argument], frame) if argument in given else None
+            pairs.append(f"({code.value}, {code.trail})" if code else "ABSENT")
+        self.here = node.lineno
+        return f"{known.function}({', '.join(pairs)})"
+
     def method_call(self, owner: Code, name: str, arguments: str, node: nodes.Call) -> Code:
         call = f"method(rt, {owner.value}, {owner.trail}, {name!r}{arguments})"
+        fits = f"{owner.value}.__class__ is str"
         if name in QUICK and len(node.args) == 1 and is_text(node.args[0]) and not node.kwargs:
-            fits = f"{owner.value}.__class__ is str"
             return Code(f"({owner.value}.{name}({node.args[0].value!r}) if {fits} else {call}[0])", "None", "fact")
+        if name == "get" and node.args and is_text(node.args[0]) and not node.kwargs and len(node.args) <= 2:
+            return self.get(owner, repr(node.args[0].value), arguments, call)
+        if name in METHODS[str] and name not in METHODS[dict]:
+            return self.pair(f"str_{name}(rt, {owner.value}, {owner.trail}{arguments}) if {fits} else {call}")
         return self.pair(call)
+
+    def get(self, owner: Code, key: str, arguments: str, call: str) -> Code:
+        """`mapping.get("key", default)`; `arguments` are the pairs of both."""
+        default = arguments.split("), ", 1)[1] if "), " in arguments else "(None, None)"
+        found = f"({owner.value}[{key}], ({owner.trail}, {key})) if {key} in {owner.value} else {default}"
+        return self.pair(f"({found}) if {owner.value}.__class__ is dict else {call}")
 
     def arguments(self, node: Any, frame: Frame) -> str:
         """`, (value, trail), name=(value, trail), *more, **more`"""

@@ -482,7 +482,10 @@ def chosen(keep: bool, by_attribute: bool) -> Filter:
         test = by_name(TESTS, rest[0][0], "test") if rest else None
         order = []
         for index, entry in enumerate(found):
-            looked_at = reached(rt, entry, None, path)[0]
+            if type(entry) is dict and type(path) is str and path in entry:
+                looked_at = entry[path]
+            else:
+                looked_at = reached(rt, entry, None, path)[0]
             passed = test(rt, looked_at, *(pair[0] for pair in rest[1:])) if test else looked_at
             if bool(passed) is keep:
                 order.append(index)

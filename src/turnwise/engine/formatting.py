@@ -39,7 +39,7 @@ def text(rt: Run, value: Any, trail: Trail) -> Pair:
         return printed, (REPR, value, trail)
     if kind in (Function, Stream):
         repr(value)  # says that it cannot be printed
-    return str(value), trail
+    return f"<{kind.__name__}>" if kind in PLACEHOLDERS else str(value), trail
 
 
 def measure(rt: Run, value: Any, trail: Trail) -> None:
@@ -54,7 +54,7 @@ def measure(rt: Run, value: Any, trail: Trail) -> None:
                 inner += container.keys()
                 inner += container.values()
             elif isinstance(container, Namespace):
-                inner += container.values.values()
+                inner += [pair[0] for pair in container.pairs.values()]
             else:
                 inner += container
             rt.take(8 * len(inner))
@@ -229,13 +229,14 @@ def formatted(rt: Run, value: Any, trail: Trail, spec: str, convert: str | None)
 SEPARATORS = (", ", ": ")
 PLAIN = Style(False, None, *SEPARATORS, False)
 ENCODERS: dict[Style, Any] = {}
+PLACEHOLDERS = (bytes, complex, set, frozenset)
 
 
 def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int | None = None) -> Pair:
     """`value|tojson`. Tools that were rendered before are not written again: see `messages.Tools`."""
-    lasting = rt.memo is not None and id(value) in rt.lasting
+    lasting = id(value) in rt.lasting
     if lasting:
-        known = rt.memo.get((id(value), style))  # type: ignore[union-attr]
+        known = rt.memo.get((id(value), style))
         if known is not None:
             return known, (JSON, value, trail, style, node)
     if not from_input(trail) and isinstance(value, (dict, list, tuple)):
@@ -249,7 +250,7 @@ def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int |
         raise Failure(f"JSON cannot say this value: {error}", f"the value is {shown(value)}") from None
     rt.take(len(result))
     if lasting:
-        rt.memo[id(value), style] = result  # type: ignore[index]
+        rt.memo[id(value), style] = result
     return result, (JSON, value, trail, style, node)
 
 
@@ -257,6 +258,8 @@ def writer(style: Style) -> Any:
     """`json.dumps` with these options, made once: its set-up costs more than a small value."""
 
     def refuse(value: Any) -> Any:
+        if type(value) in PLACEHOLDERS:  # not JSON, but what the caller gave: its type's name stands for it
+            return f"<{type(value).__name__}>"
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
     separators = (style.item, style.colon)

@@ -7,6 +7,7 @@ is not reproducible.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
 from turnwise.engine.access import sequence
@@ -35,7 +36,7 @@ def strftime_now(rt: Run, form: Pair) -> Pair:
         raise Failure(f"strftime_now: this format is not portable: {shown(layout)}", "use plain codes such as %Y-%m-%d")
     rt.take(16 * len(layout))
     try:
-        return rt.clock().strftime(layout), None
+        return (rt.now if isinstance(rt.now, datetime) else rt.now()).strftime(layout), None
     except (ValueError, UnicodeError) as error:
         raise Failure(f"strftime_now: {error}") from None
 
@@ -53,8 +54,10 @@ def span(rt: Run, *bounds: Pair) -> Pair:
 
 
 def namespace(rt: Run, /, *args: Pair, **kwargs: Pair) -> Pair:
-    values, trails = merged(rt, args, kwargs)
-    return Namespace(values, trails), None
+    if args:
+        values, trails = merged(rt, args, kwargs)
+        kwargs = {str(key): (value, trails[key]) for key, value in values.items()}
+    return Namespace(kwargs), None
 
 
 def dictionary(rt: Run, /, *args: Pair, **kwargs: Pair) -> Pair:

@@ -16,12 +16,13 @@ template can do with the whole of one takes less than 100 ms and 64 MB.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from turnwise.errors import TemplateLimitError
+from turnwise.messages import measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +57,18 @@ class Run:
     and measuring the input is not free.
     """
 
-    __slots__ = ("bytes", "clock", "depth", "lasting", "limits", "measure", "memo", "output", "steps")
+    __slots__ = ("bytes", "context", "depth", "lasting", "limits", "memo", "now", "output", "steps")
 
-    def __init__(self, limits: Limits, clock: Callable[[], datetime], measure: Callable[[], tuple[int, int]]) -> None:
+    def __init__(self, limits: Limits, context: Mapping[str, Any], now: datetime | Callable[[], datetime]) -> None:
         self.limits = limits
         self.steps = limits.steps
         self.bytes = limits.bytes
         self.output = limits.output
         self.depth = limits.depth
-        self.clock = clock
-        self.measure: Callable[[], tuple[int, int]] | None = measure
-        self.memo: dict[Any, str] | None = None
+        self.context: Mapping[str, Any] | None = context
+        self.now = now
         self.lasting: frozenset[int] = NOTHING
+        self.memo: dict[Any, Any] = {}
 
     def step(self, count: int) -> None:
         """Charge work that is about to be done."""
@@ -89,14 +90,21 @@ class Run:
 
     def extended(self) -> bool:
         """Add what the size of the input allows, once."""
-        if self.measure is None:
+        if self.context is None:
             return False
-        values, characters = self.measure()
-        self.measure = None
+        values, characters = measured(self.context)
+        self.context = None
         self.steps += values * self.limits.steps_per_value
         self.bytes += characters * self.limits.bytes_per_character
         self.output += characters * self.limits.output_per_character
         return True
+
+
+def spent(rt: Run) -> None:
+    """Steps or depth ran out while a macro was entered."""
+    rt.step(0)
+    if rt.depth < 0:
+        raise exceeded("depth")
 
 
 MEANING = {

@@ -32,6 +32,7 @@ from turnwise.engine.values import (
 from turnwise.errors import shown
 
 CALL_WEIGHT = 12  # what calling a macro costs beside its body
+SHORT = 4096  # characters that can be looked at without being charged for
 
 
 def added(rt: Run, parts: tuple[Any, ...]) -> Pair:
@@ -153,6 +154,14 @@ def size(value: Any) -> int:
     return len(value) if isinstance(value, (str, list, tuple, dict)) else 1
 
 
+def equal(rt: Run, left: Any, right: Any) -> bool:
+    """`left == right`, charged where it is not at once decided."""
+    kind = type(left)
+    if kind is int or kind is bool or left is None or (kind is str and len(left) < SHORT):
+        return bool(left == right)
+    return bool(compared(rt, "eq", left, right))
+
+
 def compared(rt: Run, name: str, left: Any, right: Any) -> Any:
     rt.take(min(size(left), size(right)))
     try:
@@ -189,7 +198,7 @@ def method(rt: Run, value: Any, trail: Trail, name: str, /, *args: Pair, **kwarg
     """`value.name(...)`, without making a value of the method in between."""
     table = METHODS.get(type(value))
     if table is not None and name in table:
-        result = invoked(name, table[name], rt, value, trail, *args, **kwargs)
+        result = table[name](rt, value, trail, *args, **kwargs)
         if type(value) is Safe and type(result[0]) is str:
             return Safe(result[0]), result[1]
         return result
@@ -197,52 +206,23 @@ def method(rt: Run, value: Any, trail: Trail, name: str, /, *args: Pair, **kwarg
     return call(rt, found, found_trail, *args, **kwargs)
 
 
-def invoked(name: str, run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call a builtin; a wrong number of arguments is the template's mistake, not ours."""
-    try:
-        return run(*args, **kwargs)
-    except TypeError as error:
-        if "argument" in str(error):
-            raise Failure(f"{name}: {signature_message(error)}") from None
-        raise Failure(f"{name}: {error}") from None
-
-
-def signature_message(error: TypeError) -> str:
-    return str(error).split("() ", 1)[-1]
-
-
 def call(rt: Run, callee: Any, trail: Trail, /, *args: Pair, **kwargs: Pair) -> Pair:
     """`callee(...)`"""
     kind = type(callee)
-    if kind is Macro:
-        return captured(rt, expanded(rt, callee, *args, **kwargs))
     if kind is Function:
-        return invoked(callee.name, callee.run, rt, *args, **kwargs)
+        return callee.run(rt, *args, **kwargs)
+    if kind is Macro:
+        return captured(rt, callee.body(*matched(callee, args, kwargs)))
     if kind is Undefined:
         raise callee.failure()
     if kind is Loop and callee.again is not None:
-        result: Pair = invoked("loop", callee.again, *args)
-        return result
+        return callee.again(*args)
     raise Failure(f"{kind_name(callee)!r} object is not callable", f"the value is {shown(callee)}")
 
 
-def expanded(rt: Run, macro: Macro, /, *args: Pair, **kwargs: Pair) -> list[Any]:
-    """The output of a macro, flat; arguments are matched as jinja2 matches them."""
-    rt.step(macro.weight)
-    if rt.depth <= 0:
-        raise exceeded("depth")
-    rt.depth -= 1
-    try:
-        return macro.body(*matched(macro, args, kwargs))
-    finally:
-        rt.depth += 1
-
-
 def matched(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> list[Pair]:
+    """Arguments as jinja2 matches them."""
     names = macro.arguments
-    if not kwargs and len(args) == len(names) and not macro.caller and not macro.catch_kwargs:
-        if not macro.catch_varargs:
-            return list(args)
     given = list(args[: len(names)])
     found_caller = macro.explicit_caller and len(given) == len(names)
     for name in names[len(given) :]:
@@ -251,9 +231,8 @@ def matched(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> li
     if macro.caller and not found_caller:
         given.append(kwargs.pop("caller", (Undefined("No caller defined"), None)))
     if macro.catch_kwargs:
-        given.append(
-            ({key: pair[0] for key, pair in kwargs.items()}, (ITEMS, {key: pair[1] for key, pair in kwargs.items()}))
-        )
+        entries = {key: pair[0] for key, pair in kwargs.items()}
+        given.append((entries, (ITEMS, {key: pair[1] for key, pair in kwargs.items()})))
     elif kwargs:
         raise Failure(f"macro {macro.name!r} takes no keyword argument {next(iter(kwargs))!r}")
     if macro.catch_varargs:

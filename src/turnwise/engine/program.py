@@ -13,15 +13,16 @@ from typing import Any
 
 from jinja2 import nodes
 
-from turnwise.engine import access, formatting, operations, trails, values
+from turnwise.engine import access, formatting, limits, operations, trails, values
 from turnwise.engine.compile import Compiler
 from turnwise.engine.expressions import Fault
 from turnwise.engine.filters import FILTERS
 from turnwise.engine.functions import FUNCTIONS
-from turnwise.engine.limits import DEFAULTS, Limits, Run, exceeded
+from turnwise.engine.limits import Run, exceeded
+from turnwise.engine.methods import METHODS
 from turnwise.engine.syntax import COLUMN_BITS, located, parse
 from turnwise.engine.tests import TESTS
-from turnwise.engine.values import Denied, Failure, Pair, Raised, UndefinedFailure
+from turnwise.engine.values import Denied, Failure, Raised, UndefinedFailure
 from turnwise.errors import (
     TemplateError,
     TemplateLimitError,
@@ -35,29 +36,25 @@ FILE = "<turnwise program>"
 CACHED = 256  # programs kept, the least recently used goes first
 
 
-def written(rt: Run, callee: Any, /, *args: Pair, **kwargs: Pair) -> Any:
-    """The output of a call that is printed at once: a macro's pieces need not be joined first."""
-    if type(callee) is values.Macro:
-        return operations.expanded(rt, callee, *args, **kwargs)
-    return formatting.text(rt, *operations.call(rt, callee, None, *args, **kwargs))
+def taken(module: Any, names: str) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in names.replace(",", "").split()}
 
 
+# All that generated code can name, beside its own variables and constants.
 NAMES: dict[str, Any] = {
-    **{name: getattr(access, name) for name in ("attribute", "item", "neighbour", "part", "picked", "walk", "NO_NEXT", "NO_PREVIOUS")},
-    **{name: getattr(formatting, name) for name in ("concatenated", "printed", "text")},
-    **{
-        name: getattr(operations, name)
-        for name in ["added", "assigned", "call", "captured", "compared", "contained", "invoked", "method", "signed", "spread", "spread_keywords", "unpacked"]
-    },
+    **taken(access, "attribute, item, neighbour, part, picked, walk, NO_NEXT, NO_PREVIOUS"),
+    **taken(formatting, "concatenated, printed, text"),
+    **taken(operations, "added, assigned, call, captured, compared, contained, equal, method, signed, spread"),
+    **taken(operations, "spread_keywords, unpacked"),
+    **taken(limits, "exceeded, spent"),
+    **taken(trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP"),
+    **taken(values, "ABSENT, MISSING, Failure, Loop, Macro, Namespace, Safe, Undefined"),
     **{f"do_{name}": run for name, run in operations.OPERATORS.items()},
-    **{name: getattr(trails, name) for name in ["BEGIN", "BOUND", "DONE", "END", "ITEMS", "LOOP"]},
-    **{name: getattr(values, name) for name in ["MISSING", "Failure", "Loop", "Macro", "Safe", "Undefined"]},
     **{f"filter_{name}": run for name, run in FILTERS.items()},
+    **{f"str_{name}": run for name, run in METHODS[str].items()},
     "NUMBERS": range(1 << 40),
-    "exceeded": exceeded,
     "length": FILTERS["length"],
     "tests": TESTS,
-    "written": written,
 }
 
 
@@ -116,7 +113,9 @@ class Program:
             raise self._placed(TemplateRuntimeError, error, hint=error.hint) from None
         except (RecursionError, MemoryError) as error:
             raise self._placed(TemplateLimitError, exceeded("depth"), trace=error.__traceback__, budget="depth") from None
-        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, UnicodeError) as error:
+        except TypeError as error:  # mostly a wrong number of arguments for a filter or function
+            raise self._placed(TemplateRuntimeError, Failure(signature(error)), error.__traceback__) from None
+        except (ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise self._placed(TemplateRuntimeError, error) from None
 
     def joined(self, rt: Run, out: list[Any]) -> str:
@@ -160,10 +159,13 @@ class Program:
         return f"<Program {self.name}: {len(self.python.splitlines())} lines>"
 
 
+def signature(error: TypeError) -> str:
+    """Python's message without the names of our functions."""
+    return str(error).split("() ", 1)[-1]
+
+
 @lru_cache(maxsize=CACHED)
 def program(text: str, name: str = "template") -> Program:
     """The program of a template, compiled once."""
     return Program(text, name)
 
-
-__all__ = ["DEFAULTS", "Limits", "Program", "program"]

@@ -8,8 +8,7 @@ wrote beside the texts (`trails.py`). Marks between the texts say which message 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.engine.trails import (
     BEGIN,
@@ -32,8 +31,7 @@ COMPUTED = "\x1b[2;3m"
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a piece came from, and what was being written."""
 
     kind: str  # "template", "field" or "computed"
@@ -58,8 +56,7 @@ class Origin:
         return f"computed (from {', '.join(map(field, self.sources))})" if self.sources else "computed"
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A run of rendered text with one origin."""
 
     text: str

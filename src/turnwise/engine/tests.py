@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from turnwise.engine.limits import Run
-from turnwise.engine.operations import compared, contained
+from turnwise.engine.operations import compared, contained, equal
 from turnwise.engine.values import Failure, Function, Loop, Macro, Stream, Undefined
 
 Test = Callable[..., bool]
@@ -36,6 +36,10 @@ def inline(name: str) -> Test:
         return bool(eval(code, names, {"value": value}))
 
     return run
+
+
+def unequal(rt: Run, value: Any, other: Any) -> bool:
+    return not equal(rt, value, other)
 
 
 def ordering(name: str) -> Test:
@@ -72,11 +76,11 @@ TESTS: dict[str, Test] = {
     **{name: inline(name) for name in INLINE},
     "callable": lambda rt, value: isinstance(value, (Macro, Function)),
     "divisibleby": divisible,
-    "eq": ordering("eq"),
-    "==": ordering("eq"),
-    "equalto": ordering("eq"),
-    "ne": ordering("ne"),
-    "!=": ordering("ne"),
+    "eq": equal,
+    "==": equal,
+    "equalto": equal,
+    "ne": unequal,
+    "!=": unequal,
     "lt": ordering("lt"),
     "<": ordering("lt"),
     "lessthan": ordering("lt"),

@@ -89,27 +89,25 @@ class Undefined:
 
 
 class Namespace:
-    """`namespace(...)`: the one thing a template can change. Keeps the trail of each attribute beside its value."""
+    """`namespace(...)`: the one thing a template can change. Each attribute is a pair of value and trail."""
 
-    __slots__ = ("trails", "values")
+    __slots__ = ("pairs",)
 
-    def __init__(self, values: dict[str, Any], trails: dict[str, Trail]) -> None:
-        for name in values:
+    def __init__(self, pairs: dict[str, Pair]) -> None:
+        for name in pairs:
             refuse_private(name)
-        self.values = values
-        self.trails = trails
+        self.pairs = pairs
 
     def set(self, name: str, value: Any, trail: Trail) -> None:
         refuse_private(name)
-        self.values[name] = value
-        self.trails[name] = trail
+        self.pairs[name] = (value, trail)
 
     def __repr__(self) -> str:
-        return f"<Namespace {self.values!r}>"
+        return f"<Namespace { {name: pair[0] for name, pair in self.pairs.items()}!r}>"
 
 
-def refuse_private(name: Any) -> None:
-    if isinstance(name, str) and name.startswith("_"):
+def refuse_private(name: str) -> None:
+    if name[:1] == "_":
         raise Denied(f"a namespace cannot have an attribute that starts with an underscore: {shown(name)}")
 
 
@@ -136,7 +134,7 @@ class Loop:
 class Macro:
     """A macro and what it accepts; `body` is the generated function."""
 
-    __slots__ = ("arguments", "body", "catch_kwargs", "catch_varargs", "caller", "explicit_caller", "name", "weight")
+    __slots__ = ("arguments", "body", "catch_kwargs", "catch_varargs", "caller", "explicit_caller", "name")
 
     def __init__(
         self,
@@ -144,13 +142,11 @@ class Macro:
         body: Callable[..., list[Any]],
         arguments: tuple[str, ...],
         special: tuple[bool, bool, bool, bool],
-        weight: int,
     ) -> None:
         self.name = name
         self.body = body
         self.arguments = arguments
         self.caller, self.catch_kwargs, self.catch_varargs, self.explicit_caller = special
-        self.weight = weight
 
     def __repr__(self) -> str:
         return f"<Macro {self.name!r}>"
