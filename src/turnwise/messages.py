@@ -42,6 +42,29 @@ def field(path: Path) -> str:
     return text
 
 
+def flat(message: Any) -> bool:
+    """A dict of texts. A template cannot change it, so it may be used as it is."""
+    if type(message) is not dict:
+        return False
+    for value in message.values():  # noqa: SIM110  (all() with a generator takes twice as long)
+        if type(value) is not str and value is not None:
+            return False
+    return True
+
+
+def simple(messages: Any) -> bool:
+    """A list of flat messages without reasoning: the common case, which needs no copy at all."""
+    if type(messages) is not list:
+        return False
+    for message in messages:
+        if type(message) is not dict or not NO_REASONING(message):
+            return False
+        for value in message.values():
+            if type(value) is not str:
+                return False
+    return True
+
+
 class Unfit(Exception):
     """A value that cannot be rendered. Collects its path on the way out, so that the way in costs nothing."""
 
@@ -146,13 +169,7 @@ class Intake:
             )
         chat = []
         for index, message in enumerate(messages):
-            flat = type(message) is dict
-            if flat:
-                for key, value in message.items():
-                    if type(value) is not str and value is not None or type(key) is not str:
-                        flat = False
-                        break
-            plain = message if flat else self.copied(message, index)
+            plain = message if flat(message) else self.copied(message, index)
             chat.append(plain if NO_REASONING(plain) else self.reasoned(plain, index))
         return chat
 
@@ -244,7 +261,7 @@ def _remembered(key: bytes) -> Tools:
 def prepared_tools(tools: Any) -> Tools:
     """Tools rarely change between renderings. `marshal` writes exact types and order at C speed: a sound key."""
     try:
-        key = marshal.dumps(tools, 2)
+        key = marshal.dumps(tools)
     except ValueError:  # a type that is not built in, or a nest too deep
         return Tools(tools)
     return _remembered(key) if len(key) < 1 << 20 else Tools(tools)

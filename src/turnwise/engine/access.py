@@ -192,6 +192,15 @@ def walk(rt: Run, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool
     return elements, [(trail, number) for number in range(count)], not from_input(trail)
 
 
+def walk_messages(rt: Run, messages: list[Any], weight: int) -> list[Trail]:
+    """The trails of the messages, for a loop that is certainly over them."""
+    count = len(messages)
+    rt.steps -= count * weight
+    if rt.steps < 0:
+        rt.step(0)
+    return root_trails("messages", count)
+
+
 def picked(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[Any], Any]:
     """The elements of a loop that pass its test."""
     kept = [trails[index] for index in chosen] if type(trails) is list else trails

@@ -52,6 +52,7 @@ class Compiler(Expressions):
         super().__init__()
         self.tree = tree
         self.out = "out"
+        self.pending: list[Code] = []  # output that has not been written yet
         self.reads: dict[str, None] = {}
         self.namespaces = {node.name for node in tree.find_all(nodes.NSRef)}
         self.bound_names = [node.name for node in tree.find_all(nodes.Macro)]
@@ -64,6 +65,7 @@ class Compiler(Expressions):
             self.line("out = []")
             self.enter(frame)
             self.statements(self.tree.body, frame)
+            self.flush()
             self.line("return out")
         return "\n".join(self.lines) + "\n"
 
@@ -112,72 +114,66 @@ class Compiler(Expressions):
     # ---- output ----
 
     def on_Output(self, node: nodes.Output, frame: Frame) -> None:
-        """Adjacent texts go out in one statement; what is not text yet is made text on the way."""
-        pending: list[Code] = []
         for child in node.nodes:
             self.here = child.lineno or self.here
-            self.output(child, frame, pending)
-        self.flush(pending)
+            self.output(child, frame)
 
-    def output(self, node: nodes.Expr, frame: Frame, pending: list[Code]) -> None:
+    def output(self, node: nodes.Expr, frame: Frame) -> None:
+        """Put an expression out. Output waits until something else must happen, so that neighbours go out together."""
         if isinstance(node, nodes.Add):
-            self.output_sum(node, frame, pending)
+            self.output_sum(node, frame)
         elif isinstance(node, nodes.Concat):
             for part in node.nodes:
-                self.output(part, frame, pending)
+                self.output(part, frame)
         elif isinstance(node, nodes.Call) and (direct := self.direct_call(node, frame)) is not None:
-            self.flush(pending)  # a macro's pieces need not be joined first
+            self.flush()  # a macro's pieces need not be joined first
             self.line(f"{self.out} += {direct}")
             self.forget_changeable()
         elif isinstance(node, nodes.CondExpr) and not isinstance(node.expr2, nodes.CondExpr):
-            self.flush(pending)
             soft = frame.softened()
             with self.block(f"if {self.condition(node.test, frame)}:"):
-                self.output_alone(node.expr1, soft)
+                self.output(node.expr1, soft)
             if node.expr2 is not None:
                 with self.block("else:"):
-                    self.output_alone(node.expr2, soft)
+                    self.output(node.expr2, soft)
         else:
-            pending.append(self.printed(self.code(node, frame)))
+            self.wait(self.code(node, frame))
 
-    def output_alone(self, node: nodes.Expr, frame: Frame) -> None:
-        pending: list[Code] = []
-        self.output(node, frame, pending)
-        self.flush(pending)
+    def wait(self, code: Code) -> None:
+        """Put the value out with its neighbours; what is not text yet becomes text there."""
+        if code.kind in ("constant", "fact", "whole"):
+            code = Code(f"str({code.value})", code.trail, "text")
+        self.pending.append(code if code.kind in ("text", "literal") else self.named(code))
 
-    def printed(self, code: Code) -> Code:
-        """The value as text, where that is known now; `flush` sees to the rest."""
-        if code.kind == "constant":
-            return Code(f"str({code.value})", code.trail, "text")
-        if code.kind in ("fact", "whole"):
-            return Code(f"str({code.value})", code.trail, "text")
-        return code if code.kind in ("text", "literal") else self.named(code)
-
-    def output_sum(self, node: nodes.Add, frame: Frame, pending: list[Code]) -> None:
-        """`a + b + c` goes out part by part if every part is text; else Python decides what it is, or that it is none."""
+    def output_sum(self, node: nodes.Add, frame: Frame) -> None:
+        """`a + b + c` goes out part by part if every part is text; else Python decides what it is."""
         codes = [self.named(self.code(part, frame)) for part in operands(node)]
         condition = self.all_text(codes)
         if not condition:
-            pending += codes
+            self.pending += codes
             return
-        self.flush(pending)
+        self.flush()
         if any(code.kind in ("constant", "fact", "whole") for code in codes):
             self.line(f"{self.out} += text(rt, *added(rt, ({spelled(codes)})))")
             return
         self.line(f"if {condition}: {self.out} += ({spelled(self.fused(codes))})")
         self.line(f"else: {self.out} += text(rt, *added(rt, ({spelled(codes)})))")
 
-    def flush(self, pending: list[Code]) -> None:
-        if not pending:
+    def flush(self) -> None:
+        if not self.pending:
             return
-        condition = self.all_text(pending)
-        parts = spelled(self.fused(pending))
+        waiting, self.pending = self.pending, []
+        condition = self.all_text(waiting)
+        parts = spelled(self.fused(waiting))
         if not condition:
             self.line(f"{self.out} += ({parts})")
         else:
             self.line(f"if {condition}: {self.out} += ({parts})")
             self.line(f"else: {self.out} += printed(rt, ({parts}))")
-        pending.clear()
+
+    def mark(self, trail: str) -> None:
+        """Note what is going on: an empty text with a trail that says it."""
+        self.pending.append(Code("''", trail, "text"))
 
     def all_text(self, codes: Sequence[Code]) -> str:
         """The condition under which all of these are text; empty if they are."""
@@ -201,6 +197,7 @@ class Compiler(Expressions):
 
     def on_If(self, node: nodes.If, frame: Frame) -> None:
         soft = frame.softened()
+        self.flush()
         depth = 0
         head = "if"
         for branch in (node, *node.elif_):
@@ -233,6 +230,9 @@ class Compiler(Expressions):
             return self.recursive_loop(node, frame)
         items = self.code(node.iter, frame)
         number = self.temporary("")
+        if items.kind == "messages":
+            self.line(f"t{number} = {items.value}; o{number} = walk_messages(rt, t{number}, {weight(node.body) + 2})")
+            return self.loop(node, frame, number, items.kind)
         self.line(f"t{number}, o{number}, k{number} = walk(rt, {items.value}, {items.trail}, {weight(node.body) + 2})")
         self.loop(node, frame, number, items.kind)
 
@@ -253,7 +253,7 @@ class Compiler(Expressions):
             self.line(f"e{number} = True")
         marks = writes(node.body)
         if marks:
-            self.line(f"if k{number}: {self.out} += ('', LOOP)")
+            self.loop_mark(kind, number, "LOOP")
         lazy_test = node.test is not None and not (as_value or uses & LOOKS_AHEAD)
         if lazy_test and uses:
             self.line(f"i{number} = -1")
@@ -273,13 +273,21 @@ class Compiler(Expressions):
             if node.else_:
                 self.line(f"e{number} = False")
             if marks:
-                self.line(f"if k{number}: {self.out} += ('', {trail})")
+                self.loop_mark(kind, number, trail)
             self.enter(inner)
             self.statements(node.body, inner)
         if marks:
-            self.line(f"if k{number}: {self.out} += ('', DONE)")
+            self.loop_mark(kind, number, "DONE")
         if node.else_:
             self.otherwise(node, frame, number)
+
+    def loop_mark(self, kind: str, number: str, trail: str) -> None:
+        """Loops over messages say which one they are at; other loops do if it turns out that they are over messages."""
+        if kind == "messages":
+            self.mark(trail)
+        else:
+            self.flush()
+            self.line(f"if k{number}: {self.out} += ('', {trail})")
 
     def name_loop(self, name: str, as_value: bool, recursive: bool, number: str) -> None:
         """Decide what `loop` is: an object, or only the local variables behind its attributes."""
@@ -330,6 +338,7 @@ class Compiler(Expressions):
         """The body is a function, so that `loop(children)` can run it again."""
         number = self.temporary("")
         items = self.code(node.iter, frame)
+        self.flush()
         outside, self.out = self.out, "out"
         with self.function(f"def again{number}(pair, depth0):"):
             self.line("out = []")
@@ -338,14 +347,17 @@ class Compiler(Expressions):
             cost = weight(node.body) + CALL_WEIGHT
             self.line(f"t{number}, o{number}, k{number} = walk(rt, pair[0], pair[1], {cost})")
             self.loop(node, frame, number)
+            self.flush()
             self.line("return out")
         self.out = outside
         self.line(f"{self.out} += again{number}(({items.value}, {items.trail}), 0)")
 
     def on_Break(self, node: nodes.Break, frame: Frame) -> None:
+        self.flush()
         self.line("break")
 
     def on_Continue(self, node: nodes.Continue, frame: Frame) -> None:
+        self.flush()
         self.line("continue")
 
     # ---- assignments ----
@@ -355,6 +367,7 @@ class Compiler(Expressions):
         self.here = node.lineno
         self.bind(node.target, code, frame)
         if frame.loops and isinstance(node.node, nodes.Getitem) and not isinstance(node.node.arg, nodes.Const):
+            self.flush()
             self.line(f"{self.out} += ('', (BOUND, {self.trail_of(node.target, frame)}))")
 
     def trail_of(self, target: nodes.Expr, frame: Frame) -> str:
@@ -363,6 +376,8 @@ class Compiler(Expressions):
     def bind(self, target: nodes.Expr, code: Code, frame: Frame) -> None:
         if isinstance(target, nodes.Name):
             name = self.variable(target.name, frame)
+            if any(waiting.kind != "literal" and name.value in waiting.value for waiting in self.pending):
+                self.flush()
             if code.value == name.value:
                 self.line(f"{name.trail} = {code.trail}")
             else:
@@ -404,6 +419,7 @@ class Compiler(Expressions):
 
     def block_text(self, body: Sequence[nodes.Node], inner: Frame) -> Code:
         """What a block writes, as a value."""
+        self.flush()
         outside, self.out = self.out, self.temporary("out")
         self.line(f"{self.out} = []")
         with self.scope():
@@ -425,7 +441,7 @@ class Compiler(Expressions):
         inner = frame.inner()
         inner.symbols.analyze_node(node)
         code = self.filter_chain(node.filter, self.block_text(node.body, inner), inner)
-        self.flush([self.printed(code)])
+        self.wait(code)
 
     def on_With(self, node: nodes.With, frame: Frame) -> None:
         inner = frame.inner()
@@ -477,16 +493,16 @@ class Compiler(Expressions):
         self.here = node.lineno
         result = self.pair(f"call(rt, {callee.value}, {callee.trail}{arguments}, **{{'caller': ({caller}, None)}})")
         self.forget_changeable()
-        self.flush([self.printed(result)])
+        self.wait(result)
 
     def generation(self, node: nodes.CallBlock, frame: Frame) -> None:
         inner = frame.inner()
         inner.symbols.analyze_node(node)
-        self.line(f"{self.out} += ('', BEGIN)")
+        self.mark("BEGIN")
         with self.scope():
             self.enter(inner)
             self.statements(node.body, inner)
-        self.line(f"{self.out} += ('', END)")
+        self.mark("END")
 
     def macro_body(self, node: nodes.Macro | nodes.CallBlock, name: str, function: str, frame: Frame) -> str:
         """Write the function of a macro; the result makes the macro's value."""
@@ -502,6 +518,7 @@ class Compiler(Expressions):
         parameters = [self.identifier(inner.symbols.ref(argument)) for argument in names]
         parameters += [self.identifier(inner.symbols.declare_parameter(special)) for special in extra]
         inner.symbols.analyze_node(node)
+        self.flush()
         outside, self.out = self.out, "out"
         with self.function(f"def {function}({', '.join(f'a{i}' for i in range(len(parameters)))}):"):
             self.line(f"out = []; rt.steps -= {weight(node.body) + CALL_WEIGHT}; rt.depth -= 1")
@@ -511,6 +528,7 @@ class Compiler(Expressions):
             self.enter(inner)
             self.defaults(node, names, parameters, inner)
             self.statements(node.body, inner)
+            self.flush()
             self.line("rt.depth += 1")
             self.line("return out")
         self.out = outside

@@ -286,6 +286,7 @@ class Expressions(Writer):
         """`a and b`, `a or b`: the right side runs only if the left one does not decide."""
         left = self.code(node.left, frame, trail)
         value, source = self.temporary(), f"o{self.temporaries}"
+        self.flush()
         mark = len(self.lines)
         self.line(f"{value} = {left.value}")
         if trail:
@@ -324,6 +325,7 @@ class Expressions(Writer):
             return self.comparison(left, left_node, node.ops[0], frame)
         value = self.temporary()
         self.line(f"{value} = True")
+        self.flush()
         for operand in node.ops:
             self.line(f"if {value}:")  # a chain: the next comparison runs only while the ones before hold
             self.indent += 1

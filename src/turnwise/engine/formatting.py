@@ -238,7 +238,7 @@ def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int |
     if lasting:
         known = rt.memo.get((id(value), style))
         if known is not None:
-            return known, (JSON, value, trail, style, node)
+            return known, (JSON, value, trail, style, node, rt.memo)
     if not from_input(trail) and isinstance(value, (dict, list, tuple)):
         measure(rt, value, trail)
     write = ENCODERS.get(style) or writer(style)
@@ -251,7 +251,7 @@ def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int |
     rt.take(len(result))
     if lasting:
         rt.memo[id(value), style] = result
-    return result, (JSON, value, trail, style, node)
+    return result, (JSON, value, trail, style, node, rt.memo if lasting else None)
 
 
 def writer(style: Style) -> Any:

@@ -42,7 +42,7 @@ def taken(module: Any, names: str) -> dict[str, Any]:
 
 # All that generated code can name, beside its own variables and constants.
 NAMES: dict[str, Any] = {
-    **taken(access, "attribute, item, neighbour, part, picked, walk, NO_NEXT, NO_PREVIOUS"),
+    **taken(access, "attribute, item, neighbour, part, picked, walk, walk_messages, NO_NEXT, NO_PREVIOUS"),
     **taken(formatting, "concatenated, printed, text"),
     **taken(operations, "added, assigned, call, captured, compared, contained, equal, method, signed, spread"),
     **taken(operations, "spread_keywords, unpacked"),

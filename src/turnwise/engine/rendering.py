@@ -101,36 +101,32 @@ class Rendering:
 
     def _cut(self) -> list[Piece]:
         pieces: list[Piece] = []
-        left = len(self.text)
-        for text, origin in self._origins():
-            text = text[:left]
+        left = len(self.text)  # a continued message ends before its rendering did
+        last: Origin | None = None
+        for text, origin in Reading(self).events(self._out):
+            if len(text) > left:
+                text = text[:left]
             left -= len(text)
             if not text:
                 continue
-            if pieces and pieces[-1].origin == origin:
+            if origin is last:
                 pieces[-1] = Piece(pieces[-1].text + text, origin)
             else:
                 pieces.append(Piece(text, origin))
+                last = origin
         return pieces
 
-    def _origins(self) -> Iterator[tuple[str, Origin]]:
-        known: dict[tuple[Leaf, int | None, bool], Origin] = {}
-        for text, leaf, message, generation in Reading().events(self._out):
-            key = (leaf, message, generation)
-            if key not in known:
-                known[key] = self._origin(leaf, message, generation)
-            yield text, known[key]
-
-    def _origin(self, leaf: Leaf, message: int | None, generation: bool) -> Origin:
-        if isinstance(leaf, int):
+    def origin(self, leaf: Leaf, message: int | None, generation: bool) -> Origin:
+        if type(leaf) is int:
             line, column = self._nodes[leaf]
-            return Origin("template", line, column, leaf, message=message, generation=generation)
-        if isinstance(leaf, Field):
-            path = self._given(leaf.path)
-            index = path[1] if path[0] == "messages" and len(path) > 1 else None
-            message = index if message is None and isinstance(index, int) else message
-            return Origin("field", path=path, key=leaf.key, message=message, generation=generation)
-        return Origin("computed", message=message, generation=generation, sources=tuple(map(self._given, leaf.sources)))
+            return Origin("template", line, column, leaf, None, False, message, generation)
+        if type(leaf) is Field:
+            path = self._given(leaf.path) if self._aliases else leaf.path
+            if message is None and path[0] == "messages" and len(path) > 1:
+                message = path[1]  # type: ignore[assignment]
+            return Origin("field", None, None, None, path, leaf.key, message, generation)
+        sources = tuple(map(self._given, leaf.sources))  # type: ignore[union-attr]
+        return Origin("computed", None, None, None, None, False, message, generation, sources)
 
     def _given(self, path: Path) -> Path:
         """The path as the caller wrote it: reasoning is known to templates under more names than it was given."""
@@ -190,24 +186,30 @@ class Rendering:
 class Reading:
     """Walks what a program wrote, keeping count of loops and generation blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, rendering: Rendering) -> None:
+        self.rendering = rendering
         self.loops: list[int | None] = []  # the message that each loop is at
         self.message: int | None = None
         self.generations = 0
+        self.known: dict[Leaf, Origin] = {}  # origins of the message that is being written
+        self.all_known: dict[tuple[int | None, bool], dict[Leaf, Origin]] = {(None, False): self.known}
 
-    def events(self, out: Any) -> Iterator[tuple[str, Leaf, int | None, bool]]:
+    def events(self, out: Any) -> Iterator[tuple[str, Origin]]:
         for text, trail in zip(out[::2], out[1::2], strict=True):
             if not text:
                 if type(trail) is tuple:
                     self.mark(trail)
             elif type(trail) is int:
-                yield text, trail, self.message, self.generations > 0
+                yield text, self.known.get(trail) or self.learned(trail)
             elif type(trail) is tuple and trail[0] is JOINED:
                 yield from self.events(trail[1])
             else:
                 for part, leaf in runs(text, trail):
-                    if part:
-                        yield part, leaf, self.message, self.generations > 0
+                    yield part, self.known.get(leaf) or self.learned(leaf)
+
+    def learned(self, leaf: Leaf) -> Origin:
+        origin = self.known[leaf] = self.rendering.origin(leaf, self.message, self.generations > 0)
+        return origin
 
     def mark(self, trail: tuple[Any, ...]) -> None:
         if trail is LOOP:
@@ -226,6 +228,7 @@ class Reading:
             if found is not None:
                 self.loops[-1] = found
         self.message = next((message for message in reversed(self.loops) if message is not None), None)
+        self.known = self.all_known.setdefault((self.message, self.generations > 0), {})
 
 
 def message_of(trail: Any) -> int | None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
 
 Trail = Any  # int | tuple | None, as above; a recursive type would say no more
@@ -298,39 +299,75 @@ class Style(NamedTuple):
     sort_keys: bool
 
 
-def _json_runs(text: str, value: Any, trail: Trail, style: Style, node: int | None) -> list[Run]:
-    mark = NOWHERE if node is None else node
-    return list(_json(value, trail, style, mark, "\n" if style.indent is not None else ""))
+def _json_runs(
+    text: str, value: Any, trail: Trail, style: Style, node: int | None, memo: dict[Any, Any] | None
+) -> list[Run]:
+    """Each text inside is its field's; the punctuation is the template's. Tools that stay are cut only once."""
+    key = (id(value), style, node, "runs")
+    if memo is not None and key in memo:
+        kept: list[Run] = memo[key]
+        return kept
+    result: list[Run] = []
+    JsonRuns(result, style, NOWHERE if node is None else node).write(
+        value, trail, "\n" if style.indent is not None else ""
+    )
+    if memo is not None:
+        memo[key] = result
+    return result
 
 
-def _json(value: Any, trail: Trail, style: Style, mark: Leaf, newline: str) -> Iterator[Run]:
-    if isinstance(value, str):
-        yield '"', mark
-        for part, leaf in runs(value, trail):
-            yield json.dumps(part, ensure_ascii=style.ensure_ascii)[1:-1], leaf
-        yield '"', mark
-    elif isinstance(value, dict):
-        yield from _json_mapping(value, trail, style, mark, newline)
-    elif isinstance(value, (list, tuple)):
+class JsonRuns:
+    """Writes a value as `json.dumps` does, run by run."""
+
+    def __init__(self, result: list[Run], style: Style, mark: Leaf) -> None:
+        self.result = result
+        self.style = style
+        self.mark = mark
+        self.escape = encode_basestring_ascii if style.ensure_ascii else encode_basestring
+        self.held = ""  # punctuation that is not a run yet
+
+    def write(self, value: Any, trail: Trail, newline: str) -> None:
+        self.value(value, trail, newline)
+        self.put("", self.mark)
+
+    def put(self, text: str, leaf: Leaf) -> None:
+        if self.held:
+            self.result.append((self.held, self.mark))
+            self.held = ""
+        if text:
+            self.result.append((text, leaf))
+
+    def value(self, value: Any, trail: Trail, newline: str) -> None:
+        if isinstance(value, str):
+            self.held += '"'
+            for part, leaf in runs(value, trail):
+                self.put(self.escape(part)[1:-1], leaf)
+            self.held += '"'
+        elif isinstance(value, dict):
+            self.mapping(value, trail, newline)
+        elif isinstance(value, (list, tuple)):
+            inner = newline + self.style.indent if self.style.indent is not None else ""
+            for number, item in enumerate(value):
+                self.held += ("[" if number == 0 else self.style.item) + inner
+                self.value(item, (trail, number), inner)
+            self.held += newline + "]" if value else "[]"
+        else:
+            for part, leaf in runs(json.dumps(value), trail):
+                self.put(part, leaf)
+
+    def mapping(self, value: Any, trail: Trail, newline: str) -> None:
+        style = self.style
         inner = newline + style.indent if style.indent is not None else ""
-        for number, item in enumerate(value):
-            yield ("[" if number == 0 else style.item) + inner, mark
-            yield from _json(item, (trail, number), style, mark, inner)
-        yield (newline + "]" if value else "[]"), mark
-    else:
-        yield from runs(json.dumps(value), trail)
-
-
-def _json_mapping(value: Any, trail: Trail, style: Style, mark: Leaf, newline: str) -> Iterator[Run]:
-    inner = newline + style.indent if style.indent is not None else ""
-    entries = sorted(value.items()) if style.sort_keys else value.items()
-    for number, (key, item) in enumerate(entries):
-        yield ("{" if number == 0 else style.item) + inner + '"', mark
-        name = key if isinstance(key, str) else json.dumps(key)
-        yield from runs(json.dumps(name, ensure_ascii=style.ensure_ascii)[1:-1], (KEY, trail, key))
-        yield '"' + style.colon, mark
-        yield from _json(item, (trail, key), style, mark, inner)
-    yield (newline + "}" if value else "{}"), mark
+        start = "{"
+        for key, item in sorted(value.items()) if style.sort_keys else value.items():
+            self.held += start + inner + '"'
+            name = key if isinstance(key, str) else json.dumps(key)
+            for part, leaf in _key_runs(self.escape(name)[1:-1], trail, key):
+                self.put(part, leaf)
+            self.held += '"' + style.colon
+            self.value(item, (trail, key), inner)
+            start = style.item
+        self.held += newline + "}" if value else "{}"
 
 
 def _repr_runs(text: str, value: Any, trail: Trail) -> list[Run]:
@@ -369,7 +406,7 @@ def _repr_text(value: str, trail: Trail, mark: Leaf) -> Iterator[Run]:
     yield quote, mark
 
 
-JSON = Rule("JSON", runs=_json_runs)  # value, its trail, Style, node of the punctuation
+JSON = Rule("JSON", runs=_json_runs)  # value, its trail, Style, node of the punctuation, memo
 REPR = Rule("REPR", runs=_repr_runs)  # value, its trail
 
 

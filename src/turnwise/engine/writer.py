@@ -62,6 +62,9 @@ class Writer:
         self.lines.append("    " * self.indent + text)
         self.places.append(self.here)
 
+    def flush(self) -> None:
+        """Write the output that is waiting: before anything that may run more or less often than this line."""
+
     def temporary(self, prefix: str = "t") -> str:
         self.temporaries += 1
         return f"{prefix}{self.temporaries}"
@@ -80,11 +83,13 @@ class Writer:
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """An indented block; what it reads is not available behind it."""
+        self.flush()
         self.line(head)
         self.indent += 1
         self.available.append({})
         start = len(self.lines)
         yield
+        self.flush()
         if len(self.lines) == start:
             self.line("pass")
         self.available.pop()
