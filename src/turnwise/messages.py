@@ -53,15 +53,17 @@ def flat(message: Any) -> bool:
 
 
 def simple(messages: Any) -> bool:
-    """A list of flat messages without reasoning: the common case, which needs no copy at all."""
+    """A list of messages that have a role and a content, both text: the common case, which needs no copy at all."""
     if type(messages) is not list:
         return False
     for message in messages:
-        if type(message) is not dict or not NO_REASONING(message):
+        if type(message) is not dict or len(message) != 2:
             return False
-        for value in message.values():
-            if type(value) is not str:
+        try:
+            if type(message["role"]) is not str or type(message["content"]) is not str:
                 return False
+        except KeyError:
+            return False
     return True
 
 

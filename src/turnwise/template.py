@@ -85,10 +85,14 @@ class Template:
             "documents": documents if documents is None else Intake().documents(documents),
             "add_generation_prompt": add_generation_prompt,
         }
-        for key, value in (self.options | options if options else self.options).items():
-            if key in context:
-                raise MessageError(f"{key!r} is an argument of render, not an option", path=key)
-            context[key] = value if type(value) in FLAT else Intake().taken(value, key)
+        if self.options:
+            options = self.options | options
+        if options:
+            program = program.shadowing(options)
+            for key, value in options.items():
+                if key in context:
+                    raise MessageError(f"{key!r} is an argument of render, not an option", path=key)
+                context[key] = value if type(value) in FLAT else Intake().taken(value, key)
         continued = None
         if continue_final_message:
             if add_generation_prompt:
@@ -98,7 +102,11 @@ class Template:
         if known_tools is not NO_TOOLS:
             rt.memo, rt.lasting = known_tools.memo, known_tools.lasting
         out = program.run(rt, context)
-        text = program.joined(rt, out)
+        texts = out[::2]
+        size = sum(map(len, texts))
+        if size > rt.output:
+            program.charge_output(rt, size)
+        text = "".join(texts)
         if not text.isascii():
             refuse_half_pairs(text, context)
         if continued is not None:

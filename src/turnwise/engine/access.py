@@ -189,6 +189,9 @@ def walk(rt: Run, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool
     if trail[0] is ROOT:
         return elements, root_trails(trail[1], count), trail[1] == "messages"
     rt.take(8 * count)
+    if trail[0] is PICK and trail[1] is not None and type(trail[1]) is tuple and trail[1][0] is ROOT:
+        kept = root_trails(trail[1][1], max(trail[2], default=-1) + 1)
+        return elements, [kept[index] for index in trail[2]], True
     return elements, [(trail, number) for number in range(count)], not from_input(trail)
 
 

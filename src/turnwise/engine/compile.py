@@ -48,12 +48,14 @@ SPECIAL = ("caller", "kwargs", "varargs")
 class Compiler(Expressions):
     """The half of the compiler that knows statements."""
 
-    def __init__(self, tree: nodes.Template) -> None:
+    def __init__(self, tree: nodes.Template, shadowed: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self.tree = tree
         self.out = "out"
         self.pending: list[Code] = []  # output that has not been written yet
-        self.reads: dict[str, None] = {}
+        self.shadowed = shadowed
+        self.inputs: dict[str, tuple[str, str]] = {}  # names from outside: their variable and its trail
+        self.heads: list[str] = []  # the lines that read them
         self.namespaces = {node.name for node in tree.find_all(nodes.NSRef)}
         self.bound_names = [node.name for node in tree.find_all(nodes.Macro)]
         self.bound_names += [node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"]
@@ -67,6 +69,8 @@ class Compiler(Expressions):
             self.statements(self.tree.body, frame)
             self.flush()
             self.line("return out")
+        self.lines[1:1] = self.heads
+        self.places[1:1] = [0] * len(self.heads)
         return "\n".join(self.lines) + "\n"
 
     # ---- scopes ----
@@ -74,10 +78,12 @@ class Compiler(Expressions):
     def enter(self, frame: Frame) -> None:
         """Give every name of a new scope its first value: from around, from the context, or undefined."""
         for target, (how, source) in frame.symbols.loads.items():
-            name = self.identifier(target)
-            trail = f"o{name[1:]}"
             if how == VAR_LOAD_PARAMETER:
                 continue
+            if how == VAR_LOAD_RESOLVE:
+                self.identifiers.pop(target, None)
+            name = self.identifier(target)
+            trail = f"o{name[1:]}"
             if how == VAR_LOAD_ALIAS:
                 around = self.identifier(source)
                 self.line(f"{name} = {around}; {trail} = {self.trails.get(around, f'o{around[1:]}')}")
@@ -89,19 +95,28 @@ class Compiler(Expressions):
             self.forget(name)
 
     def input(self, name: str, source: str, frame: Frame) -> None:
-        """A name that comes from outside. Unless the template binds it too, its trail is always the same."""
-        self.reads[source] = None
-        self.lasting.add(name)
-        trail = self.shared("R", root(source))
-        function = self.shared("F", FUNCTIONS[source]) if source in FUNCTIONS else None
-        absence = function or self.shared("U", Undefined(f"{source!r} is undefined"))
-        self.line(f"{name} = context[{source!r}] if {source!r} in context else {absence}")
+        """A name that comes from outside. It is read once, at the start; a scope that binds it too gets a copy."""
+        first, trail = self.inputs.get(source) or self.first_read(source)
         if source in frame.symbols.stores:
-            self.line(f"o{name[1:]} = {trail}")
+            self.line(f"{name} = {first}; o{name[1:]} = {trail}")
         else:
-            self.trails[name] = trail
+            self.identifiers[frame.symbols.ref(source)] = first
+
+    def first_read(self, source: str) -> tuple[str, str]:
+        name = f"v_{source}" if source.isascii() else f"v_{len(self.inputs)}"
+        if source in FUNCTIONS and source not in self.shadowed:
+            self.trails[name] = "None"
+            self.functions[name] = f"call_{source}"
+            self.constants[name] = FUNCTIONS[source]
+        else:
+            self.trails[name] = self.shared("R", root(source))
+            absence = self.shared("U", Undefined(f"{source!r} is undefined"))
+            self.heads.append(f"    {name} = context[{source!r}] if {source!r} in context else {absence}")
             if source == "messages":
                 self.kinds[name] = "messages"
+            self.lasting.add(name)
+        self.inputs[source] = (name, self.trails[name])
+        return self.inputs[source]
 
     def statements(self, body: Iterable[nodes.Node], frame: Frame) -> None:
         for node in body:

@@ -26,6 +26,7 @@ from turnwise.errors import suggestion
 COMPARISONS = {"eq": "==", "ne": "!="}
 ORDERINGS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
 CONSTANT = (str, int, float, bool, type(None))
+CUTS = {"strip": "STRIPPED", "lstrip": "LSTRIPPED", "rstrip": "RSTRIPPED", "split": "SPLIT"}
 SIGNS: dict[type, str] = {nodes.Sub: "-", nodes.Mod: "%", nodes.FloorDiv: "//"}
 QUICK = ("startswith", "endswith")  # cost no more than their argument is long
 COUNT = 1 << 40
@@ -96,6 +97,7 @@ class Expressions(Writer):
         self.macros: dict[str, KnownMacro] = {}
         self.kinds: dict[str, str] = {}  # what a variable certainly holds
         self.trails: dict[str, str] = {}  # variables whose trail never changes: inputs
+        self.functions: dict[str, str] = {}  # variables that are builtin functions, and what to call for them
 
     # ---- names ----
 
@@ -220,19 +222,24 @@ class Expressions(Writer):
         """`owner[index]` of a list, inline; whatever else it is, by a call."""
         number = index.value
         fits = f"{number} < len({owner.value})"
-        if not number.strip("()").isdigit():
+        if number.startswith("(-") and number.strip("()-").isdigit():
+            fits = f"len({owner.value}) >= {number.strip('()-')}"
+        elif not number.strip("()").isdigit():
             fits = f"-len({owner.value}) <= {fits}"
         if owner.kind != "messages":
             fits = f"{owner.value}.__class__ is list and {fits}"
         call = f"item(rt, {owner.value}, {owner.trail}, {number})"
-        lasting = number.strip("()").isdigit()
+        lasting = number.strip("()-").isdigit()
         name = number if lasting else f"{number}?{self.temporaries}"
         return self.read_once(owner, name, fits, f"{owner.value}[{number}]", call, trail)
 
     def read_once(self, owner: Code, key: str, fits: str, read: str, call: str, trail: bool) -> Code:
         """A read that stays available until its owner is bound again."""
         known = self.recall(owner.value, key)
-        place = f"({owner.trail}, {key.split('?')[0]})"
+        index = key.split("?")[0]
+        if index.startswith("(") and not index.strip("()").isdigit():  # a trail counts from the front
+            index = f"{index} % len({owner.value})"
+        place = f"({owner.trail}, {index})"
         if known is None:
             value = self.temporary()
             known = Known(value, f"o{value[1:]}" if trail else None)
@@ -342,18 +349,25 @@ class Expressions(Writer):
         right = self.code(operand.expr, frame, False)
         self.last_operand = right = self.named(right) if not constant(operand.expr) else right
         constants = constant(left_node) or constant(operand.expr)
-        if operand.op in COMPARISONS and (constants or "whole" in (left.kind, right.kind)):
+        if operand.op in COMPARISONS and (constants or {left.kind, right.kind} & {"whole", "fact"}):
             return Code(f"({left.value} {COMPARISONS[operand.op]} {right.value})", "None", "fact")
         if operand.op in COMPARISONS:
             negation = "not " if operand.op == "ne" else ""
             return Code(f"({negation}equal(rt, {left.value}, {right.value}))", "None", "fact")
-        if left.kind == right.kind == "whole" and operand.op in ORDERINGS:
-            return Code(f"({left.value} {ORDERINGS[operand.op]} {right.value})", "None", "fact")
+        if operand.op in ORDERINGS and "whole" in (left.kind, right.kind):
+            order = f"{left.value} {ORDERINGS[operand.op]} {right.value}"
+            unsure = next((code.value for code in (left, right) if code.kind != "whole"), None)
+            if unsure is None:
+                return Code(f"({order})", "None", "fact")
+            if unsure.isidentifier():
+                call = f"compared(rt, {operand.op!r}, {left.value}, {right.value})"
+                return Code(f"({order} if {unsure}.__class__ is int else {call})", "None", "fact")
         if operand.op in ("in", "notin"):
             test = f"contained(rt, {left.value}, {right.value})"
             if left.kind == "literal" and right.value.isidentifier():  # a short search is cheaper than charging for it
-                short = f"{right.value}.__class__ is str and len({right.value}) < {SHORT}"
-                test = f"({left.value} in {right.value} if {short} else {test})"
+                short = f"{right.value}.__class__ is dict or {right.value}.__class__ is str and len({right.value}) < {SHORT}"
+                inside = f"{left.value} in {right.value}"
+                test = f"({inside})" if right.kind == "message" else f"({inside} if {short} else {test})"
             elif isinstance(operand.expr, (nodes.List, nodes.Tuple)) and all(map(constant, operand.expr.items)):
                 test = f"({left.value} in {right.value})"
             return Code(f"(not {test})" if operand.op == "notin" else test, "None", "fact")
@@ -419,6 +433,8 @@ class Expressions(Writer):
             return Code(size or f"(len({value.value}) if {fits} else length(rt, {value.value}, None)[0])", "None", "whole")
         arguments = self.arguments(node, frame)
         kind = "text" if node.name in TEXTUAL else ""
+        if node.name == "trim" and not arguments:
+            return self.quick_text(value, "strip()", "STRIPPED", f"filter_trim(rt, {value.value}, {value.trail})", kind)
         if node.name == "tojson":  # its punctuation is text of the template, at this place
             arguments += f", node={self.node(node.lineno)}"
         return self.pair(f"filter_{node.name}(rt, {value.value}, {value.trail}{arguments})", kind)
@@ -457,6 +473,8 @@ class Expressions(Writer):
             return self.method_call(owner, node.node.attr, arguments, node)
         callee = self.code(node.node, frame)
         self.here = node.lineno
+        if callee.value in self.functions:
+            return self.pair(f"{self.functions[callee.value]}(rt{arguments})")
         result = self.pair(f"call(rt, {callee.value}, {callee.trail}{arguments})")
         self.forget_changeable()
         return result
@@ -485,9 +503,24 @@ class Expressions(Writer):
             return Code(f"({owner.value}.{name}({node.args[0].value!r}) if {fits} else {call}[0])", "None", "fact")
         if name == "get" and node.args and is_text(node.args[0]) and not node.kwargs and len(node.args) <= 2:
             return self.get(owner, repr(node.args[0].value), arguments, call)
+        if name in CUTS and not node.kwargs and (all(map(is_text, node.args)) and len(node.args) <= 1):
+            argument = repr(node.args[0].value) if node.args else ""
+            if argument != "''" and (argument or name != "split"):
+                return self.quick_text(owner, f"{name}({argument})", CUTS[name], call, "")
         if name in METHODS[str] and name not in METHODS[dict]:
             return self.pair(f"str_{name}(rt, {owner.value}, {owner.trail}{arguments}) if {fits} else {call}")
         return self.pair(call)
+
+    def quick_text(self, owner: Code, operation: str, rule: str, call: str, kind: str) -> Code:
+        """A cut of a short text, inline; a longer one is charged for by the call."""
+        owner = self.named(owner)
+        value = self.temporary()
+        trail = f"o{value[1:]}"
+        fits = f"{owner.value}.__class__ is str and len({owner.value}) < {SHORT}"
+        parts = f", {value}" if rule == "SPLIT" else ""
+        self.line(f"if {fits}: {value} = {owner.value}.{operation}; {trail} = ({rule}, {owner.value}, {owner.trail}{parts})")
+        self.line(f"else: {value}, {trail} = {call}")
+        return Code(value, trail, kind)
 
     def get(self, owner: Code, key: str, arguments: str, call: str) -> Code:
         """`mapping.get("key", default)`; `arguments` are the pairs of both."""

@@ -33,6 +33,8 @@ from turnwise.errors import (
 )
 
 FILE = "<turnwise program>"
+FUNCTION_NAMES = frozenset(FUNCTIONS)
+NOT_FUNCTIONS = FUNCTION_NAMES.isdisjoint
 CACHED = 256  # programs kept, the least recently used goes first
 
 
@@ -47,11 +49,12 @@ NAMES: dict[str, Any] = {
     **taken(operations, "added, assigned, call, captured, compared, contained, equal, method, signed, spread"),
     **taken(operations, "spread_keywords, unpacked"),
     **taken(limits, "exceeded, spent"),
-    **taken(trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP"),
+    **taken(trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP, LSTRIPPED, RSTRIPPED, SPLIT, STRIPPED"),
     **taken(values, "ABSENT, MISSING, Failure, Loop, Macro, Namespace, Safe, Undefined"),
     **{f"do_{name}": run for name, run in operations.OPERATORS.items()},
     **{f"filter_{name}": run for name, run in FILTERS.items()},
     **{f"str_{name}": run for name, run in METHODS[str].items()},
+    **{f"call_{name}": function.run for name, function in FUNCTIONS.items()},
     "NUMBERS": range(1 << 40),
     "length": FILTERS["length"],
     "tests": TESTS,
@@ -61,22 +64,23 @@ NAMES: dict[str, Any] = {
 class Program:
     """A template, compiled."""
 
-    __slots__ = ("_run", "name", "nodes", "places", "python", "reads", "text")
+    __slots__ = ("_run", "name", "nodes", "places", "python", "reads", "shadowed", "text")
 
-    def __init__(self, text: str, name: str = "template") -> None:
+    def __init__(self, text: str, name: str = "template", shadowed: frozenset[str] = frozenset()) -> None:
         self.text = text
         self.name = name
+        self.shadowed = shadowed  # builtin functions whose names mean an option here
         compiler = self._compiler()
         self.nodes = compiler.table()
         self.places = compiler.places
-        self.reads = tuple(name for name in compiler.reads if name not in FUNCTIONS)
+        self.reads = tuple(name for name in compiler.inputs if name not in FUNCTIONS)
         scope: dict[str, Any] = NAMES | compiler.constants
         exec(self._code(), scope)
         self._run = scope["run"]
 
     def _compiler(self) -> Compiler:
         tree: nodes.Template = parse(self.text, self.name)
-        compiler = Compiler(tree)
+        compiler = Compiler(tree, self.shadowed)
         try:
             self.python = compiler.program()
         except Fault as fault:
@@ -118,14 +122,15 @@ class Program:
         except (ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise self._placed(TemplateRuntimeError, error) from None
 
-    def joined(self, rt: Run, out: list[Any]) -> str:
-        """The text of what `run` wrote, if the budget allows one so long."""
-        texts = out[::2]
+    def charge_output(self, rt: Run, size: int) -> None:
         try:
-            rt.write(sum(map(len, texts)))
+            rt.write(size)
         except TemplateLimitError as error:
             raise TemplateLimitError(error.message, budget=error.budget, name=self.name) from None
-        return "".join(texts)
+
+    def shadowing(self, options: Mapping[str, Any]) -> Program:
+        """This program, or the one for options that have the names of builtin functions."""
+        return self if NOT_FUNCTIONS(options) else program(self.text, self.name, FUNCTION_NAMES.intersection(options))
 
     def _placed(self, kind: Any, error: Exception, trace: TracebackType | None = None, **rest: Any) -> TemplateError:
         lineno = self._lineno(trace or error.__traceback__)
@@ -153,7 +158,7 @@ class Program:
         return access.known(found, error.key) if isinstance(found, dict) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return program, (self.text, self.name)
+        return program, (self.text, self.name, self.shadowed)
 
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.python.splitlines())} lines>"
@@ -165,7 +170,7 @@ def signature(error: TypeError) -> str:
 
 
 @lru_cache(maxsize=CACHED)
-def program(text: str, name: str = "template") -> Program:
+def program(text: str, name: str = "template", shadowed: frozenset[str] = frozenset()) -> Program:
     """The program of a template, compiled once."""
-    return Program(text, name)
+    return Program(text, name, shadowed)
 

@@ -157,6 +157,18 @@ def _part(text: str, whole: str, trail: Trail, start: int) -> list[Run]:
     return cut(runs(whole, trail), start, start + len(text))
 
 
+def _stripped(text: str, whole: str, trail: Trail) -> list[Run]:
+    return _part(text, whole, trail, whole.find(text))
+
+
+def _stripped_left(text: str, whole: str, trail: Trail) -> list[Run]:
+    return _part(text, whole, trail, len(whole) - len(text))
+
+
+def _stripped_right(text: str, whole: str, trail: Trail) -> list[Run]:
+    return _part(text, whole, trail, 0)
+
+
 def _recased(text: str, whole: str, trail: Trail, change: Callable[[str], str]) -> list[Run]:
     before = runs(whole, trail)
     if len(text) == len(whole):  # letters keep their places
@@ -222,6 +234,9 @@ def cut(before: list[Run], start: int, stop: int) -> list[Run]:
 
 JOINED = Rule("JOINED", runs=_joined)  # (texts and trails, flat)
 PART = Rule("PART", runs=_part)  # whole, its trail, start
+STRIPPED = Rule("STRIPPED", runs=_stripped)  # whole, its trail; the first letter is none that was stripped before it
+LSTRIPPED = Rule("LSTRIPPED", runs=_stripped_left)  # whole, its trail
+RSTRIPPED = Rule("RSTRIPPED", runs=_stripped_right)  # whole, its trail
 RECASED = Rule("RECASED", runs=_recased)  # whole, its trail, function
 REPLACED = Rule("REPLACED", runs=_replaced)  # whole, its trail, old, new, new's trail, limit
 BLEND = Rule("BLEND", runs=_blend)  # text, trail, text, trail, ...
