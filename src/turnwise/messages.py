@@ -42,16 +42,6 @@ def field(path: Path) -> str:
     return text
 
 
-def flat(message: Any) -> bool:
-    """A dict of texts. A template cannot change it, so it may be used as it is."""
-    if type(message) is not dict:
-        return False
-    for value in message.values():  # noqa: SIM110  (all() with a generator takes twice as long)
-        if type(value) is not str and value is not None:
-            return False
-    return True
-
-
 def simple(messages: Any) -> bool:
     """A list of messages that have a role and a content, both text: the common case, which needs no copy at all."""
     if type(messages) is not list:
@@ -171,19 +161,23 @@ class Intake:
             )
         chat = []
         for index, message in enumerate(messages):
-            plain = message if flat(message) else self.copied(message, index)
-            chat.append(plain if NO_REASONING(plain) else self.reasoned(plain, index))
+            if type(message) is dict:
+                for value in message.values():
+                    if type(value) is not str and value is not None:
+                        message = self.copied(message, index)
+                        break
+            else:
+                message = self.message(message, index)
+            chat.append(message if NO_REASONING(message) else self.reasoned(message, index))
         return chat
 
-    def copied(self, message: Any, index: int) -> dict[str, Any]:
+    def copied(self, message: dict[str, Any], index: int) -> dict[str, Any]:
         """`marshal` copies what is made of built-in types only, at C speed; anything richer goes value by value."""
-        if type(message) is dict:
-            try:
-                copy: dict[str, Any] = marshal.loads(marshal.dumps(message, 2))
-                return copy
-            except ValueError:
-                pass
-        return self.message(message, index)
+        try:
+            copy: dict[str, Any] = marshal.loads(marshal.dumps(message, 2))
+            return copy
+        except ValueError:
+            return self.message(message, index)
 
     def message(self, message: Any, index: int) -> dict[str, Any]:
         plain = self.taken(message, "messages", index)

@@ -15,7 +15,7 @@ from typing import Any
 
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import METHODS, bound
-from turnwise.engine.trails import EACH, ITEMS, KEYS, PART, PICK, ROOT, Trail, from_input
+from turnwise.engine.trails import EACH, ITEMS, KEYS, PAIRS, PART, PICK, ROOT, Trail
 from turnwise.engine.values import Denied, Failure, Function, Loop, Macro, Namespace, Pair, Stream, Undefined
 from turnwise.errors import shown, suggestion
 
@@ -192,7 +192,14 @@ def walk(rt: Run, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool
     if trail[0] is PICK and trail[1] is not None and type(trail[1]) is tuple and trail[1][0] is ROOT:
         kept = root_trails(trail[1][1], max(trail[2], default=-1) + 1)
         return elements, [kept[index] for index in trail[2]], True
-    return elements, [(trail, number) for number in range(count)], not from_input(trail)
+    return elements, [(trail, number) for number in range(count)], trail[0] is not PAIRS and may_be_messages(trail)
+
+
+def may_be_messages(trail: Trail) -> bool:
+    """Whether the elements may be whole messages: not if the sequence is a part of the input other than a selection."""
+    while type(trail) is tuple and type(trail[0]) is tuple:
+        trail = trail[0]
+    return trail is not None and trail[0] is not ROOT
 
 
 def walk_messages(rt: Run, messages: list[Any], weight: int) -> list[Trail]:

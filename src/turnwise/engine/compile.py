@@ -56,6 +56,7 @@ class Compiler(Expressions):
         self.shadowed = shadowed
         self.inputs: dict[str, tuple[str, str]] = {}  # names from outside: their variable and its trail
         self.heads: list[str] = []  # the lines that read them
+        self.macro_lines: dict[str, int] = {}  # where a macro becomes a value
         self.namespaces = {node.name for node in tree.find_all(nodes.NSRef)}
         self.bound_names = [node.name for node in tree.find_all(nodes.Macro)]
         self.bound_names += [node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"]
@@ -69,6 +70,9 @@ class Compiler(Expressions):
             self.statements(self.tree.body, frame)
             self.flush()
             self.line("return out")
+        for name, number in self.macro_lines.items():
+            if name not in self.loaded:  # it is only ever called by name, so nobody needs it as a value
+                self.lines[number] = "    pass"
         self.lines[1:1] = self.heads
         self.places[1:1] = [0] * len(self.heads)
         return "\n".join(self.lines) + "\n"
@@ -487,6 +491,8 @@ class Compiler(Expressions):
         if frame.symbols.parent is None and not frame.soft and self.plain_macro(node):
             self.macros[node.name] = KnownMacro(name.value, function, arguments)
         body = self.macro_body(node, node.name, function, frame)
+        if node.name in self.macros:
+            self.macro_lines[node.name] = len(self.lines)
         self.line(f"{name.value} = {body}; {name.trail} = None")
         self.forget(name.value)
 

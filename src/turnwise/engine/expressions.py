@@ -95,6 +95,7 @@ class Expressions(Writer):
         self.identifiers: dict[str, str] = {}
         self.namespaces: set[str] = set()
         self.macros: dict[str, KnownMacro] = {}
+        self.loaded: set[str] = set()  # names whose value is used
         self.kinds: dict[str, str] = {}  # what a variable certainly holds
         self.trails: dict[str, str] = {}  # variables whose trail never changes: inputs
         self.functions: dict[str, str] = {}  # variables that are builtin functions, and what to call for them
@@ -183,6 +184,7 @@ class Expressions(Writer):
     # ---- names and fields ----
 
     def on_Name(self, node: nodes.Name, frame: Frame, trail: bool) -> Code:
+        self.loaded.add(node.name)
         return self.variable(node.name, frame)
 
     def on_Getattr(self, node: nodes.Getattr, frame: Frame, trail: bool) -> Code:

@@ -26,7 +26,7 @@ from markupsafe import Markup
 
 from turnwise.engine.access import item, kind_name, sequence
 from turnwise.engine.formatting import PLAIN, concatenated, encoded, percent, text
-from turnwise.engine.limits import Run
+from turnwise.engine.limits import Run, exceeded
 from turnwise.engine.methods import METHODS, interleaved, plain, whole_number
 from turnwise.engine.operations import escaped as html_escaped
 from turnwise.engine.operations import plus
@@ -210,7 +210,7 @@ def word_count(rt: Run, value: Any, trail: Trail) -> Pair:
 
 # ---- JSON ----
 
-STYLES: dict[Any, Style] = {}
+WIDEST = 64  # the widest indent that anybody reads
 
 
 def to_json(
@@ -228,10 +228,11 @@ def to_json(
         return encoded(rt, value, trail, PLAIN, node)
     margin = indent[0]
     if isinstance(margin, int):
-        rt.take(min(max(margin, 0), 1 << 40) * (size_of(value) + 1))
+        if margin > WIDEST:
+            raise exceeded("bytes")
         margin = " " * margin
-    elif margin is not None and not isinstance(margin, str):
-        raise Failure(f"tojson: indent is a number or text, not {kind_name(margin)}")
+    elif margin is not None and (not isinstance(margin, str) or len(margin) > WIDEST):
+        raise Failure(f"tojson: indent is a number or a short text, not {shown(margin)}")
     comma, colon = (", " if margin is None else ",", ": ")
     if separators[0] is not None:
         pair = separators[0]
@@ -239,15 +240,6 @@ def to_json(
             raise Failure("tojson: separators are two texts, such as (',', ':')", f"the value is {shown(pair)}")
         comma, colon = pair
     return encoded(rt, value, trail, Style(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])), node)
-
-
-def size_of(value: Any) -> int:
-    """How many lines `indent` may have to write."""
-    if isinstance(value, dict):
-        return len(value) + 1 + sum(map(size_of, value.values()))
-    if isinstance(value, (list, tuple)):
-        return len(value) + 1 + sum(map(size_of, value))
-    return 1
 
 
 def from_json(rt: Run, value: Any, trail: Trail) -> Pair:
@@ -511,9 +503,9 @@ def default(rt: Run, value: Any, trail: Trail, default_value: Pair = ("", None),
 
 
 def as_integer(rt: Run, value: Any, trail: Trail, default: Pair = (0, None), base: Pair = (10, None)) -> Pair:
-    rt.take(size_of(value) if not isinstance(value, str) else len(value))
     try:
         if isinstance(value, str):
+            rt.take(len(value))
             return int(value, whole_number(base)), trail
         return int(value), trail
     except (TypeError, ValueError, OverflowError):

@@ -33,13 +33,22 @@ def text(rt: Run, value: Any, trail: Trail) -> Pair:
     if kind is Undefined:
         return "", None
     if kind in (dict, list, tuple, Namespace):
-        measure(rt, value, trail)
-        printed = repr(value)
-        rt.take(len(printed))
-        return printed, (REPR, value, trail)
+        return represented(rt, value, trail), (REPR, value, trail)
     if kind in (Function, Stream):
         repr(value)  # says that it cannot be printed
     return f"<{kind.__name__}>" if kind in PLACEHOLDERS else str(value), trail
+
+
+def represented(rt: Run, value: Any, trail: Trail) -> str:
+    """Python's own spelling of a container; templates print some by mistake."""
+    known: str | None = rt.memo.get((id(value), "repr")) if id(value) in rt.lasting else None
+    if known is None:
+        measure(rt, value, trail)
+        known = repr(value)
+        if id(value) in rt.lasting:
+            rt.memo[id(value), "repr"] = known
+    rt.take(len(known))
+    return known
 
 
 def measure(rt: Run, value: Any, trail: Trail) -> None:
@@ -238,6 +247,7 @@ def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int |
     if lasting:
         known = rt.memo.get((id(value), style))
         if known is not None:
+            rt.take(len(known))
             return known, (JSON, value, trail, style, node, rt.memo)
     if not from_input(trail) and isinstance(value, (dict, list, tuple)):
         measure(rt, value, trail)

@@ -61,10 +61,7 @@ class Run:
 
     def __init__(self, limits: Limits, context: Mapping[str, Any], now: datetime | Callable[[], datetime]) -> None:
         self.limits = limits
-        self.steps = limits.steps
-        self.bytes = limits.bytes
-        self.output = limits.output
-        self.depth = limits.depth
+        self.steps, self.bytes, self.output, self.depth = limits.steps, limits.bytes, limits.output, limits.depth
         self.context: Mapping[str, Any] | None = context
         self.now = now
         self.lasting: frozenset[int] = NOTHING

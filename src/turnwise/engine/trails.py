@@ -94,13 +94,17 @@ def follow(trail: Trail) -> Trail | Field:
 
 
 def from_input(trail: Trail) -> bool:
-    """A trail that leads to a part of the input as it was given."""
+    """A trail that leads to a part of the input as it was given: a tree that was measured at the door."""
     while type(trail) is tuple:
-        if trail[0] is ROOT:
+        head = trail[0]
+        if head is ROOT:
             return True
-        if type(trail[0]) is Rule:
+        if head is PICK:
+            trail = trail[1]
+        elif type(head) is Rule:
             return False
-        trail = trail[0]
+        else:
+            trail = head
     return False
 
 
