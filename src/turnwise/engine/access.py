@@ -161,6 +161,7 @@ def described(value: dict[Any, Any]) -> str:
 
 
 NO_TRAILS = repeat(None)
+LOOP_WEIGHT = 12  # what starting a loop costs
 MANY = 1 << 20
 ROOT_TRAILS: dict[str, list[Trail]] = {}
 
@@ -179,7 +180,7 @@ def walk(rt: Run, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool
     """What a loop goes over: the elements, the trail of each, and whether they may be messages. Pays for the loop."""
     elements, trail = sequence(rt, value, trail)
     count = len(elements)
-    rt.steps -= count * weight
+    rt.steps -= count * weight + LOOP_WEIGHT
     if rt.steps < 0:
         rt.step(0)
     if trail is None:

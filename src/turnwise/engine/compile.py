@@ -36,7 +36,7 @@ from jinja2.idtracking import (
 from turnwise.engine.expressions import Expressions, Fault, Frame, KnownMacro, LoopNames, spelled
 from turnwise.engine.functions import FUNCTIONS
 from turnwise.engine.operations import CALL_WEIGHT
-from turnwise.engine.syntax import operands
+from turnwise.engine.syntax import children, operands
 from turnwise.engine.trails import JOINED, root
 from turnwise.engine.values import Undefined
 from turnwise.engine.writer import Code
@@ -598,15 +598,21 @@ def writes(body: Iterable[nodes.Node]) -> bool:
     )
 
 
+HEAVY: dict[type, int] = {nodes.Filter: 4, nodes.Test: 2, nodes.Call: 6, nodes.Concat: 3, nodes.Add: 2, nodes.Mod: 2}
+
+
 def weight(body: Iterable[nodes.Node]) -> int:
-    """How many nodes one run of a body evaluates at most; loops inside pay for themselves."""
-    count = 0
-    waiting: list[nodes.Node] = list(body)
-    while waiting:
-        node = waiting.pop()
-        count += 1
-        if isinstance(node, nodes.For):
-            waiting.append(node.iter)
-        elif not isinstance(node, nodes.Macro):
-            waiting.extend(node.iter_child_nodes())
-    return count
+    """How many steps one run of a body takes at most. Loops inside pay for themselves; of branches the longest counts."""
+    return sum(map(weight_of, body))
+
+
+def weight_of(node: nodes.Node) -> int:
+    if isinstance(node, nodes.For):
+        return 1 + weight_of(node.iter)
+    if isinstance(node, nodes.Macro):
+        return 1
+    if isinstance(node, nodes.If):
+        tests = weight_of(node.test) + sum(weight_of(branch.test) for branch in node.elif_)
+        bodies = (node.body, *(branch.body for branch in node.elif_), node.else_)
+        return 1 + tests + max(map(weight, bodies))
+    return HEAVY.get(type(node), 1) + sum(map(weight_of, children(node)))

@@ -133,6 +133,14 @@ class Expressions(Writer):
         self.line(f"{name} = {code.value}")
         return Code(name, code.trail, code.kind)
 
+    def held(self, code: Code) -> Code:
+        """The same value in a variable, even if it is a literal: Python warns of what some of them are asked."""
+        if code.value.isidentifier() and code.kind != "constant":
+            return code
+        name = self.temporary()
+        self.line(f"{name} = {code.value}")
+        return Code(name, code.trail, "text" if code.kind == "literal" else code.kind if code.kind != "constant" else "")
+
     def pair(self, call: str, kind: str = "") -> Code:
         value = self.temporary()
         trail = f"o{value[1:]}"
@@ -193,7 +201,7 @@ class Expressions(Writer):
             return Code(loop.attributes[node.attr], "None", "fact" if node.attr in ("first", "last") else "whole")
         if loop is not None and node.attr in loop.neighbours:
             return self.pair(loop.neighbours[node.attr])
-        owner = self.named(self.code(node.node, frame))
+        owner = self.held(self.code(node.node, frame))
         if self.changeable(node.node):
             inside = f"{owner.value}.__class__ is Namespace and {node.attr!r} in {owner.value}.pairs"
             call = f"attribute(rt, {owner.value}, {owner.trail}, {node.attr!r})"
@@ -260,7 +268,7 @@ class Expressions(Writer):
         return Code(known.value, known.trail or "None", "message" if owner.kind == "messages" and not fits else "")
 
     def on_Getitem(self, node: nodes.Getitem, frame: Frame, trail: bool) -> Code:
-        owner = self.named(self.code(node.node, frame))
+        owner = self.held(self.code(node.node, frame))
         if isinstance(node.arg, nodes.Slice):
             parts = (node.arg.start, node.arg.stop, node.arg.step)
             bounds = [self.code(part, frame, False).value if part is not None else "None" for part in parts]
@@ -382,7 +390,7 @@ class Expressions(Writer):
         if all(code.kind == "whole" for code in codes):
             return Code(f"({' + '.join(code.value for code in codes)})", "None", "whole")
         if len(codes) == 2 and codes[1].kind == "whole":
-            return self.counted(self.named(codes[0]), "+", codes[1], f"added(rt, ({spelled(codes)}))")
+            return self.counted(self.held(codes[0]), "+", codes[1], f"added(rt, ({spelled(codes)}))")
         return self.pair(f"added(rt, ({spelled(codes)}))")
 
     def counted(self, left: Code, sign: str, right: Code, call: str) -> Code:
@@ -403,7 +411,7 @@ class Expressions(Writer):
             return Code(f"({left.value} - {right.value})", "None", "whole")
         call = f"do_{type(node).__name__}(rt, {left.value}, {left.trail}, {right.value}, {right.trail})"
         if type(node) in SIGNS and right.kind == "whole" and right.value != "(0)":
-            left = self.named(left)
+            left = self.held(left)
             call = f"do_{type(node).__name__}(rt, {left.value}, {left.trail}, {right.value}, {right.trail})"
             return self.counted(left, SIGNS[type(node)], right, call)
         return self.pair(call)
@@ -429,7 +437,7 @@ class Expressions(Writer):
         if node.name not in FILTERS:
             return self.unknown(node, "filter", FILTERS, WITHHELD.get(node.name), frame)
         if node.name == "length" and not node.args and not node.kwargs:
-            value = self.named(value)
+            value = self.held(value)
             fits = f"{value.value}.__class__ is list or {value.value}.__class__ is str"
             size = f"len({value.value})" if value.kind == "messages" else ""
             return Code(size or f"(len({value.value}) if {fits} else length(rt, {value.value}, None)[0])", "None", "whole")
@@ -449,7 +457,7 @@ class Expressions(Writer):
             return self.unknown(node, "test", TESTS, None, frame)
         value = self.code(node.node, frame, False)
         if node.name in INLINE and not node.args:
-            name = self.named(value).value
+            name = self.held(value).value
             return Code(f"({INLINE[node.name].format(name)})", "None", "fact")
         arguments = "".join(f", {self.code(argument, frame, False).value}" for argument in node.args or ())
         return Code(f"tests[{node.name!r}](rt, {value.value}{arguments})", "None", "fact")
@@ -470,7 +478,7 @@ class Expressions(Writer):
             return result
         arguments = self.arguments(node, frame)
         if isinstance(node.node, nodes.Getattr) and self.loop_of(node.node.node, frame) is None:
-            owner = self.named(self.code(node.node.node, frame))
+            owner = self.held(self.code(node.node.node, frame))
             self.here = node.node.lineno
             return self.method_call(owner, node.node.attr, arguments, node)
         callee = self.code(node.node, frame)
@@ -515,7 +523,7 @@ class Expressions(Writer):
 
     def quick_text(self, owner: Code, operation: str, rule: str, call: str, kind: str) -> Code:
         """A cut of a short text, inline; a longer one is charged for by the call."""
-        owner = self.named(owner)
+        owner = self.held(owner)
         value = self.temporary()
         trail = f"o{value[1:]}"
         fits = f"{owner.value}.__class__ is str and len({owner.value}) < {SHORT}"

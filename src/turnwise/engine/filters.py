@@ -56,8 +56,9 @@ def on_text(name: str) -> Filter:
 
 
 def elements(rt: Run, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
+    """A list of the elements, for filters that look at each."""
     found, found_trail = sequence(rt, value, trail)
-    rt.step(2 * len(found))
+    rt.step(8 * len(found))
     rt.take(8 * len(found))
     return list(found), found_trail
 
@@ -264,7 +265,10 @@ def length(rt: Run, value: Any, trail: Trail) -> Pair:
 
 
 def listed(rt: Run, value: Any, trail: Trail) -> Pair:
-    return elements(rt, value, trail)
+    found, found_trail = sequence(rt, value, trail)
+    rt.step(len(found))
+    rt.take(8 * len(found))
+    return list(found), found_trail
 
 
 def at_end(last: bool) -> Filter:

@@ -29,12 +29,13 @@ from turnwise.messages import measured
 class Limits:
     """How much one rendering may spend, before the input adds its share."""
 
-    steps: int = 400_000
+    steps: int = 600_000
     bytes: int = 6_000_000
     output: int = 4_000_000
     depth: int = 120
 
-    steps_per_value: int = 2_000  # for each message, tool and document
+    steps_per_value: int = 2_000  # for each message, part, call, tool and every other container of the input
+    steps_per_character: int = 20
     bytes_per_character: int = 12  # for each character of the input
     output_per_character: int = 6
 
@@ -91,7 +92,7 @@ class Run:
             return False
         values, characters = measured(self.context)
         self.context = None
-        self.steps += values * self.limits.steps_per_value
+        self.steps += values * self.limits.steps_per_value + characters * self.limits.steps_per_character
         self.bytes += characters * self.limits.bytes_per_character
         self.output += characters * self.limits.output_per_character
         return True

@@ -54,84 +54,89 @@ def place(lineno: int) -> tuple[int, int]:
 
 
 class Scanner(Lexer):
-    """jinja2's lexer with `tokeniter` replaced; `wrap` and `tokenize` are inherited."""
+    """jinja2's lexer with `tokeniter` replaced; `wrap`, which gives tokens their values, is inherited."""
 
     def tokeniter(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
     ) -> Iterator[tuple[int, str, str]]:
-        text = unified(source)
-        scan = Scan(text)
-        while scan.at < len(text):
-            opening = OPENING.search(text, scan.at)
-            if opening is None:
-                yield scan.token("data", text[scan.at :])
-                return
-            kind = OPENING_NAMES[opening.lastindex or 0] or ""
-            sign = opening[2] if kind == "raw" else opening[0][2:]
-            data = trimmed(text[scan.at : opening.start()], sign, kind != "variable", scan.line_starting)
-            if data:
-                yield scan.token("data", data)
-            scan.move(opening.start())
-            yield scan.token(f"{kind}_begin", opening[0])
-            yield from getattr(scan, kind)()
+        return iter(Scan(unified(source)).run())
 
 
 class Scan:
-    """A position in the text; knows its line and column, and counts tokens."""
+    """A position in the text; knows its line and column, and collects tokens. Method names are kinds of tags."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         self.line = 1
         self.line_start = 0
-        self.count = 0
-        self.line_starting = True
+        self.tokens: list[tuple[int, str, str]] = []
 
-    def token(self, kind: str, value: str) -> tuple[int, str, str]:
-        """The token that starts here; moves behind it."""
-        lineno = self.lineno()
-        self.count += 1
-        if self.count > TEMPLATE_TOKENS:
-            raise too_large(f"more than {TEMPLATE_TOKENS} tokens", lineno)
+    def run(self) -> list[tuple[int, str, str]]:
+        text = self.text
+        while self.at < len(text):
+            opening = OPENING.search(text, self.at)
+            if opening is None:
+                self.token("data", text[self.at :])
+                break
+            kind = OPENING_NAMES[opening.lastindex or 0] or ""
+            sign = opening[2] if kind == "raw" else opening[0][2:]
+            data = trimmed(text[self.at : opening.start()], sign, kind != "variable", self.line_starting())
+            if data:
+                self.token("data", data)
+            self.move(opening.start())
+            self.token(f"{kind}_begin", opening[0])
+            getattr(self, kind)()
+        return self.tokens
+
+    def token(self, kind: str, value: str) -> None:
+        """Take the token that starts here, and move behind it."""
+        self.tokens.append((self.lineno(), kind, value))
+        if len(self.tokens) > TEMPLATE_TOKENS:
+            raise too_large(f"more than {TEMPLATE_TOKENS} tokens", self.lineno())
         self.move(self.at + len(value))
-        return lineno, kind, value
 
     def lineno(self) -> int:
         return self.line << COLUMN_BITS | self.at - self.line_start + 1
+
+    def line_starting(self) -> bool:
+        return self.at == 0 or self.text[self.at - 1] == "\n"
 
     def move(self, to: int) -> None:
         newlines = self.text.count("\n", self.at, to)
         if newlines:
             self.line += newlines
             self.line_start = self.text.rindex("\n", self.at, to) + 1
-        if to > self.at:
-            self.line_starting = self.text[to - 1] == "\n"
         self.at = to
 
-    def block(self) -> Iterator[tuple[int, str, str]]:
-        return self.tag("block")
+    def block(self) -> None:
+        self.tag("block")
 
-    def variable(self) -> Iterator[tuple[int, str, str]]:
-        return self.tag("variable")
+    def variable(self) -> None:
+        self.tag("variable")
 
-    def tag(self, kind: str) -> Iterator[tuple[int, str, str]]:
+    def tag(self, kind: str) -> None:
         """The tokens of one tag, its end included. An end inside brackets is no end."""
-        text, end = self.text, TAG_END[kind]
+        text, end, match = self.text, TAG_END[kind], TAG_TOKEN.match
         open_brackets: list[str] = []
         while self.at < len(text):
-            if not open_brackets:
+            if not open_brackets and text[self.at] in "-+%}":
                 found = end.match(text, self.at)
                 if found:
-                    yield self.token(f"{kind}_end", found[0])
+                    self.token(f"{kind}_end", found[0])
                     return
-            token = TAG_TOKEN.match(text, self.at)
+            token = match(text, self.at)
             if token is None:
-                yield self.rare()
+                self.rare()
                 continue
             name = token.lastgroup or ""
-            if name == "operator":
-                self.balance(token[0], open_brackets)
-            yield self.token(name, token[0])
+            if name == "name" or name == "operator":  # no newline in these, so the position is quick to follow
+                if name == "operator":
+                    self.balance(token[0], open_brackets)
+                self.tokens.append((self.lineno(), name, token[0]))
+                self.at = token.end()
+            else:
+                self.token(name, token[0])
 
     def balance(self, operator: str, open_brackets: list[str]) -> None:
         if operator in CLOSING:
@@ -143,8 +148,10 @@ class Scan:
             if expected != operator:
                 wanted = f", expected {expected!r}" if expected else ""
                 raise jinja2.TemplateSyntaxError(f"unexpected {operator!r}{wanted}", self.lineno())
+        if len(self.tokens) > TEMPLATE_TOKENS:
+            raise too_large(f"more than {TEMPLATE_TOKENS} tokens", self.lineno())
 
-    def rare(self) -> tuple[int, str, str]:
+    def rare(self) -> None:
         """Numbers and names beyond ASCII."""
         for name, pattern in RARE_TOKENS:
             found = pattern.match(self.text, self.at)
@@ -152,27 +159,25 @@ class Scan:
                 return self.token(name, found[0])
         raise jinja2.TemplateSyntaxError(f"unexpected character {self.text[self.at]!r}", self.lineno())
 
-    def comment(self) -> Iterator[tuple[int, str, str]]:
+    def comment(self) -> None:
         found = COMMENT_END.match(self.text, self.at)
-        if found is None:
-            if self.at < len(self.text):
-                raise jinja2.TemplateSyntaxError("this comment has no end: '#}' is missing", self.lineno())
-            return
-        if found[1]:
-            yield self.token("comment", found[1])
-        yield self.token("comment_end", found[2])
+        if found:
+            if found[1]:
+                self.token("comment", found[1])
+            self.token("comment_end", found[2])
+        elif self.at < len(self.text):
+            raise jinja2.TemplateSyntaxError("this comment has no end: '#}' is missing", self.lineno())
 
-    def raw(self) -> Iterator[tuple[int, str, str]]:
+    def raw(self) -> None:
         found = RAW_END.match(self.text, self.at)
-        if found is None:
-            if self.at < len(self.text):
-                raise jinja2.TemplateSyntaxError("this raw block has no end: '{% endraw %}' is missing", self.lineno())
-            return
-        data = trimmed(found[1], found[3], True, self.line_starting)
-        if data:
-            yield self.token("data", data)
-        self.move(found.start(2))
-        yield self.token("raw_end", found[2])
+        if found:
+            data = trimmed(found[1], found[3], True, self.line_starting())
+            if data:
+                self.token("data", data)
+            self.move(found.start(2))
+            self.token("raw_end", found[2])
+        elif self.at < len(self.text):
+            raise jinja2.TemplateSyntaxError("this raw block has no end: '{% endraw %}' is missing", self.lineno())
 
 
 def unified(source: str) -> str:
@@ -293,10 +298,8 @@ def refuse_depth(tree: nodes.Node, text: str, name: str) -> None:
 
 
 def children(node: nodes.Node) -> Iterator[nodes.Node]:
-    if isinstance(node, nodes.Add):
-        yield from operands(node)
-    else:
-        yield from node.iter_child_nodes()
+    """The nodes below a node, with a chain of `+` seen as one."""
+    return iter(operands(node)) if isinstance(node, nodes.Add) else node.iter_child_nodes()
 
 
 def operands(node: nodes.BinExpr) -> list[nodes.Expr]:
