@@ -163,4 +163,3 @@ def suggestion(word: str, known: Iterable[str], what: str) -> str | None:
     near = difflib.get_close_matches(word, names, 1)
     listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
     return f"{what}: {listed}." + (f" Did you mean {near[0]!r}?" if near else "")
-

@@ -1,9 +1,9 @@
 """A conversation at the door: checked once, and made of plain JSON values from there on.
 
-What transformers 5.22 does to messages before a template sees them, done here in the same way: rich objects become plain
-data (mappings, lists, numbers; dataclasses and pydantic models become dicts; anything else a placeholder with its type's
-name), and reasoning is found under any of its three names. What it lets through and nobody can render is refused with
-the path of the value: half surrogate pairs, NaN, values that contain themselves, nests hundreds deep.
+What transformers 5.22 does to messages before a template sees them, done here in the same way: rich objects become
+plain data (mappings, lists, numbers; dataclasses and pydantic models become dicts; anything else a placeholder with
+its type's name), and reasoning is found under any of its three names. What it lets through and nobody can render is
+refused with the path of the value: half surrogate pairs, NaN, values that contain themselves, nests hundreds deep.
 
 The caller's objects are never changed, and never seen by a template: flat messages are only looked at, since a template
 cannot change them, and anything nested is copied.
@@ -111,7 +111,8 @@ class Intake:
                     entries[key if type(key) is str else self.key(key)] = self.plain(item, depth + 1)
                 return entries
             items: list[Any] = []
-            for key, item in enumerate(value):
+            for item in value:
+                key = len(items)
                 items.append(self.plain(item, depth + 1))
             return items
         except Unfit as error:
@@ -129,7 +130,7 @@ class Intake:
         return self.plain(key, 0)
 
     def rich(self, value: Any, depth: int) -> Any:
-        """Values that are not plain JSON: subclasses lose their extras, objects become dicts, the rest a placeholder."""
+        """Not plain JSON: subclasses lose their extras, objects become dicts, the rest a placeholder."""
         for base in (str, int, float):
             if isinstance(value, base):
                 return self.plain(getattr(base, f"__{base.__name__}__")(value), depth)
@@ -295,7 +296,10 @@ def half_pair(value: Any, path: Path) -> MessageError | None:
             return MessageError(f"{half} cannot be written as UTF-8", path=field(path), hint=hint)
         return None
     if isinstance(value, dict):
-        inside = [*((key, (*path, str(key))) for key in value), *((item, (*path, str(key))) for key, item in value.items())]
+        inside = [
+            *((key, (*path, str(key))) for key in value),
+            *((item, (*path, str(key))) for key, item in value.items()),
+        ]
     elif isinstance(value, (list, tuple)):
         inside = [(item, (*path, number)) for number, item in enumerate(value)]
     else:

@@ -45,7 +45,7 @@ class Template:
         named: Mapping[str, str] | None = None,
         limits: Limits = DEFAULTS,
     ) -> Template:
-        """A template from its Jinja text, and others of the same model by name (`tool_use` is used when there are tools)."""
+        """A template from its Jinja text, and others of the same model by name; with tools, `tool_use` is taken."""
         others = {key: program(other, f"{name}:{key}") for key, other in (named or {}).items()}
         return cls(program(text, name), options, others, limits)
 
@@ -144,7 +144,9 @@ class Continuation:
         where = f"messages[{len(chat) - 1}].{name}"
         value = final.get(name)
         if value is None:
-            raise MessageError(f'continue_final_message is set but the final message has no "{name}" to continue!', path=where)
+            raise MessageError(
+                f'continue_final_message is set but the final message has no "{name}" to continue!', path=where
+            )
         fields = [name]
         if name in REASONING:
             fields = [other for other in REASONING if final.get(other) == value]

@@ -16,7 +16,7 @@ from typing import Any
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import METHODS, bound
 from turnwise.engine.trails import EACH, ITEMS, KEYS, PAIRS, PART, PICK, ROOT, Trail
-from turnwise.engine.values import Denied, Failure, Function, Loop, Macro, Namespace, Pair, Stream, Undefined
+from turnwise.engine.values import Cycler, Denied, Failure, Function, Loop, Macro, Namespace, Pair, Stream, Undefined
 from turnwise.errors import shown, suggestion
 
 LOOP_ATTRIBUTES: dict[str, Callable[[Loop], Any]] = {
@@ -37,6 +37,7 @@ MACRO_ATTRIBUTES: dict[str, Callable[[Macro], Any]] = {
     "catch_varargs": lambda macro: macro.catch_varargs,
     "caller": lambda macro: macro.caller,
 }
+GROUP = {"grouper": 0, "list": 1}
 NO_PREVIOUS = Undefined("there is no previous item")
 NO_NEXT = Undefined("there is no next item")
 
@@ -52,11 +53,12 @@ def attribute(rt: Run, value: Any, trail: Trail, name: str) -> Pair:
         return missing(value, name)
     if kind is Namespace:
         if name in value.pairs:
-            return value.pairs[name]
+            pair: Pair = value.pairs[name]
+            return pair
         return missing(value, name)
     if kind is Undefined:
         raise value.failure()
-    found = special(value, name)
+    found = special(value, trail, name)
     if found is not None:
         return found
     if name in METHODS.get(kind, ()):
@@ -64,7 +66,7 @@ def attribute(rt: Run, value: Any, trail: Trail, name: str) -> Pair:
     return missing(value, name)
 
 
-def special(value: Any, name: str) -> Pair | None:
+def special(value: Any, trail: Trail, name: str) -> Pair | None:
     """Attributes of the values that only the engine makes."""
     if type(value) is Loop:
         if name in LOOP_ATTRIBUTES:
@@ -75,6 +77,10 @@ def special(value: Any, name: str) -> Pair | None:
             return neighbour(value.items, value.trails, value.index0 + 1, NO_NEXT)
     elif type(value) is Macro and name in MACRO_ATTRIBUTES:
         return MACRO_ATTRIBUTES[name](value), None
+    elif type(value) is Cycler and name == "current":
+        return value.items[value.position]
+    elif type(value) is tuple and len(value) == 2 and name in GROUP:  # what |groupby gives
+        return value[GROUP[name]], (trail, GROUP[name])
     return None
 
 
@@ -130,7 +136,9 @@ def part(rt: Run, value: Any, trail: Trail, start: Any, stop: Any, step: Any) ->
 def missing(value: Any, key: Any) -> Pair:
     """The `Undefined` for a key that is not there, or a refusal when the key aims at Python itself."""
     if isinstance(key, str) and key.startswith("_") and (key.startswith("__") or type(value) is not dict):
-        raise Denied(f"access to {shown(key)} is not possible: templates read fields and methods, not Python attributes")
+        raise Denied(
+            f"access to {shown(key)} is not possible: templates read fields and methods, not Python attributes"
+        )
     return Undefined(absence(value, key), known(value, key)), None
 
 

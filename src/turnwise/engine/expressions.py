@@ -1,15 +1,16 @@
 """Expressions: jinja2's tree to Python, a value and its trail at a time.
 
-`code(node)` writes the lines that an expression needs and returns a `Code`: two small Python expressions, for the value and
-for its trail. With `trail=False` (conditions, comparisons) nothing is spent on trails. What is frequent and cheap is written
-as plain Python (a field of a dict, a comparison with a constant, a test); everything else is a call into the runtime.
+`code(node)` writes the lines that an expression needs and returns a `Code`: two small Python expressions, for the
+value and for its trail. With `trail=False` (conditions, comparisons) nothing is spent on trails. What is frequent and
+cheap is written as plain Python (a field of a dict, a comparison with a constant, a test); everything else is a call
+into the runtime.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from jinja2 import nodes
 from jinja2.idtracking import Symbols
@@ -30,7 +31,20 @@ CUTS = {"strip": "STRIPPED", "lstrip": "LSTRIPPED", "rstrip": "RSTRIPPED", "spli
 SIGNS: dict[type, str] = {nodes.Sub: "-", nodes.Mod: "%", nodes.FloorDiv: "//"}
 QUICK = ("startswith", "endswith")  # cost no more than their argument is long
 COUNT = 1 << 40
-TEXTUAL = {"capitalize", "center", "format", "indent", "join", "lower", "replace", "string", "title", "tojson", "trim", "upper"}
+TEXTUAL = {
+    "capitalize",
+    "center",
+    "format",
+    "indent",
+    "join",
+    "lower",
+    "replace",
+    "string",
+    "title",
+    "tojson",
+    "trim",
+    "upper",
+}
 
 
 class Fault(Exception):
@@ -115,14 +129,14 @@ class Expressions(Writer):
 
     # ---- entry ----
 
-    def code(self, node: nodes.Expr, frame: Frame, trail: bool = True) -> Code:
+    def code(self, node: nodes.Node, frame: Frame, trail: bool = True) -> Code:
         self.here = node.lineno or self.here
         write: Callable[..., Code] | None = getattr(self, f"on_{type(node).__name__}", None)
         if write is None:
             raise Fault(f"{type(node).__name__} is not part of chat templates", node.lineno)
         return write(node, frame, trail)
 
-    def condition(self, node: nodes.Expr, frame: Frame) -> str:
+    def condition(self, node: nodes.Node, frame: Frame) -> str:
         return self.code(node, frame, trail=False).value
 
     def named(self, code: Code) -> Code:
@@ -139,7 +153,9 @@ class Expressions(Writer):
             return code
         name = self.temporary()
         self.line(f"{name} = {code.value}")
-        return Code(name, code.trail, "text" if code.kind == "literal" else code.kind if code.kind != "constant" else "")
+        return Code(
+            name, code.trail, "text" if code.kind == "literal" else code.kind if code.kind != "constant" else ""
+        )
 
     def pair(self, call: str, kind: str = "") -> Code:
         value = self.temporary()
@@ -375,7 +391,8 @@ class Expressions(Writer):
         if operand.op in ("in", "notin"):
             test = f"contained(rt, {left.value}, {right.value})"
             if left.kind == "literal" and right.value.isidentifier():  # a short search is cheaper than charging for it
-                short = f"{right.value}.__class__ is dict or {right.value}.__class__ is str and len({right.value}) < {SHORT}"
+                kind = f"{right.value}.__class__"
+                short = f"{kind} is dict or {kind} is str and len({right.value}) < {SHORT}"
                 inside = f"{left.value} in {right.value}"
                 test = f"({inside})" if right.kind == "message" else f"({inside} if {short} else {test})"
             elif isinstance(operand.expr, (nodes.List, nodes.Tuple)) and all(map(constant, operand.expr.items)):
@@ -440,8 +457,11 @@ class Expressions(Writer):
             value = self.held(value)
             fits = f"{value.value}.__class__ is list or {value.value}.__class__ is str"
             size = f"len({value.value})" if value.kind == "messages" else ""
-            return Code(size or f"(len({value.value}) if {fits} else length(rt, {value.value}, None)[0])", "None", "whole")
-        arguments = self.arguments(node, frame)
+            return Code(
+                size or f"(len({value.value}) if {fits} else length(rt, {value.value}, None)[0])", "None", "whole"
+            )
+        _, arguments = self.arguments(node, frame)
+        self.here = node.lineno
         kind = "text" if node.name in TEXTUAL else ""
         if node.name == "trim" and not arguments:
             return self.quick_text(value, "strip()", "STRIPPED", f"filter_trim(rt, {value.value}, {value.trail})", kind)
@@ -476,12 +496,11 @@ class Expressions(Writer):
             result = self.pair(f"captured(rt, {direct})", "text")
             self.forget_changeable()
             return result
-        arguments = self.arguments(node, frame)
         if isinstance(node.node, nodes.Getattr) and self.loop_of(node.node.node, frame) is None:
             owner = self.held(self.code(node.node.node, frame))
-            self.here = node.node.lineno
-            return self.method_call(owner, node.node.attr, arguments, node)
+            return self.method_call(owner, node.node.attr, node, frame)
         callee = self.code(node.node, frame)
+        _, arguments = self.arguments(node, frame)
         self.here = node.lineno
         if callee.value in self.functions:
             return self.pair(f"{self.functions[callee.value]}(rt{arguments})")
@@ -506,17 +525,20 @@ class Expressions(Writer):
         self.here = node.lineno
         return f"{known.function}({', '.join(pairs)})"
 
-    def method_call(self, owner: Code, name: str, arguments: str, node: nodes.Call) -> Code:
+    def method_call(self, owner: Code, name: str, node: nodes.Call, frame: Frame) -> Code:
+        codes, arguments = self.arguments(node, frame)
+        self.here = node.node.lineno
         call = f"method(rt, {owner.value}, {owner.trail}, {name!r}{arguments})"
         fits = f"{owner.value}.__class__ is str"
-        if name in QUICK and len(node.args) == 1 and is_text(node.args[0]) and not node.kwargs:
-            return Code(f"({owner.value}.{name}({node.args[0].value!r}) if {fits} else {call}[0])", "None", "fact")
-        if name == "get" and node.args and is_text(node.args[0]) and not node.kwargs and len(node.args) <= 2:
-            return self.get(owner, repr(node.args[0].value), arguments, call)
-        if name in CUTS and not node.kwargs and (all(map(is_text, node.args)) and len(node.args) <= 1):
-            argument = repr(node.args[0].value) if node.args else ""
-            if argument != "''" and (argument or name != "split"):
-                return self.quick_text(owner, f"{name}({argument})", CUTS[name], call, "")
+        words = [code.value for code in codes if code.kind == "literal"]
+        simple = node.dyn_args is None and node.dyn_kwargs is None and not node.kwargs
+        if simple and name in QUICK and len(codes) == len(words) == 1:
+            return Code(f"({owner.value}.{name}({words[0]}) if {fits} else {call}[0])", "None", "fact")
+        if simple and name == "get" and len(codes) in (1, 2) and codes[0].kind == "literal":
+            return self.get(owner, words[0], codes[1] if len(codes) == 2 else Code("None"), call)
+        cuts = simple and name in CUTS and len(codes) == len(words) < 2 and words != ["''"]
+        if cuts and (words or name != "split"):
+            return self.quick_text(owner, f"{name}({''.join(words)})", CUTS[name], call, "")
         if name in METHODS[str] and name not in METHODS[dict]:
             return self.pair(f"str_{name}(rt, {owner.value}, {owner.trail}{arguments}) if {fits} else {call}")
         return self.pair(call)
@@ -528,22 +550,23 @@ class Expressions(Writer):
         trail = f"o{value[1:]}"
         fits = f"{owner.value}.__class__ is str and len({owner.value}) < {SHORT}"
         parts = f", {value}" if rule == "SPLIT" else ""
-        self.line(f"if {fits}: {value} = {owner.value}.{operation}; {trail} = ({rule}, {owner.value}, {owner.trail}{parts})")
+        self.line(
+            f"if {fits}: {value} = {owner.value}.{operation}; {trail} = ({rule}, {owner.value}, {owner.trail}{parts})"
+        )
         self.line(f"else: {value}, {trail} = {call}")
         return Code(value, trail, kind)
 
-    def get(self, owner: Code, key: str, arguments: str, call: str) -> Code:
-        """`mapping.get("key", default)`; `arguments` are the pairs of both."""
-        default = arguments.split("), ", 1)[1] if "), " in arguments else "(None, None)"
-        found = f"({owner.value}[{key}], ({owner.trail}, {key})) if {key} in {owner.value} else {default}"
-        return self.pair(f"({found}) if {owner.value}.__class__ is dict else {call}")
+    def get(self, owner: Code, key: str, default: Code, call: str) -> Code:
+        """`mapping.get("key", default)`"""
+        found = f"({owner.value}[{key}], ({owner.trail}, {key})) if {key} in {owner.value}"
+        return self.pair(
+            f"({found} else ({default.value}, {default.trail})) if {owner.value}.__class__ is dict else {call}"
+        )
 
-    def arguments(self, node: Any, frame: Frame) -> str:
-        """`, (value, trail), name=(value, trail), *more, **more`"""
-        parts = []
-        for argument in node.args or ():
-            code = self.code(argument, frame)
-            parts.append(f", ({code.value}, {code.trail})")
+    def arguments(self, node: Any, frame: Frame) -> tuple[list[Code], str]:
+        """The positional arguments, and all of them spelled: `, (value, trail), *more, name=(value, trail), **more`."""
+        codes = [self.code(argument, frame) for argument in node.args or ()]
+        parts = [f", ({code.value}, {code.trail})" for code in codes]
         if node.dyn_args is not None:
             code = self.code(node.dyn_args, frame)
             parts.append(f", *spread(rt, {code.value}, {code.trail})")
@@ -556,7 +579,7 @@ class Expressions(Writer):
         if node.dyn_kwargs is not None:
             code = self.code(node.dyn_kwargs, frame)
             parts.append(f", **spread_keywords(rt, {code.value}, {code.trail})")
-        return "".join(parts)
+        return codes, "".join(parts)
 
 
 def constant(node: nodes.Expr) -> bool:
@@ -564,8 +587,7 @@ def constant(node: nodes.Expr) -> bool:
     return isinstance(node, nodes.Const) and isinstance(node.value, CONSTANT)
 
 
-
-def is_text(node: nodes.Expr) -> bool:
+def is_text(node: nodes.Node) -> TypeGuard[nodes.Const]:
     return isinstance(node, nodes.Const) and isinstance(node.value, str)
 
 

@@ -1,14 +1,15 @@
 """Filters: jinja2's, transformers' `tojson`, and `from_json`, which templates in the wild expect.
 
-A filter is `run(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail. The trail that
-it returns is its origin rule:
+A filter is `run(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail. The trail
+that it returns is its origin rule:
 
     a part, a padding, a change of case    keeps the place of every character
     an element of a sequence               is a child of the sequence's trail
     a selection or an order                is a `PICK` of indices
     a number, a truth                      is made by nobody: None
 
-Left out on purpose: `random` and `lipsum` (not reproducible), `urlize`, `pprint`, `xmlattr`, `attr` (it reaches past items).
+Left out on purpose: `random` and `lipsum` (not reproducible), `urlize`, `pprint`, `xmlattr`, `attr` (it reaches past
+items).
 """
 
 from __future__ import annotations
@@ -17,21 +18,37 @@ import json
 import math
 import re
 from collections.abc import Callable
-from itertools import groupby as grouped
 from textwrap import TextWrapper
 from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
 
-from turnwise.engine.access import item, kind_name, sequence
+from turnwise.engine.access import kind_name, sequence
 from turnwise.engine.formatting import PLAIN, concatenated, encoded, percent, text
 from turnwise.engine.limits import Run, exceeded
 from turnwise.engine.methods import METHODS, interleaved, plain, whole_number
 from turnwise.engine.operations import escaped as html_escaped
-from turnwise.engine.operations import plus
-from turnwise.engine.tests import TESTS
-from turnwise.engine.trails import BLEND, EACH, ITEMS, LINES, PAIRS, PART, PICK, RECASED, Style, Trail
+from turnwise.engine.selections import (
+    at_end,
+    batched,
+    by_name,
+    chosen,
+    dict_sorted,
+    elements,
+    extreme,
+    grouped_by,
+    item_pairs,
+    length,
+    listed,
+    ordered,
+    reached,
+    reversed_,
+    sliced,
+    summed,
+    unique,
+)
+from turnwise.engine.trails import BLEND, EACH, ITEMS, LINES, PART, RECASED, Style, Trail
 from turnwise.engine.values import Failure, Pair, Safe, Stream, Undefined
 from turnwise.errors import shown
 
@@ -53,14 +70,6 @@ def on_text(name: str) -> Filter:
         return method(rt, *as_text(rt, value, trail), *args)
 
     return run
-
-
-def elements(rt: Run, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
-    """A list of the elements, for filters that look at each."""
-    found, found_trail = sequence(rt, value, trail)
-    rt.step(8 * len(found))
-    rt.take(8 * len(found))
-    return list(found), found_trail
 
 
 # ---- text ----
@@ -244,211 +253,14 @@ def to_json(
 
 
 def from_json(rt: Run, value: Any, trail: Trail) -> Pair:
-    """The value that a JSON text says. Every part of it keeps the text's own origin."""
+    """The value that a JSON text says. Every part of it, however deep, has the text's own origin."""
     if not isinstance(value, str):
         raise Failure(f"from_json: the value is JSON text, not {kind_name(value)}", f"the value is {shown(value)}")
     rt.take(16 * len(value))
     try:
-        return json.loads(value), (EACH_DEEP, trail)
+        return json.loads(value), (EACH, trail)
     except ValueError as error:
         raise Failure(f"from_json: not JSON: {error}", f"the text is {shown(value)}") from None
-
-
-# ---- sequences ----
-
-
-def length(rt: Run, value: Any, trail: Trail) -> Pair:
-    try:
-        return len(value), None
-    except TypeError:
-        raise Failure(f"object of type {kind_name(value)!r} has no len()", f"the value is {shown(value)}") from None
-
-
-def listed(rt: Run, value: Any, trail: Trail) -> Pair:
-    found, found_trail = sequence(rt, value, trail)
-    rt.step(len(found))
-    rt.take(8 * len(found))
-    return list(found), found_trail
-
-
-def at_end(last: bool) -> Filter:
-    def run(rt: Run, value: Any, trail: Trail) -> Pair:
-        if last and isinstance(value, Stream):
-            raise Failure("'generator' object is not reversible", "add |list before |last")
-        found, found_trail = sequence(rt, value, trail)
-        if not found:
-            return Undefined(f"No {'last' if last else 'first'} item, sequence was empty."), None
-        index = len(found) - 1 if last else 0
-        return found[index], (found_trail, index)
-
-    return run
-
-
-def reversed_(rt: Run, value: Any, trail: Trail) -> Pair:
-    if isinstance(value, str):
-        rt.take(len(value))
-        return value[::-1], (BLEND, value, trail)
-    found, found_trail = elements(rt, value, trail)
-    return Stream(found[::-1], (PICK, found_trail, range(len(found) - 1, -1, -1))), None
-
-
-def item_pairs(rt: Run, value: Any, trail: Trail) -> Pair:
-    if isinstance(value, Undefined):
-        return Stream([], None), None
-    if not isinstance(value, dict):
-        raise Failure("Can only get item pairs from a mapping.", f"the value is {shown(value)}")
-    rt.take(16 * len(value))
-    return Stream(list(value.items()), (PAIRS, trail, list(value))), None
-
-
-def lower_key(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
-
-
-def dict_sorted(
-    rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, by: Pair = ("key", None), reverse: Pair = FALSE
-) -> Pair:
-    if isinstance(value, Undefined):
-        raise value.failure()
-    if not isinstance(value, dict):
-        raise Failure(f"{kind_name(value)!r} object has no attribute 'items'", f"the value is {shown(value)}")
-    if by[0] not in ("key", "value"):
-        raise Failure('You can only sort by either "key" or "value"')
-    column = 0 if by[0] == "key" else 1
-    order = sorted_indices(
-        rt, [pair[column] for pair in value.items()], not case_sensitive[0], bool(reverse[0])
-    )
-    pairs = list(value.items())
-    return [pairs[i] for i in order], (PICK, (PAIRS, trail, list(value)), order)
-
-
-def sorted_indices(rt: Run, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
-    rt.step(len(keys) * (2 + len(keys).bit_length()))
-    if fold:
-        keys = [lower_key(key) for key in keys]
-    try:
-        return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
-    except TypeError as error:
-        for key in keys:
-            if type(key) is Undefined:
-                raise key.failure() from None
-        raise Failure(str(error)) from None
-
-
-def ordered(
-    rt: Run, value: Any, trail: Trail, reverse: Pair = FALSE, case_sensitive: Pair = FALSE, attribute: Pair = NONE
-) -> Pair:
-    found, found_trail = elements(rt, value, trail)
-    names = str(attribute[0]).split(",") if isinstance(attribute[0], str) else [attribute[0]]
-    keys: list[Any] = []
-    for entry in found:
-        parts = [reached(rt, entry, None, name)[0] for name in names]
-        keys.append([part if case_sensitive[0] else lower_key(part) for part in parts])
-    order = sorted_indices(rt, keys, False, bool(reverse[0]))
-    return [found[i] for i in order], (PICK, found_trail, order)
-
-
-def unique(rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE) -> Pair:
-    found, found_trail = elements(rt, value, trail)
-    seen, order = set(), []
-    for index, entry in enumerate(found):
-        key = reached(rt, entry, None, attribute[0])[0]
-        key = key if case_sensitive[0] else lower_key(key)
-        try:
-            if key not in seen:
-                seen.add(key)
-                order.append(index)
-        except TypeError as error:
-            raise Failure(str(error)) from None
-    return Stream([found[i] for i in order], (PICK, found_trail, order)), None
-
-
-def extreme(name: str) -> Filter:
-    def run(rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE) -> Pair:
-        found, found_trail = elements(rt, value, trail)
-        if not found:
-            return Undefined("No aggregated item, sequence was empty."), None
-        keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
-        order = sorted_indices(rt, keys, not case_sensitive[0], False)
-        best = order[0] if name == "min" else next(i for i in order if not keys[i] < keys[order[-1]])
-        return found[best], (found_trail, best)
-
-    return run
-
-
-def summed(rt: Run, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)) -> Pair:
-    found, found_trail = elements(rt, value, trail)
-    total, total_trail = start
-    for number, entry in enumerate(found):
-        part = reached(rt, entry, (found_trail, number), attribute[0])
-        if isinstance(total, str):
-            raise Failure("sum() can't sum strings", "use |join")
-        total, total_trail = plus(rt, total, total_trail, *part)
-    return total, total_trail
-
-
-def batched(rt: Run, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE) -> Pair:
-    found, found_trail = elements(rt, value, trail)
-    size = whole_number(linecount)
-    rt.take(8 * max(size, 0))
-    rows = [found[i : i + size] for i in range(0, len(found), max(size, 1))]
-    trails = [(PICK, found_trail, range(i, len(found))) for i in range(0, len(found), max(size, 1))]
-    if rows and fill_with[0] is not None and len(rows[-1]) < size:
-        missing = size - len(rows[-1])
-        trails[-1] = (ITEMS, [(found_trail, len(found) - len(rows[-1]) + i) for i in range(len(rows[-1]))] + [fill_with[1]] * missing)
-        rows[-1] = rows[-1] + [fill_with[0]] * missing
-    return Stream(rows, (ITEMS, trails)), None
-
-
-def sliced(rt: Run, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE) -> Pair:
-    found, found_trail = elements(rt, value, trail)
-    count = whole_number(slices)
-    if count < 1:
-        raise Failure("slice: the number of slices is at least 1")
-    rt.take(64 * count)
-    each, extra = divmod(len(found), count)
-    rows, trails, at = [], [], 0
-    for number in range(count):
-        stop = at + each + (number < extra)
-        row = found[at:stop]
-        if fill_with[0] is not None and number >= extra:
-            row = [*row, fill_with[0]]
-        rows.append(row)
-        trails.append((PICK, found_trail, range(at, stop + 1)))
-        at = stop
-    return Stream(rows, (ITEMS, trails)), None
-
-
-def grouped_by(
-    rt: Run, value: Any, trail: Trail, attribute: Pair, default: Pair = NONE, case_sensitive: Pair = FALSE
-) -> Pair:
-    found, found_trail = elements(rt, value, trail)
-    keys = [reached(rt, entry, None, attribute[0], default)[0] for entry in found]
-    shown_keys = keys if case_sensitive[0] else [lower_key(key) for key in keys]
-    order = sorted_indices(rt, shown_keys, False, False)
-    groups, trails = [], []
-    for _, indices in grouped(order, key=shown_keys.__getitem__):
-        members = list(indices)
-        groups.append((keys[members[0]], [found[i] for i in members]))
-        key_trail = reached(rt, found[members[0]], (found_trail, members[0]), attribute[0], default)[1]
-        trails.append((ITEMS, (key_trail, (PICK, found_trail, members))))
-    return groups, (ITEMS, trails)
-
-
-# ---- choosing elements ----
-
-
-def reached(rt: Run, value: Any, trail: Trail, path: Any, default: Pair = NONE) -> Pair:
-    """The `attribute=` of many filters: `a.b.0`, an index, or nothing at all."""
-    if path is None:
-        return value, trail
-    steps = path.split(".") if isinstance(path, str) else [path]
-    for step in steps:
-        key = int(step) if isinstance(step, str) and step.isdigit() else step
-        value, trail = item(rt, value, trail, key)
-        if type(value) is Undefined and default[0] is not None:
-            return default
-    return value, trail
 
 
 def mapped(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
@@ -466,35 +278,6 @@ def mapped(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pa
         pairs = [run(rt, entry, (found_trail, i), *args[1:], **kwargs) for i, entry in enumerate(found)]
     rt.take(16 * len(pairs))
     return Stream([pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])), None
-
-
-def chosen(keep: bool, by_attribute: bool) -> Filter:
-    def run(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
-        if by_attribute and not args:
-            raise Failure("Missing parameter for attribute name")
-        found, found_trail = sequence(rt, value or (), trail)
-        rt.step(8 * len(found))
-        path, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
-        test = by_name(TESTS, rest[0][0], "test") if rest else None
-        order = []
-        for index, entry in enumerate(found):
-            if type(entry) is dict and type(path) is str and path in entry:
-                looked_at = entry[path]
-            else:
-                looked_at = reached(rt, entry, None, path)[0]
-            passed = test(rt, looked_at, *(pair[0] for pair in rest[1:])) if test else looked_at
-            if bool(passed) is keep:
-                order.append(index)
-        rt.take(8 * len(order))
-        return Stream([found[i] for i in order], (PICK, found_trail, order)), None
-
-    return run
-
-
-def by_name(table: dict[str, Any], name: Any, what: str) -> Any:
-    if not isinstance(name, str) or name not in table:
-        raise Failure(f"No {what} named {name!r}.")
-    return table[name]
 
 
 # ---- numbers and choices ----
@@ -527,9 +310,7 @@ def as_float(rt: Run, value: Any, trail: Trail, default: Pair = (0.0, None)) -> 
         return default
 
 
-def rounded(
-    rt: Run, value: Any, trail: Trail, precision: Pair = (0, None), method: Pair = ("common", None)
-) -> Pair:
+def rounded(rt: Run, value: Any, trail: Trail, precision: Pair = (0, None), method: Pair = ("common", None)) -> Pair:
     digits = whole_number(precision)
     if method[0] not in ("common", "ceil", "floor"):
         raise Failure("method must be common, ceil or floor")
@@ -562,8 +343,6 @@ def file_size(rt: Run, value: Any, trail: Trail, binary: Pair = FALSE) -> Pair:
     unit = "kMGTPEZY"[power - 1]
     return f"{size / base**power:.1f} {unit.upper() + 'i' if binary[0] else unit}B", None
 
-
-EACH_DEEP = EACH  # every element of every element has the one trail, because EACH's child is that trail again
 
 FILTERS: dict[str, Filter] = {
     "abs": absolute,

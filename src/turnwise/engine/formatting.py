@@ -1,8 +1,8 @@
 """Values written as text: printing, `%` and `{}` formatting, JSON.
 
 Each is charged before it is done: a width is digits in a format but memory when it is obeyed, and a small list that
-contains itself twice, ten times over, prints as a thousand lists. Values that came in with the conversation were measured
-at the door (they are trees of a known size); values that the template built are measured here.
+contains itself twice, ten times over, prints as a thousand lists. Values that came in with the conversation were
+measured at the door (they are trees of a known size); values that the template built are measured here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import string
+from collections.abc import Callable
 from json import encoder
 from typing import Any
 
@@ -20,7 +21,7 @@ from turnwise.errors import shown
 
 PERCENT = re.compile(r"%(?:\(([^)]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d+)?)?[hlL]?(.)", re.S)
 DIGITS = re.compile(r"\d+")
-CONVERSIONS = {"s": str, "r": repr, "a": ascii}
+CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
 
 
 def text(rt: Run, value: Any, trail: Trail) -> Pair:

@@ -1,12 +1,13 @@
 """Functions that a template can call without anybody passing them: transformers' two, and jinja2's that are safe.
 
-A function is `run(rt, *arguments) -> (value, trail)`; an argument is a pair of value and trail. `lipsum` is left out: it
-is not reproducible.
+A function is `run(rt, *arguments) -> (value, trail)`; an argument is a pair of value and trail. `lipsum` is left out:
+it is not reproducible.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from turnwise.engine.formatting import text
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import plain, whole_number
 from turnwise.engine.trails import ITEMS, Trail
-from turnwise.engine.values import Failure, Function, Namespace, Pair, Raised
+from turnwise.engine.values import Cycler, Failure, Function, Namespace, Pair, Raised
 from turnwise.errors import shown
 
 RANGE = 100_000  # as in jinja2's sandbox
@@ -106,18 +107,18 @@ def joiner(rt: Run, sep: Pair = (", ", None)) -> Pair:
 
 
 def cycler(rt: Run, *items: Pair) -> Pair:
-    raise Failure("cycler is not available", "use loop.cycle(...) or an index")
+    if not items:
+        raise Failure("at least one item has to be provided")
+    return Cycler(list(items)), None
 
 
-FUNCTIONS: dict[str, Function] = {
-    name: Function(name, run)
-    for name, run in {
-        "cycler": cycler,
-        "dict": dictionary,
-        "joiner": joiner,
-        "namespace": namespace,
-        "raise_exception": raise_exception,
-        "range": span,
-        "strftime_now": strftime_now,
-    }.items()
+TABLE: dict[str, Callable[..., Pair]] = {
+    "cycler": cycler,
+    "dict": dictionary,
+    "joiner": joiner,
+    "namespace": namespace,
+    "raise_exception": raise_exception,
+    "range": span,
+    "strftime_now": strftime_now,
 }
+FUNCTIONS = {name: Function(name, run) for name, run in TABLE.items()}

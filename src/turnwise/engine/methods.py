@@ -1,7 +1,7 @@
 """Methods of strings, dicts and lists that a template may call, and the origin rule of each.
 
-A method is `run(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail, so Python's own
-rules for positional and keyword arguments apply. Anything that would change a list or dict is not here.
+A method is `run(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail, so
+Python's own rules for positional and keyword arguments apply. Anything that would change a list or dict is not here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from turnwise.engine.formatting import braces
 from turnwise.engine.limits import Run
 from turnwise.engine.trails import AROUND, BLEND, ITEMS, JOINED, KEYS, PAIRS, PART, RECASED, REPLACED, SPLIT, Trail
-from turnwise.engine.values import Denied, Failure, Function, Pair, Safe, Stream, Undefined
+from turnwise.engine.values import Cycler, Denied, Failure, Function, Loop, Pair, Safe, Stream, Undefined
 
 NONE: Pair = (None, None)
 UNLIMITED: Pair = (-1, None)
@@ -67,7 +67,9 @@ def pieces(rt: Run, value: str, trail: Trail, cut: Callable[..., list[str]], sep
     else:
         separator, limit = plain(sep), whole_number(maxsplit)
         if separator is not None:
-            raise Failure("empty separator" if separator == "" else f"must be str or None, not {type(separator).__name__}")
+            raise Failure(
+                "empty separator" if separator == "" else f"must be str or None, not {type(separator).__name__}"
+            )
         rt.take(30 * len(value) + 60)
     parts = cut(separator, limit if maxsplit is UNLIMITED else whole_number(maxsplit))
     return parts, (SPLIT, value, trail, parts)
@@ -244,7 +246,55 @@ def changes(name: str) -> Method:
     return run
 
 
-QUESTIONS = ["count", "endswith", "find", "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace", "istitle", "isupper", "rfind", "rindex", "startswith"]
+# ---- what the engine makes ----
+
+
+def cycle(rt: Run, loop: Loop, trail: Trail, *items: Pair) -> Pair:
+    if not items:
+        raise Failure("no items for cycling given")
+    return items[loop.index0 % len(items)]
+
+
+def changed(rt: Run, loop: Loop, trail: Trail, *values: Pair) -> Pair:
+    seen = tuple(pair[0] for pair in values)
+    if loop.last_seen == seen:
+        return False, None
+    loop.last_seen = seen
+    return True, None
+
+
+def next_item(rt: Run, cycler: Cycler, trail: Trail) -> Pair:
+    pair = cycler.items[cycler.position]
+    cycler.position = (cycler.position + 1) % len(cycler.items)
+    return pair
+
+
+def reset(rt: Run, cycler: Cycler, trail: Trail) -> Pair:
+    cycler.position = 0
+    return None, None
+
+
+QUESTIONS = [
+    "count",
+    "endswith",
+    "find",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "isidentifier",
+    "islower",
+    "isnumeric",
+    "isprintable",
+    "isspace",
+    "istitle",
+    "isupper",
+    "rfind",
+    "rindex",
+    "startswith",
+]
 
 METHODS: dict[type, dict[str, Method]] = {
     str: {
@@ -264,7 +314,10 @@ METHODS: dict[type, dict[str, Method]] = {
         "join": joined,
         "expandtabs": expandtabs,
         **{name: padded(name) for name in ("center", "ljust", "rjust", "zfill")},
-        **{name: recased(getattr(str, name)) for name in ["capitalize", "casefold", "lower", "swapcase", "title", "upper"]},
+        **{
+            name: recased(getattr(str, name))
+            for name in ["capitalize", "casefold", "lower", "swapcase", "title", "upper"]
+        },
         **{name: question(name) for name in QUESTIONS},
     },
     dict: {
@@ -282,6 +335,8 @@ METHODS: dict[type, dict[str, Method]] = {
         **{name: changes(name) for name in ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"]},
     },
     tuple: {"index": index, "count": count},
+    Loop: {"cycle": cycle, "changed": changed},
+    Cycler: {"next": next_item, "reset": reset},
 }
 METHODS[Safe] = METHODS[str]
 

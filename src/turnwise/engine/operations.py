@@ -52,7 +52,7 @@ def plus(rt: Run, left: Any, left_trail: Trail, right: Any, right_trail: Trail) 
             result, trail = glued(rt, parts)
             return Safe(result), trail
         return glued(rt, (left, left_trail, right, right_trail))
-    if isinstance(left, (list, tuple)) and type(left) is type(right):
+    if type(left) is type(right) and isinstance(left, (list, tuple)):
         rt.take(8 * (len(left) + len(right)))
         return left + right, (CHAIN, len(left), left_trail, right_trail)
     return computed(operator.add, left, right), None
@@ -208,14 +208,13 @@ def method(rt: Run, value: Any, trail: Trail, name: str, /, *args: Pair, **kwarg
 
 def call(rt: Run, callee: Any, trail: Trail, /, *args: Pair, **kwargs: Pair) -> Pair:
     """`callee(...)`"""
-    kind = type(callee)
-    if kind is Function:
+    if isinstance(callee, Function):
         return callee.run(rt, *args, **kwargs)
-    if kind is Macro:
+    if isinstance(callee, Macro):
         return captured(rt, callee.body(*matched(callee, args, kwargs)))
-    if kind is Undefined:
+    if isinstance(callee, Undefined):
         raise callee.failure()
-    if kind is Loop and callee.again is not None:
+    if isinstance(callee, Loop) and callee.again is not None:
         return callee.again(*args)
     raise Failure(f"{kind_name(callee)!r} object is not callable", f"the value is {shown(callee)}")
 

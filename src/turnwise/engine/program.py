@@ -1,7 +1,7 @@
 """A compiled template: its Python source, the function made of it, and where each line came from.
 
-A program is a pure function of its text. It is cached by that text, shared between threads (all state of a rendering is in its
-`Run`), and pickled as the text it was made from.
+A program is a pure function of its text. It is cached by that text, shared between threads (all state of a rendering
+is in its `Run`), and pickled as the text it was made from.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ class Program:
         except Failure as error:
             raise self._placed(TemplateRuntimeError, error, hint=error.hint) from None
         except (RecursionError, MemoryError) as error:
-            raise self._placed(TemplateLimitError, exceeded("depth"), trace=error.__traceback__, budget="depth") from None
+            raise self._placed(
+                TemplateLimitError, exceeded("depth"), trace=error.__traceback__, budget="depth"
+            ) from None
         except TypeError as error:  # mostly a wrong number of arguments for a filter or function
             raise self._placed(TemplateRuntimeError, Failure(signature(error)), error.__traceback__) from None
         except (ValueError, ArithmeticError, LookupError, AttributeError) as error:
@@ -173,4 +175,3 @@ def signature(error: TypeError) -> str:
 def program(text: str, name: str = "template", shadowed: frozenset[str] = frozenset()) -> Program:
     """The program of a template, compiled once."""
     return Program(text, name, shadowed)
-

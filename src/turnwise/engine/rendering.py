@@ -238,4 +238,3 @@ def message_of(trail: Any) -> int | None:
         index = found.path[1]
         return index if isinstance(index, int) else None
     return None
-

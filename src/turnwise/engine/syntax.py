@@ -19,8 +19,9 @@ from typing import Any
 
 import jinja2
 from jinja2 import nodes
+from jinja2._identifier import pattern as name_re
 from jinja2.ext import Extension, loopcontrols
-from jinja2.lexer import Lexer, float_re, integer_re, name_re, newline_re
+from jinja2.lexer import Lexer, float_re, integer_re, newline_re
 from jinja2.parser import Parser
 
 from turnwise.engine.limits import NESTING, TEMPLATE_CHARACTERS, TEMPLATE_TOKENS
@@ -307,6 +308,6 @@ def operands(node: nodes.BinExpr) -> list[nodes.Expr]:
     right: list[nodes.Expr] = []
     left: nodes.Expr = node
     while type(left) is type(node):
-        right.append(left.right)  # type: ignore[attr-defined]
-        left = left.left  # type: ignore[attr-defined]
+        right.append(left.right)
+        left = left.left
     return [left, *reversed(right)]

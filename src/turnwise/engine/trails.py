@@ -112,7 +112,7 @@ def runs(text: str, trail: Trail) -> list[Run]:
     """Split text into runs by origin; their texts join to `text`."""
     if not text:
         return []
-    found = follow(trail)
+    found: Any = follow(trail)
     if found is None:
         return [(text, NOWHERE)]
     if type(found) is int or type(found) is Field:
@@ -181,9 +181,7 @@ def _recased(text: str, whole: str, trail: Trail, change: Callable[[str], str]) 
     return [(change(part), leaf) for part, leaf in before]
 
 
-def _replaced(
-    text: str, whole: str, trail: Trail, old: str, new: str, new_trail: Trail, limit: int
-) -> list[Run]:
+def _replaced(text: str, whole: str, trail: Trail, old: str, new: str, new_trail: Trail, limit: int) -> list[Run]:
     before, result, at = runs(whole, trail), [], 0
     found = -1 if limit == 0 else whole.find(old)
     inserted = runs(new, new_trail)
@@ -216,7 +214,8 @@ def _around(text: str, whole: str, trail: Trail) -> list[Run]:
 
 def _lines(text: str, whole: str, trail: Trail) -> list[Run]:
     """Text whose lines were indented: each line of the original ends a line of the result."""
-    before, result, at = runs(whole, trail), [], 0
+    result: list[Run] = []
+    before, at = runs(whole, trail), 0
     pieces = whole.split("\n")
     for number, (line, shown) in enumerate(zip(pieces, text.split("\n"), strict=False)):
         result.append((shown[: len(shown) - len(line)], NOWHERE))

@@ -85,7 +85,7 @@ class Undefined:
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _fail
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __pos__ = _fail
-    __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __call__ = _fail  # type: ignore[assignment]
+    __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __call__ = _fail
 
 
 class Namespace:
@@ -129,6 +129,19 @@ class Loop:
 
     def __repr__(self) -> str:
         return f"<LoopContext {self.index0 + 1}/{len(self.items)}>"
+
+
+class Cycler:
+    """`cycler(...)`: its items in turn, each time it is asked."""
+
+    __slots__ = ("items", "position")
+
+    def __init__(self, items: list[Pair]) -> None:
+        self.items = items
+        self.position = 0
+
+    def __repr__(self) -> str:
+        raise Failure("a cycler cannot be printed", "call its next()")
 
 
 class Macro:
