@@ -23,9 +23,8 @@ from typing import Any
 
 from jinja2 import nodes
 from jinja2.compiler import find_undeclared
-from jinja2.idtracking import Symbols
 
-from turnwise.engine.expressions import Fault, Frame, KnownMacro
+from turnwise.engine.expressions import Fault, Frame, KnownMacro, Scope
 from turnwise.engine.loops import Loops
 from turnwise.engine.operations import CALL_WEIGHT
 from turnwise.engine.weights import weight
@@ -38,7 +37,7 @@ class Compiler(Loops):
     """The whole of it: the program around the statements, and macros."""
 
     def program(self) -> str:
-        frame = Frame(Symbols())
+        frame = Frame(Scope())
         frame.symbols.analyze_node(self.tree)
         with self.function("def run(rt, context):"):
             self.line("out = []")

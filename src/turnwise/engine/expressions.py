@@ -85,16 +85,31 @@ class KnownMacro(NamedTuple):
     arguments: tuple[str, ...]
 
 
+class Scope(Symbols):
+    """jinja2's symbol tracking, which also knows which of its names are inputs, and the variables of those."""
+
+    def __init__(self, parent: Symbols | None = None, level: int | None = None) -> None:
+        super().__init__(parent, level)
+        self.inputs: dict[str, str] = {}
+
+    def owner(self, name: str) -> Scope:
+        """The scope that defines a name."""
+        scope: Any = self
+        while name not in scope.refs and scope.parent is not None:
+            scope = scope.parent
+        return scope  # type: ignore[no-any-return]
+
+
 class Frame:
     """A scope of names. jinja2's own symbol tracking decides what is local, so scoping is exact."""
 
-    def __init__(self, symbols: Symbols, soft: bool = False, loops: int = 0) -> None:
+    def __init__(self, symbols: Scope, soft: bool = False, loops: int = 0) -> None:
         self.symbols = symbols
         self.soft = soft  # inside a condition: an unknown filter fails when it is reached, not before
         self.loops = loops
 
     def inner(self) -> Frame:
-        return Frame(Symbols(parent=self.symbols), self.soft, self.loops)
+        return Frame(Scope(parent=self.symbols), self.soft, self.loops)
 
     def softened(self) -> Frame:
         return Frame(self.symbols, True, self.loops)
@@ -123,8 +138,12 @@ class Expressions(Writer):
             self.identifiers[reference] = ascii_name.replace("l_", "v", 1)
         return self.identifiers[reference]
 
+    def reference(self, name: str, frame: Frame) -> str:
+        """The variable that a name of the template means here."""
+        return frame.symbols.owner(name).inputs.get(name) or self.identifier(frame.symbols.ref(name))
+
     def variable(self, name: str, frame: Frame) -> Code:
-        found = self.identifier(frame.symbols.ref(name))
+        found = self.reference(name, frame)
         return Code(found, self.trails.get(found, f"o{found[1:]}"), self.kinds.get(found, ""))
 
     # ---- entry ----
@@ -513,7 +532,7 @@ class Expressions(Writer):
         if not isinstance(node.node, nodes.Name) or node.dyn_args is not None or node.dyn_kwargs is not None:
             return None
         known = self.macros.get(node.node.name)
-        if known is None or self.identifier(frame.symbols.ref(node.node.name)) != known.variable:
+        if known is None or self.reference(node.node.name, frame) != known.variable:
             return None
         given = dict(zip(known.arguments, node.args, strict=False)) | {word.key: word.value for word in node.kwargs}
         if len(given) != len(node.args) + len(node.kwargs) or not set(given) <= set(known.arguments):

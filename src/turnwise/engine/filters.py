@@ -8,8 +8,7 @@ that it returns is its origin rule:
     a selection or an order                is a `PICK` of indices
     a number, a truth                      is made by nobody: None
 
-Left out on purpose: `random` and `lipsum` (not reproducible), `urlize`, `pprint`, `xmlattr`, `attr` (it reaches past
-items).
+Left out on purpose: `random` (not reproducible), `urlize`, `pprint`, `xmlattr` (chat templates write no HTML).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from turnwise.engine.access import kind_name, sequence
+from turnwise.engine.access import attribute, kind_name, missing, sequence
 from turnwise.engine.formatting import PLAIN, concatenated, encoded, percent, text
 from turnwise.engine.limits import Run, exceeded
 from turnwise.engine.methods import METHODS, interleaved, plain, whole_number
@@ -283,6 +282,14 @@ def mapped(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pa
 # ---- numbers and choices ----
 
 
+def attribute_only(rt: Run, value: Any, trail: Trail, name: Pair) -> Pair:
+    """`value|attr("name")`: methods and the like, never items."""
+    key = str(plain(name))
+    if isinstance(value, dict) and key not in METHODS[dict]:
+        return missing({}, key)
+    return attribute(rt, value, trail, key)
+
+
 def default(rt: Run, value: Any, trail: Trail, default_value: Pair = ("", None), boolean: Pair = FALSE) -> Pair:
     if type(value) is Undefined or (boolean[0] and not value):
         return default_value
@@ -346,6 +353,7 @@ def file_size(rt: Run, value: Any, trail: Trail, binary: Pair = FALSE) -> Pair:
 
 FILTERS: dict[str, Filter] = {
     "abs": absolute,
+    "attr": attribute_only,
     "batch": batched,
     "capitalize": on_text("capitalize"),
     "center": centred,
@@ -399,7 +407,6 @@ FILTERS: dict[str, Filter] = {
 }
 
 WITHHELD = {
-    "attr": "it reaches past items; write value['name']",
     "pprint": "use tojson(indent=2)",
     "random": "the result would not be reproducible",
     "urlize": "a chat template writes no HTML",

@@ -55,17 +55,15 @@ class Loops(Statements):
         lazy_test = node.test is not None and not (as_value or uses & LOOKS_AHEAD)
         if lazy_test and uses:
             self.line(f"i{number} = -1")
-        counts = bool(uses or node.recursive) and not lazy_test
         target = self.target_name(node, inner, kind) or f"x{number}"
-        heads = (f"i{number}, ", "NUMBERS, ") if counts else ("", "")
         trail = f"o{target[1:]}" if target[0] == "v" else f"ox{number}"
+        counts = bool(uses or node.recursive) and not lazy_test
+        heads = (f"i{number}, ", "NUMBERS, ") if counts else ("", "")
         with self.block(f"for {heads[0]}{target}, {trail} in zip({heads[1]}t{number}, o{number}):"):
             if target[0] != "v":
                 self.bind(node.target, Code(target, trail), inner)
-            if lazy_test and node.test is not None:
-                self.line(f"if not ({self.condition(node.test, inner)}): continue")
-                if uses:
-                    self.line(f"i{number} += 1")
+            if lazy_test:
+                self.ask_test(node, inner, number, bool(uses))
             if loop_name and as_value:
                 self.line(f"{loop_name}.index0 = i{number}")
             if node.else_:
@@ -78,6 +76,13 @@ class Loops(Statements):
             self.loop_mark(kind, number, "DONE")
         if node.else_:
             self.otherwise(node, frame, number)
+
+    def ask_test(self, node: nodes.For, frame: Frame, number: str, counts: bool) -> None:
+        """`if test` of a loop, on the way: elements that fail it are passed over and not counted."""
+        assert node.test is not None
+        self.line(f"if not ({self.condition(node.test, frame)}): continue")
+        if counts:
+            self.line(f"i{number} += 1")
 
     def loop_mark(self, kind: str, number: str, trail: str) -> None:
         """Loops over messages say which one they are at; other loops do if it turns out that they are over messages."""
@@ -104,7 +109,7 @@ class Loops(Statements):
             self.statements(node.else_, inner)
 
     def target_name(self, node: nodes.For, frame: Frame, kind: str) -> str | None:
-        """The variable of a loop with one target. It holds messages if the loop is over them and nothing else binds it."""
+        """The variable of a loop with one target. It holds messages if nothing else binds it."""
         target = node.target
         if not isinstance(target, nodes.Name):
             return None

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import nodes
 from jinja2.idtracking import VAR_LOAD_ALIAS, VAR_LOAD_PARAMETER, VAR_LOAD_RESOLVE
 
-from turnwise.engine.expressions import Expressions, Fault, Frame, spelled
+from turnwise.engine.expressions import Expressions, Fault, Frame, Scope, spelled
 from turnwise.engine.functions import FUNCTIONS
 from turnwise.engine.syntax import operands
 from turnwise.engine.trails import JOINED, root
@@ -45,17 +45,15 @@ class Statements(Expressions):
         for target, (how, source) in frame.symbols.loads.items():
             if how == VAR_LOAD_PARAMETER:
                 continue
-            if how == VAR_LOAD_RESOLVE:
-                self.identifiers.pop(target, None)
             name = self.identifier(target)
             trail = f"o{name[1:]}"
             if how == VAR_LOAD_ALIAS:
-                around = self.identifier(source)
-                self.line(f"{name} = {around}; {trail} = {self.trails.get(around, f'o{around[1:]}')}")
+                around = self.variable(name_of(target), Frame(cast(Scope, frame.symbols.parent)))
+                self.line(f"{name} = {around.value}; {trail} = {around.trail}")
             elif how == VAR_LOAD_RESOLVE:
                 self.input(name, source, frame)
             else:
-                absence = self.shared("U", Undefined(f"{target.split('_', 2)[2]!r} is undefined"))
+                absence = self.shared("U", Undefined(f"{name_of(target)!r} is undefined"))
                 self.line(f"{name} = {absence}; {trail} = None")
             self.forget(name)
 
@@ -65,7 +63,7 @@ class Statements(Expressions):
         if source in frame.symbols.stores:
             self.line(f"{name} = {first}; o{name[1:]} = {trail}")
         else:
-            self.identifiers[frame.symbols.ref(source)] = first
+            frame.symbols.inputs[source] = first
 
     def first_read(self, source: str) -> tuple[str, str]:
         name = f"v_{source}" if source.isascii() else f"v_{len(self.inputs)}"
@@ -317,3 +315,8 @@ class Statements(Expressions):
 
     def on_ExprStmt(self, node: nodes.ExprStmt, frame: Frame) -> None:
         self.code(node.node, frame)
+
+
+def name_of(reference: str) -> str:
+    """The template's name behind jinja2's name for it: `l_0_messages`."""
+    return reference.split("_", 2)[2]
