@@ -95,7 +95,9 @@ def item(rt: Run, value: Any, trail: Trail, key: Any) -> Pair:
     kind = type(value)
     if kind is dict:
         try:
-            if key in value:
+            if (
+                type(key) is not tuple and key in value
+            ):  # hashing a tuple is as deep as the tuple; JSON has no such keys
                 return value[key], (trail, key)
         except TypeError:  # a key that cannot be hashed is in no dict
             pass

@@ -24,9 +24,9 @@ from typing import Any
 from jinja2 import nodes
 from jinja2.compiler import find_undeclared
 
-from turnwise.engine.expressions import Fault, Frame, KnownMacro, Scope
 from turnwise.engine.loops import Loops
 from turnwise.engine.operations import CALL_WEIGHT
+from turnwise.engine.scopes import Fault, Frame, KnownMacro, Scope
 from turnwise.engine.weights import weight
 from turnwise.engine.writer import Code
 

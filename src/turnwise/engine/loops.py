@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from jinja2 import nodes
 
-from turnwise.engine.expressions import Fault, Frame, LoopNames
 from turnwise.engine.operations import CALL_WEIGHT
+from turnwise.engine.scopes import Fault, Frame, LoopNames
 from turnwise.engine.statements import Statements
 from turnwise.engine.weights import weight
 from turnwise.engine.writer import Code

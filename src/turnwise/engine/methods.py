@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from turnwise.engine.formatting import braces
+from turnwise.engine.formatting import braces, measure
 from turnwise.engine.limits import Run
 from turnwise.engine.trails import AROUND, BLEND, ITEMS, JOINED, KEYS, PAIRS, PART, RECASED, REPLACED, SPLIT, Trail
 from turnwise.engine.values import Cycler, Denied, Failure, Function, Loop, Pair, Safe, Stream, Undefined
@@ -222,8 +222,14 @@ def copy(rt: Run, value: Any, trail: Trail) -> Pair:
     return value.copy(), trail
 
 
-def index(rt: Run, value: Any, trail: Trail, wanted: Pair) -> Pair:
+def pay_for_search(rt: Run, value: Any, wanted: Any) -> None:
     rt.step(len(value))
+    if isinstance(wanted, (list, tuple, dict)):
+        measure(rt, wanted, None)
+
+
+def index(rt: Run, value: Any, trail: Trail, wanted: Pair) -> Pair:
+    pay_for_search(rt, value, wanted[0])
     try:
         return value.index(wanted[0]), None
     except ValueError as error:
@@ -231,7 +237,7 @@ def index(rt: Run, value: Any, trail: Trail, wanted: Pair) -> Pair:
 
 
 def count(rt: Run, value: Any, trail: Trail, wanted: Pair) -> Pair:
-    rt.step(len(value))
+    pay_for_search(rt, value, wanted[0])
     return value.count(wanted[0]), None
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from markupsafe import escape
 
 from turnwise.engine.access import attribute, kind_name
-from turnwise.engine.formatting import glued, percent
+from turnwise.engine.formatting import glued, measure, percent
 from turnwise.engine.limits import INTEGER_BITS, Run, exceeded
 from turnwise.engine.methods import METHODS
-from turnwise.engine.trails import CHAIN, EACH, ITEMS, JOINED, RECASED, Trail
+from turnwise.engine.trails import CHAIN, EACH, ITEMS, JOINED, RECASED, REPEATED, Trail
 from turnwise.engine.values import (
     ABSENT,
     Failure,
@@ -32,6 +32,7 @@ from turnwise.engine.values import (
 from turnwise.errors import shown
 
 CALL_WEIGHT = 12  # what calling a macro costs beside its body
+CONTAINERS = (list, tuple, dict)
 SHORT = 4096  # characters that can be looked at without being charged for
 
 
@@ -92,7 +93,7 @@ def times(rt: Run, left: Any, left_trail: Trail, right: Any, right_trail: Trail)
     if isinstance(left, (str, list, tuple)) and isinstance(right, int):
         rt.take(len(left) * max(int(right), 0) * (1 if isinstance(left, str) else 8))
         if isinstance(left, str):
-            return left * right, (JOINED, [left, left_trail] * max(int(right), 0) if len(left) else [])
+            return left * right, (REPEATED, left, left_trail)
         return left * right, (EACH, None)
     big(left, right, lambda a, b: a.bit_length() + b.bit_length())
     return computed(operator.mul, left, right), None
@@ -164,6 +165,8 @@ def equal(rt: Run, left: Any, right: Any) -> bool:
 
 def compared(rt: Run, name: str, left: Any, right: Any) -> Any:
     rt.take(min(size(left), size(right)))
+    if isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS) and left is not right:
+        measure(rt, left, None)
     try:
         return ORDER[name](left, right)
     except TypeError as error:
@@ -178,6 +181,10 @@ def contained(rt: Run, value: Any, container: Any) -> bool:
     elif kind in (list, tuple):
         rt.step(len(container))
         rt.take(len(container) * size(value))
+        if isinstance(value, CONTAINERS):
+            measure(rt, value, None)
+    elif kind is dict:
+        hashable(rt, value)
     elif kind is Stream:
         container = container.taken()
         rt.step(len(container))
@@ -189,6 +196,13 @@ def contained(rt: Run, value: Any, container: Any) -> bool:
         if type(value) is Undefined:
             raise value.failure() from None
         raise Failure(message_of(error, value, container)) from None
+
+
+def hashable(rt: Run, key: Any) -> Any:
+    """A key, after paying for its hash: that of a tuple is as deep as the tuple."""
+    if type(key) is tuple:
+        measure(rt, key, None)
+    return key
 
 
 # ---- calling ----

@@ -15,11 +15,11 @@ from jinja2 import nodes
 
 from turnwise.engine import access, formatting, limits, operations, trails, values
 from turnwise.engine.compile import Compiler
-from turnwise.engine.expressions import Fault
 from turnwise.engine.filters import FILTERS
 from turnwise.engine.functions import FUNCTIONS
 from turnwise.engine.limits import Run, exceeded
 from turnwise.engine.methods import METHODS
+from turnwise.engine.scopes import Fault
 from turnwise.engine.syntax import COLUMN_BITS, located, parse
 from turnwise.engine.tests import TESTS
 from turnwise.engine.values import Denied, Failure, Raised, UndefinedFailure
@@ -46,7 +46,9 @@ def taken(module: Any, names: str) -> dict[str, Any]:
 NAMES: dict[str, Any] = {
     **taken(access, "attribute, item, neighbour, part, picked, walk, walk_messages, NO_NEXT, NO_PREVIOUS"),
     **taken(formatting, "concatenated, printed, text"),
-    **taken(operations, "added, assigned, call, captured, compared, contained, equal, method, signed, spread"),
+    **taken(
+        operations, "added, assigned, call, captured, compared, contained, equal, hashable, method, signed, spread"
+    ),
     **taken(operations, "spread_keywords, unpacked"),
     **taken(limits, "exceeded, spent"),
     **taken(trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP, LSTRIPPED, RSTRIPPED, SPLIT, STRIPPED"),

@@ -195,17 +195,23 @@ class Reading:
         self.all_known: dict[tuple[int | None, bool], dict[Leaf, Origin]] = {(None, False): self.known}
 
     def events(self, out: Any) -> Iterator[tuple[str, Origin]]:
-        for text, trail in zip(out[::2], out[1::2], strict=True):
-            if not text:
-                if type(trail) is tuple:
-                    self.mark(trail)
-            elif type(trail) is int:
-                yield text, self.known.get(trail) or self.learned(trail)
-            elif type(trail) is tuple and trail[0] is JOINED:
-                yield from self.events(trail[1])
+        """Texts and origins in order. What a block or macro wrote is walked too, for it has marks of its own."""
+        walks = [zip(out[::2], out[1::2], strict=True)]
+        while walks:
+            for text, trail in walks[-1]:
+                if not text:
+                    if type(trail) is tuple:
+                        self.mark(trail)
+                elif type(trail) is int:
+                    yield text, self.known.get(trail) or self.learned(trail)
+                elif type(trail) is tuple and trail[0] is JOINED:
+                    walks.append(zip(trail[1][::2], trail[1][1::2], strict=True))
+                    break
+                else:
+                    for part, leaf in runs(text, trail):
+                        yield part, self.known.get(leaf) or self.learned(leaf)
             else:
-                for part, leaf in runs(text, trail):
-                    yield part, self.known.get(leaf) or self.learned(leaf)
+                walks.pop()
 
     def learned(self, leaf: Leaf) -> Origin:
         origin = self.known[leaf] = self.rendering.origin(leaf, self.message, self.generations > 0)

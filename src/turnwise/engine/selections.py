@@ -11,6 +11,7 @@ from itertools import groupby as grouped
 from typing import Any
 
 from turnwise.engine.access import item, kind_name, sequence
+from turnwise.engine.formatting import measure
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import whole_number
 from turnwise.engine.operations import plus
@@ -100,6 +101,7 @@ def dict_sorted(
 
 def sorted_indices(rt: Run, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
     rt.step(len(keys) * (2 + len(keys).bit_length()))
+    pay_for_containers(rt, keys)
     if fold:
         keys = [lower_key(key) for key in keys]
     try:
@@ -109,6 +111,13 @@ def sorted_indices(rt: Run, keys: list[Any], fold: bool, reverse: bool) -> list[
             if type(key) is Undefined:
                 raise key.failure() from None
         raise Failure(str(error)) from None
+
+
+def pay_for_containers(rt: Run, keys: list[Any]) -> None:
+    """Comparing or hashing a container is as much work as there is in it, counted as often as it is shared."""
+    for key in keys:
+        if isinstance(key, (list, tuple, dict)):
+            measure(rt, key, None)
 
 
 def ordered(
@@ -126,10 +135,11 @@ def ordered(
 
 def unique(rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE) -> Pair:
     found, found_trail = elements(rt, value, trail)
+    keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
+    pay_for_containers(rt, keys)
     seen, order = set(), []
-    for index, entry in enumerate(found):
-        key = reached(rt, entry, None, attribute[0])[0]
-        key = key if case_sensitive[0] else lower_key(key)
+    for index, entry in enumerate(keys):
+        key = entry if case_sensitive[0] else lower_key(entry)
         try:
             if key not in seen:
                 seen.add(key)

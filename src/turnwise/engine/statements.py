@@ -14,8 +14,9 @@ from typing import Any, cast
 from jinja2 import nodes
 from jinja2.idtracking import VAR_LOAD_ALIAS, VAR_LOAD_PARAMETER, VAR_LOAD_RESOLVE
 
-from turnwise.engine.expressions import Expressions, Fault, Frame, Scope, spelled
+from turnwise.engine.expressions import Expressions, spelled
 from turnwise.engine.functions import FUNCTIONS
+from turnwise.engine.scopes import Fault, Frame, Scope
 from turnwise.engine.syntax import operands
 from turnwise.engine.trails import JOINED, root
 from turnwise.engine.values import Undefined

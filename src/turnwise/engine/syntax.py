@@ -38,6 +38,8 @@ TAG_TOKEN = re.compile(
     r"|(?P<operator>//|\*\*|==|!=|>=|<=|[-+/*%~\[\](){}><=.:|,;])",
     re.S,
 )
+DIGITS = 400
+LONG_NUMBER = re.compile(f"[0-9_]{{{DIGITS}}}")
 RARE_TOKENS = (("float", float_re), ("integer", integer_re), ("name", name_re))
 TAG_END = {
     "block": re.compile(r"\+%}|-%}\s*|%}\n?"),
@@ -154,6 +156,8 @@ class Scan:
 
     def rare(self) -> None:
         """Numbers and names beyond ASCII."""
+        if LONG_NUMBER.match(self.text, self.at):
+            raise too_large(f"a number of more than {DIGITS} digits", self.lineno())
         for name, pattern in RARE_TOKENS:
             found = pattern.match(self.text, self.at)
             if found:

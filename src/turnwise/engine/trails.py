@@ -19,7 +19,7 @@ that went in: origins may become coarse, they are never lost.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
@@ -43,19 +43,23 @@ class Computed(NamedTuple):
 
 Leaf = int | Field | Computed
 Run = tuple[str, Leaf]
+Steps = Generator[tuple[str, Trail], list[Run], list[Run]]
 
 NOWHERE = Computed()
 
 
 class Rule:
-    """How to follow one kind of trail: `runs` for text, `child` for an element of a container."""
+    """How to follow one kind of trail: `runs` for text, `child` for an element of a container.
+
+    `runs(text, *inputs)` returns the runs, or is a generator that yields `text, trail` to be sent the runs of it.
+    """
 
     __slots__ = ("child", "name", "runs")
 
     def __init__(
         self,
         name: str,
-        runs: Callable[..., list[Run]] | None = None,
+        runs: Callable[..., Steps | list[Run]] | None = None,
         child: Callable[..., Trail] | None = None,
     ) -> None:
         self.name = name
@@ -109,7 +113,27 @@ def from_input(trail: Trail) -> bool:
 
 
 def runs(text: str, trail: Trail) -> list[Run]:
-    """Split text into runs by origin; their texts join to `text`."""
+    """Split text into runs by origin; their texts join to `text`.
+
+    A rule asks for the runs of its inputs by yielding them, and the asking is kept on a list: a text that was built in
+    ten thousand steps has a trail ten thousand deep, and Python's stack is not.
+    """
+    waiting: list[tuple[str, Steps]] = []
+    answer: Any = started(text, trail, waiting)  # None starts a generator
+    while waiting:
+        whole, steps = waiting[-1]
+        try:
+            asked = steps.send(answer)
+        except StopIteration as finished:
+            waiting.pop()
+            answer = checked(whole, finished.value)
+        else:
+            answer = started(*asked, waiting)
+    return answer  # type: ignore[no-any-return]
+
+
+def started(text: str, trail: Trail, waiting: list[tuple[str, Steps]]) -> list[Run] | None:
+    """The runs, if they are plain to see; else the rule that finds them starts, and there is no answer yet."""
     if not text:
         return []
     found: Any = follow(trail)
@@ -119,9 +143,17 @@ def runs(text: str, trail: Trail) -> list[Run]:
         return [(text, found)]
     rule, inputs = found[0], found[1:]
     if rule.runs is None:
-        return [(text, mixed(found))]
-    result: list[Run] = rule.runs(text, *inputs)
-    if "".join(part for part, _ in result) != text:  # a rule that lost count must not misattribute
+        return [(text, NOWHERE)]
+    made = rule.runs(text, *inputs)
+    if isinstance(made, list):
+        return checked(text, made)
+    waiting.append((text, made))
+    return None
+
+
+def checked(text: str, result: list[Run]) -> list[Run]:
+    """A rule that lost count must not misattribute: then all of its leaves answer for all of the text."""
+    if "".join([part for part, _ in result]) != text:
         return [(text, merged(leaf for _, leaf in result))]
     return result
 
@@ -139,12 +171,6 @@ def merged(leaves: Iterable[Leaf]) -> Leaf:
     return Computed(tuple(dict.fromkeys(sources)))
 
 
-def mixed(trail: Trail) -> Leaf:
-    """The leaf of a container's trail: everything it could contain."""
-    found = follow(trail)
-    return found if type(found) in (int, Field) else NOWHERE
-
-
 def texts_of(parts: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
     """The pairs of a flat `text, trail, text, trail, ...` sequence."""
     return zip(parts[::2], parts[1::2], strict=True)
@@ -153,38 +179,47 @@ def texts_of(parts: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
 # ---- rules for text ----
 
 
-def _joined(text: str, parts: Sequence[Any]) -> list[Run]:
-    return [run for part, trail in texts_of(parts) for run in runs(part, trail)]
+def _joined(text: str, parts: Sequence[Any]) -> Steps:
+    result: list[Run] = []
+    for part, trail in texts_of(parts):
+        result += yield part, trail
+    return result
 
 
-def _part(text: str, whole: str, trail: Trail, start: int) -> list[Run]:
-    return cut(runs(whole, trail), start, start + len(text))
+def _part(text: str, whole: str, trail: Trail, start: int) -> Steps:
+    return cut((yield whole, trail), start, start + len(text))
 
 
-def _stripped(text: str, whole: str, trail: Trail) -> list[Run]:
+def _stripped(text: str, whole: str, trail: Trail) -> Steps:
     return _part(text, whole, trail, whole.find(text))
 
 
-def _stripped_left(text: str, whole: str, trail: Trail) -> list[Run]:
+def _stripped_left(text: str, whole: str, trail: Trail) -> Steps:
     return _part(text, whole, trail, len(whole) - len(text))
 
 
-def _stripped_right(text: str, whole: str, trail: Trail) -> list[Run]:
+def _stripped_right(text: str, whole: str, trail: Trail) -> Steps:
     return _part(text, whole, trail, 0)
 
 
-def _recased(text: str, whole: str, trail: Trail, change: Callable[[str], str]) -> list[Run]:
-    before = runs(whole, trail)
+def _recased(text: str, whole: str, trail: Trail, change: Callable[[str], str]) -> Steps:
+    before = yield whole, trail
     if len(text) == len(whole):  # letters keep their places
         ends = list(accumulate(len(part) for part, _ in before))
         return [(text[end - len(part) : end], leaf) for (part, leaf), end in zip(before, ends, strict=True)]
     return [(change(part), leaf) for part, leaf in before]
 
 
-def _replaced(text: str, whole: str, trail: Trail, old: str, new: str, new_trail: Trail, limit: int) -> list[Run]:
-    before, result, at = runs(whole, trail), [], 0
-    found = -1 if limit == 0 else whole.find(old)
-    inserted = runs(new, new_trail)
+def _repeated(text: str, whole: str, trail: Trail) -> Steps:
+    before = yield whole, trail
+    return [(text, before[0][1])] if len(before) == 1 else before * (len(text) // len(whole))
+
+
+def _replaced(text: str, whole: str, trail: Trail, old: str, new: str, new_trail: Trail, limit: int) -> Steps:
+    result: list[Run] = []
+    before = yield whole, trail
+    inserted = yield new, new_trail
+    at, found = 0, -1 if limit == 0 else whole.find(old)
     while found >= 0:
         result += cut(before, at, found) + inserted
         limit -= 1
@@ -198,24 +233,27 @@ def _replaced(text: str, whole: str, trail: Trail, old: str, new: str, new_trail
     return result + cut(before, at, len(whole))
 
 
-def _blend(text: str, *inputs: Any) -> list[Run]:
+def _blend(text: str, *inputs: Any) -> Steps:
     """Text that some operation made of these texts and trails; one leaf for all of it."""
-    leaves = [leaf for part, trail in texts_of(inputs) for _, leaf in runs(part or " ", trail)]
+    leaves: list[Leaf] = []
+    for part, trail in texts_of(inputs):
+        leaves += [leaf for _, leaf in (yield part or " ", trail)]
     return [(text, merged(leaves or [NOWHERE]))]
 
 
-def _around(text: str, whole: str, trail: Trail) -> list[Run]:
+def _around(text: str, whole: str, trail: Trail) -> Steps:
     """Text that was padded."""
+    before = yield whole, trail
     at = text.find(whole)
     if at < 0:
-        return _blend(text, whole, trail)
-    return [(text[:at], NOWHERE), *runs(whole, trail), (text[at + len(whole) :], NOWHERE)]
+        return [(text, merged(leaf for _, leaf in before))]
+    return [(text[:at], NOWHERE), *before, (text[at + len(whole) :], NOWHERE)]
 
 
-def _lines(text: str, whole: str, trail: Trail) -> list[Run]:
+def _lines(text: str, whole: str, trail: Trail) -> Steps:
     """Text whose lines were indented: each line of the original ends a line of the result."""
     result: list[Run] = []
-    before, at = runs(whole, trail), 0
+    before, at = (yield whole, trail), 0
     pieces = whole.split("\n")
     for number, (line, shown) in enumerate(zip(pieces, text.split("\n"), strict=False)):
         result.append((shown[: len(shown) - len(line)], NOWHERE))
@@ -241,6 +279,7 @@ STRIPPED = Rule("STRIPPED", runs=_stripped)  # whole, its trail; the first lette
 LSTRIPPED = Rule("LSTRIPPED", runs=_stripped_left)  # whole, its trail
 RSTRIPPED = Rule("RSTRIPPED", runs=_stripped_right)  # whole, its trail
 RECASED = Rule("RECASED", runs=_recased)  # whole, its trail, function
+REPEATED = Rule("REPEATED", runs=_repeated)  # whole, its trail
 REPLACED = Rule("REPLACED", runs=_replaced)  # whole, its trail, old, new, new's trail, limit
 BLEND = Rule("BLEND", runs=_blend)  # text, trail, text, trail, ...
 AROUND = Rule("AROUND", runs=_around)  # whole, its trail
@@ -262,7 +301,12 @@ def _pick_child(key: Any, trail: Trail, indices: Sequence[int]) -> Trail:
 
 
 def _each_child(key: Any, trail: Trail) -> Trail:
-    return trail
+    return (EACH, trail)
+
+
+def _each_runs(text: str, trail: Trail) -> Steps:
+    """Some part of what the trail leads to: whatever went into that answers for it."""
+    return _blend(text, "", trail)
 
 
 def _chain_child(key: Any, length: int, first: Trail, second: Trail) -> Trail:
@@ -278,25 +322,46 @@ def _pairs_child(key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
     return (ITEMS, ((KEY, trail, name), (trail, name)))
 
 
-def _key_runs(text: str, trail: Trail, key: Any) -> list[Run]:
+def key_leaf(trail: Trail, key: Any) -> Leaf:
+    """The leaf of a key's text."""
     found = follow((trail, key))
     if type(found) is Field:
-        return [(text, Field(found.path, key=True))]
+        return Field(found.path, key=True)
     owner = follow(trail)
-    return [(text, owner if type(owner) is int else mixed(found))]
+    return next((leaf for leaf in (owner, found) if type(leaf) is int), NOWHERE)
+
+
+def _key_runs(text: str, trail: Trail, key: Any) -> list[Run]:
+    return [(text, key_leaf(trail, key))]
 
 
 def _split_child(key: Any, whole: str, trail: Trail, parts: Sequence[str]) -> Trail:
-    """Parts come in order and never overlap, so looking from the last end finds where each begins."""
-    at = 0
-    for part in parts[:key]:
-        at = whole.index(part, at) + len(part)
-    return (PART, whole, trail, whole.index(parts[key], at))
+    return (PART, whole, trail, starts(whole, parts)[key])
+
+
+LAST_SPLIT: tuple[Any, list[int]] = (None, [])
+
+
+def starts(whole: str, parts: Sequence[str]) -> list[int]:
+    """Where each part begins. Parts come in order and never overlap, so looking from the last end finds them.
+
+    The answer is kept until another split is asked about, since mostly all parts of one are, one after the other.
+    """
+    global LAST_SPLIT
+    last, found = LAST_SPLIT
+    if last is not parts:
+        at, found = 0, []
+        for part in parts:
+            at = whole.index(part, at)
+            found.append(at)
+            at += len(part)
+        LAST_SPLIT = (parts, found)
+    return found
 
 
 ITEMS = Rule("ITEMS", child=_items_child)  # a sequence or mapping of trails
 PICK = Rule("PICK", child=_pick_child)  # trail, indices
-EACH = Rule("EACH", child=_each_child)  # one trail for every element
+EACH = Rule("EACH", runs=_each_runs, child=_each_child)  # one trail for every element, however deep
 CHAIN = Rule("CHAIN", child=_chain_child)  # length of the first, two trails
 KEYS = Rule("KEYS", child=_keys_child)  # trail of a mapping, its keys
 PAIRS = Rule("PAIRS", child=_pairs_child)  # trail of a mapping, its keys
@@ -380,8 +445,7 @@ class JsonRuns:
         for key, item in sorted(value.items()) if style.sort_keys else value.items():
             self.held += start + inner + '"'
             name = key if isinstance(key, str) else json.dumps(key)
-            for part, leaf in _key_runs(self.escape(name)[1:-1], trail, key):
-                self.put(part, leaf)
+            self.put(self.escape(name)[1:-1], key_leaf(trail, key))
             self.held += '"' + style.colon
             self.value(item, (trail, key), inner)
             start = style.item

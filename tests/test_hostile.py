@@ -1,0 +1,126 @@
+"""Hostile templates: each ends in an error of ours, or in a cheap and correct text, in little time and memory.
+
+Every template runs in a child process of its own, so that time and memory are its own and a crash is seen as one. The
+corpus has many; `GROWING` adds what fixed lists lack: attacks that scale, at sizes where they would hurt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import corpus
+import turnwise
+
+MILLISECONDS = 100
+MEGABYTES = 64
+TRIES = 3  # the best of these counts: the machine has other things to do
+CHAT = [
+    {"role": "system", "content": "S"},
+    {"role": "user", "content": "hello"},
+    {"role": "assistant", "content": "ok"},
+]
+GROWING = {
+    "deep-lists": "{{ " + "[" * 50 + "]" * 50 + " }}",
+    "many-brackets": "{{ " + "[" * 5000 + "]" * 5000 + " }}",
+    "many-sets": "".join(f"{{% set v{i} = {i} %}}" for i in range(2000)),
+    "many-macros": "".join(f"{{% macro m{i}() %}}x{{% endmacro %}}" for i in range(1500)),
+    "long-string": "{{ '" + "x" * 900_000 + "' }}",
+    "nested-loops": "{% for i in 'ab' %}" * 50 + "x" + "{% endfor %}" * 50,
+    "nested-ifs": "{% if 1 %}" * 200 + "x" + "{% endif %}" * 200,
+    "nested-sets": "{% set a %}" * 150 + "x" + "{% endset %}" * 150,
+    "long-elif": "{% if 0 %}" + "{% elif 0 %}x" * 1500 + "{% endif %}",
+    "unary": "{{ " + "-" * 4000 + "1 }}",
+    "shared-list": "{% set ns = namespace(a=['x']) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}"
+    "{{ ns.a }}",
+    "shared-json": "{% set ns = namespace(a={}) %}{% for i in range(40) %}{% set ns.a = {1: ns.a, 2: ns.a} %}"
+    "{% endfor %}{{ ns.a|tojson }}",
+    "shared-equal": "{% set ns = namespace(a=['x'], b=['x']) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}"
+    "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
+    "shared-hash": "{% set ns = namespace(a=('x',)) %}{% for i in range(40) %}{% set ns.a = (ns.a, ns.a) %}{% endfor %}"
+    "{{ {ns.a: 1} }}",
+    "shared-unique": "{% set ns = namespace(a=(1,)) %}{% for i in range(40) %}{% set ns.a = (ns.a, ns.a) %}{% endfor %}"
+    "{{ [ns.a, ns.a]|unique|list }}",
+    "shared-sort": "{% set ns = namespace(a=['x'], b=['x']) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}"
+    "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ [ns.a, ns.b]|sort|length }}",
+    "shared-in": "{% set ns = namespace(a=['x'], b=['x']) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}"
+    "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a in [ns.b] }}{{ ns.a is eq(ns.b) }}{{ [ns.b].index(ns.a) }}",
+    "search": "{% set s = 'a' * 400000 %}{% for i in range(90000) %}{{ 'b' in s }}{% endfor %}",
+    "compare": "{% set a = 'a' * 400000 ~ 'b' %}{% set b = 'a' * 400000 ~ 'c' %}"
+    "{% for i in range(90000) %}{{ a == b }}{% endfor %}",
+    "upper": "{% set s = 'a' * 400000 %}{% for i in range(9000) %}{% set t = s|upper %}{% endfor %}",
+    "slice": "{% set s = 'a' * 400000 %}{% for i in range(9000) %}{% set t = s[1:] %}{% endfor %}",
+    "length-of-nothing": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "flood": "{% set s = 'a' * 400000 %}{% for i in range(9000) %}{{ s }}{% endfor %}",
+    "recursive-loop": "{% for x in [[]] recursive %}{{ loop([[1]]) }}{% endfor %}",
+    "json-text": "{{ ('[' * 100000)|from_json }}",
+    "format-star": "{{ '%*d' % (1000000000, 1) }}",
+    "map-filter": "{% for i in range(900) %}{% set x = range(99999)|map('string')|list %}{% endfor %}",
+    "groupby": "{% for i in range(900) %}{% set x = messages|groupby('role') %}{% set y = range(9999)|list|sort %}"
+    "{% endfor %}",
+    "float-power": "{{ 1e308 ** 1e308 }}{{ 9.0 ** 9999 }}",
+    "raise-long": "{{ raise_exception('x' * 5000000) }}",
+    "name-long": "{{ " + "x" * 500_000 + " }}",
+    "number-long": "{{ " + "9" * 500_000 + " }}",
+}
+
+
+def templates() -> Iterator[tuple[str, str]]:
+    yield from GROWING.items()
+    yield from ((row.id, row.text) for row in corpus.hostile())
+
+
+@pytest.mark.parametrize("template", [pytest.param(text, id=name) for name, text in templates()])
+def test_contained(template: str) -> None:
+    best: dict[str, Any] = {}
+    for _ in range(TRIES):
+        best = min(best or {"ms": 1e9}, in_a_child(template), key=lambda found: found["ms"])
+        if best["ms"] <= MILLISECONDS:
+            break
+    assert best["outcome"] in ("error", "rendered"), best
+    assert best["ms"] <= MILLISECONDS, best
+    assert best["mb"] <= MEGABYTES, best
+
+
+def in_a_child(template: str) -> dict[str, Any]:
+    """What compiling and rendering do, measured where nothing else has run."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+        os.write(writer, json.dumps(measured(template)).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return dict(json.loads(said)) if said else {"outcome": f"died with status {status}", "ms": 1e9, "mb": 0}
+
+
+def measured(template: str) -> dict[str, Any]:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    try:
+        text = str(turnwise.compile(template).render(CHAT))
+        outcome, detail = "rendered", text[:80]
+    except turnwise.TurnwiseError as error:
+        outcome, detail = "error", str(error)[:200]
+    except BaseException as error:  # exactly what must not happen
+        outcome, detail = "raw", repr(error)[:200]
+    spent = (time.perf_counter() - start) * 1000
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return {"outcome": outcome, "detail": detail, "ms": spent, "mb": grown}
+
+
+def test_what_a_template_raises_is_cut_and_escaped() -> None:
+    with pytest.raises(turnwise.TemplateRaised) as caught:
+        turnwise.compile("{{ raise_exception('\x1b[2J' ~ 'x' * 5000) }}").render(CHAT)
+    assert caught.value.message.startswith("\x1b[2J") and len(caught.value.message) == 5004
+    assert "\x1b" not in str(caught.value) and len(str(caught.value)) < 1500
