@@ -21,7 +21,7 @@ from turnwise.errors import MessageError, shown
 
 REASONING = ("reasoning_content", "thinking", "reasoning")  # the first is what most templates read
 SCALARS = (str, int, float, bool, type(None))
-DEPTH = 250  # containers within containers
+DEPTH = 420  # containers within containers; a schema has two for each level of its own
 VALUES = 2_000_000  # values in one conversation; more is a structure that shares itself
 
 NO_REASONING = frozenset(REASONING).isdisjoint
@@ -86,20 +86,17 @@ class Intake:
             return self.plain(value, 0)
         except Unfit as error:
             raise error.at(*path) from None
+        except RecursionError:
+            raise MessageError("nested too deeply", path=field(path)) from None
 
     def plain(self, value: Any, depth: int) -> Any:
         kind = type(value)
-        if kind is str:
+        if kind is str or value is None or kind is bool or kind is int:
             return value
-        if value is None or kind is bool or kind is int:
-            return value
-        if kind is dict or kind is list:
-            return self.container(value, kind, depth)
         if kind is float:
             return self.number(value)
-        return self.rich(value, depth)
-
-    def container(self, value: Any, kind: type, depth: int) -> Any:
+        if kind is not dict and kind is not list:
+            return self.rich(value, depth)
         self.values += 1
         if depth > DEPTH or self.values > VALUES:
             raise Unfit("nested too deeply, or a value that contains itself")
@@ -135,14 +132,14 @@ class Intake:
             if isinstance(value, base):
                 return self.plain(getattr(base, f"__{base.__name__}__")(value), depth)
         if isinstance(value, Mapping):
-            return self.container(dict(value.items()), dict, depth)
+            return self.plain(dict(value.items()), depth)
         if isinstance(value, tuple):
-            return tuple(self.container(value, list, depth))
+            return tuple(self.plain(list(value), depth))
         if isinstance(value, list):
-            return self.container(value, list, depth)
+            return self.plain(list(value), depth)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
-            return self.container(fields, dict, depth)
+            return self.plain(fields, depth)
         if type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__len__"):
             return self.plain(value.item(), depth)
         if callable(getattr(value, "model_dump", None)) and not isinstance(value, type):
@@ -287,21 +284,19 @@ def measured(value: Any) -> tuple[int, int]:
 
 def half_pair(value: Any, path: Path) -> MessageError | None:
     """The first text in an input that cannot be written as UTF-8."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            half = f"half of a surrogate pair (U+{ord(value[error.start]):04X}) at character {error.start}"
-            hint = "decode the text with errors='replace'"
-            return MessageError(f"{half} cannot be written as UTF-8", path=field(path), hint=hint)
-        return None
-    if isinstance(value, dict):
-        inside = [
-            *((key, (*path, str(key))) for key in value),
-            *((item, (*path, str(key))) for key, item in value.items()),
-        ]
-    elif isinstance(value, (list, tuple)):
-        inside = [(item, (*path, number)) for number, item in enumerate(value)]
-    else:
-        return None
-    return next((found for item, where in inside if (found := half_pair(item, where))), None)
+    waiting: list[tuple[Any, Path]] = [(value, path)]
+    while waiting:
+        item, where = waiting.pop()
+        if isinstance(item, dict):
+            waiting += [(entry, (*where, str(key))) for key, entry in reversed(item.items())]
+            waiting += [(key, (*where, str(key))) for key in reversed(item)]
+        elif isinstance(item, (list, tuple)):
+            waiting += [(entry, (*where, number)) for number, entry in reversed(list(enumerate(item)))]
+        elif isinstance(item, str) and not item.isascii():
+            try:
+                item.encode()
+            except UnicodeEncodeError as error:
+                half = f"half of a surrogate pair (U+{ord(item[error.start]):04X}) at character {error.start}"
+                hint = "decode the text with errors='replace'"
+                return MessageError(f"{half} cannot be written as UTF-8", path=field(where), hint=hint)
+    return None

@@ -98,6 +98,8 @@ class Template:
             if add_generation_prompt:
                 raise MessageError("continue_final_message and add_generation_prompt exclude each other")
             continued = Continuation(chat, continue_final_message, program)
+        if now is not None and not isinstance(now, datetime):
+            raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
         rt = Run(self.limits, context, now or datetime.now)
         if known_tools is not NO_TOOLS:
             rt.memo, rt.lasting = known_tools.memo, known_tools.lasting

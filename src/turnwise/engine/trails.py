@@ -391,16 +391,14 @@ def _json_runs(
         kept: list[Run] = memo[key]
         return kept
     result: list[Run] = []
-    JsonRuns(result, style, NOWHERE if node is None else node).write(
-        value, trail, "\n" if style.indent is not None else ""
-    )
+    JsonRuns(result, style, NOWHERE if node is None else node).write(value, trail)
     if memo is not None:
         memo[key] = result
     return result
 
 
 class JsonRuns:
-    """Writes a value as `json.dumps` does, run by run."""
+    """Writes a value as `json.dumps` does, run by run. Open containers are on a list, not on Python's stack."""
 
     def __init__(self, result: list[Run], style: Style, mark: Leaf) -> None:
         self.result = result
@@ -408,10 +406,33 @@ class JsonRuns:
         self.mark = mark
         self.escape = encode_basestring_ascii if style.ensure_ascii else encode_basestring
         self.held = ""  # punctuation that is not a run yet
+        self.open: list[Open] = []
 
-    def write(self, value: Any, trail: Trail, newline: str) -> None:
-        self.value(value, trail, newline)
+    def write(self, value: Any, trail: Trail) -> None:
+        self.value(value, trail)
+        while self.open:
+            container = self.open[-1]
+            entry = next(container.entries, None)
+            if entry is None:
+                self.open.pop()
+                self.held += (
+                    self.newline() if container.separator == self.style.item else container.separator
+                ) + container.end
+                continue
+            key, item = entry
+            self.held += container.separator + self.newline()
+            container.separator = self.style.item
+            if container.end == "}":
+                name = key if isinstance(key, str) else json.dumps(key)
+                self.held += '"'
+                self.put(self.escape(name)[1:-1], key_leaf(container.trail, key))
+                self.held += '"' + self.style.colon
+            self.value(item, (container.trail, key))
         self.put("", self.mark)
+
+    def newline(self) -> str:
+        indent = self.style.indent
+        return "" if indent is None else "\n" + indent * len(self.open)
 
     def put(self, text: str, leaf: Leaf) -> None:
         if self.held:
@@ -420,36 +441,32 @@ class JsonRuns:
         if text:
             self.result.append((text, leaf))
 
-    def value(self, value: Any, trail: Trail, newline: str) -> None:
+    def value(self, value: Any, trail: Trail) -> None:
         if isinstance(value, str):
             self.held += '"'
             for part, leaf in runs(value, trail):
                 self.put(self.escape(part)[1:-1], leaf)
             self.held += '"'
         elif isinstance(value, dict):
-            self.mapping(value, trail, newline)
+            items = sorted(value.items()) if self.style.sort_keys else value.items()
+            self.open.append(Open(iter(items), trail, "{", "}"))
         elif isinstance(value, (list, tuple)):
-            inner = newline + self.style.indent if self.style.indent is not None else ""
-            for number, item in enumerate(value):
-                self.held += ("[" if number == 0 else self.style.item) + inner
-                self.value(item, (trail, number), inner)
-            self.held += newline + "]" if value else "[]"
+            self.open.append(Open(iter(enumerate(value)), trail, "[", "]"))
         else:
             for part, leaf in runs(json.dumps(value), trail):
                 self.put(part, leaf)
 
-    def mapping(self, value: Any, trail: Trail, newline: str) -> None:
-        style = self.style
-        inner = newline + style.indent if style.indent is not None else ""
-        start = "{"
-        for key, item in sorted(value.items()) if style.sort_keys else value.items():
-            self.held += start + inner + '"'
-            name = key if isinstance(key, str) else json.dumps(key)
-            self.put(self.escape(name)[1:-1], key_leaf(trail, key))
-            self.held += '"' + style.colon
-            self.value(item, (trail, key), inner)
-            start = style.item
-        self.held += newline + "}" if value else "{}"
+
+class Open:
+    """A container that is being written: what is left of it, and what comes before its next entry."""
+
+    __slots__ = ("end", "entries", "separator", "trail")
+
+    def __init__(self, entries: Iterator[tuple[Any, Any]], trail: Trail, start: str, end: str) -> None:
+        self.entries = entries
+        self.trail = trail
+        self.separator = start
+        self.end = end
 
 
 def _repr_runs(text: str, value: Any, trail: Trail) -> list[Run]:
