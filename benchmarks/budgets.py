@@ -74,7 +74,8 @@ def overheads(names: list[str]) -> dict[str, float]:
 def shares() -> dict[str, tuple[float, str]]:
     """The largest share of each budget, and who spends it."""
     folder = corpus().parent
-    chats = [json.loads(line) for line in (folder / "conversations.jsonl").read_text().splitlines()]
+    lines = (folder / "conversations.jsonl").read_text(encoding="utf-8").strip().split("\n")
+    chats = [json.loads(line) for line in lines]
     most = {budget: (0.0, "") for budget in ("steps", "bytes", "output")}
     runs: list[Run] = []
 
@@ -86,8 +87,8 @@ def shares() -> dict[str, tuple[float, str]]:
 
     template_module.Run = Watched  # type: ignore[misc]
     shallow = replace(DEFAULTS, depth=int(DEFAULTS.depth * SHARE))  # a template that needs more is caught by the budget
-    for entry in json.loads((folder / "jinja" / "index.json").read_text()):
-        template = turnwise.Template.of((folder / "jinja" / entry["file"]).read_text(), limits=shallow)
+    for entry in json.loads((folder / "jinja" / "index.json").read_text(encoding="utf-8")):
+        template = turnwise.Template.of((folder / "jinja" / entry["file"]).read_text(encoding="utf-8"), limits=shallow)
         for chat in chats:
             try:
                 rendering: Any = template.render(

@@ -1,9 +1,9 @@
-"""Conversations whose every text is a word that stands nowhere else, so that each place in an output has a known source.
+"""Conversations whose every text is a word that stands nowhere else, so each place in an output has a known source.
 
-A probe has nine letters and digits, since some templates insist on call ids of that form. It replaces a text, or, where a
-text is more than one run between tags or lines of JSON, each run of it: templates look for `</think>` and parse
-arguments. What steers a template (roles, types) is left as it is. Ids that were equal stay equal, as templates look calls
-up by them; such a word then has several sources.
+A probe has nine letters and digits, since some templates insist on call ids of that form. It replaces a text, or,
+where a text is several runs between tags, or JSON, each run of it: templates look for `</think>` and parse arguments.
+What steers a template (roles, types) is left as it is. Ids that were equal stay equal, as templates look calls up by
+them; such a word then has several sources.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 import corpus
+import grammar
 import probes
 import turnwise
 from probes import Path, Probed
@@ -198,6 +200,46 @@ def chosen(name: str, chat: str, one_in: int) -> bool:
 @pytest.mark.parametrize("name", sorted(corpus.published()) or [""])
 def test_probes(name: str) -> None:
     check(name, list(conversations()))
+
+
+# ---- templates that nobody wrote ----
+
+MIXED = probes.probed({**MADE["nested_call"], **grammar.OPTIONS}, keep=lambda name: name == "tree")
+
+
+def lost(rendering: Rendering, probed: Probed) -> Iterator[str]:
+    """Probes that neither came from their field nor were computed from it, and fields with text that is not theirs."""
+    owners = [piece.origin for piece in rendering.pieces for _ in piece.text]
+    for match in probes.WORD.finditer(rendering.text):
+        sources = probed.sources.get(match[0].lower(), set())
+        paths = [path for path, _ in sources]
+        for origin in dict.fromkeys(owners[match.start() : match.end()]):
+            computed = any(leads(found, path) for found in origin.sources for path in paths)
+            if (origin.path, origin.key) not in sources and not computed and sources:
+                yield f"{match[0]} of {names(sources)} is from {origin}"
+    for piece in rendering.pieces:
+        if piece.origin.kind == "field" and not belongs(piece, probed):
+            yield f"{piece.text!r} is not from {piece.origin}"
+
+
+def leads(shorter: Path, longer: Path) -> bool:
+    return longer[: len(shorter)] == shorter
+
+
+def unfaithful(seed: int) -> str:
+    text = grammar.template(random.Random(seed))
+    try:
+        rendering = turnwise.compile(text).render(now=corpus.NOW, **MIXED.arguments)
+    except turnwise.TurnwiseError:
+        return ""
+    wrong = next(lost(rendering, MIXED), "")
+    return f"{seed}: {wrong}\n    {text!r}" if wrong else ""
+
+
+def test_generated_templates() -> None:
+    """Origins may become coarse where text is reshaped, but they are never lost and never wrong."""
+    failures = list(filter(None, map(unfaithful, range(2000))))
+    assert not failures, "\n".join([f"{len(failures)} failures", *failures[:SHOWN]])
 
 
 # ---- messages ----
