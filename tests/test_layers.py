@@ -24,6 +24,7 @@ LAYERS = (
     ("messages",),
     ("engine",),
     ("probes",),
+    ("witness",),
     ("adapt", "dialects", "tokens", "replies"),
     ("training",),
     ("template",),
