@@ -136,7 +136,7 @@ def test_generated_templates_at_length(part: int) -> None:
 
 DISAGREED = [
     "{% for m in messages %}{% if m.nope %}{% elif m.role == 'x' %}{% endif %}{{ m.role }}{% endfor %}",
-    "{% for m in messages %}{% if loop.index == 2 %}{% elif m['role'] %}{% endif %}{{ m.role if flag else 1 }}{% endfor %}",
+    "{% for m in messages %}{% if loop.last %}{% elif m['role'] %}{% endif %}{{ m.role if flag else 1 }}{% endfor %}",
     "{% for m in messages if nope %}{{ nope }}{% endfor %}",
     "{% for m in messages if record %}{{ record.name }}{% endfor %}",
     "{% for x in names %}{% for m in messages if loop.last %}{{ loop.index }}{% endfor %}{% endfor %}",

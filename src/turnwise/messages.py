@@ -282,6 +282,21 @@ def measured(value: Any) -> tuple[int, int]:
     return values, characters
 
 
+def says(value: Any, words: str) -> bool:
+    """Whether some text in an input contains these words."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            if words in item:
+                return True
+        elif isinstance(item, dict):
+            waiting += item.values()
+        elif isinstance(item, (list, tuple)):
+            waiting += item
+    return False
+
+
 def half_pair(value: Any, path: Path) -> MessageError | None:
     """The first text in an input that cannot be written as UTF-8."""
     waiting: list[tuple[Any, Path]] = [(value, path)]

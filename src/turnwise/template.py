@@ -10,7 +10,7 @@ from turnwise.engine.limits import DEFAULTS, Limits, Run
 from turnwise.engine.program import Program, program
 from turnwise.engine.rendering import Rendering
 from turnwise.errors import MessageError, TemplateSyntaxError
-from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, simple
+from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 NO_ALIASES: dict[tuple[int, str], str] = {}
@@ -46,6 +46,8 @@ class Template:
         limits: Limits = DEFAULTS,
     ) -> Template:
         """A template from its Jinja text, and others of the same model by name; with tools, `tool_use` is taken."""
+        if not isinstance(text, str):
+            raise TemplateSyntaxError(f"a template is text, not {type(text).__name__}", name=name)
         others = {key: program(other, f"{name}:{key}") for key, other in (named or {}).items()}
         return cls(program(text, name), options, others, limits)
 
@@ -154,7 +156,7 @@ class Continuation:
             fields = [other for other in REASONING if final.get(other) == value]
         if not any(other in program.text for other in fields):
             raise MessageError(f"the template does not read {name!r}", path=where)
-        while self.tag.strip() in str(chat):
+        while says(chat, self.tag.strip()):
             self.tag = f"{self.tag.strip()}_ "
         if isinstance(value, (list, tuple)):
             self.text, final[name] = self.tagged_part(value, where)

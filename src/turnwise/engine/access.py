@@ -15,8 +15,20 @@ from typing import Any
 
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import METHODS, bound
-from turnwise.engine.trails import EACH, ITEMS, KEYS, PAIRS, PART, PICK, ROOT, Trail
-from turnwise.engine.values import Cycler, Denied, Failure, Function, Loop, Macro, Namespace, Pair, Stream, Undefined
+from turnwise.engine.trails import EACH, ITEMS, KEYS, LETTERS, PAIRS, PART, PICK, ROOT, Trail, from_input
+from turnwise.engine.values import (
+    Cycler,
+    Denied,
+    Failure,
+    Function,
+    Loop,
+    Macro,
+    Namespace,
+    Pair,
+    Stream,
+    Undefined,
+    View,
+)
 from turnwise.errors import shown, suggestion
 
 LOOP_ATTRIBUTES: dict[str, Callable[[Loop], Any]] = {
@@ -77,11 +89,22 @@ def special(value: Any, trail: Trail, name: str) -> Pair | None:
             return neighbour(value.items, value.trails, value.index0 + 1, NO_NEXT)
     elif type(value) is Macro and name in MACRO_ATTRIBUTES:
         return MACRO_ATTRIBUTES[name](value), None
+    elif type(value) is Function and (value.name, name) == ("dict", "fromkeys"):
+        return Function("fromkeys", from_keys), None
     elif type(value) is Cycler and name == "current":
         return value.items[value.position]
     elif type(value) is tuple and len(value) == 2 and name in GROUP:  # what |groupby gives
         return value[GROUP[name]], (trail, GROUP[name])
     return None
+
+
+def from_keys(rt: Run, keys: Pair, value: Pair = (None, None)) -> Pair:
+    """`dict.fromkeys(keys, value)`"""
+    found, trail = sequence(rt, *keys)
+    rt.step(len(found))
+    rt.take(16 * len(found))
+    trails = {key: value[1] for key in found}
+    return dict.fromkeys(found, value[0]), (ITEMS, trails, {key: (trail, i) for i, key in enumerate(found)})
 
 
 def neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair:
@@ -101,7 +124,7 @@ def item(rt: Run, value: Any, trail: Trail, key: Any) -> Pair:
                 return value[key], (trail, key)
         except TypeError:  # a key that cannot be hashed is in no dict
             pass
-    elif kind is list or kind is tuple:
+    elif kind is list or kind is tuple or kind is range:
         if type(key) in (int, bool) and -len(value) <= key < len(value):
             return value[key], (trail, key % len(value))
     elif isinstance(value, str):
@@ -120,8 +143,8 @@ def part(rt: Run, value: Any, trail: Trail, start: Any, stop: Any, step: Any) ->
     """`value[start:stop:step]`"""
     if type(value) is Undefined:
         raise value.failure()
-    if not isinstance(value, (str, list, tuple)):
-        return missing(value, slice(start, stop, step))
+    if not isinstance(value, (str, list, tuple, range)):
+        raise Failure(f"{kind_name(value)!r} object cannot be sliced", f"the value is {shown(value)}")
     try:
         picked = range(len(value))[start:stop:step]
     except (TypeError, ValueError) as error:
@@ -171,7 +194,7 @@ def described(value: dict[Any, Any]) -> str:
 
 
 NO_TRAILS = repeat(None)
-LOOP_WEIGHT = 12  # what starting a loop costs
+LOOP_WEIGHT = 24  # what starting a loop costs
 MANY = 1 << 20
 ROOT_TRAILS: dict[str, list[Trail]] = {}
 
@@ -196,7 +219,8 @@ def walk(rt: Run, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool
     if trail is None:
         return elements, NO_TRAILS, False
     if type(trail) is int or trail[0] is EACH:
-        return elements, repeat(trail if type(trail) is int else trail[1]), False
+        rt.take(8 * count)
+        return elements, [trail] * count, False
     if trail[0] is ROOT:
         return elements, root_trails(trail[1], count), trail[1] == "messages"
     rt.take(8 * count)
@@ -238,9 +262,14 @@ def sequence(rt: Run, value: Any, trail: Trail) -> tuple[Any, Trail]:
         return keys, (KEYS, trail, keys)
     if isinstance(value, str):
         rt.take(8 * len(value))
-        return list(value), (EACH, trail)
+        whole = type(trail) is int or from_input(trail)
+        return list(value), (EACH, trail) if whole else (LETTERS, value, trail)
+    if kind is View:
+        return value.items, value.trail
     if kind is Stream:
         return value.taken(), value.trail
+    if kind is range:
+        return value, None
     if kind is Undefined:
         return (), None
     if kind is Loop:
@@ -254,4 +283,6 @@ def kind_name(value: Any) -> str:
     """The type's name as Python's own messages say it."""
     if isinstance(value, Function):
         return "function"
+    if isinstance(value, View):
+        return value.kind
     return {"Stream": "generator", "Safe": "str"}.get(type(value).__name__, type(value).__name__)

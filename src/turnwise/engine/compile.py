@@ -27,8 +27,8 @@ from jinja2.compiler import find_undeclared
 from turnwise.engine.loops import Loops
 from turnwise.engine.operations import CALL_WEIGHT
 from turnwise.engine.scopes import Fault, Frame, KnownMacro, Scope
+from turnwise.engine.values import Undefined
 from turnwise.engine.weights import weight
-from turnwise.engine.writer import Code
 
 SPECIAL = ("caller", "kwargs", "varargs")
 
@@ -76,7 +76,7 @@ class Compiler(Loops):
         if isinstance(node.call.node, nodes.ExtensionAttribute):
             return self.generation(node, frame)
         caller = self.temporary("caller")
-        self.line(f"{caller} = {self.macro_body(node, 'caller', self.temporary('macro'), frame)}")
+        self.line(f"{caller} = {self.macro_body(node, None, self.temporary('macro'), frame)}")
         callee = self.code(node.call.node, frame)
         _, arguments = self.arguments(node.call, frame)
         self.here = node.lineno
@@ -86,6 +86,7 @@ class Compiler(Loops):
 
     def generation(self, node: nodes.CallBlock, frame: Frame) -> None:
         inner = frame.inner()
+        inner.breakable = False  # transformers makes a function of the block
         inner.symbols.analyze_node(node)
         self.mark("BEGIN")
         with self.scope():
@@ -93,10 +94,10 @@ class Compiler(Loops):
             self.statements(node.body, inner)
         self.mark("END")
 
-    def macro_body(self, node: nodes.Macro | nodes.CallBlock, name: str, function: str, frame: Frame) -> str:
+    def macro_body(self, node: nodes.Macro | nodes.CallBlock, name: str | None, function: str, frame: Frame) -> str:
         """Write the function of a macro; the result makes the macro's value."""
         inner = frame.inner()
-        inner.loops = 0
+        inner.loops, inner.breakable, inner.counting = 0, False, False
         inner.symbols.analyze_node(node)
         names = [argument.name for argument in node.args]
         used = find_undeclared(node.body, SPECIAL)
@@ -125,11 +126,14 @@ class Compiler(Loops):
         return f"Macro({name!r}, {function}, {tuple(names)!r}, {special!r})"
 
     def defaults(self, node: Any, names: list[str], parameters: list[str], frame: Frame) -> None:
+        """Arguments that were not given: undefined first, since a default may name any of them, then their default."""
+        first = len(names) - len(node.defaults)
         for number, (name, parameter) in enumerate(zip(names, parameters, strict=False)):
-            behind = number - (len(names) - len(node.defaults))
-            with self.block(f"if {parameter} is MISSING:"):
-                if behind >= 0:
-                    code = self.code(node.defaults[behind], frame)
-                else:
-                    code = Code(f"Undefined({f'parameter {name!r} was not provided'!r})")
+            undefined = self.shared("U", Undefined(f"parameter {name!r} was not provided"))
+            self.line(f"if {parameter} is MISSING: {parameter} = {undefined}")
+            if number >= first:
+                self.line(f"d{parameter[1:]} = {parameter} is {undefined}")
+        for parameter, default in zip(parameters[first : len(names)], node.defaults, strict=True):
+            with self.block(f"if d{parameter[1:]}:"):
+                code = self.code(default, frame)
                 self.line(f"{parameter} = {code.value}; o{parameter[1:]} = {code.trail}")

@@ -146,17 +146,19 @@ class Expressions(Writer):
         return Code(form.format(", ".join(code.value for code in codes)), trails)
 
     def on_Dict(self, node: nodes.Dict, frame: Frame, trail: bool) -> Code:
-        values, trails = [], []
+        values, trails, keys = [], [], []
         for entry in node.items:
-            key = self.named(self.code(entry.key, frame, False))
+            key = self.named(self.code(entry.key, frame))
             if key.kind not in ("literal", "constant", "whole", "text"):
-                key = self.held(Code(f"hashable(rt, {key.value})"))
+                key = self.held(Code(f"hashable(rt, {key.value})", key.trail))
             value = self.code(entry.value, frame, trail)
             values.append(f"{key.value}: {value.value}")
             trails.append(f"{key.value}: {value.trail}")
+            keys.append(f"{key.value}: {key.trail}")
         if not values:
             return Code("{}")
-        return Code(f"{{{', '.join(values)}}}", f"(ITEMS, {{{', '.join(trails)}}})" if trail else "None")
+        made = f"(ITEMS, {{{', '.join(trails)}}}, {{{', '.join(keys)}}})" if trail else "None"
+        return Code(f"{{{', '.join(values)}}}", made)
 
     # ---- names and fields ----
 
@@ -181,7 +183,7 @@ class Expressions(Writer):
 
     def loop_of(self, node: nodes.Expr, frame: Frame) -> LoopNames | None:
         if isinstance(node, nodes.Name) and node.name == "loop" and frame.symbols.find_ref("loop"):
-            return self.loop_names.get(self.identifier(frame.symbols.ref("loop")))
+            return self.loop_names.get(self.reference("loop", frame))
         return None
 
     def changeable(self, node: nodes.Expr) -> bool:
@@ -248,8 +250,17 @@ class Expressions(Writer):
             if name not in METHODS[dict]:
                 return self.field(owner, name, "item", trail)
         if key.kind == "whole":
-            return self.element(owner, self.named(key) if "len" in key.value else key, trail)
-        return self.pair(f"item(rt, {owner.value}, {owner.trail}, {key.value})")
+            number = key.value.strip("()-").isdigit()
+            code = self.element(owner, self.named(key) if "len" in key.value else key, trail or frame.counting)
+        else:
+            number = key.kind in ("literal", "constant")
+            code = self.pair(f"item(rt, {owner.value}, {owner.trail}, {key.value})")
+        if frame.counting and not number:  # a loop over numbers takes its messages like this
+            self.bound(code.trail)
+        return code
+
+    def bound(self, trail: str) -> None:
+        """Note, in the output, that an element was taken."""
 
     def on_Slice(self, node: nodes.Slice, frame: Frame, trail: bool) -> Code:
         raise Fault("a slice stands only between brackets", node.lineno)

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable
 from textwrap import TextWrapper
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from markupsafe import Markup
 
@@ -61,6 +61,15 @@ def as_text(rt: Run, value: Any, trail: Trail) -> Pair:
     return (value, trail) if type(value) is str else text(rt, value, trail)
 
 
+def text_only(value: Any, trail: Trail, name: str) -> Pair:
+    """The value of a filter that does not print what it is given."""
+    if isinstance(value, Undefined):
+        raise value.failure()
+    if not isinstance(value, str):
+        raise Failure(f"{name}: the value is text, not {kind_name(value)}", f"the value is {shown(value)}")
+    return value, trail
+
+
 def on_text(name: str) -> Filter:
     """The string method of that name, on whatever the value prints as."""
     method = STRINGS[name]
@@ -82,8 +91,12 @@ def replaced(rt: Run, value: Any, trail: Trail, old: Pair, new: Pair, count: Pai
 def titled(rt: Run, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
     rt.take(3 * len(written))
+    return title_case(written), (RECASED, written, source, title_case)
+
+
+def title_case(written: str) -> str:
     words = re.split(r"([-\s({\[<]+)", written)
-    return "".join(word[:1].upper() + word[1:].lower() for word in words), (BLEND, written, source)
+    return "".join(word[:1].upper() + word[1:].lower() for word in words)
 
 
 def centred(rt: Run, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair:
@@ -93,7 +106,7 @@ def centred(rt: Run, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair
 def indented(
     rt: Run, value: Any, trail: Trail, width: Pair = (4, None), first: Pair = FALSE, blank: Pair = FALSE
 ) -> Pair:
-    written, source = as_text(rt, value, trail)
+    written, source = text_only(value, trail, "indent")
     margin = width[0] if isinstance(width[0], str) else " " * bounded(rt, width)
     rt.take(len(written) + (written.count("\n") + 1) * len(margin))
     lines = (written + "\n").splitlines() if blank[0] else written.splitlines()
@@ -120,13 +133,13 @@ def truncated(
     end: Pair = ("...", None),
     leeway: Pair = (5, None),
 ) -> Pair:
-    written, source = as_text(rt, value, trail)
     size, tail = whole_number(length), str(plain(end))
     spare = 5 if leeway[0] is None else whole_number(leeway)
     if size < len(tail) or spare < 0:
         raise Failure(f"truncate: expected length >= {len(tail)} and leeway >= 0, got {size} and {spare}")
-    if len(written) <= size + spare:
-        return written, source
+    if isinstance(value, (str, list, tuple, dict, Undefined)) and len(value) <= size + spare:
+        return value, trail
+    written, source = text_only(value, trail, "truncate")
     kept = written[: size - len(tail)]
     if not killwords[0]:
         kept = kept.rsplit(" ", 1)[0]
@@ -142,9 +155,9 @@ def wrapped(
     wrapstring: Pair = NONE,
     break_on_hyphens: Pair = (True, None),
 ) -> Pair:
-    written, source = as_text(rt, value, trail)
+    written, source = text_only(value, trail, "wordwrap")
     size = whole_number(width)
-    if size < 1:
+    if size < 1 and written:
         raise Failure(f"wordwrap: the width is at least 1, not {size}")
     rt.step(12 * len(written))
     wrapper = TextWrapper(
@@ -176,7 +189,7 @@ def stripped_of_tags(rt: Run, value: Any, trail: Trail) -> Pair:
 
 def url_encoded(rt: Run, value: Any, trail: Trail) -> Pair:
     if isinstance(value, dict):
-        parts = [f"{quote(str(key), safe='')}={quote(str(entry), safe='')}" for key, entry in value.items()]
+        parts = [f"{quote_plus(str(key))}={quote_plus(str(entry))}" for key, entry in value.items()]
         return "&".join(parts), trail
     written, source = as_text(rt, value, trail)
     rt.take(9 * len(written))

@@ -16,7 +16,7 @@ from typing import Any
 
 from turnwise.engine.limits import Run, exceeded
 from turnwise.engine.trails import AROUND, BLEND, JOINED, JSON, PART, REPR, Style, Trail, from_input
-from turnwise.engine.values import Denied, Failure, Function, Namespace, Pair, Safe, Stream, Undefined
+from turnwise.engine.values import Denied, Failure, Function, Namespace, Pair, Safe, Stream, Undefined, View
 from turnwise.errors import shown
 
 PERCENT = re.compile(r"%(?:\(([^)]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d+)?)?[hlL]?(.)", re.S)
@@ -33,7 +33,7 @@ def text(rt: Run, value: Any, trail: Trail) -> Pair:
         return str(value), trail
     if kind is Undefined:
         return "", None
-    if kind in (dict, list, tuple, Namespace):
+    if kind in (dict, list, tuple, Namespace, View):
         return represented(rt, value, trail), (REPR, value, trail)
     if kind in (Function, Stream):
         repr(value)  # says that it cannot be printed
@@ -65,11 +65,13 @@ def measure(rt: Run, value: Any, trail: Trail) -> None:
                 inner += container.values()
             elif isinstance(container, Namespace):
                 inner += [pair[0] for pair in container.pairs.values()]
+            elif isinstance(container, View):
+                inner += container.items
             else:
                 inner += container
             rt.take(8 * len(inner))
         rt.take(sum(len(item) for item in inner if isinstance(item, str)))
-        level = [item for item in inner if isinstance(item, (dict, list, tuple, Namespace))]
+        level = [item for item in inner if isinstance(item, (dict, list, tuple, Namespace, View))]
         if not level:
             return
     raise exceeded("depth")
@@ -151,10 +153,8 @@ def conversion(rt: Run, spec: re.Match[str], arguments: Arguments) -> Pair:
         raise Failure("* wants int")
     rt.take(sum(abs(size) for size in sizes))
     value, trail = arguments.named(key) if key is not None else arguments.next()
-    if type(value) is Undefined:
-        if kind != "s":
-            raise value.failure()
-        value = ""
+    if type(value) is Undefined and kind not in "sra":
+        raise value.failure()
     plain, plain_trail = text(rt, value, trail) if kind == "s" else (value, trail)
     dot = f".{sizes[1]}" if precision is not None else ("." if "." in spec[0] else "")
     try:
@@ -176,57 +176,66 @@ def placed(result: str, value: Any, trail: Trail) -> Pair:
 # ---- {} ----
 
 
-def braces(rt: Run, form: str, trail: Trail, args: tuple[Pair, ...], kwargs: dict[str, Pair], depth: int = 2) -> Pair:
+class Fields:
+    """The arguments of one `format`, by position or by name; unnamed fields count up."""
+
+    def __init__(self, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> None:
+        self.args = args
+        self.kwargs = kwargs
+        self.next = 0
+
+    def find(self, name: str) -> Pair:
+        """`0.a[b]`: the argument, then item by item."""
+        if not name or name[0] in ".[":
+            name, self.next = f"{self.next}{name}", self.next + 1
+        first, *rest = re.split(r"(\.|\[)", name)
+        try:
+            value, trail = self.args[int(first)] if first.isdigit() else self.kwargs[first]
+        except (IndexError, KeyError):
+            raise Failure(f"the format asks for {shown(first)}, which was not given") from None
+        for sign, key in zip(rest[::2], rest[1::2], strict=True):
+            step: Any = key.removesuffix("]") if sign == "[" else key
+            if step.startswith("_"):
+                raise Denied(f"access to {shown(step)} is not possible: a format reads items, not Python attributes")
+            if isinstance(value, (str, list, tuple)) and step.isdigit():
+                step = int(step)
+            try:
+                value, trail = value[step], (PART, value, trail, step) if isinstance(value, str) else (trail, step)
+            except (LookupError, TypeError):
+                raise Failure(f"the format asks for {shown(name)}, which is not there") from None
+        return value, trail
+
+
+def braces(rt: Run, form: str, trail: Trail, fields: Fields, depth: int = 2) -> Pair:
     """`form.format(*args, **kwargs)`; fields may reach items, never Python attributes."""
     if depth < 0:
         raise Failure("Max string recursion exceeded")
     parts: list[Any] = []
-    at, automatic = 0, 0
+    at = 0
     try:
-        fields = list(string.Formatter().parse(form))
+        found = list(string.Formatter().parse(form))
     except ValueError as error:
         raise Failure(str(error)) from None
-    for literal, name, spec, convert in fields:
+    for literal, name, spec, convert in found:
         at = max(form.find(literal, at), at)
         parts += (literal, (PART, form, trail, at))
         at += len(literal)
-        if name is None:
-            continue
-        if not name or name[0] in ".[":
-            name, automatic = f"{automatic}{name}", automatic + 1
-        value, value_trail = field(name, args, kwargs)
-        inner = braces(rt, spec, None, args, kwargs, depth - 1)[0] if spec and "{" in spec else spec or ""
-        parts += formatted(rt, value, value_trail, inner, convert)
+        if name is not None:
+            value, value_trail = fields.find(name)
+            inner = braces(rt, spec, None, fields, depth - 1)[0] if spec and "{" in spec else spec or ""
+            parts += formatted(rt, value, value_trail, inner, convert)
     return glued(rt, parts)
-
-
-def field(name: str, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> Pair:
-    """`0.a[b]`: the argument, then item by item."""
-    first, *rest = re.split(r"(\.|\[)", name)
-    try:
-        value, trail = args[int(first)] if first.isdigit() else kwargs[first]
-    except (IndexError, KeyError):
-        raise Failure(f"the format asks for {shown(first)}, which was not given") from None
-    for sign, key in zip(rest[::2], rest[1::2], strict=True):
-        step: Any = key.removesuffix("]") if sign == "[" else key
-        if isinstance(step, str) and step.startswith("_"):
-            raise Denied(f"access to {shown(step)} is not possible: a format reads items, not Python attributes")
-        if isinstance(value, (list, tuple)) and step.isdigit():
-            step = int(step)
-        try:
-            value, trail = value[step], (trail, step)
-        except (LookupError, TypeError):
-            raise Failure(f"the format asks for {shown(name)}, which is not there") from None
-    return value, trail
 
 
 def formatted(rt: Run, value: Any, trail: Trail, spec: str, convert: str | None) -> Pair:
     rt.take(sum(int(number[:12]) for number in DIGITS.findall(spec)))
-    if type(value) is Undefined:
-        value = ""
-    if convert or not isinstance(value, (str, int, float)):
-        measured, trail = text(rt, value, trail)
-        value = CONVERSIONS[convert](value) if convert in CONVERSIONS and convert != "s" else measured
+    if convert in ("r", "a"):
+        measure(rt, value, trail) if isinstance(value, (dict, list, tuple)) else None
+        value, trail = CONVERSIONS[convert](value), (REPR, value, trail)
+    elif convert == "s" or not isinstance(value, (str, int, float)):
+        if type(value) is Undefined and spec and convert is None:
+            raise Failure("unsupported format string passed to Undefined.__format__")
+        value, trail = text(rt, value, trail)
     try:
         result = format(value, spec)
     except (TypeError, ValueError, OverflowError) as error:
@@ -256,7 +265,7 @@ def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int |
     try:
         result = write(value)
     except TypeError as error:
-        raise Failure(str(error).replace("Stream", "generator")) from None
+        raise Failure(str(error).replace("Stream", "generator").replace("View", "dict view")) from None
     except ValueError as error:
         raise Failure(f"JSON cannot say this value: {error}", f"the value is {shown(value)}") from None
     rt.take(len(result))

@@ -16,7 +16,7 @@ from turnwise.engine.formatting import text
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import plain, whole_number
 from turnwise.engine.trails import ITEMS, Trail
-from turnwise.engine.values import Cycler, Failure, Function, Namespace, Pair, Raised
+from turnwise.engine.values import Cycler, Failure, Function, Namespace, Pair, Raised, Undefined
 from turnwise.errors import shown
 
 RANGE = 100_000  # as in jinja2's sandbox
@@ -50,8 +50,7 @@ def span(rt: Run, *bounds: Pair) -> Pair:
         raise Failure(str(error)) from None
     if len(result) > RANGE:
         raise Failure(f"Range too big. The largest range is {RANGE} elements, this one has {len(result)}.")
-    rt.take(8 * len(result))
-    return list(result), None
+    return result, None
 
 
 def namespace(rt: Run, /, *args: Pair, **kwargs: Pair) -> Pair:
@@ -63,7 +62,7 @@ def namespace(rt: Run, /, *args: Pair, **kwargs: Pair) -> Pair:
 
 def dictionary(rt: Run, /, *args: Pair, **kwargs: Pair) -> Pair:
     values, trails = merged(rt, args, kwargs)
-    return values, (ITEMS, trails)
+    return values, (ITEMS, trails, {})
 
 
 def merged(rt: Run, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> tuple[dict[Any, Any], dict[Any, Trail]]:
@@ -73,6 +72,8 @@ def merged(rt: Run, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> tuple[di
     if len(args) > 1:
         raise Failure(f"dict expected at most 1 argument, got {len(args)}")
     for source, trail in args:
+        if isinstance(source, Undefined):
+            raise source.failure()
         if isinstance(source, dict):
             entries = [(key, item, (trail, key)) for key, item in source.items()]
         else:

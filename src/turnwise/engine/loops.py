@@ -32,12 +32,14 @@ class Loops(Statements):
             self.line(f"t{number} = {items.value}; o{number} = walk_messages(rt, t{number}, {weight(node.body) + 2})")
             return self.loop(node, frame, number, items.kind)
         self.line(f"t{number}, o{number}, k{number} = walk(rt, {items.value}, {items.trail}, {weight(node.body) + 2})")
-        self.loop(node, frame, number, items.kind)
+        self.loop(node, frame, number, "numbers" if over_numbers(node.iter) else "")
 
     def loop(self, node: nodes.For, frame: Frame, number: str, kind: str = "") -> None:
         """A loop over elements t, with trails o; k says whether they may be messages; i counts, if anybody asks."""
         inner = frame.inner()
         inner.loops += 1
+        inner.breakable = True
+        inner.counting = (kind == "numbers" or frame.counting) and kind != "messages"
         if inner.loops > NESTED_LOOPS:
             raise Fault(f"more than {NESTED_LOOPS} loops within loops", node.lineno)
         uses = set(uses_of_loop(node.body))
@@ -63,15 +65,16 @@ class Loops(Statements):
             if target[0] != "v":
                 self.bind(node.target, Code(target, trail), inner)
             if lazy_test:
-                self.ask_test(node, inner, number, bool(uses))
+                self.ask_test(node, frame, number, bool(uses))
             if loop_name and as_value:
                 self.line(f"{loop_name}.index0 = i{number}")
-            if node.else_:
-                self.line(f"e{number} = False")
             if marks:
                 self.loop_mark(kind, number, trail)
             self.enter(inner)
             self.statements(node.body, inner)
+            if node.else_:  # as in jinja2, a round that does not reach its end does not count
+                self.flush()
+                self.line(f"e{number} = False")
         if marks:
             self.loop_mark(kind, number, "DONE")
         if node.else_:
@@ -80,7 +83,10 @@ class Loops(Statements):
     def ask_test(self, node: nodes.For, frame: Frame, number: str, counts: bool) -> None:
         """`if test` of a loop, on the way: elements that fail it are passed over and not counted."""
         assert node.test is not None
-        self.line(f"if not ({self.condition(node.test, frame)}): continue")
+        inner = frame.inner()  # a scope of its own: `loop` is the one around, and names of the body are not seen
+        inner.symbols.analyze_node(node, for_branch="test")
+        self.enter(inner)
+        self.line(f"if not ({self.condition(node.test, inner)}): continue")
         if counts:
             self.line(f"i{number} += 1")
 
@@ -88,6 +94,8 @@ class Loops(Statements):
         """Loops over messages say which one they are at; other loops do if it turns out that they are over messages."""
         if kind == "messages":
             self.mark(trail)
+        elif kind == "numbers":  # which message it is at shows when it takes one
+            self.mark(trail if trail in ("LOOP", "DONE") else "NEXT")
         else:
             self.flush()
             self.line(f"if k{number}: {self.out} += ('', {trail})")
@@ -160,6 +168,10 @@ class Loops(Statements):
 
 KNOWN_LOOP = set(LoopNames("", "", "", 0).attributes) | set(LoopNames("", "", "", 0).neighbours)
 LOOKS_AHEAD = {"last", "length", "revindex", "revindex0", "nextitem", "previtem"}
+
+
+def over_numbers(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name == "range"
 
 
 def names_in(node: nodes.Node) -> Iterator[nodes.Name]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from turnwise.engine.formatting import braces, measure
+from turnwise.engine.formatting import Fields, braces, measure
 from turnwise.engine.limits import Run
 from turnwise.engine.trails import AROUND, BLEND, ITEMS, JOINED, KEYS, PAIRS, PART, RECASED, REPLACED, SPLIT, Trail
-from turnwise.engine.values import Cycler, Denied, Failure, Function, Loop, Pair, Safe, Stream, Undefined
+from turnwise.engine.values import Cycler, Denied, Failure, Function, Loop, Pair, Safe, Stream, Undefined, View
 
 NONE: Pair = (None, None)
 UNLIMITED: Pair = (-1, None)
@@ -62,7 +62,7 @@ def rsplit(rt: Run, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair =
 
 def pieces(rt: Run, value: str, trail: Trail, cut: Callable[..., list[str]], sep: Pair, maxsplit: Pair) -> Pair:
     separator, limit = sep[0], maxsplit[0]
-    if type(separator) is str and separator:
+    if isinstance(separator, str) and separator:
         rt.take(2 * len(value) + 60 * value.count(separator) + 60)
     else:
         separator, limit = plain(sep), whole_number(maxsplit)
@@ -146,22 +146,37 @@ def expandtabs(rt: Run, value: str, trail: Trail, tabsize: Pair = (8, None)) -> 
 
 
 def format_text(rt: Run, value: str, trail: Trail, /, *args: Pair, **kwargs: Pair) -> Pair:
-    return braces(rt, value, trail, args, kwargs)
+    return braces(rt, value, trail, Fields(args, kwargs))
 
 
 def format_map(rt: Run, value: str, trail: Trail, mapping: Pair) -> Pair:
     fields = plain(mapping)
     if not isinstance(fields, dict):
         raise Failure("format_map() needs a mapping")
-    return braces(rt, value, trail, (), {str(key): (item, (mapping[1], key)) for key, item in fields.items()})
+    named = {str(key): (item, (mapping[1], key)) for key, item in fields.items()}
+    return braces(rt, value, trail, Fields((), named))
 
 
 def joined(rt: Run, value: str, trail: Trail, items: Pair) -> Pair:
-    elements = list(items[0].taken() if isinstance(items[0], Stream) else plain(items))
+    elements, trails = listed(items)
     for number, element in enumerate(elements):
         if not isinstance(element, str):
             raise Failure(f"sequence item {number}: expected str instance, {type(element).__name__} found")
-    return interleaved(rt, elements, items[1], value, trail)
+    return interleaved(rt, elements, trails, value, trail)
+
+
+def listed(items: Pair) -> tuple[list[Any], Trail]:
+    """Whatever can be walked over, as a list."""
+    value, trail = items
+    if isinstance(value, Stream):
+        return value.taken(), value.trail
+    if isinstance(value, View):
+        return value.items, value.trail
+    if isinstance(value, dict):
+        return list(value), (KEYS, trail, list(value))
+    if not isinstance(value, (str, list, tuple, range, Undefined)):
+        raise Failure("can only join an iterable")
+    return list(value), trail
 
 
 def interleaved(rt: Run, texts: list[str], trail: Trail, separator: str, separator_trail: Trail) -> Pair:
@@ -203,18 +218,18 @@ def get(rt: Run, value: dict[Any, Any], trail: Trail, key: Pair, default: Pair =
 
 def items(rt: Run, value: dict[Any, Any], trail: Trail) -> Pair:
     rt.take(16 * len(value))
-    return list(value.items()), (PAIRS, trail, list(value))
+    return View("dict_items", list(value.items()), (PAIRS, trail, list(value))), None
 
 
 def keys(rt: Run, value: dict[Any, Any], trail: Trail) -> Pair:
     names = list(value)
     rt.take(8 * len(names))
-    return names, (KEYS, trail, names)
+    return View("dict_keys", names, (KEYS, trail, names)), None
 
 
 def values(rt: Run, value: dict[Any, Any], trail: Trail) -> Pair:
     rt.take(8 * len(value))
-    return list(value.values()), (ITEMS, [(trail, key) for key in value])
+    return View("dict_values", list(value.values()), (ITEMS, [(trail, key) for key in value])), None
 
 
 def copy(rt: Run, value: Any, trail: Trail) -> Pair:

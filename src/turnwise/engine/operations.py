@@ -12,11 +12,11 @@ from typing import Any
 
 from markupsafe import escape
 
-from turnwise.engine.access import attribute, kind_name
+from turnwise.engine.access import attribute, kind_name, sequence
 from turnwise.engine.formatting import glued, measure, percent
 from turnwise.engine.limits import INTEGER_BITS, Run, exceeded
 from turnwise.engine.methods import METHODS
-from turnwise.engine.trails import CHAIN, EACH, ITEMS, JOINED, RECASED, REPEATED, Trail
+from turnwise.engine.trails import CHAIN, ITEMS, JOINED, RECASED, REPEATED, TIMES, Trail
 from turnwise.engine.values import (
     ABSENT,
     Failure,
@@ -28,6 +28,7 @@ from turnwise.engine.values import (
     Safe,
     Stream,
     Undefined,
+    View,
 )
 from turnwise.errors import shown
 
@@ -94,7 +95,7 @@ def times(rt: Run, left: Any, left_trail: Trail, right: Any, right_trail: Trail)
         rt.take(len(left) * max(int(right), 0) * (1 if isinstance(left, str) else 8))
         if isinstance(left, str):
             return left * right, (REPEATED, left, left_trail)
-        return left * right, (EACH, None)
+        return left * right, (TIMES, left_trail, len(left) or 1)
     big(left, right, lambda a, b: a.bit_length() + b.bit_length())
     return computed(operator.mul, left, right), None
 
@@ -188,7 +189,7 @@ def contained(rt: Run, value: Any, container: Any) -> bool:
     elif kind is Stream:
         container = container.taken()
         rt.step(len(container))
-    elif kind not in (dict, range, Safe, Undefined):
+    elif kind not in (dict, range, Safe, Undefined, View):
         raise Failure(f"argument of type {kind_name(container)!r} is not iterable", f"the value is {shown(container)}")
     try:
         return value in container
@@ -245,7 +246,7 @@ def matched(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> li
         given.append(kwargs.pop("caller", (Undefined("No caller defined"), None)))
     if macro.catch_kwargs:
         entries = {key: pair[0] for key, pair in kwargs.items()}
-        given.append((entries, (ITEMS, {key: pair[1] for key, pair in kwargs.items()})))
+        given.append((entries, (ITEMS, {key: pair[1] for key, pair in kwargs.items()}, {})))
     elif kwargs:
         raise Failure(f"macro {macro.name!r} takes no keyword argument {next(iter(kwargs))!r}")
     if macro.catch_varargs:
@@ -265,7 +266,9 @@ def captured(rt: Run, out: list[Any]) -> Pair:
 
 def spread(rt: Run, value: Any, trail: Trail) -> list[Pair]:
     """`*value` in a call."""
-    if not isinstance(value, (list, tuple)):
+    if isinstance(value, (str, dict, View, Stream)):
+        value, trail = sequence(rt, value, trail)
+    if not isinstance(value, (list, tuple, range)):
         raise Failure(f"argument after * must be an iterable, not {kind_name(value)}")
     rt.take(16 * len(value))
     rt.step(len(value))
@@ -277,6 +280,13 @@ def spread_keywords(rt: Run, value: Any, trail: Trail) -> dict[str, Pair]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise Failure(f"argument after ** must be a mapping, not {kind_name(value)}")
     return {key: (item, (trail, key)) for key, item in value.items()}
+
+
+def only_text(value: Any, trail: Trail) -> Pair:
+    """What a filter block writes: jinja2 does not print it, so it must be text already."""
+    if not isinstance(value, str):
+        raise Failure(f"the filter of a block must give text, not {kind_name(value)}")
+    return str(value), trail
 
 
 # ---- assigning ----

@@ -47,11 +47,11 @@ NAMES: dict[str, Any] = {
     **taken(access, "attribute, item, neighbour, part, picked, walk, walk_messages, NO_NEXT, NO_PREVIOUS"),
     **taken(formatting, "concatenated, printed, text"),
     **taken(
-        operations, "added, assigned, call, captured, compared, contained, equal, hashable, method, signed, spread"
+        operations, "added, assigned, call, captured, compared, contained, equal, hashable, method, only_text, signed"
     ),
-    **taken(operations, "spread_keywords, unpacked"),
+    **taken(operations, "spread, spread_keywords, unpacked"),
     **taken(limits, "exceeded, spent"),
-    **taken(trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP, LSTRIPPED, RSTRIPPED, SPLIT, STRIPPED"),
+    **taken(trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP, LSTRIPPED, NEXT, RSTRIPPED, SPLIT, STRIPPED"),
     **taken(values, "ABSENT, MISSING, Failure, Loop, Macro, Namespace, Safe, Undefined"),
     **{f"do_{name}": run for name, run in operations.OPERATORS.items()},
     **{f"filter_{name}": run for name, run in FILTERS.items()},

@@ -15,8 +15,10 @@ from turnwise.engine.trails import (
     BOUND,
     DONE,
     END,
+    ITEMS,
     JOINED,
     LOOP,
+    NEXT,
     Field,
     Leaf,
     Path,
@@ -122,8 +124,7 @@ class Rendering:
             return Origin("template", line, column, leaf, None, False, message, generation)
         if type(leaf) is Field:
             path = self._given(leaf.path) if self._aliases else leaf.path
-            if message is None and path[0] == "messages" and len(path) > 1:
-                message = path[1]  # type: ignore[assignment]
+            message = index_in(path) if message is None else message
             return Origin("field", None, None, None, path, leaf.key, message, generation)
         sources = tuple(map(self._given, leaf.sources))  # type: ignore[union-attr]
         return Origin("computed", None, None, None, None, False, message, generation, sources)
@@ -226,6 +227,8 @@ class Reading:
             self.generations += 1
         elif trail is END:
             self.generations -= 1
+        elif trail is NEXT:
+            self.loops[-1] = None
         elif trail[0] is BOUND:
             if self.message is None and self.loops:
                 self.loops[-1] = message_of(trail[1])
@@ -238,9 +241,20 @@ class Reading:
 
 
 def message_of(trail: Any) -> int | None:
-    """The index, if the trail leads to a whole message."""
+    """The index, if the trail leads to a whole message, or to a dict that the template made of one."""
     found = follow(trail)
-    if isinstance(found, Field) and len(found.path) == 2 and found.path[0] == "messages":
-        index = found.path[1]
-        return index if isinstance(index, int) else None
+    if isinstance(found, Field):
+        return index_in(found.path) if len(found.path) == 2 else None
+    if type(found) is tuple and found[0] is ITEMS and isinstance(found[1], dict) and "role" in found[1]:
+        for key in ("content", "role"):
+            for _, leaf in runs(" ", found[1].get(key)):
+                index = index_in(leaf.path) if isinstance(leaf, Field) else None
+                if index is not None:
+                    return index
     return None
+
+
+def index_in(path: Path) -> int | None:
+    """The message that a path leads into."""
+    index = path[1] if len(path) > 1 and path[0] == "messages" else None
+    return index if isinstance(index, int) else None

@@ -13,7 +13,7 @@ from typing import Any
 from turnwise.engine.access import item, kind_name, sequence
 from turnwise.engine.formatting import measure
 from turnwise.engine.limits import Run
-from turnwise.engine.methods import whole_number
+from turnwise.engine.methods import plain, whole_number
 from turnwise.engine.operations import plus
 from turnwise.engine.tests import TESTS
 from turnwise.engine.trails import BLEND, ITEMS, PAIRS, PICK, Trail
@@ -124,6 +124,7 @@ def ordered(
     rt: Run, value: Any, trail: Trail, reverse: Pair = FALSE, case_sensitive: Pair = FALSE, attribute: Pair = NONE
 ) -> Pair:
     found, found_trail = elements(rt, value, trail)
+    plain(reverse)
     names = str(attribute[0]).split(",") if isinstance(attribute[0], str) else [attribute[0]]
     keys: list[Any] = []
     for entry in found:
@@ -156,7 +157,8 @@ def extreme(name: str) -> Filter:
             return Undefined("No aggregated item, sequence was empty."), None
         keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
         order = sorted_indices(rt, keys, not case_sensitive[0], False)
-        best = order[0] if name == "min" else next(i for i in order if not keys[i] < keys[order[-1]])
+        folded = keys if case_sensitive[0] else [lower_key(key) for key in keys]
+        best = order[0] if name == "min" else max(range(len(folded)), key=folded.__getitem__)  # the first of equals
         return found[best], (found_trail, best)
 
     return run
@@ -177,16 +179,22 @@ def batched(rt: Run, value: Any, trail: Trail, linecount: Pair, fill_with: Pair 
     found, found_trail = elements(rt, value, trail)
     size = whole_number(linecount)
     rt.take(8 * max(size, 0))
-    rows = [found[i : i + size] for i in range(0, len(found), max(size, 1))]
-    trails: list[Trail] = [(PICK, found_trail, range(i, len(found))) for i in range(0, len(found), max(size, 1))]
-    if rows and fill_with[0] is not None and len(rows[-1]) < size:
-        missing = size - len(rows[-1])
-        trails[-1] = (
-            ITEMS,
-            [(found_trail, len(found) - len(rows[-1]) + i) for i in range(len(rows[-1]))] + [fill_with[1]] * missing,
-        )
-        rows[-1] = rows[-1] + [fill_with[0]] * missing
-    return Stream(rows, (ITEMS, trails)), None
+    rows: list[list[Any]] = []
+    trails: list[list[Trail]] = []
+    row: list[Any] = []
+    row_trails: list[Trail] = []
+    for number, entry in enumerate(found):
+        if len(row) == size:
+            rows.append(row)
+            trails.append(row_trails)
+            row, row_trails = [], []
+        row.append(entry)
+        row_trails.append((found_trail, number))
+    if row:
+        missing = size - len(row) if fill_with[0] is not None else 0
+        rows.append(row + [fill_with[0]] * missing)
+        trails.append(row_trails + [fill_with[1]] * missing)
+    return Stream(rows, (ITEMS, [(ITEMS, row_trails) for row_trails in trails])), None
 
 
 def sliced(rt: Run, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE) -> Pair:
@@ -199,11 +207,11 @@ def sliced(rt: Run, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NO
     rows, trails, at = [], [], 0
     for number in range(count):
         stop = at + each + (number < extra)
-        row = found[at:stop]
+        row, row_trails = found[at:stop], [(found_trail, index) for index in range(at, stop)]
         if fill_with[0] is not None and number >= extra:
-            row = [*row, fill_with[0]]
+            row, row_trails = [*row, fill_with[0]], [*row_trails, fill_with[1]]
         rows.append(row)
-        trails.append((PICK, found_trail, range(at, stop + 1)))
+        trails.append((ITEMS, row_trails))
         at = stop
     return Stream(rows, (ITEMS, trails)), None
 

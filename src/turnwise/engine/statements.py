@@ -150,6 +150,10 @@ class Statements(Expressions):
             self.line(f"if {condition}: {self.out} += ({parts})")
             self.line(f"else: {self.out} += printed(rt, ({parts}))")
 
+    def bound(self, trail: str) -> None:
+        self.flush()
+        self.line(f"{self.out} += ('', (BOUND, {trail}))")
+
     def mark(self, trail: str) -> None:
         """Note what is going on: an empty text with a trail that says it."""
         self.pending.append(Code("''", trail, "text"))
@@ -179,24 +183,11 @@ class Statements(Expressions):
     def on_If(self, node: nodes.If, frame: Frame) -> None:
         soft = frame.softened()
         self.flush()
+        with self.block(f"if {self.condition(node.test, frame)}:"):
+            self.statements(node.body, soft)
         depth = 0
-        head = "if"
-        for branch in (node, *node.elif_):
-            start = len(self.lines)
-            test = self.condition(branch.test, frame if branch is node else soft)
-            if branch is not node and len(self.lines) == start:
-                head = "elif"
-            elif branch is not node:  # the test needs lines of its own: they go into an else
-                lines, self.lines = self.lines[start:], self.lines[:start]
-                self.line("else:")
-                self.places.insert(start, self.places.pop())
-                self.lines += ["    " + line for line in lines]
-                self.indent += 1
-                self.available.append({})
-                depth += 1
-                head = "if"
-            with self.block(f"{head} {test}:"):
-                self.statements(branch.body, soft)
+        for branch in node.elif_:
+            depth += self.alternative(branch, soft)
         if node.else_:
             with self.block("else:"):
                 self.statements(node.else_, soft)
@@ -204,11 +195,30 @@ class Statements(Expressions):
             self.available.pop()
             self.indent -= 1
 
+    def alternative(self, branch: nodes.If, frame: Frame) -> bool:
+        """An `elif`. If its test needs lines of its own they go into an `else:`, which stays open; true if it does."""
+        start = len(self.lines)
+        self.available.append({})  # what the test reads is read only if it is asked
+        self.indent += 1
+        test = self.condition(branch.test, frame)
+        opened = len(self.lines) > start
+        if opened:
+            self.lines.insert(start, "    " * (self.indent - 1) + "else:")
+            self.places.insert(start, self.here)
+        else:
+            self.available.pop()
+            self.indent -= 1
+        with self.block(f"{'if' if opened else 'elif'} {test}:"):
+            self.statements(branch.body, frame)
+        return opened
+
     def on_Break(self, node: nodes.Break, frame: Frame) -> None:
+        refuse_outside(node, frame)
         self.flush()
         self.line("break")
 
     def on_Continue(self, node: nodes.Continue, frame: Frame) -> None:
+        refuse_outside(node, frame)
         self.flush()
         self.line("continue")
 
@@ -218,12 +228,6 @@ class Statements(Expressions):
         code = self.code(node.node, frame)
         self.here = node.lineno
         self.bind(node.target, code, frame)
-        if frame.loops and isinstance(node.node, nodes.Getitem) and not isinstance(node.node.arg, nodes.Const):
-            self.flush()
-            self.line(f"{self.out} += ('', (BOUND, {self.trail_of(node.target, frame)}))")
-
-    def trail_of(self, target: nodes.Node, frame: Frame) -> str:
-        return self.variable(target.name, frame).trail if isinstance(target, nodes.Name) else "None"
 
     def bind(self, target: nodes.Node, code: Code, frame: Frame) -> None:
         if isinstance(target, nodes.Name):
@@ -295,7 +299,7 @@ class Statements(Expressions):
         inner = frame.inner()
         inner.symbols.analyze_node(node)
         code = self.filter_chain(node.filter, self.block_text(node.body, inner), inner)
-        self.wait(code)
+        self.wait(code if code.kind == "text" else self.pair(f"only_text({code.value}, {code.trail})", "text"))
 
     def on_With(self, node: nodes.With, frame: Frame) -> None:
         inner = frame.inner()
@@ -316,6 +320,11 @@ class Statements(Expressions):
 
     def on_ExprStmt(self, node: nodes.ExprStmt, frame: Frame) -> None:
         self.code(node.node, frame)
+
+
+def refuse_outside(node: nodes.Node, frame: Frame) -> None:
+    if not frame.breakable:
+        raise Fault(f"'{type(node).__name__.lower()}' outside of a loop", node.lineno)
 
 
 def name_of(reference: str) -> str:

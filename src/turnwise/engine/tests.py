@@ -10,7 +10,7 @@ from typing import Any
 
 from turnwise.engine.limits import Run
 from turnwise.engine.operations import compared, contained, equal
-from turnwise.engine.values import Failure, Function, Loop, Macro, Stream, Undefined
+from turnwise.engine.values import Failure, Function, Loop, Macro, Safe, Stream, Undefined, View
 
 Test = Callable[..., bool]
 
@@ -24,13 +24,13 @@ INLINE = {
     "true": "{0} is True",
     "false": "{0} is False",
 }
-ITERABLE = (str, list, tuple, dict, Undefined, Loop, Stream, range)
+ITERABLE = (str, list, tuple, dict, Undefined, Loop, Stream, View, range)
 SEQUENCE = (str, list, tuple, dict, range)
 
 
 def inline(name: str) -> Test:
     code = compile(INLINE[name].format("value"), f"<{name}>", "eval")
-    names = {"Undefined": Undefined, "Safe": str}
+    names = {"Undefined": Undefined, "Safe": Safe}
 
     def run(rt: Run, value: Any) -> bool:
         return bool(eval(code, names, {"value": value}))
@@ -74,7 +74,7 @@ def text_test(name: str) -> Test:
 
 TESTS: dict[str, Test] = {
     **{name: inline(name) for name in INLINE},
-    "callable": lambda rt, value: isinstance(value, (Macro, Function)),
+    "callable": lambda rt, value: isinstance(value, (Macro, Function, Undefined)),
     "divisibleby": divisible,
     "eq": equal,
     "==": equal,
@@ -102,7 +102,7 @@ TESTS: dict[str, Test] = {
     "sameas": lambda rt, value, other: value is other,
     "lower": text_test("islower"),
     "upper": text_test("isupper"),
-    "escaped": lambda rt, value: False,
+    "escaped": lambda rt, value: isinstance(value, Safe),
 }
 
 

@@ -166,8 +166,6 @@ def merged(leaves: Iterable[Leaf]) -> Leaf:
     fields = [leaf for leaf in kinds if isinstance(leaf, Field)]
     sources = [leaf.path for leaf in fields]
     sources += [path for leaf in kinds if isinstance(leaf, Computed) for path in leaf.sources]
-    if len(fields) == 1 and len(set(sources)) == 1:
-        return fields[0]  # a field and template text: the field is what matters
     return Computed(tuple(dict.fromkeys(sources)))
 
 
@@ -289,7 +287,7 @@ LINES = Rule("LINES", runs=_lines)  # whole, its trail
 # ---- rules for containers ----
 
 
-def _items_child(key: Any, trails: Any) -> Trail:
+def _items_child(key: Any, trails: Any, keys: Any = None) -> Trail:
     try:
         return trails[key]
     except (LookupError, TypeError):
@@ -298,6 +296,10 @@ def _items_child(key: Any, trails: Any) -> Trail:
 
 def _pick_child(key: Any, trail: Trail, indices: Sequence[int]) -> Trail:
     return (trail, indices[key])
+
+
+def _times_child(key: Any, trail: Trail, length: int) -> Trail:
+    return (trail, key % length)
 
 
 def _each_child(key: Any, trail: Trail) -> Trail:
@@ -323,12 +325,15 @@ def _pairs_child(key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
 
 
 def key_leaf(trail: Trail, key: Any) -> Leaf:
-    """The leaf of a key's text."""
-    found = follow((trail, key))
-    if type(found) is Field:
-        return Field(found.path, key=True)
+    """The leaf of a key's text: it came with the mapping, or whoever made the mapping wrote it."""
     owner = follow(trail)
-    return next((leaf for leaf in (owner, found) if type(leaf) is int), NOWHERE)
+    if type(owner) is Field:
+        return Field((*owner.path, key), key=True)
+    if type(owner) is tuple and owner[0] is ITEMS and len(owner) > 2:
+        return merged(leaf for _, leaf in runs(" ", owner[2].get(key)))
+    if type(owner) is tuple and owner[0] is EACH:
+        return merged(leaf for _, leaf in runs(" ", owner))
+    return owner if type(owner) is int else NOWHERE
 
 
 def _key_runs(text: str, trail: Trail, key: Any) -> list[Run]:
@@ -337,6 +342,10 @@ def _key_runs(text: str, trail: Trail, key: Any) -> list[Run]:
 
 def _split_child(key: Any, whole: str, trail: Trail, parts: Sequence[str]) -> Trail:
     return (PART, whole, trail, starts(whole, parts)[key])
+
+
+def _letters_child(key: Any, whole: str, trail: Trail) -> Trail:
+    return (PART, whole, trail, key)
 
 
 LAST_SPLIT: tuple[Any, list[int]] = (None, [])
@@ -359,13 +368,15 @@ def starts(whole: str, parts: Sequence[str]) -> list[int]:
     return found
 
 
-ITEMS = Rule("ITEMS", child=_items_child)  # a sequence or mapping of trails
+ITEMS = Rule("ITEMS", child=_items_child)  # a sequence or mapping of trails; for a mapping, those of its keys
 PICK = Rule("PICK", child=_pick_child)  # trail, indices
+TIMES = Rule("TIMES", child=_times_child)  # trail, length: a list repeated
 EACH = Rule("EACH", runs=_each_runs, child=_each_child)  # one trail for every element, however deep
 CHAIN = Rule("CHAIN", child=_chain_child)  # length of the first, two trails
 KEYS = Rule("KEYS", child=_keys_child)  # trail of a mapping, its keys
 PAIRS = Rule("PAIRS", child=_pairs_child)  # trail of a mapping, its keys
 KEY = Rule("KEY", runs=_key_runs)  # trail of a mapping, one key
+LETTERS = Rule("LETTERS", child=_letters_child)  # whole, its trail
 SPLIT = Rule("SPLIT", child=_split_child)  # whole, its trail, parts
 
 
@@ -453,7 +464,10 @@ class JsonRuns:
         elif isinstance(value, (list, tuple)):
             self.open.append(Open(iter(enumerate(value)), trail, "[", "]"))
         else:
-            for part, leaf in runs(json.dumps(value), trail):
+            spelled = (
+                json.dumps(value) if isinstance(value, (int, float, type(None))) else f'"<{type(value).__name__}>"'
+            )
+            for part, leaf in runs(spelled, trail):
                 self.put(part, leaf)
 
 
@@ -492,8 +506,10 @@ def _repr(value: Any, trail: Trail, mark: Leaf) -> Iterator[Run]:
             yield from _repr(item, (trail, number), mark)
         end = ",)" if isinstance(value, tuple) and len(value) == 1 else end
         yield end if value else start + end, mark
-    else:
+    elif value is None or isinstance(value, (int, float)):
         yield from runs(repr(value), trail)
+    else:
+        yield repr(value), mark
 
 
 def _repr_text(value: str, trail: Trail, mark: Leaf) -> Iterator[Run]:
@@ -515,5 +531,6 @@ REPR = Rule("REPR", runs=_repr_runs)  # value, its trail
 LOOP = (Rule("LOOP"),)
 DONE = (Rule("DONE"),)
 BOUND = Rule("BOUND")  # (BOUND, trail): inside a loop a name is bound to an element
+NEXT = (Rule("NEXT"),)  # a loop over numbers takes the next
 BEGIN = (Rule("BEGIN"),)  # {% generation %}
 END = (Rule("END"),)  # {% endgeneration %}

@@ -151,7 +151,7 @@ class Macro:
 
     def __init__(
         self,
-        name: str,
+        name: str | None,
         body: Callable[..., list[Any]],
         arguments: tuple[str, ...],
         special: tuple[bool, bool, bool, bool],
@@ -162,7 +162,7 @@ class Macro:
         self.caller, self.catch_kwargs, self.catch_varargs, self.explicit_caller = special
 
     def __repr__(self) -> str:
-        return f"<Macro {self.name!r}>"
+        return f"<Macro {self.name!r}>" if self.name is not None else "<Macro anonymous>"
 
 
 class Function:
@@ -193,6 +193,31 @@ class Stream:
 
     def __repr__(self) -> str:
         raise Failure("the result of this filter is a generator and cannot be printed", "add |list or |join")
+
+
+class View:
+    """What `keys`, `values` and `items` of a dict give: it can be walked over and counted, and that is all."""
+
+    __slots__ = ("items", "kind", "trail")
+
+    def __init__(self, kind: str, items: list[Any], trail: Trail) -> None:
+        self.kind = kind
+        self.items = items
+        self.trail = trail
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self.items
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and self.kind == other.kind and self.items == other.items
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({self.items!r})"
 
 
 class Safe(str):
