@@ -16,11 +16,18 @@ import typer
 from turnwise.cli.demo import demo
 from turnwise.cli.explain import explain
 from turnwise.cli.output import reported
+from turnwise.cli.registry import listed, match
 from turnwise.cli.render import render
 
 __all__ = ["app", "main"]
 
-COMMANDS: dict[str, Callable[..., None]] = {"render": render, "explain": explain, "demo": demo}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "render": render,
+    "explain": explain,
+    "list": listed,
+    "match": match,
+    "demo": demo,
+}
 
 app = typer.Typer(
     name="turnwise",

@@ -18,7 +18,7 @@ import typer
 
 from turnwise.cli.output import note
 from turnwise.errors import MessageError, SourceError, shown
-from turnwise.registry import compiled, load
+from turnwise.registry import compiled, read
 from turnwise.registry.files import read_bytes
 from turnwise.template import Template
 
@@ -46,7 +46,10 @@ def check_stdin(*places: str | None) -> None:
 
 def template_of(where: str, pick: str | None) -> Template:
     if where != STDIN:
-        return load(where, pick=pick)
+        found = read(where, pick=pick)
+        if found.warning:
+            note(found.warning)
+        return compiled(found)
     return compiled(read_bytes(_stdin(), "stdin", pick))
 
 

@@ -59,6 +59,10 @@ def note(text: str) -> None:
     typer.echo(f"note: {printable(text)}", err=True)
 
 
+def warn(text: str) -> None:
+    typer.echo(f"warning: {printable(text)}", err=True)
+
+
 def reported(command: Callable[P, None]) -> Callable[P, None]:
     """The command, with its errors turned into one block and an exit code."""
 

@@ -47,7 +47,7 @@ TAG_END = {
 }
 COMMENT_END = re.compile(r"(.*?)(\+#}|-#}\s*|#}\n?)", re.S)
 RAW_END = re.compile(r"(.*?)(\{%([-+]?)\s*endraw\s*(?:\+%}|-%}\s*|%}\n?))", re.S)
-OPENING = re.compile(r"(\{%([-+]?)\s*raw\s*(?:-%}\s*|%}))|(\{%[-+]?)|(\{\{[-+]?)|(\{#[-+]?)")
+OPENING = re.compile(r"\{(?:(%([-+]?)\s*raw\s*(?:-%}\s*|%}))|(%[-+]?)|(\{[-+]?)|(#[-+]?))")
 OPENING_NAMES = (None, "raw", None, "block", "variable", "comment")
 
 

@@ -56,6 +56,7 @@ class Found:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, str] = field(default_factory=dict)
+    warning: str | None = None  # what whoever asked for it should know
 
 
 def read_path(path: Path, pick: str | None = None) -> Found:
