@@ -1,0 +1,347 @@
+"""FastChat's conversation module, by its own names: change the import and the rest of the code stays.
+
+    from turnwise.compat.fastchat import get_conv_template      # was: fastchat.conversation
+
+A Conversation is FastChat's thirteen fields and its methods; `get_prompt` translates the fields to Jinja (once for all
+conversations of a template) and renders the messages with turnwise, so `rendering()` also says where each character
+came from. The differences from FastChat are the contradictions' better halves: an empty message is not an open turn
+(C23), separators and tags go by role, roles and images reach OpenAI's messages (C18), a fresh Conversation can be
+appended to (C19), names are found in any case (C5), `v0` is found on token boundaries (C20), and there is a `chatml`
+(C4). `strict_fastchat = True`, on one Conversation or on the class, gives FastChat's behaviour to the byte; functions
+that have no Conversation take it as an argument.
+
+Errors are turnwise's and also of the type that FastChat would raise (AssertionError, KeyError, ValueError).
+
+Not here: conversions that need a vendor's package or an image library (to_vertex_api_messages, to_reka_api_messages,
+save_new_images). Images are passed on as they are given, never fetched, resized or hashed by their pixels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any
+
+from turnwise.dialects.fastchat import IMAGE_PLACEHOLDER, Form, InvalidStyle, checked, translated
+from turnwise.dialects.fastchat_styles import SeparatorStyle
+from turnwise.engine.rendering import Rendering
+from turnwise.errors import MessageError, SourceError, shown, suggestion
+from turnwise.registry import fastchat as registry
+from turnwise.template import Template
+
+__all__ = [
+    "IMAGE_PLACEHOLDER_STR",
+    "Conversation",
+    "InvalidStyle",
+    "SeparatorStyle",
+    "conv_templates",
+    "get_conv_template",
+    "get_conversation_template",
+    "register_conv_template",
+    "to_openai_image_format",
+]
+
+IMAGE_PLACEHOLDER_STR = IMAGE_PLACEHOLDER
+
+Row = dict[str, Any]  # `dict` is a method below
+
+
+class AlreadyRegistered(SourceError, AssertionError):
+    """A name that is taken; FastChat asserts that it is not."""
+
+
+class UnknownTemplate(SourceError, KeyError):
+    """A name that nobody registered; FastChat looks it up in a dict."""
+
+
+@dataclass
+class Conversation:
+    """A template and the conversation that is being held with it."""
+
+    name: str
+    system_template: str = "{system_message}"
+    system_message: str = ""
+    system_message_vision: str = ""
+    roles: tuple[str, ...] = ("USER", "ASSISTANT")
+    messages: Any = field(default_factory=list)
+    offset: int = 0
+    sep_style: SeparatorStyle | None = SeparatorStyle.ADD_COLON_SINGLE
+    sep: str | None = "\n"
+    sep2: str | None = None
+    stop_str: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    max_image_size_mb: float | None = None
+
+    strict_fastchat = False  # no annotation: these two are switches, not fields
+    image_placeholder = IMAGE_PLACEHOLDER_STR
+
+    def __post_init__(self) -> None:
+        # FastChat's default is a tuple, to which nothing can be appended; JSON knows neither tuples nor our numbers
+        if isinstance(self.messages, tuple):
+            self.messages = [list(message) for message in self.messages]
+        self.roles = tuple(self.roles)
+        if isinstance(self.sep_style, int) and self.sep_style in list(SeparatorStyle):
+            self.sep_style = SeparatorStyle(self.sep_style)
+
+    # -- rendering
+
+    def get_prompt(self) -> str:
+        """The whole prompt."""
+        return str(self.rendering())
+
+    def rendering(self) -> Rendering:
+        """The prompt, with the origin of each of its characters."""
+        keys, others = self._keys()
+        sources = self.sep_style, self.name, self.system_template, tuple(self.roles), self.sep, self.sep2
+        template = _template(*sources, tuple(others.items()), self.strict_fastchat)
+        chat = [{"role": "system", "content": self.system_message}]
+        turns = [
+            {"role": key, "content": _content(*pair)} for key, pair in zip(keys, enumerate(self._texts()), strict=True)
+        ]
+        pending = bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] is None
+        return template.render(
+            chat + (turns[:-1] if pending else turns),
+            add_generation_prompt=pending,
+            normalise=False,
+            image_placeholder=self.image_placeholder,
+        )
+
+    def _texts(self) -> list[Any]:
+        return [message for _, message in self.messages]
+
+    def _keys(self) -> tuple[list[str], Row]:
+        """What each message's role is called in an OpenAI conversation; the texts of roles that have no such name."""
+        known = {self.roles[1]: "assistant", self.roles[0]: "user"}
+        alike = len(known) == 1
+        others: Row = {}
+        keys = []
+        for number, (role, _) in enumerate(self.messages):
+            if alike and role in known:
+                keys.append("assistant" if number % 2 else "user")
+            elif role in known:
+                keys.append(known[role])
+            else:
+                others.setdefault(f"other {role}", role)
+                keys.append(f"other {role}")
+        return keys, others
+
+    # -- changing
+
+    def set_system_message(self, system_message: str) -> None:
+        self.system_message = system_message
+
+    def get_system_message(self, is_vision: bool = False) -> str:
+        return self.system_message_vision if is_vision and self.system_message_vision else self.system_message
+
+    def append_message(self, role: str, message: Any) -> None:
+        """Add a turn: text, (text, images), or None for one that is still to be written."""
+        if isinstance(self.messages, tuple):
+            self.messages = [list(item) for item in self.messages]
+        self.messages.append([role, message])
+
+    def update_last_message(self, message: Any) -> None:
+        """Give the last turn its text."""
+        if not self.messages:
+            raise MessageError("there is no last message to update", path="messages")
+        self.messages[-1] = [self.messages[-1][0], message]
+
+    def copy(self) -> Conversation:
+        """A Conversation with messages of its own."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        twin = type(self)(**{**values, "messages": [[role, message] for role, message in self.messages]})
+        own = {key: value for key, value in vars(self).items() if key not in values}
+        vars(twin).update(own)  # switches that were set on this one
+        return twin
+
+    # -- other people's shapes
+
+    def get_images(self) -> list[Any]:
+        """The images of the user's turns."""
+        asked = self.messages[self.offset :: 2]
+        return [getattr(image, "base64_str", image) for _, message in asked if _pair(message) for image in message[1]]
+
+    def to_openai_api_messages(self) -> list[Row]:
+        """The conversation as OpenAI's chat completions take it, without the examples."""
+        if self.strict_fastchat:
+            return self._system() + [
+                {"role": "assistant" if number % 2 else "user", "content": message}
+                for number, (_, message) in enumerate(self.messages[self.offset :])
+                if not (number % 2 and message is None)
+            ]
+        keys = self._keys()[0][self.offset :]
+        turns = zip(keys, self.messages[self.offset :], strict=True)
+        return self._system() + [
+            {"role": key if key in ("user", "assistant") else "system", "content": _openai(message)}
+            for key, (_, message) in turns
+            if message is not None
+        ]
+
+    def to_openai_vision_api_messages(self, is_mistral: bool = False) -> list[Row]:
+        """The same with images as parts; Mistral takes the address of an image without the object around it."""
+        return self._system() + self._alternating("assistant", lambda message: _openai(message, is_mistral))
+
+    def to_gemini_api_messages(self) -> list[Row]:
+        def content(message: Any) -> Any:
+            return [message[0], *message[1]] if _pair(message) else message
+
+        return self._system() + self._alternating("model", content)
+
+    def to_anthropic_vision_api_messages(self) -> list[Row]:
+        system = {"role": "system", "content": [{"type": "text", "text": self.system_message}]}
+        return [system, *self._alternating("assistant", _anthropic)]
+
+    def to_gradio_chatbot(self) -> list[list[Any]]:
+        """Pairs of question and answer; the first image of a question stands in it as HTML."""
+        pairs: list[list[Any]] = []
+        for number, (_, message) in enumerate(self.messages[self.offset :]):
+            if number % 2:
+                pairs[-1][1] = message
+            elif _pair(message):
+                shown_image = f'<img src="{to_openai_image_format(message[1][0])}" alt="user upload image" />'
+                pairs.append([shown_image + message[0].replace("<image>\n", "").strip(), None])
+            else:
+                pairs.append([message, None])
+        return pairs
+
+    def _system(self) -> list[Row]:
+        return [{"role": "system", "content": self.system_message}] if self.system_message else []
+
+    def _alternating(self, answerer: str, content: Any) -> list[Row]:
+        """User and answerer in turn, by number as FastChat does it; an answer that is not there yet is left out."""
+        return [
+            {"role": answerer if number % 2 else "user", "content": content(message)}
+            for number, (_, message) in enumerate(self.messages[self.offset :])
+            if not (number % 2 and message is None)
+        ]
+
+    def extract_text_from_messages(self) -> list[tuple[str, Any]]:
+        return [(role, message[0] if _pair(message) else message) for role, message in self.messages]
+
+    def extract_text_and_image_hashes_from_messages(self) -> list[tuple[str, Any]]:
+        return [
+            (role, (message[0], [_image_key(image) for image in message[1]]) if _pair(message) else message)
+            for role, message in self.messages
+        ]
+
+    def dict(self) -> Row:
+        """What logs keep of a conversation."""
+        return {
+            "template_name": self.name,
+            "system_message": self.system_message,
+            "roles": self.roles,
+            "messages": self.extract_text_and_image_hashes_from_messages(),
+            "offset": self.offset,
+        }
+
+
+def _pair(message: Any) -> bool:
+    """A text with images. JSON makes a list of the tuple."""
+    return isinstance(message, (tuple, list)) and len(message) == 2 and isinstance(message[1], (tuple, list))
+
+
+def _content(number: int, message: Any) -> Any:
+    """A message's content for the renderer, which needs to know only how many images there are."""
+    if message is None or isinstance(message, str):
+        return message
+    if not _pair(message) or not isinstance(message[0], str):
+        raise MessageError(
+            f"a message is text, (text, images) or None, not {shown(message)}", path=f"messages[{number}]"
+        )
+    return [{"type": "image"}] * len(message[1]) + [{"type": "text", "text": message[0]}]
+
+
+def to_openai_image_format(image: Any) -> str:
+    """The address of an image: a text is one already; FastChat's image objects know theirs."""
+    known = getattr(image, "to_openai_image_format", None)
+    return str(known()) if callable(known) else str(image)
+
+
+def _openai(message: Any, is_mistral: bool = False) -> Any:
+    if not _pair(message):
+        return message
+    urls = [to_openai_image_format(image) for image in message[1]]
+    images = [{"type": "image_url", "image_url": url if is_mistral else {"url": url}} for url in urls]
+    return [{"type": "text", "text": message[0]}, *images]
+
+
+def _anthropic(message: Any) -> list[Row]:
+    text, images = message if _pair(message) else (message, ())
+    return [{"type": "text", "text": text}, *({"type": "image", "source": _anthropic_source(item)} for item in images)]
+
+
+def _anthropic_source(image: Any) -> Row:
+    if hasattr(image, "base64_str"):
+        return {"type": "base64", "media_type": f"image/{image.filetype}", "data": image.base64_str}
+    return {"type": "url", "url": to_openai_image_format(image)}
+
+
+def _image_key(image: Any) -> Any:
+    """An address stands for itself, an image object for the digest of its data."""
+    encoded = getattr(image, "base64_str", "")
+    return hashlib.md5(encoded.encode(), usedforsecurity=False).hexdigest() if encoded else image
+
+
+@lru_cache(maxsize=512)
+def _template(
+    style: SeparatorStyle | None,
+    name: str,
+    system_template: str,
+    roles: tuple[str, ...],
+    sep: str | None,
+    sep2: str | None,
+    others: Sequence[tuple[str, str]],
+    exact: bool,
+) -> Template:
+    """The compiled template of a Conversation. What changes from call to call is no part of it."""
+    given = {"name": name, "system_template": system_template, "roles": roles, "sep": sep, "sep2": sep2}
+    form = checked({**given, "sep_style": style})
+    return Template.of(translated(form, exact, dict(others)), name=f"fastchat:{name}")
+
+
+# -- the registry ----------------------------------------------------------------------------------------------------
+
+
+def _conversation(item: Mapping[str, Any]) -> Conversation:
+    """A registered template; the one whose style FastChat left out can be had, and says so when it is rendered."""
+    given = dict(item)
+    if given.get("sep_style") is not None:
+        given["sep_style"] = SeparatorStyle[given["sep_style"]]
+    given["roles"] = tuple(given.get("roles", Form.__dataclass_fields__["roles"].default))
+    return Conversation(**given)
+
+
+conv_templates: dict[str, Conversation] = {name: _conversation(item) for name, item in registry.templates().items()}
+
+
+def register_conv_template(template: Conversation, override: bool = False) -> None:
+    """Add a template to `conv_templates`; a name that is taken needs `override`."""
+    if not override and template.name in conv_templates:
+        raise AlreadyRegistered(f"{template.name!r} has been registered", hint="Pass override=True to replace it.")
+    conv_templates[template.name] = template
+
+
+def get_conv_template(name: str) -> Conversation:
+    """A copy of a registered template, to hold a conversation with."""
+    found = conv_templates.get(name)
+    if found is None and isinstance(name, str):
+        lower = {known.lower(): known for known in conv_templates}
+        found = conv_templates.get(lower.get(name.lower(), name))
+    if found is None:
+        raise UnknownTemplate(f"no conversation template is called {shown(name)}", hint=_near(str(name)))
+    return found.copy()
+
+
+def _near(name: str) -> str | None:
+    by_lower = {known.lower(): known for known in conv_templates}
+    start = [
+        known for lower, known in by_lower.items() if name and (lower.startswith(name.lower()) or name.lower() in lower)
+    ]
+    return suggestion(name, [*start, *conv_templates][:50], "Registered are")
+
+
+def get_conversation_template(model_path: str, strict_fastchat: bool | None = None) -> Conversation:
+    """The template that FastChat takes for a model, found by the name in its path."""
+    exact = Conversation.strict_fastchat if strict_fastchat is None else strict_fastchat
+    return get_conv_template(registry.match(model_path, exact).template)

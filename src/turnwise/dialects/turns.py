@@ -1,0 +1,99 @@
+"""What the declarative dialects share: texts with holes, turns made of them, and both put into Jinja.
+
+A declarative dialect gives texts (before a turn, after it) and rules for placing them. The texts are other people's
+and may hold anything, so they enter the template through `literal` alone: quoted, never as raw template text, where
+`{{`, a newline after a tag or a trailing newline would change them.
+
+`Turns` is what such dialects can say at most. Where the user's turn ends and the assistant's opening begins, XTuner
+does not say; then `opening` is empty and its text stands at the end of `user`. Not here: tools, reasoning, several
+kinds of system turn, anything that looks at another message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from string import Formatter
+
+from turnwise.errors import SourceError, shown, suggestion
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A hole in a text: where the user's text, the number of the round and the like come in."""
+
+    name: str
+
+
+Text = tuple[str | Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """A conversation of rounds. In `system` and `user`, `Slot("text")` is the message; `Slot("round")` is from 1."""
+
+    user: Text
+    start: str = ""  # before everything: a fixed text, a bos token
+    opening: str = ""  # what a prompt ends with, so that the model speaks
+    closing: str = ""  # ends a reply; the model writes it
+    eos: bool = False  # eos_token follows `closing`, and the model writes it too
+    between: str = ""  # after a reply that another turn follows; the model does not write it
+    system: Text | None = None
+    default_system: str | None = None  # the system text of a conversation that brings none
+    stops: tuple[str, ...] = ()
+
+
+def literal(text: str) -> str:
+    """A Jinja string literal for this text, whatever it holds.
+
+    Single quotes unless only they occur in the text. Line breaks are escaped: Jinja reads a bare carriage return as a
+    newline. Half of a surrogate pair stays what it is, which no template can hold.
+    """
+    quote = '"' if "'" in text and '"' not in text else "'"
+    return quote + text.translate(_ESCAPES).replace(quote, "\\" + quote) + quote
+
+
+def sum_of(text: Text, values: Mapping[str, str]) -> str:
+    """A Jinja expression that adds up the text; `values` gives the expression for each slot."""
+    parts = [literal(part) if isinstance(part, str) else values[part.name] for part in text]
+    return " + ".join(parts) or "''"
+
+
+def with_slots(text: str, names: Collection[str], where: str) -> Text:
+    """The text of a Python format string, cut at its `{name}` holes; `where` names it in errors."""
+    parts: list[str | Slot] = []
+    known = ", ".join(f"{{{name}}}" for name in names)
+    try:
+        pieces = list(Formatter().parse(text))
+    except ValueError as error:
+        hint = f"Placeholders: {known}. Write {{{{ and }}}} for braces that are text."
+        raise SourceError(f"{where} is not a format string: {error}, in {shown(text)}", hint=hint) from None
+    for plain, name, form, conversion in pieces:
+        if plain and parts and isinstance(before := parts[-1], str):
+            parts[-1] = before + plain  # behind an escaped brace the parser starts anew
+        elif plain:
+            parts.append(plain)
+        if name is None:
+            continue
+        if name not in names:
+            near = suggestion(name, names, "Placeholders")
+            raise SourceError(f"{where} has the unknown placeholder {{{name}}}, in {shown(text)}", hint=near)
+        if form or conversion:
+            raise SourceError(f"{where} formats {{{name}}}, which is not supported: write {{{name}}}, in {shown(text)}")
+        parts.append(Slot(name))
+    return tuple(parts)
+
+
+def format_string(text: Text, names: Mapping[str, str]) -> str:
+    """The inverse of `with_slots`; `names` gives the placeholder for each slot."""
+    return "".join(
+        part.replace("{", "{{").replace("}", "}}") if isinstance(part, str) else f"{{{names[part.name]}}}"
+        for part in text
+    )
+
+
+def renamed(text: Text, names: Mapping[str, str]) -> Text:
+    """The same text, its slots called otherwise."""
+    return tuple(part if isinstance(part, str) else Slot(names.get(part.name, part.name)) for part in text)
