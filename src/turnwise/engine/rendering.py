@@ -7,7 +7,7 @@ wrote beside the texts (`trails.py`). Marks between the texts say which message 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from turnwise.engine.trails import (
@@ -17,8 +17,10 @@ from turnwise.engine.trails import (
     END,
     ITEMS,
     JOINED,
+    JSON,
     LOOP,
     NEXT,
+    NOWHERE,
     Field,
     Leaf,
     Path,
@@ -102,21 +104,16 @@ class Rendering:
         return self._pieces
 
     def _cut(self) -> list[Piece]:
-        pieces: list[Piece] = []
-        left = len(self.text)  # a continued message ends before its rendering did
-        last: Origin | None = None
-        for text, origin in Reading(self).events(self._out):
-            if len(text) > left:
-                text = text[:left]
-            left -= len(text)
-            if not text:
-                continue
-            if origin is last:
-                pieces[-1] = Piece(pieces[-1].text + text, origin)
-            else:
-                pieces.append(Piece(text, origin))
-                last = origin
-        return pieces
+        pieces = Reading(self).read(self._out)
+        left = len(self.text)
+        if sum(len(piece.text) for piece in pieces) == left:
+            return pieces
+        kept = []  # a continued message ends before its rendering did
+        for piece in pieces:
+            if left > 0:
+                kept.append(Piece(piece.text[:left], piece.origin))
+                left -= len(piece.text)
+        return kept
 
     def origin(self, leaf: Leaf, message: int | None, generation: bool) -> Origin:
         if type(leaf) is int:
@@ -189,34 +186,56 @@ class Reading:
 
     def __init__(self, rendering: Rendering) -> None:
         self.rendering = rendering
+        self.pieces: list[Piece] = []
         self.loops: list[int | None] = []  # the message that each loop is at
         self.message: int | None = None
         self.generations = 0
         self.known: dict[Leaf, Origin] = {}  # origins of the message that is being written
         self.all_known: dict[tuple[int | None, bool], dict[Leaf, Origin]] = {(None, False): self.known}
 
-    def events(self, out: Any) -> Iterator[tuple[str, Origin]]:
-        """Texts and origins in order. What a block or macro wrote is walked too, for it has marks of its own."""
+    def read(self, out: Any) -> list[Piece]:
+        """Pieces in order. What a block or macro wrote is walked too, for it has marks of its own."""
         walks = [zip(out[::2], out[1::2], strict=True)]
         while walks:
             for text, trail in walks[-1]:
                 if not text:
                     if type(trail) is tuple:
                         self.mark(trail)
-                elif type(trail) is int:
-                    yield text, self.known.get(trail) or self.learned(trail)
-                elif type(trail) is tuple and trail[0] is JOINED:
+                elif type(trail) is not tuple:
+                    self.put(text, NOWHERE if trail is None else trail)
+                elif trail[0] is JOINED:
                     walks.append(zip(trail[1][::2], trail[1][1::2], strict=True))
                     break
+                elif trail[0] is JSON and trail[5] is not None and self.known is self.all_known[None, False]:
+                    self.lasting(text, trail)
                 else:
                     for part, leaf in runs(text, trail):
-                        yield part, self.known.get(leaf) or self.learned(leaf)
+                        self.put(part, leaf)
             else:
                 walks.pop()
+        return self.pieces
 
-    def learned(self, leaf: Leaf) -> Origin:
-        origin = self.known[leaf] = self.rendering.origin(leaf, self.message, self.generations > 0)
-        return origin
+    def put(self, text: str, leaf: Leaf) -> None:
+        origin = self.known.get(leaf)
+        if origin is None:
+            origin = self.known[leaf] = self.rendering.origin(leaf, self.message, self.generations > 0)
+        pieces = self.pieces
+        if pieces and pieces[-1].origin is origin:
+            pieces[-1] = Piece(pieces[-1].text + text, origin)
+        else:
+            pieces.append(Piece(text, origin))
+
+    def lasting(self, text: str, trail: tuple[Any, ...]) -> None:
+        """JSON of a tool that stays: its pieces were made before, unless for another program."""
+        memo, key = trail[5], (id(trail[1]), trail[3], trail[4], "pieces")
+        nodes, pieces = memo.get(key) or (None, [])
+        if nodes is not self.rendering._nodes:
+            before, self.pieces = self.pieces, []
+            for part, leaf in runs(text, trail):
+                self.put(part, leaf)
+            nodes, pieces, self.pieces = self.rendering._nodes, self.pieces, before
+            memo[key] = (nodes, pieces)
+        self.pieces += pieces
 
     def mark(self, trail: tuple[Any, ...]) -> None:
         if trail is LOOP:

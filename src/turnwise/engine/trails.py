@@ -245,7 +245,8 @@ def _around(text: str, whole: str, trail: Trail) -> Steps:
     at = text.find(whole)
     if at < 0:
         return [(text, merged(leaf for _, leaf in before))]
-    return [(text[:at], NOWHERE), *before, (text[at + len(whole) :], NOWHERE)]
+    padded = [(text[:at], NOWHERE), *before, (text[at + len(whole) :], NOWHERE)]
+    return [run for run in padded if run[0]]
 
 
 def _lines(text: str, whole: str, trail: Trail) -> Steps:
