@@ -1,0 +1,194 @@
+"""XTuner's own names: PROMPT_TEMPLATE, SYSTEM_TEMPLATE, the map functions and the rules of its encoder.
+
+Change `from xtuner.utils import PROMPT_TEMPLATE` to `from turnwise.compat.xtuner import PROMPT_TEMPLATE`, and so on.
+A round is written by the engine from the template's Jinja; the encoder's rules (which part is learnt, where bos and
+eos stand) give *segments*, `[kind, text, learnt]`, of kind bos, eos or text, and `encode_fn` turns those into ids
+with the tokenizer it is given. This is the training side, so it does what XTuner's code does: a system text in any
+round that has one, SEP after the last round, bos again after each eos. Not here: the LLaVA image loading, packing,
+`max_dataset_length`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib.resources import files
+from typing import Any
+
+from turnwise.dialects import xtuner
+from turnwise.errors import MessageError, shown, suggestion
+from turnwise.template import Template
+
+IGNORE_INDEX = -100
+IMAGE_TOKEN_INDEX = -200
+DEFAULT_IMAGE_TOKEN = "<image>"
+
+
+class ConfigDict(dict[str, Any]):
+    """A dict whose keys are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            hint = suggestion(name, self, "It has") or "It is empty."
+            raise AttributeError(f"no {name!r} here. {hint}") from None
+
+
+def _data() -> dict[str, Any]:
+    text = (files("turnwise.registry") / "entries" / "xtuner.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+_DATA = _data()
+PROMPT_TEMPLATE = ConfigDict({name: ConfigDict(fields) for name, fields in _DATA["entries"].items()})
+SYSTEM_TEMPLATE = ConfigDict(_DATA["systems"])
+
+
+def stop_words(template: Any, eos_token: str | None = None) -> list[str]:
+    """What ends generation: STOP_WORDS, and the tokenizer's eos_token without being listed."""
+    words = [*xtuner.Spec.of(found(template)).stop_words, *([eos_token] if eos_token else [])]
+    return list(dict.fromkeys(words))
+
+
+def found(template: Any) -> Mapping[str, Any]:
+    """The dict: itself, or by a name such as `internlm_chat` or `xtuner.utils.PROMPT_TEMPLATE.internlm_chat`."""
+    if not isinstance(template, str):
+        return xtuner.mapping(template)
+    name = template.rpartition(".")[2]
+    if name not in PROMPT_TEMPLATE:
+        hint = suggestion(name, PROMPT_TEMPLATE, "PROMPT_TEMPLATE has")
+        raise MessageError(f"there is no prompt template {shown(name)}", hint=hint)
+    fields: Mapping[str, Any] = PROMPT_TEMPLATE[name]
+    return fields
+
+
+def openai_map_fn(example: Mapping[str, Any]) -> dict[str, Any]:
+    """OpenAI messages as XTuner's rounds: assistants before anyone else and an unanswered user are left out."""
+    system = text = ""
+    begun = False
+    rounds = []
+    for index, message in enumerate(example["messages"]):
+        role, content = message["role"], message["content"]
+        if not isinstance(content, str):
+            raise MessageError(f"content is text here, not {shown(content)}", path=f"messages[{index}].content")
+        if role == "system":
+            system = content
+        elif role == "user":
+            text += content
+        elif role != "assistant":
+            hint = "Roles: system, user, assistant."
+            raise MessageError(
+                f"XTuner does not know the role {shown(role)}", path=f"messages[{index}].role", hint=hint
+            )
+        elif begun:
+            rounds.append({"system": system, "input": text, "output": content, "output_with_loss": loud(message)})
+            system = text = ""
+        begun = begun or role != "assistant"
+    return {"conversation": rounds}
+
+
+def loud(message: Mapping[str, Any]) -> bool:
+    """Whether the message's `loss` says that it is learnt; a word counts if it is "true"."""
+    said = message.get("loss", True)
+    return said.lower() == "true" if isinstance(said, str) else bool(said)
+
+
+def template_map_fn(example: dict[str, Any], template: Any) -> dict[str, Any]:
+    """Each round's `input` and `output` as the template writes them, in place, and what the encoder needs to know."""
+    fields = found(template)
+    spec, prompt = xtuner.Spec.of(fields), compiled(xtuner.prompt_jinja(fields))
+    rounds = example.get("conversation", [])
+    for number, turn in enumerate(rounds, 1):
+        system, text = turn.get("system") or "", turn.get("input") or ""
+        rendering = prompt.render([], system=system, input=text, round=number, bot_name=xtuner.BOT_NAME)
+        turn["input"] = rendering.text
+        if spec.suffix:
+            turn["output"] = turn.get("output", "") + spec.suffix
+        turn["need_eos_token"] = not spec.suffix_as_eos
+        turn["sep"] = spec.sep
+    return {"conversation": rounds}
+
+
+def template_map_fn_factory(template: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """`template_map_fn` for one template."""
+    return partial(template_map_fn, template=found(template))
+
+
+@cache
+def compiled(jinja: str) -> Template:
+    return Template.of(jinja, name="xtuner round")
+
+
+def segments(example: Mapping[str, Any], bos: bool = True, with_output: bool = True) -> list[list[Any]]:
+    """What the encoder writes for mapped rounds, as `[kind, text, learnt]`; each text is encoded by itself."""
+    rounds = example["conversation"]
+    if len(rounds) > 1 and not with_output:
+        raise MessageError("several rounds cannot be encoded without their outputs", path="conversation")
+    parts: list[list[Any]] = []
+    starts = True
+    for turn in rounds:
+        if starts and bos:
+            parts.append(["bos", "", False])
+        parts.append(["text", turn["input"], False])
+        if not with_output:
+            continue
+        learnt = turn.get("output_with_loss", True)
+        parts.append(["text", turn["output"], learnt])
+        starts = turn["need_eos_token"]
+        if starts:
+            parts.append(["eos", "", learnt])
+        parts.append(["text", turn["sep"], False])
+    return [part for part in parts if part[0] != "text" or part[1]]
+
+
+def joined(parts: list[list[Any]]) -> list[list[Any]]:
+    """Segments with neighbours of one kind made one."""
+    result: list[list[Any]] = []
+    for kind, text, learnt in parts:
+        if kind == "text" and result and result[-1][0] == "text" and result[-1][2] == learnt:
+            result[-1][1] += text
+        else:
+            result.append([kind, text, learnt])
+    return result
+
+
+def encode_fn(
+    example: Mapping[str, Any],
+    tokenizer: Any,
+    max_length: int,
+    input_ids_with_output: bool = True,
+    with_image_token: bool = False,
+) -> dict[str, list[int]]:
+    """`input_ids` and `labels` of mapped rounds, segment by segment, cut at `max_length`."""
+    marks = {"bos": bos_ids(tokenizer), "eos": as_list(tokenizer.eos_token_id)}
+    ids: list[int] = []
+    labels: list[int] = []
+    for kind, text, learnt in segments(example, with_output=input_ids_with_output):
+        new = marks[kind] if kind in marks else encoded(text, tokenizer, with_image_token and not learnt)
+        ids += new
+        labels += new if learnt else [IGNORE_INDEX] * len(new)
+    return {"input_ids": ids[:max_length], "labels": labels[:max_length]}
+
+
+def bos_ids(tokenizer: Any) -> list[int]:
+    """Two tokenizers are told by the name of their class, as XTuner does: one starts with nothing, one with two ids."""
+    special = {"QWenTokenizer": [], "ChatGLMTokenizer": [64790, 64792]}
+    name = type(tokenizer).__name__
+    return special[name] if name in special else as_list(tokenizer.bos_token_id)
+
+
+def as_list(ids: int | list[int] | None) -> list[int]:
+    return [ids] if isinstance(ids, int) else list(ids or ())
+
+
+def encoded(text: str, tokenizer: Any, images: bool) -> list[int]:
+    if not images or DEFAULT_IMAGE_TOKEN not in text:
+        return list(tokenizer.encode(text, add_special_tokens=False))
+    chunks = text.split(DEFAULT_IMAGE_TOKEN)
+    if len(chunks) != 2:
+        raise MessageError(f"a round holds one {DEFAULT_IMAGE_TOKEN} at most; found {len(chunks) - 1}")
+    before, after = (list(tokenizer.encode(chunk, add_special_tokens=False)) for chunk in chunks)
+    return [*before, IMAGE_TOKEN_INDEX, *after]
