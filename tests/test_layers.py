@@ -8,8 +8,11 @@ included: a type is knowledge too. Not seen: a module imported by a computed nam
 from __future__ import annotations
 
 import ast
+import functools
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +29,7 @@ LAYERS = (
     ("probes",),
     ("witness",),
     ("adapt", "dialects", "tokens", "replies"),
+    ("conversion",),
     ("training",),
     ("template",),
     ("registry",),
@@ -235,6 +239,12 @@ def dotted(node: ast.AST) -> str:
     return ""
 
 
+@functools.cache
+def bytecode() -> str:
+    """A folder for bytecode: an installed package has it, and this environment may forbid to write it."""
+    return tempfile.mkdtemp(prefix="turnwise-bytecode-")
+
+
 def import_seconds(module: str) -> float:
     code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
     return float(run(code))
@@ -242,4 +252,6 @@ def import_seconds(module: str) -> float:
 
 def run(code: str) -> str:
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(sources.PACKAGE.parent)!r}); {code}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = bytecode()
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout

@@ -12,12 +12,15 @@ from turnwise.errors import (
     TemplateSyntaxError,
     TurnwiseError,
 )
-from turnwise.registry import load
+from turnwise.evidence import Comparison, diff
+from turnwise.registry import Match, entries, load, match, register
 from turnwise.template import Template, compile
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
+    "Match",
     "MessageError",
     "Origin",
     "Piece",
@@ -32,5 +35,9 @@ __all__ = [
     "TemplateSyntaxError",
     "TurnwiseError",
     "compile",
+    "diff",
+    "entries",
     "load",
+    "match",
+    "register",
 ]

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from turnwise import dialects
+from turnwise.conversion import Verification, turns_of
+from turnwise.dialects.reading import Reading
 from turnwise.engine.limits import DEFAULTS, Limits, Run
 from turnwise.engine.program import Program, program
 from turnwise.engine.rendering import Rendering
-from turnwise.errors import MessageError, TemplateSyntaxError
+from turnwise.errors import MessageError, SourceError, TemplateSyntaxError
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+EOS_WORD = {"paddlenlp": "eos_token", "ollama": "eos"}  # what `write` calls the text that ends a reply
 NO_ALIASES: dict[tuple[int, str], str] = {}
 FLAT = (str, bool, type(None), int)  # options that need no look inside
 
@@ -20,7 +24,7 @@ FLAT = (str, bool, type(None), int)  # options that need no look inside
 class Template:
     """A chat template. Immutable, picklable, safe to share between threads."""
 
-    __slots__ = ("limits", "name", "named", "options", "program")
+    __slots__ = ("dialect", "limits", "name", "named", "options", "program", "reading")
 
     def __init__(
         self,
@@ -28,8 +32,12 @@ class Template:
         options: Mapping[str, Any] | None = None,
         named: Mapping[str, Program] | None = None,
         limits: Limits = DEFAULTS,
+        dialect: str = "jinja",
+        reading: Reading | None = None,
     ) -> None:
         self.program = program
+        self.dialect = dialect
+        self.reading = reading or Reading(program.text)
         self.name = program.name
         self.options = dict(options or {})
         self.named = dict(named or {})
@@ -44,12 +52,29 @@ class Template:
         options: Mapping[str, Any] | None = None,
         named: Mapping[str, str] | None = None,
         limits: Limits = DEFAULTS,
+        dialect: str = "jinja",
+        reading: Reading | None = None,
     ) -> Template:
         """A template from its Jinja text, and others of the same model by name; with tools, `tool_use` is taken."""
         if not isinstance(text, str):
             raise TemplateSyntaxError(f"a template is text, not {type(text).__name__}", name=name)
         others = {key: program(other, f"{name}:{key}") for key, other in (named or {}).items()}
-        return cls(program(text, name), options, others, limits)
+        return cls(program(text, name), options, others, limits, dialect, reading)
+
+    @classmethod
+    def read(
+        cls,
+        source: Any,
+        dialect: str,
+        *,
+        name: str = "template",
+        options: Mapping[str, Any] | None = None,
+        exact: bool = False,
+    ) -> Template:
+        """A template from a source of some dialect."""
+        reading = dialects.named(dialect).read(source, exact=exact)
+        given = {**reading.options, **(options or {})}
+        return cls.of(reading.jinja, name=name, options=given, dialect=dialect, reading=reading)
 
     @property
     def text(self) -> str:
@@ -117,8 +142,42 @@ class Template:
             text = continued.cut(text)
         return Rendering(text, out, program.nodes, aliases)
 
+    @property
+    def source(self) -> Any:
+        """The template as it was given: a text, or the dict of its dialect."""
+        return self.reading.facts.get("template", self.text)
+
+    def stops(self, tokenizer: Any = None) -> tuple[str, ...]:
+        """The texts that end generation: those that the source names, or what the template writes after a reply."""
+        found = self.reading.stops
+        if not found:
+            try:
+                found = turns_of(self, self.options.get("eos_token")).stops
+            except SourceError:
+                found = ()
+        eos = getattr(tokenizer, "eos_token", None)
+        return tuple(dict.fromkeys((*found, eos))) if isinstance(eos, str) else found
+
+    def convert(self, dialect: str, **details: Any) -> Any:
+        """The template as a source of another dialect, verified; or an error that says what the dialect cannot say."""
+        if dialect == "jinja":
+            return self.text
+        target = dialects.named(dialect)
+        if dialect == self.dialect:
+            return self.source
+        if target.write is None:
+            raise SourceError(f"{dialect} sources can be read, not written")
+        eos = details.get("eos_token") or details.get("eos") or self.options.get("eos_token")
+        turns = turns_of(self, eos)
+        if turns.eos and eos and dialect in EOS_WORD:
+            details.setdefault(EOS_WORD[dialect], eos)
+        source = target.write(turns, **details)
+        written = Template.read(source, dialect, options=self.options)
+        Verification(self, self.variables, written, eos).run(dialect)
+        return source
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Template, (self.program, self.options, self.named, self.limits)
+        return Template, (self.program, self.options, self.named, self.limits, self.dialect, self.reading)
 
     def __repr__(self) -> str:
         return f"<Template {self.name}>"
@@ -190,9 +249,19 @@ class Continuation:
 
 
 def compile(
-    text: str, dialect: str | None = None, *, name: str = "template", options: Mapping[str, Any] | None = None
+    source: Any,
+    dialect: str | None = None,
+    *,
+    name: str = "template",
+    options: Mapping[str, Any] | None = None,
+    exact: bool = False,
 ) -> Template:
-    """A template from its source."""
-    if dialect not in (None, "jinja"):
-        raise TemplateSyntaxError(f"unknown dialect {dialect!r}", name=name, hint="known: jinja")
-    return Template.of(text, name=name, options=options)
+    """A template from its source: Jinja, or any dialect; guessed by its shape when not said.
+
+    `exact` is for other software's formats: the text that it writes, recorded defects included.
+    """
+    if dialect is None and isinstance(source, str) and ("{%" in source or "{{" in source):
+        dialect = "jinja" if not dialects.DIALECTS["ollama"].knows(source) else "ollama"
+    if not isinstance(source, (str, Mapping)) and dialect is None and not hasattr(source, "sep_style"):
+        raise TemplateSyntaxError(f"a template is text, not {type(source).__name__}", name=name)
+    return Template.read(source, dialect or dialects.guess(source), name=name, options=options, exact=exact)

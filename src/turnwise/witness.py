@@ -8,7 +8,7 @@ The pieces of both sides then say which node or field the first differing charac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -82,7 +82,9 @@ def difference(a: Renders, b: Renders, probe: Probe) -> str:
     return "text" if first.text != second.text else ""
 
 
-def shrunk(a: Renders, b: Renders, probe: Probe, kind: str) -> Probe:
+def shrunk(
+    a: Renders, b: Renders, probe: Probe, kind: str, difference: Callable[[Renders, Renders, Probe], str] = difference
+) -> Probe:
     """The smallest conversation near this one that still tells the two apart, in the same way."""
     left = SHRINKS
     smaller = True

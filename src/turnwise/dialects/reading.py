@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 
@@ -20,9 +22,25 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A row of the table: how to tell a source of this dialect, how to read one, how to write one."""
+    """A row of the table. The module of that name is loaded when somebody first asks for it."""
 
     name: str
-    knows: Callable[[Any], bool]
-    read: Callable[..., Reading]
-    write: Callable[..., Any] | None = None
+    writes: bool = False  # whether turns can be said in it
+
+    @property
+    def module(self) -> ModuleType:
+        return importlib.import_module(f"turnwise.dialects.{self.name}")
+
+    def knows(self, source: Any) -> bool:
+        """Whether a source looks like one of this dialect."""
+        return bool(self.module.knows(source))
+
+    def read(self, source: Any, exact: bool = False, **details: Any) -> Reading:
+        """The source as Jinja and facts."""
+        reading: Reading = self.module.read(source, exact=exact, **details)
+        return reading
+
+    @property
+    def write(self) -> Callable[..., Any] | None:
+        """The function that says turns in this dialect, if it can."""
+        return self.module.write if self.writes else None

@@ -199,10 +199,12 @@ class Fields:
                 raise Denied(f"access to {shown(step)} is not possible: a format reads items, not Python attributes")
             if isinstance(value, (str, list, tuple)) and step.isdigit():
                 step = int(step)
+            if isinstance(value, Undefined):
+                raise value.failure()
             try:
                 value, trail = value[step], (PART, value, trail, step) if isinstance(value, str) else (trail, step)
             except (LookupError, TypeError):
-                raise Failure(f"the format asks for {shown(name)}, which is not there") from None
+                value, trail = Undefined(f"the format asks for {shown(name)}, which is not there"), None
         return value, trail
 
 

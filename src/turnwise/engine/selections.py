@@ -13,7 +13,7 @@ from typing import Any
 from turnwise.engine.access import item, kind_name, sequence
 from turnwise.engine.formatting import measure
 from turnwise.engine.limits import Run
-from turnwise.engine.methods import plain, whole_number
+from turnwise.engine.methods import whole_number
 from turnwise.engine.operations import plus
 from turnwise.engine.tests import TESTS
 from turnwise.engine.trails import BLEND, ITEMS, PAIRS, PICK, Trail
@@ -94,7 +94,8 @@ def dict_sorted(
     if by[0] not in ("key", "value"):
         raise Failure('You can only sort by either "key" or "value"')
     column = 0 if by[0] == "key" else 1
-    order = sorted_indices(rt, [pair[column] for pair in value.items()], not case_sensitive[0], bool(reverse[0]))
+    keys = [pair[column] for pair in value.items()]
+    order = sorted_indices(rt, keys, not case_sensitive[0], bool(whole_number(reverse)))
     pairs = list(value.items())
     return [pairs[i] for i in order], (PICK, (PAIRS, trail, list(value)), order)
 
@@ -124,13 +125,12 @@ def ordered(
     rt: Run, value: Any, trail: Trail, reverse: Pair = FALSE, case_sensitive: Pair = FALSE, attribute: Pair = NONE
 ) -> Pair:
     found, found_trail = elements(rt, value, trail)
-    plain(reverse)
     names = str(attribute[0]).split(",") if isinstance(attribute[0], str) else [attribute[0]]
     keys: list[Any] = []
     for entry in found:
         parts = [reached(rt, entry, None, name)[0] for name in names]
         keys.append([part if case_sensitive[0] else lower_key(part) for part in parts])
-    order = sorted_indices(rt, keys, False, bool(reverse[0]))
+    order = sorted_indices(rt, keys, False, bool(whole_number(reverse)))
     return [found[i] for i in order], (PICK, found_trail, order)
 
 

@@ -1,8 +1,9 @@
 """Templates by name or by place: `load("qwen2.5")`, `load("models/mine")`, `load("tokenizer_config.json")`.
 
 A string is looked up in this order: the name of an entry (whatever the current folder holds: write `./qwen2.5` for a
-folder of that name), a path that exists, the id of a model (`Qwen/Qwen2.5-7B-Instruct`), for which `match` knows the
-entry. Entries are data and lie in `entries/`; users add their own, see `shelf`. Nothing is ever fetched.
+folder of that name), a path that exists, the name of an imported entry without its dialect where only one has it
+(`internlm_chat`), the id of a model (`Qwen/Qwen2.5-7B-Instruct`), for which `match` knows the entry. Entries are data
+and lie in `entries/`; users add their own, see `shelf`. Nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from turnwise import dialects
-from turnwise.dialects.reading import Dialect
-from turnwise.errors import SourceError, shown, suggestion
-from turnwise.registry.entry import JINJA, Entry
+from turnwise.errors import SourceError, shown
+from turnwise.registry.entry import Entry
 from turnwise.registry.files import Found, near, read_path, unreadable
 from turnwise.registry.match import LONGEST, Match, UnknownModel, known, match
 from turnwise.registry.shelf import current, entries, register, unregister
@@ -39,7 +39,7 @@ def read(where: str | os.PathLike[str], *, pick: str | None = None, exact: bool 
         place = os.fspath(where)
     except TypeError:
         raise SourceError(f"load takes a name or a path, not {type(where).__name__}") from None
-    if isinstance(where, str) and (entry := current().find(where)):
+    if isinstance(where, str) and (entry := current().named.get(where.lower())):
         return _found(entry, pick, exact)
     path = Path(os.fsdecode(place))
     try:
@@ -47,6 +47,8 @@ def read(where: str | os.PathLike[str], *, pick: str | None = None, exact: bool 
             return read_path(path, pick)
     except OSError as error:
         raise unreadable(path, error) from error
+    if isinstance(where, str) and (entry := current().short_of(where)):
+        return _found(entry, pick, exact)
     if isinstance(where, str) and (model := _of_model(where)):
         entry = current().named[model.name.lower()]
         return replace(_found(entry, pick, exact), warning=model.warning and f"{where}: {model.warning}")
@@ -54,20 +56,24 @@ def read(where: str | os.PathLike[str], *, pick: str | None = None, exact: bool 
 
 
 def compiled(found: Found) -> Template:
-    return Template.of(found.text, name=found.name, options=found.options, named=found.named)
+    return Template.of(
+        found.text,
+        name=found.name,
+        options=found.options,
+        named=found.named,
+        dialect=found.dialect,
+        reading=found.reading,
+    )
 
 
 def _found(entry: Entry, pick: str | None, exact: bool) -> Found:
     if pick not in (None, "default"):
         raise SourceError(f"{entry.name} has no template called {pick!r}", hint="It has: default.")
-    if entry.dialect == JINJA:
-        return Found(entry.source, entry.name, dict(entry.options))
-    known: dict[str, Dialect] = getattr(dialects, "DIALECTS", {})
-    if entry.dialect not in known:
-        hint = suggestion(entry.dialect, known, "Dialects")
-        raise SourceError(f"{entry.name}: there is no dialect {shown(entry.dialect)}", hint=hint)
-    reading = known[entry.dialect].read(entry.source, exact=exact)
-    return Found(reading.jinja, entry.name, {**reading.options, **entry.options})
+    reading = dialects.named(entry.dialect).read(entry.source, exact=exact)
+    if entry.stops:
+        reading = replace(reading, stops=entry.stops)
+    options = {**reading.options, **entry.options}
+    return Found(reading.jinja, entry.name, options, dialect=entry.dialect, reading=reading)
 
 
 def _of_model(place: str) -> Match | None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from turnwise.dialects.reading import Reading
 from turnwise.errors import SourceError, shown
 from turnwise.registry.gguf import MAGIC
 from turnwise.registry.gguf import TEMPLATE as GGUF_KEY
@@ -57,6 +58,8 @@ class Found:
     options: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, str] = field(default_factory=dict)
     warning: str | None = None  # what whoever asked for it should know
+    dialect: str = "jinja"
+    reading: Reading | None = None  # where it came from another dialect, or with facts of its own
 
 
 def read_path(path: Path, pick: str | None = None) -> Found:

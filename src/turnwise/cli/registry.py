@@ -1,0 +1,70 @@
+"""`turnwise list` and `turnwise match`: what is in the registry, and which of it a model has."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from turnwise.cli import output
+from turnwise.cli.render import ColourOption, JsonOption
+from turnwise.errors import printable, suggestion
+from turnwise.registry import Entry, entries
+from turnwise.registry.match import SOURCES
+from turnwise.registry.match import match as matched
+
+
+def listed(
+    dialect: Annotated[str | None, typer.Option(help="Only those of a dialect.")] = None,
+    family: Annotated[str | None, typer.Option(help="Only those of a family of models.")] = None,
+    as_json: JsonOption = False,
+    colour: ColourOption = None,
+) -> None:
+    """List the templates that have a name."""
+    for flag, value, known in (
+        ("--dialect", dialect, {entry.dialect for entry in entries().values()}),
+        ("--family", family, {entry.family for entry in entries().values()}),
+    ):
+        if value is not None and value not in known:
+            raise typer.BadParameter(f"{value!r}: {suggestion(value, sorted(known), 'there is')}", param_hint=flag)
+    found = entries(dialect, family).values()
+    if as_json:
+        output.write_json([as_data(entry) for entry in found])
+        return
+    width = max((len(entry.name) for entry in found if entry.notes), default=0)
+    output.write_lines((line_of(entry, width) for entry in found), output.coloured(colour))
+
+
+def match(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The id of a model, such as Qwen/Qwen2.5-7B-Instruct.")],
+    source: Annotated[str | None, typer.Option(help=f"Whose answer: {', '.join(SOURCES)}.")] = None,
+    as_json: JsonOption = False,
+    colour: ColourOption = None,
+) -> None:
+    """Say which template a model has, and why."""
+    found = matched(model, source)
+    if as_json:
+        output.write_json({**asdict(found), "name": found.name})
+    else:
+        star = "*" if found.star else ""
+        facts = {"entry": found.name + star, "kind": found.kind, "source": found.source, "reason": found.reason}
+        lines = [Text.assemble((f"{key:<8}", "dim"), printable(value)) for key, value in facts.items()]
+        output.write_lines(lines, output.coloured(colour))
+    if found.warning:
+        output.warn(found.warning)
+
+
+def line_of(entry: Entry, width: int) -> Text:
+    if not entry.notes and not entry.verified:  # imported: the name says it all
+        return Text(printable(entry.name), "bold")
+    evidence = "verified" if entry.verified else "not verified"
+    about = f"  {printable(entry.family):<9} {evidence:<12}  {printable(entry.notes)}"
+    return Text.assemble((f"{printable(entry.name):<{width}}", "bold"), (about, "dim"))
+
+
+def as_data(entry: Entry) -> dict[str, Any]:
+    """An entry without its source."""
+    keys = (key for key in entry.__slots__ if key not in ("source_of", "override"))
+    return {key: getattr(entry, key) for key in keys}

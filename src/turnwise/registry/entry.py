@@ -1,0 +1,141 @@
+"""An entry: one template of the registry, as data.
+
+An entry is a TOML file with its source beside it. A *collection* is one file, TOML or JSON, for many entries of one
+dialect, imported from elsewhere:
+
+    dialect = "fastchat"
+
+    [entries.zero_shot]        # the source, as its own software has it
+    roles = ["Human", "Assistant"]
+
+Its entries are called `fastchat:zero_shot`; a dialect that is not said is the name of the file. A source is read when
+it is asked for, not before; an entry knows only where it lies. What a file may not do is checked here, with the
+accepted keys in the error. Not checked here: whether the source is a template, which only compiling it tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, Protocol
+
+from turnwise.errors import SourceError, shown, suggestion
+
+JINJA = "jinja"
+SEPARATOR = ":"
+COLLECTIONS = ("entries", "templates", "own")  # keys under which a file holds many sources
+
+
+class File(Protocol):
+    """As much of `pathlib.Path` as a resource of a package has too."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read_text(self, encoding: str | None = None) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One template by name, and what belongs to it."""
+
+    name: str
+    dialect: str = JINJA
+    family: str = ""
+    aliases: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)  # defaults of the template's own variables
+    models: tuple[str, ...] = ()  # ids and patterns of the chat models that it is for
+    base: tuple[str, ...] = ()  # the same of base models of the family, which get `default` instead
+    untrained: bool = False  # its markers are special tokens, and a base model has not learnt them
+    notes: str = ""
+    verified: tuple[str, ...] = ()  # templates of the corpus that it equals
+    override: bool = False  # it may take the place of an entry of the same name
+    source_of: Callable[[], Any] = field(default=str, repr=False, compare=False)
+
+    @property
+    def source(self) -> Any:
+        """The template as its dialect writes it: text, or the mapping that a program would have."""
+        return self.source_of()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+
+KINDS: dict[str, type] = {
+    **dict.fromkeys(("name", "dialect", "family", "notes"), str),
+    **dict.fromkeys(("aliases", "stops", "models", "base", "verified"), list),
+    **dict.fromkeys(("untrained", "override"), bool),
+    "options": dict,
+    "source": str,
+}
+"""Keys of an entry's file, and what each one holds."""
+
+WORDS = {str: "text", list: "a list of texts", bool: "true or false", dict: "a table"}
+
+
+def read_entry(data: Mapping[str, Any], where: str, beside: Mapping[str, File]) -> Entry:
+    """The entry of a TOML file that was parsed; its source is one of the files `beside` it."""
+    for key, value in data.items():
+        if key not in KINDS:
+            raise SourceError(f"{where}: unknown key {shown(key)}", hint=suggestion(key, KINDS, "An entry has"))
+        check(value, KINDS[key], f"{where}: {key}")
+    for key in ("name", "source"):
+        if not data.get(key):
+            raise SourceError(f"{where}: the key {key!r} is missing", hint=f"An entry has: {', '.join(KINDS)}.")
+    if data["source"] not in beside:
+        hint = "`source` names a file in the same folder."
+        raise SourceError(f"{where}: there is no {shown(data['source'], 200)} beside it", hint=hint)
+    return made({**data, "source_of": partial(text_of, beside[data["source"]], where)})
+
+
+def read_collection(data: Mapping[str, Any], where: str, stem: str) -> list[Entry]:
+    """The entries of a file that holds many of one dialect: by name, or a list of sources that have a `name`."""
+    dialect = data.get("dialect", stem)
+    check(dialect, str, f"{where}: dialect")
+    found = []
+    for key in filter(data.__contains__, COLLECTIONS):
+        sources = data[key]
+        if isinstance(sources, list):
+            sources = {named(source, f"{where}: {key}[{at}]"): source for at, source in enumerate(sources)}
+        check(sources, dict, f"{where}: {key}")
+        for name, source in sources.items():
+            found.append(Entry(f"{dialect}{SEPARATOR}{name}", dialect, family=dialect, source_of=partial(held, source)))
+    return found
+
+
+def named(source: Any, where: str) -> str:
+    name = source.get("name") if isinstance(source, dict) else None
+    if not isinstance(name, str) or not name:
+        raise SourceError(f"{where} has no `name`: {shown(source)}")
+    return name
+
+
+def made(data: Mapping[str, Any]) -> Entry:
+    """An entry of plain data: lists become tuples."""
+    known = {item.name for item in fields(Entry)} & data.keys()
+    values: dict[str, Any] = {key: tuple(data[key]) if isinstance(data[key], list) else data[key] for key in known}
+    return Entry(**values)
+
+
+def check(value: Any, kind: type, where: str) -> None:
+    if not isinstance(value, kind) or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
+        raise SourceError(f"{where} is {shown(value)}", hint=f"It must be {WORDS[kind]}.")
+
+
+def text_of(file: File, where: str) -> str:
+    """The text of a source."""
+    what = f"{where}: the source {shown(file.name, 200)}"
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SourceError(f"{what} cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{what} is not UTF-8") from error
+
+
+def held(source: Any) -> Any:
+    """A source that is at hand."""
+    return source
