@@ -1,0 +1,328 @@
+"""LLaMA-Factory's templates: every golden row byte for byte, what is learnt, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+import corpus
+import oracle
+import turnwise
+from corpus import needs_corpus
+from turnwise.dialects import llamafactory
+from turnwise.dialects.llamafactory_tools import FORMATS
+from turnwise.dialects.turns import Slot, Turns
+from turnwise.errors import SourceError
+
+TOKENS = {"bos_token": "<BOS>", "eos_token": "<EOS>"}
+CHATML = {
+    "format_user": ["<|im_start|>user\n{{content}}<|im_end|>\n<|im_start|>assistant\n"],
+    "format_assistant": ["{{content}}<|im_end|>\n"],
+    "format_system": ["<|im_start|>system\n{{content}}<|im_end|>\n"],
+    "stop_words": ["<|im_end|>"],
+}
+HI = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+CALL = {"type": "function", "function": {"name": "f", "arguments": {"a": 1, "b": "x"}}}
+TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"properties": {}}}}
+
+
+@cache
+def entries() -> dict[str, dict[str, Any]]:
+    file = files("turnwise.registry") / "entries" / "llamafactory.json"
+    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["templates"]
+    return found
+
+
+@cache
+def template(name: str, exact: bool = True) -> turnwise.Template:
+    return turnwise.compile(llamafactory.read(entries()[name], exact=exact).jinja, name=name)
+
+
+def made(source: Any, exact: bool = False) -> turnwise.Template:
+    return turnwise.compile(llamafactory.read(source, exact=exact).jinja)
+
+
+@cache
+def golden() -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in corpus.lines("golden/llamafactory.jsonl"):
+        if row["kind"] == "render":
+            found.setdefault(row["t"], []).append(row)
+    return found
+
+
+@cache
+def fixtures() -> dict[str, tuple[list[dict[str, Any]], Any]]:
+    rows = corpus.lines("golden/llamafactory.jsonl")
+    return {row["c"]: as_openai(row) for row in rows if row["kind"] == "fixture"}
+
+
+def as_openai(row: dict[str, Any]) -> tuple[list[dict[str, Any]], Any]:
+    """The original's own roles as OpenAI has them: a function's JSON becomes calls, an observation a tool's result."""
+    chat = [{"role": "system", "content": row["system"]}] if row["system"] else []
+    for message in row["messages"]:
+        if message["role"] == "function":
+            calls = [{"type": "function", "function": call} for call in json.loads(message["content"])]
+            chat.append({"role": "assistant", "content": None, "tool_calls": calls})
+        else:
+            role = {"observation": "tool"}.get(message["role"], message["role"])
+            chat.append({"role": role, "content": message["content"]})
+    return chat, json.loads(row["tools"]) if row["tools"] else None
+
+
+def cases(row: dict[str, Any]) -> Iterator[tuple[list[list[str]] | None, dict[str, Any]]]:
+    """What the row says, once for many turns and once, where that is different, for the last turn alone."""
+    options = {"enable_thinking": False} if row.get("mode") else {}
+    yield row.get("pairs"), options
+    if "oneturn" in row:
+        yield [row["oneturn"]], {**options, "discarding_history_cot": True}
+
+
+def learnt(pairs: list[list[str]]) -> list[tuple[int, int]]:
+    spans, at = [], 0
+    for prompt, response in pairs:
+        at += len(prompt)
+        spans += [(at, at + len(response))] if response else []
+        at += len(response)
+    return spans
+
+
+def joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for start, end in spans:
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], end)
+        elif start < end:
+            found.append((start, end))
+    return found
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", sorted(golden()))
+def test_golden(name: str) -> None:
+    wrong = []
+    for row in golden()[name]:
+        chat, tools = fixtures()[row["c"]]
+        for pairs, options in cases(row):
+            place = f"{row['c']} {options}"
+            if pairs is None:
+                with pytest.raises(turnwise.TurnwiseError):
+                    template(name).render(chat, tools=tools, now=corpus.NOW, **TOKENS, **options)
+                continue
+            rendering = template(name).render(chat, tools=tools, now=corpus.NOW, **TOKENS, **options)
+            if rendering.text != "".join(map("".join, pairs)):
+                wrong.append(f"{place}: text {rendering.text!r}")
+            elif "discarding_history_cot" not in options and joined(rendering.spans(generation=True)) != learnt(pairs):
+                wrong.append(f"{place}: learnt {rendering.spans(generation=True)}")
+    assert not wrong, "\n".join(wrong[:3])
+
+
+@needs_corpus
+def test_all_rows_are_compared() -> None:
+    assert len(golden()) == len(entries()) == 124
+    assert sum(map(len, golden().values())) == 4219
+
+
+@needs_corpus
+def test_without_exact_only_unclosed_calls_differ() -> None:
+    """The better behaviour changes whole conversations of six templates only, and there the turns with calls alone."""
+    different = set()
+    for name, rows in golden().items():
+        for row in rows:
+            chat, tools = fixtures()[row["c"]]
+            if "pairs" not in row:
+                continue
+            options = {"enable_thinking": False} if row.get("mode") else {}
+            text = template(name, False).render(chat, tools=tools, now=corpus.NOW, **TOKENS, **options).text
+            if text != "".join(map("".join, row["pairs"])):
+                assert any(message.get("tool_calls") for message in chat)
+                different.add(name)
+    assert different == {"glm4_moe", "glm4_5v", "glm4_7", "aeva", "minimax2", "seed_oss"}
+
+
+@needs_corpus
+@pytest.mark.parametrize("exact", [True, False])
+def test_transformers_agrees(exact: bool) -> None:
+    """The same Jinja in transformers: one template of each class and tool format, on all fixtures."""
+    kinds = {
+        (e.get("tool_format"), e.get("template_class"), "format_tools" in e): name for name, e in entries().items()
+    }
+    for name in kinds.values():
+        jinja = template(name, exact).text
+        for chat, tools in fixtures().values():
+            try:
+                ours = template(name, exact).render(chat, tools=tools, now=corpus.NOW, **TOKENS).text
+            except turnwise.TurnwiseError:
+                continue
+            assert ours == oracle.render(jinja, chat, tools=tools, now=corpus.NOW, **TOKENS), name
+
+
+@needs_corpus
+def test_stops() -> None:
+    for row in corpus.lines("golden/llamafactory.jsonl"):
+        if row["kind"] == "template":
+            assert list(llamafactory.read(entries()[row["t"]]).stops) == row["stop_words"]
+
+
+# The dialect
+
+
+def test_the_opening_is_the_generation_prompt() -> None:
+    chatml = made(CHATML)
+    assert chatml.render(HI[:1]).text == "<|im_start|>user\nhi<|im_end|>\n"
+    assert chatml.render(HI[:1], add_generation_prompt=True).text.endswith("<|im_end|>\n<|im_start|>assistant\n")
+    assert chatml.render(HI).text.startswith(chatml.render(HI[:1], add_generation_prompt=True).text)
+    exact = made(CHATML, exact=True)
+    assert exact.render(HI[:1]).text.endswith("<|im_start|>assistant\n")
+    assert exact.render(HI).text == chatml.render(HI).text
+
+
+def test_system_defaults_and_later_ones() -> None:
+    chatml = made({**CHATML, "default_system": "D"})
+    assert chatml.render(HI).text.startswith("<|im_start|>system\nD<|im_end|>\n")
+    chat = [{"role": "system", "content": "S"}, *HI, {"role": "system", "content": "T"}]
+    assert chatml.render(chat).text.count("<|im_start|>system\n") == 2
+    with pytest.raises(turnwise.TurnwiseError, match="no slot for the role system"):
+        made(CHATML, exact=True).render(chat)
+    with pytest.raises(turnwise.TurnwiseError, match="critic"):
+        chatml.render([{"role": "critic", "content": "no"}])
+
+
+def test_llama2_puts_the_system_text_into_the_first_turn() -> None:
+    source = {
+        "format_user": [{"bos_token"}, "[INST] {{content}} [/INST]"],
+        "format_system": ["<<SYS>>\n{{content}}\n<</SYS>>\n\n"],
+        "template_class": "Llama2Template",
+    }
+    text = made(source).render([{"role": "system", "content": "S"}, *HI], **TOKENS).text
+    assert text == "<BOS>[INST] <<SYS>>\nS\n<</SYS>>\n\nhi [/INST]ho<EOS>"
+
+
+def test_rounds_are_counted() -> None:
+    source = {"format_user": ["[{{idx}}] {{content}} "], "format_assistant": ["{{content}};"]}
+    assert (
+        made(source).render([*HI, *HI]).text
+        == made(source, exact=True).render([*HI, *HI]).text
+        == "[0] hi ho;[1] hi ho;"
+    )
+
+
+def test_a_users_braces_are_text_unless_exact() -> None:
+    chat = [{"role": "user", "content": "{{idx}} {{content}}"}]
+    assert "{{idx}} {{content}}" in made(CHATML).render(chat).text
+    assert "0 {{content}}" in made(CHATML, exact=True).render(chat).text
+
+
+def test_replace_eos_and_tokens_by_text() -> None:
+    source = {
+        "format_user": [{"token": "<|user|>"}, "{{content}}"],
+        "stop_words": ["<|end|>", "</s>"],
+        "replace_eos": True,
+    }
+    reading = llamafactory.read(source)
+    assert turnwise.compile(reading.jinja).render(HI).text == "<|user|>hiho<|end|>"
+    assert reading.stops == ("<|end|>", "</s>")
+
+
+def test_thoughts() -> None:
+    source = {**CHATML, "template_class": "ReasoningTemplate"}
+    chat = [HI[0], {"role": "assistant", "content": "ho", "reasoning_content": "hm"}]
+    assert "assistant\n<think>\nhm\n</think>\n\nho" in made(source).render(chat).text
+    assert "assistant\n<think>\n\n</think>\n\nho" in made(source, exact=True).render(chat).text
+    off = made(source).render(HI[:1], add_generation_prompt=True, enable_thinking=False).text
+    assert off.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert "hm" not in made(source).render(chat, enable_thinking=False).text
+    inline = [HI[0], {"role": "assistant", "content": "<think>\na\n</think>\n\nb"}, *HI]
+    assert "a\n" not in made(source).render(inline, discarding_history_cot=True).text
+    assert dict(llamafactory.read({**source, "enable_thinking": False}).options) == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_tool_formats_tell_call_and_answer(name: str) -> None:
+    chat = [
+        HI[0],
+        {"role": "assistant", "content": "so: ", "tool_calls": [CALL]},
+        {"role": "tool", "content": "7"},
+        HI[1],
+    ]
+    text = made({**CHATML, "tool_format": name}).render(chat, tools=[TOOL], now=corpus.NOW).text
+    assert text.index("f") < text.index("so: ") < text.index("7")
+    assert made({**CHATML, "tool_format": name}).render(HI).text == made(CHATML).render(HI).text
+
+
+def test_results_of_one_turn_are_joined() -> None:
+    source = {**CHATML, "format_observation": ["<r>\n{{content}}\n</r><|im_start|>assistant\n"]}
+    chat = [HI[0], {"role": "assistant", "content": "", "tool_calls": [CALL, CALL]}]
+    chat += [{"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}, HI[1]]
+    assert "<r>\n1\n</r>\n<r>\n2\n</r>" in made(source).render(chat).text
+    assert "1\n</tool_response>\n<tool_response>\n2" in made(source, exact=True).render(chat).text
+
+
+def test_json_and_formatters_are_sources_too() -> None:
+    class Formatter:
+        slots = CHATML["format_user"]
+        tool_format = None
+
+    text = made(CHATML).render(HI).text
+    assert made(json.dumps(CHATML)).render(HI).text == text
+    assert made({**CHATML, "format_user": Formatter()}).render(HI).text == text
+    assert llamafactory.knows(CHATML) and llamafactory.knows(json.dumps(CHATML))
+    assert (
+        not llamafactory.knows({"SYSTEM": ""})
+        and not llamafactory.knows('{"format_x"')
+        and not llamafactory.knows("hi")
+    )
+
+
+def test_written() -> None:
+    turns = Turns(
+        user=("<u>", Slot("text"), "</u>"),
+        start="<s>",
+        opening="<a>",
+        closing="</a>",
+        eos=True,
+        between="\n",
+        system=("<sys>", Slot("text")),
+        default_system="D",
+        stops=("</a>",),
+    )
+    source = llamafactory.write(turns)
+    assert made(source).render([*HI, *HI], eos_token="E").text == "<s><sys>D" + "<u>hi</u><a>ho</a>E\n" * 2
+    assert llamafactory.read(source).stops == ("</a>",)
+    with pytest.raises(SourceError, match="'round'"):
+        llamafactory.write(Turns(user=(Slot("round"), Slot("text"))))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"format_usr": ["{{content}}"]}, "no 'format_usr'.*\n.*Did you mean 'format_user'"),
+        ({"format_user": ["user: "]}, "'format_user' has no {{content}}"),
+        ({"format_prefix": ["{{content}}"]}, "'format_prefix' has no place"),
+        ({"format_user": [{"eos"}, "{{content}}"]}, r"format_user\[0\] names no token: 'eos'"),
+        ({"format_user": [3]}, r"format_user\[0\] is a text"),
+        ({"format_user": 3}, "'format_user' is a list of slots"),
+        ({**CHATML, "tool_format": "qwen2"}, "'tool_format' has no 'qwen2'.*\n.*Did you mean 'qwen'"),
+        ({**CHATML, "template_class": "Llama3Template"}, "'template_class' has no 'Llama3Template'"),
+        ({"format_user": ["{{content}}"], "replace_eos": True}, "'replace_eos' takes the first of 'stop_words'"),
+        ({**CHATML, "efficient_eos": "yes"}, "'efficient_eos' is true or false, not 'yes'"),
+        ({**CHATML, "stop_words": "</s>"}, "'stop_words' is a list of texts"),
+        ({**CHATML, "thought_words": ["<think>"]}, "'thought_words' are two texts"),
+        ({**CHATML, "default_system": 3}, "'default_system' is a text"),
+        ([], "is a mapping, not list"),
+        ("{", "not its JSON"),
+    ],
+)
+def test_bad_sources(source: Any, said: str) -> None:
+    with pytest.raises(SourceError, match=said):
+        llamafactory.read(source)
+
+
+def test_exact_passes_over_what_the_original_passes_over() -> None:
+    source = {"format_user": [{"<|endoftext|>"}, "{{content}}"]}
+    assert made(source, exact=True).render(HI[:1]).text == "hi"

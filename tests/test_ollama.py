@@ -1,0 +1,289 @@
+"""Ollama's Modelfiles: what its templates mean, turns written as one, and what is refused.
+
+No Go runs here: the expected texts follow from reading how Ollama executes a template, and are not golden rows. What
+transformers prints for the same Jinja is compared in every case.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import corpus
+import oracle
+import turnwise
+from turnwise.dialects import ollama
+from turnwise.dialects.ollama_go import parse
+from turnwise.dialects.turns import Slot, Turns
+from turnwise.errors import SourceError
+
+SYSTEM = {"role": "system", "content": "S"}
+ASK = {"role": "user", "content": "a"}
+REPLY = {"role": "assistant", "content": "b"}
+AGAIN = {"role": "user", "content": "c"}
+CHAT = [SYSTEM, ASK, REPLY, AGAIN]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "f", "description": "d", "parameters": {"properties": {"x": {"type": "int"}}}},
+    }
+]
+CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"function": {"name": "f", "arguments": {"x": "<1>", "a": 2}}}],
+}
+
+ROUNDS = """{{ if .System }}<|im_start|>system
+{{ .System }}<|im_end|>
+{{ end }}{{ if .Prompt }}<|im_start|>user
+{{ .Prompt }}<|im_end|>
+{{ end }}<|im_start|>assistant
+{{ .Response }}<|im_end|>
+"""
+MESSAGES = """
+{{- range $i, $_ := .Messages }}<|im_start|>{{ .Role }}
+{{ .Content }}<|im_end|>
+{{ end }}<|im_start|>assistant
+"""
+CHATML = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in CHAT) + "<|im_start|>assistant\n"
+
+
+def rendered(
+    source: str, messages: list[dict[str, Any]], exact: bool = False, tools: Any = None, **options: Any
+) -> str:
+    """The text; transformers must print the same."""
+    jinja = ollama.read(source, exact=exact).jinja
+    text = turnwise.compile(jinja).render(messages, tools=tools, now=corpus.NOW, **options).text
+    assert oracle.render(jinja, messages, tools=tools, **options) == text
+    return text
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("source", [ROUNDS, MESSAGES], ids=["rounds", "messages"])
+def test_both_kinds_say_the_same(source: str, exact: bool) -> None:
+    assert rendered(source, CHAT, exact) == CHATML
+
+
+@pytest.mark.parametrize(
+    ("source", "messages", "expected"),
+    [
+        (
+            "[INST] {{ if .System }}{{ .System }}\n\n{{ end }}{{ .Prompt }}[/INST] ",
+            CHAT,
+            "[INST] S\n\na[/INST] b[INST] c[/INST] ",
+        ),
+        ("[INST] {{ .Prompt }}[/INST] ", [ASK, REPLY, AGAIN, REPLY], "[INST] a[/INST] b[INST] c[/INST] b"),
+        (
+            '{{- range .Messages }}{{ if eq .Role "user" }}[{{ .Content }}]{{ else }}{{ .Content }}{{ end }}{{ end }}',
+            CHAT,
+            "S[a]b[c]",
+        ),
+        ("{{ range .Messages }}{{ .Content }}|{{ end }}", [ASK, AGAIN, REPLY], "a\n\nc|b|"),
+        (
+            "{{ range .Messages }}{{ .Content }}|{{ end }}",
+            [{"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}],
+            "1|2|",
+        ),
+        ("{{ .System }}:{{ range .Messages }}{{ end }}", [SYSTEM, ASK, SYSTEM], "S\n\nS:"),
+        ("a {{- /* trimmed */ -}} \n {{ .Prompt }}", [ASK], "aa"),
+        ("{{ .Prompt -}}\n\n x{{- .Response -}} ", [ASK, REPLY], "axb"),
+        ('{{ "q\\"\\n" }}{{ `r\\n` }}{{ .Prompt }}', [ASK], 'q"\nr\\na'),
+        ("{{ with .System }}[{{ . }}]{{ else }}none{{ end }}{{ .Prompt }}", [ASK], "nonea"),
+        ("{{ with .System }}[{{ . }}]{{ else }}none{{ end }}{{ .Prompt }}", [SYSTEM, ASK], "[S]a"),
+        (
+            "{{ $n := 0 }}{{ range .Messages }}{{ $n = len .Content }}{{ end }}{{ $n }}",
+            [{"role": "user", "content": "abc"}],
+            "3",
+        ),
+        (
+            '{{ range .Messages }}{{ if eq .Role "system" }}{{ continue }}{{ end }}{{ .Content }}{{ break }}{{ end }}',
+            CHAT,
+            "a",
+        ),
+        ("{{ range .Messages }}{{ else }}empty{{ end }}", [], "empty"),
+        ("{{ (index .Messages 1).Content }}{{ (index .Messages 0).Role | json }}", CHAT, 'a"system"'),
+        (
+            '{{ range .Messages }}{{ if eq .Role "user" "tool" }}u{{ else if ne .Role "system" }}n{{ end }}{{ end }}',
+            CHAT,
+            "unu",
+        ),
+        ("{{ if and .System (not .Tools) (or .Prompt .Messages) }}y{{ end }}", CHAT, "y"),
+        ("{{ if lt 1 (len .Messages) }}y{{ end }}{{ if ge 1 2 }}n{{ end }}{{ currentDate }}", CHAT, "y2025-01-15"),
+        ("{{ range .Messages }}{{ if $.IsThinkSet }}t{{ end }}{{ if $.Think }}T{{ end }}{{ end }}", [ASK], ""),
+    ],
+)
+def test_meaning(source: str, messages: list[dict[str, Any]], expected: str) -> None:
+    assert rendered(source, messages) == expected
+    assert rendered(source, messages, exact=True) == expected
+
+
+def test_last_message() -> None:
+    source = """{{- range $i, $_ := .Messages }}
+{{- $last := eq (len (slice $.Messages $i)) 1 -}}
+<{{ .Role }}>{{ .Content }}
+{{- if not $last }}</>{{ else if ne .Role "assistant" }}</><assistant>{{ end }}
+{{- end }}"""
+    assert rendered(source, [ASK]) == "<user>a</><assistant>"
+    assert rendered(source, [ASK, REPLY]) == "<user>a</><assistant>b"
+
+
+def test_a_finished_reply_is_cut_by_exact_alone() -> None:
+    assert rendered(ROUNDS, [ASK, REPLY]).endswith("assistant\nb<|im_end|>\n")
+    assert rendered(ROUNDS, [ASK, REPLY], exact=True).endswith("assistant\nb")
+
+
+def test_tools_and_calls() -> None:
+    source = """{{ range .Tools }}{{ .Function.Name }}(
+{{- range $k, $v := .Function.Parameters.Properties }}{{ $k }}: {{ $v.Type }}{{ end }})
+{{ .Function }}{{ end }}
+{{ range .Messages }}{{ range .ToolCalls }}{{ .Function.Name }} {{ .Function.Arguments }}{{ end }}{{ end }}"""
+    told = '{"name":"f","description":"d","parameters":{"properties":{"x":{"type":"int"}}}}'
+    assert rendered(source, [CALL], tools=TOOLS) == f'f(x: int)\n{told}\nf {{"x":"<1>","a":2}}'
+    assert rendered(source, [CALL], exact=True, tools=TOOLS).endswith('f {"x":"\\u003c1\\u003e","a":2}')
+    each = "{{ range $k, $v := .Function.Arguments }}{{ $k }}={{ $v }};{{ end }}"
+    each = f"{{{{ range .Messages }}}}{{{{ range .ToolCalls }}}}{each}{{{{ end }}}}{{{{ end }}}}"
+    assert rendered(each, [CALL]) == "x=<1>;a=2;"
+    assert rendered(each, [CALL], exact=True) == "a=2;x=<1>;"
+
+
+def test_modelfile() -> None:
+    file = f'''# a comment
+FROM llama3
+TEMPLATE """{ROUNDS}"""
+system You are Bob.
+PARAMETER stop "<|im_end|>"
+PARAMETER stop <|im_start|>
+PARAMETER temperature 0.5
+MESSAGE user Hey
+MESSAGE assistant """Ho
+ho"""
+LICENSE "free"
+'''
+    reading = ollama.read(file)
+    assert reading.stops == ("<|im_end|>", "<|im_start|>")
+    assert reading.facts["parameters"]["temperature"] == ["0.5"] and reading.facts["FROM"] == "llama3"
+    text = rendered(file, [ASK])
+    assert text.startswith("<|im_start|>system\nYou are Bob.<|im_end|>\n<|im_start|>user\nHey<|im_end|>\n")
+    assert "assistant\nHo\nho<|im_end|>\n<|im_start|>user\na<|im_end|>" in text
+
+
+def test_a_system_message_replaces_the_default() -> None:
+    text = rendered(f'FROM x\nTEMPLATE """{ROUNDS}"""\nSYSTEM D', CHAT)
+    assert text == CHATML
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        Turns(user=("<u>", Slot("text"), "</u>\n"), opening="<a>", closing="</a>", between="\n"),
+        Turns(user=("{{ u }}", Slot("text"), '"""'), opening="{", closing='"', between="\\n", start='"s'),
+        Turns(
+            user=("U: ", Slot("text"), "\n"),
+            opening="A: ",
+            closing="\n",
+            system=("S: ", Slot("text"), "\n"),
+            default_system='D "q"',
+        ),
+        Turns(user=(Slot("text"),), opening="\n", eos=True),
+    ],
+)
+def test_written(turns: Turns) -> None:
+    file = ollama.write(turns, eos="</s>")
+    closing = turns.closing + ("</s>" if turns.eos else "") + turns.between
+
+    def filled(text: Any, content: str) -> str:
+        return "".join(part if isinstance(part, str) else content for part in text)
+
+    system = filled(turns.system, turns.default_system or "") if turns.system else ""
+    expected = turns.start + system + filled(turns.user, "a") + turns.opening + "b" + closing
+    expected += filled(turns.user, "c") + turns.opening
+    assert rendered(file, [ASK, REPLY, AGAIN]) == expected
+    assert ollama.knows(file)
+
+
+def test_written_stops() -> None:
+    file = ollama.write(Turns(user=(Slot("text"),), eos=True, stops=("</s>", "<|x|>")), base="model.gguf", eos="</s>")
+    assert file.startswith("FROM model.gguf\n") and ollama.read(file).stops == ("</s>", "<|x|>")
+
+
+@pytest.mark.parametrize(
+    ("turns", "said"),
+    [
+        (Turns(user=(Slot("text"),), eos=True), "needs its text"),
+        (Turns(user=(Slot("round"), Slot("text"))), "cannot count: 'round' in the user turn"),
+        (Turns(user=(Slot("text"),), default_system='"""'), "SYSTEM text"),
+    ],
+)
+def test_what_cannot_be_written(turns: Turns, said: str) -> None:
+    with pytest.raises(SourceError, match=said):
+        ollama.write(turns)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            '{{ .Prompt }}\n{{ printf "%s" .Prompt }}',
+            "line 2 .* the function 'printf' is not supported\n.*Supported: eq, ne, .*json",
+        ),
+        ("{{ jsn .Prompt }}", "the function 'jsn' .*\n.*Did you mean 'json'"),
+        ("FROM x\n\nTEMPLATE {{ html .Prompt }}", "line 3 .* 'html'"),
+        ("{{ eq .Prompt }}", "eq takes 2 to 9 values, not 1"),
+        ("{{ .Promt }}", r"no \.Promt\n.*Did you mean 'Prompt'"),
+        ("{{ range .Messages }}{{ .System }}{{ end }}", r"no field \.System here\n.*write \$\.System"),
+        ("{{ range .Messages }}{{ .Contents }}{{ end }}", "Did you mean 'Content'"),
+        ("{{ $x }}{{ .Prompt }}", r"\$x is not declared"),
+        ("{{ $x = 1 }}{{ .Prompt }}", r"\$x is not declared"),
+        ("{{ .Prompt 1 }}", "Prompt takes no arguments"),
+        ("{{ .Prompt = 1 }}", r"given to a variable like \$x"),
+        ("{{ $a, $b, $c := .Messages }}", "too many variables"),
+        ("{{ . }}", "whole data"),
+        ("{{ if .Prompt }}", "if has no end"),
+        ("{{ if .Prompt }}{{ else range .Messages }}{{ end }}", "else is followed by 'range'"),
+        ("{{ .Prompt }}{{ end }}", "without a block"),
+        ("{{ .Prompt", "does not end"),
+        ("{{ }}{{ .Prompt }}", "a value is missing"),
+        ("{{ (eq .Prompt 1 }}", "parenthesis"),
+        ("{{ .Prompt ) }}", "cannot read"),
+        ("{{ .Prompt ^ 1 }}", "cannot read"),
+        (r'{{ "\q" }}{{ .Prompt }}', "escape that is not known"),
+        ('{{ define "x" }}{{ end }}{{ .Prompt }}', "'define' is not supported\n.*Supported: if, range"),
+        ("FRM x\nTEMPLATE {{ .Prompt }}", "line 1 of the Modelfile: unknown instruction 'FRM'\n.*Did you mean 'FROM'"),
+        ("FROM x\n", "has no TEMPLATE\n.*ollama show"),
+        ("FROM x\nRENDERER qwen3", "renderer 'qwen3'"),
+        ('FROM x\nTEMPLATE """{{ .Prompt }}', "line 2 of the Modelfile: .* without its end"),
+        ("FROM x\nMESSAGE bot hi", "not 'bot'"),
+        (3, "is a text, not int"),
+    ],
+)
+def test_bad_sources(source: Any, said: str) -> None:
+    with pytest.raises(SourceError, match=said):
+        ollama.read(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ if .Prompt }}" * 5000,
+        "{{ " + "(" * 5000 + ".Prompt }}",
+        "{{" + "/**/" * 5000,
+        "{{ " * 5000,
+        "FROM x\n" * 5000,
+    ],
+)
+def test_hostile_sources_are_refused(source: str) -> None:
+    with pytest.raises(SourceError):
+        ollama.read(source)
+
+
+def test_knows() -> None:
+    assert ollama.knows(ROUNDS) and ollama.knows(MESSAGES) and ollama.knows("FROM x")
+    assert not ollama.knows("{% for m in messages %}{{ m.content }}{% endfor %}") and not ollama.knows({"a": 1})
+    assert not ollama.knows("hello") and not ollama.knows("{{ messages[0].content }}")
+
+
+def test_lines_are_those_of_the_file() -> None:
+    (first, second) = parse("{{ .Prompt }}{{ .System }}", first_line=7)
+    assert first.line == second.line == 7
