@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from turnwise.cli.compare import compare, convert
 from turnwise.cli.demo import demo
 from turnwise.cli.explain import explain
 from turnwise.cli.output import reported
@@ -26,6 +27,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "explain": explain,
     "list": listed,
     "match": match,
+    "diff": compare,
+    "convert": convert,
     "demo": demo,
 }
 

@@ -1,0 +1,66 @@
+"""`turnwise diff` and `turnwise convert`: two templates side by side, and one in another dialect."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from turnwise.cli import inputs, output
+from turnwise.cli.render import JsonOption, PickOption, TemplateArgument
+from turnwise.evidence import Comparison, diff
+from turnwise.witness import Outcome, given, text_of
+
+
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="A file, a folder, a built-in name, or - for stdin.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two templates; on a difference, show the smallest conversation and exit with 1."""
+    inputs.check_stdin(first, second)
+    found = diff(inputs.template_of(first, None), inputs.template_of(second, None))
+    if as_json:
+        output.write_json(as_data(found))
+    else:
+        output.write(f"{found}\n")
+    if not found.equal:
+        raise typer.Exit(1)
+
+
+def as_data(found: Comparison) -> dict[str, Any]:
+    data: dict[str, Any] = {"equal": found.equal, "tried": found.tried, "covers": list(found.covers)}
+    if found.witness is not None:
+        witness = found.witness
+        data["witness"] = {
+            "messages": witness.probe.messages,
+            "arguments": given(witness.probe),
+            "at": witness.at,
+            "a": side(witness.a, witness.pieces[0]),
+            "b": side(witness.b, witness.pieces[1]),
+        }
+    return data
+
+
+def side(outcome: Outcome, piece: Any) -> dict[str, Any]:
+    text = text_of(outcome)
+    found: dict[str, Any] = {"text": text} if not isinstance(outcome, Exception) else {"refuses": outcome.message}
+    if piece is not None:
+        found["piece"] = {"text": piece.text, "origin": str(piece.origin)}
+    return found
+
+
+def convert(
+    template: TemplateArgument,
+    to: Annotated[str, typer.Option("--to", help="jinja, xtuner, paddlenlp, llamafactory or ollama.")],
+    eos: Annotated[str | None, typer.Option("--eos", help="The text of eos_token, where the target needs it.")] = None,
+    pick: PickOption = None,
+) -> None:
+    """Write a template in another dialect, verified; or say what that dialect cannot say."""
+    found = inputs.template_of(template, pick)
+    if eos is not None:
+        found.options["eos_token"] = eos
+    source = found.convert(to)
+    text = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False, indent=2)
+    output.write(text if text.endswith("\n") else f"{text}\n")

@@ -1,0 +1,54 @@
+"""`turnwise diff` and `turnwise convert`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from turnwise.cli import app
+
+RUN = CliRunner()
+
+
+def test_diff_of_equal_templates(tmp_path: Path) -> None:
+    other = tmp_path / "other.jinja"
+    other.write_text(
+        "{%- for m in messages -%}\n{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}\n{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"
+    )
+    result = RUN.invoke(app, ["diff", "chatml", str(other)])
+    assert result.exit_code == 0, result.output
+    assert "no difference in" in result.stdout
+
+
+def test_diff_shows_the_smallest_conversation() -> None:
+    result = RUN.invoke(app, ["diff", "xtuner:internlm2_chat", "internlm2"])
+    assert result.exit_code == 1
+    assert "they differ on:" in result.stdout
+    data = json.loads(RUN.invoke(app, ["diff", "chatml", "zephyr", "--json"]).stdout)
+    assert data["equal"] is False and data["witness"]["messages"]
+
+
+def test_diff_of_something_that_is_not_there() -> None:
+    result = RUN.invoke(app, ["diff", "chatml", "chatmll"])
+    assert result.exit_code == 2 and "Did you mean" in result.stderr
+
+
+def test_convert() -> None:
+    result = RUN.invoke(app, ["convert", "chatml", "--to", "xtuner"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["SUFFIX"] == "<|im_end|>"
+    modelfile = RUN.invoke(app, ["convert", "chatml", "--to", "ollama"]).stdout
+    assert modelfile.startswith("FROM .\nTEMPLATE") and "PARAMETER stop" in modelfile
+
+
+def test_convert_names_the_obstacle() -> None:
+    result = RUN.invoke(app, ["convert", "qwen2.5", "--to", "llamafactory"])
+    assert result.exit_code == 2 and "llamafactory cannot say this template: tools" in result.stderr
+
+
+def test_convert_to_nowhere() -> None:
+    result = RUN.invoke(app, ["convert", "chatml", "--to", "xtunr"])
+    assert result.exit_code == 2 and "Did you mean 'xtuner'?" in result.stderr
