@@ -188,12 +188,19 @@ def stripped_of_tags(rt: Run, value: Any, trail: Trail) -> Pair:
 
 
 def url_encoded(rt: Run, value: Any, trail: Trail) -> Pair:
-    if isinstance(value, dict):
-        parts = [f"{quote_plus(str(key))}={quote_plus(str(entry))}" for key, entry in value.items()]
+    if isinstance(value, (dict, list, tuple)):
+        pairs = value.items() if isinstance(value, dict) else map(two, value)
+        parts = [f"{quote_plus(str(key))}={quote_plus(str(entry))}" for key, entry in pairs]
         return "&".join(parts), trail
     written, source = as_text(rt, value, trail)
     rt.take(9 * len(written))
     return quote(written, safe="/"), (RECASED, written, source, quote)
+
+
+def two(entry: Any) -> tuple[Any, Any]:
+    if not isinstance(entry, (list, tuple, str)) or len(entry) != 2:
+        raise Failure("urlencode: a list is of pairs", f"the value is {shown(entry)}")
+    return entry[0], entry[1]
 
 
 def safe(rt: Run, value: Any, trail: Trail) -> Pair:
