@@ -94,9 +94,14 @@ def theirs(text: str, chat: list[dict[str, Any]]) -> str | None:
         return None
 
 
+BEYOND = "beyond the budgets"  # transformers has none, so there is nothing to compare
+
+
 def ours(text: str, chat: list[dict[str, Any]]) -> str | None:
     try:
         rendering = turnwise.compile(text).render(chat, tools=TOOLS, now=corpus.NOW, **grammar.OPTIONS)
+    except turnwise.TemplateLimitError:
+        return BEYOND
     except turnwise.TurnwiseError:
         return None
     assert "".join(piece.text for piece in rendering.pieces) == rendering.text, "the pieces do not join to the text"
@@ -107,7 +112,7 @@ def same(text: str, chat: list[dict[str, Any]]) -> None:
     expected = theirs(text, chat)
     if expected is not None and ADDRESS.search(expected):
         expected = None  # docs/compatibility.md: printing a function or a generator is an error here
-    assert ours(text, chat) == expected
+    assert ours(text, chat) in (expected, BEYOND)
 
 
 GENERATED = st.randoms(use_true_random=False).map(grammar.template)

@@ -9,7 +9,7 @@ from typing import Any
 from turnwise import dialects
 from turnwise.conversion import Verification, turns_of
 from turnwise.dialects.reading import Reading
-from turnwise.engine.limits import DEFAULTS, Limits, Run
+from turnwise.engine.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Run
 from turnwise.engine.program import Program, program
 from turnwise.engine.rendering import Rendering
 from turnwise.errors import MessageError, SourceError, TemplateSyntaxError
@@ -260,6 +260,8 @@ def compile(
 
     `exact` is for other software's formats: the text that it writes, recorded defects included.
     """
+    if dialect is None and isinstance(source, str) and len(source) > TEMPLATE_CHARACTERS:
+        dialect = "jinja"  # which says that it is too long
     if dialect is None and isinstance(source, str) and ("{%" in source or "{{" in source):
         dialect = "jinja" if not dialects.DIALECTS["ollama"].knows(source) else "ollama"
     if not isinstance(source, (str, Mapping)) and dialect is None and not hasattr(source, "sep_style"):

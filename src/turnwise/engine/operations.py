@@ -166,12 +166,17 @@ def equal(rt: Run, left: Any, right: Any) -> bool:
 
 def compared(rt: Run, name: str, left: Any, right: Any) -> Any:
     rt.take(min(size(left), size(right)))
-    if isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS) and left is not right:
+    if isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS) and left is not right and nested(left):
         measure(rt, left, None)
     try:
         return ORDER[name](left, right)
     except TypeError as error:
         raise Failure(message_of(error, left, right), f"the values are {shown(left)} and {shown(right)}") from None
+
+
+def nested(value: Any) -> bool:
+    """Whether a container has containers inside."""
+    return any(isinstance(item, CONTAINERS) for item in (value.values() if isinstance(value, dict) else value))
 
 
 def contained(rt: Run, value: Any, container: Any) -> bool:

@@ -103,7 +103,7 @@ def from_input(trail: Trail) -> bool:
         head = trail[0]
         if head is ROOT:
             return True
-        if head is PICK:
+        if head is PICK or head is PAIRS:
             trail = trail[1]
         elif type(head) is Rule:
             return False
