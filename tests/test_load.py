@@ -268,7 +268,6 @@ BAD_FILES: dict[str, tuple[str, Any, str]] = {
     "odd token": ("tokenizer_config.json", {"chat_template": "x", "bos_token": 5}, "bos_token in"),
     "odd token table": ("tokenizer_config.json", {"chat_template": "x", "bos_token": {}}, "bos_token in"),
     "clash": ("tokenizer_config.json", {"chat_template": "x", "extra_special_tokens": {"tools": "<t>"}}, "'tools'"),
-    "paddle": ("chat_template.json", {"conversation": ["a", "b"], "query": "q"}, "PaddleNLP"),
     "vocabulary": ("tokenizer.json", TOKENIZER, "give the folder"),
     "a conversation": ("chat.json", {"messages": HELLO}, "template comes first"),
 }

@@ -12,6 +12,7 @@ names what the dialect cannot say and shows the smallest conversation on which i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,8 @@ from turnwise.errors import SourceError, TurnwiseError
 from turnwise.probes import NOW, TOKENS, Probe, calling, contents, said, thinking, turns
 from turnwise.witness import Renders, Witness, outcome, shrunk
 
-ASKED = TOKENS | {"bos_token": ""}  # whoever encodes the text adds it, so a declarative dialect leaves it out
+# Whoever encodes the text adds the first, so a declarative dialect leaves it out.
+ASKED = {"bos_token": "", "eos_token": TOKENS["eos_token"]}
 EOS = "⟪eos⟫"  # a text that no template writes by itself
 CHAT = [
     said("system", "Xsystem"),
@@ -31,6 +33,7 @@ CHAT = [
     said("assistant", "Xtwo"),
 ]
 PROMPTS_ONLY = ("ollama",)  # its templates are for a reply that is still to come
+COMMENT = re.compile(r"\{#.*?#\}", re.S)
 PLAIN = (
     "a user",
     "a user and an assistant",
@@ -146,9 +149,9 @@ def cannot(what: str) -> SourceError:
 class Verification:
     """A template and what was written for it, side by side."""
 
-    def __init__(self, template: Renders, variables: tuple[str, ...], written: Renders, eos_token: str | None) -> None:
+    def __init__(self, template: Renders, text: str, written: Renders, eos_token: str | None) -> None:
         self.template = template
-        self.variables = variables
+        self.text = COMMENT.sub("", text)
         self.written = written
         self.tokens = ASKED | ({"eos_token": eos_token} if eos_token else {})
 
@@ -168,9 +171,9 @@ class Verification:
         for probe in (*turns(), *contents()):
             if probe.covers in PLAIN or " of a user" in probe.covers or " of an assistant" in probe.covers:
                 yield self.asked(probe)
-        if "tools" in self.variables:
+        if "tool" in self.text:
             yield from map(self.asked, calling())
-        if any("reasoning" in word or "think" in word for word in self.variables):
+        if "think" in self.text or "reasoning" in self.text:
             yield from map(self.asked, thinking())
 
     def asked(self, probe: Probe) -> Probe:

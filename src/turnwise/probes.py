@@ -118,7 +118,6 @@ def turns() -> Iterator[Probe]:
         "an unknown role": [user, said("wizard", "Hm"), one],
         "a name": [said("user", "First", name="Ada"), said("assistant", "One", name="Bot")],
         "an environment": [user, said("environment", "Facts"), one],
-        "nothing": [],
     }
     for covers, messages in shapes.items():
         yield Probe(covers, messages)
@@ -216,11 +215,15 @@ def thinking() -> Iterator[Probe]:
 
 def variations(variables: Iterable[str]) -> Iterator[Probe]:
     """Every conversation, with and without the opening; and a few of them with each value of each option."""
+    variables = list(variables)
     names = [name for name in variables if name not in STANDARD and name not in TOKENS]
-    for probe in conversations():
-        plain = replace(probe, options=dict(TOKENS))
-        yield plain
-        yield replace(plain, covers=f"{probe.covers}, opening", opening=True)
+    tokens = {name: text for name, text in TOKENS.items() if name in variables}
+    for options, also in (({}, ""), (tokens, ", special tokens")) if tokens else (({}, ""),):
+        for probe in conversations():
+            plain = replace(probe, covers=f"{probe.covers}{also}", options=dict(options))
+            yield plain
+            yield replace(plain, covers=f"{plain.covers}, opening", opening=True)
+    yield Probe("nothing", [])
     chosen = [probe for probe in conversations() if probe.covers in WITH_OPTIONS]
     for name in names:
         for value in VALUES:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
+from inspect import signature
 from typing import Any
 
 from turnwise import dialects
@@ -12,11 +14,12 @@ from turnwise.dialects.reading import Reading
 from turnwise.engine.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Run
 from turnwise.engine.program import Program, program
 from turnwise.engine.rendering import Rendering
-from turnwise.errors import MessageError, SourceError, TemplateSyntaxError
+from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, suggestion
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
-EOS_WORD = {"paddlenlp": "eos_token", "ollama": "eos"}  # what `write` calls the text that ends a reply
+EOS_WORDS = ("eos_token", "eos")  # what `write` calls the text that ends a reply
+NAMELESS = "template"
 NO_ALIASES: dict[tuple[int, str], str] = {}
 FLAT = (str, bool, type(None), int)  # options that need no look inside
 
@@ -72,7 +75,14 @@ class Template:
         exact: bool = False,
     ) -> Template:
         """A template from a source of some dialect."""
-        reading = dialects.named(dialect).read(source, exact=exact)
+        try:
+            reading = dialects.named(dialect).read(source, exact=exact)
+        except SourceError as error:
+            raise SourceError(
+                f"{name}: {error.message}" if name != NAMELESS else error.message, hint=error.hint
+            ) from None
+        if dialect != "jinja":
+            reading = replace(reading, facts={"template": source, **reading.facts})
         given = {**reading.options, **(options or {})}
         return cls.of(reading.jinja, name=name, options=given, dialect=dialect, reading=reading)
 
@@ -158,8 +168,11 @@ class Template:
         eos = getattr(tokenizer, "eos_token", None)
         return tuple(dict.fromkeys((*found, eos))) if isinstance(eos, str) else found
 
-    def convert(self, dialect: str, **details: Any) -> Any:
-        """The template as a source of another dialect, verified; or an error that says what the dialect cannot say."""
+    def convert(self, dialect: str, *, eos_token: str | None = None, **details: Any) -> Any:
+        """The template as a source of another dialect, verified; or an error that says what the dialect cannot say.
+
+        `eos_token` is its text, where the template writes it and has no default for it.
+        """
         if dialect == "jinja":
             return self.text
         target = dialects.named(dialect)
@@ -167,13 +180,17 @@ class Template:
             return self.source
         if target.write is None:
             raise SourceError(f"{dialect} sources can be read, not written")
-        eos = details.get("eos_token") or details.get("eos") or self.options.get("eos_token")
+        eos = eos_token or details.get("eos") or self.options.get("eos_token")
         turns = turns_of(self, eos)
-        if turns.eos and eos and dialect in EOS_WORD:
-            details.setdefault(EOS_WORD[dialect], eos)
+        accepted = signature(target.write).parameters
+        if turns.eos and eos:
+            details |= {word: eos for word in EOS_WORDS if word in accepted}
+        unknown = [word for word in details if word not in accepted]
+        if unknown:
+            raise SourceError(f"{dialect} takes no {unknown[0]!r}", hint=suggestion(unknown[0], accepted, "It takes"))
         source = target.write(turns, **details)
         written = Template.read(source, dialect, options=self.options)
-        Verification(self, self.variables, written, eos).run(dialect)
+        Verification(self, self.text, written, eos).run(dialect)
         return source
 
     def __reduce__(self) -> tuple[Any, ...]:

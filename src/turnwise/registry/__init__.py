@@ -70,8 +70,8 @@ def _found(entry: Entry, pick: str | None, exact: bool) -> Found:
     if pick not in (None, "default"):
         raise SourceError(f"{entry.name} has no template called {pick!r}", hint="It has: default.")
     reading = dialects.named(entry.dialect).read(entry.source, exact=exact)
-    if entry.stops:
-        reading = replace(reading, stops=entry.stops)
+    facts = {"template": entry.source, **reading.facts}
+    reading = replace(reading, facts=facts, stops=entry.stops or reading.stops)
     options = {**reading.options, **entry.options}
     return Found(reading.jinja, entry.name, options, dialect=entry.dialect, reading=reading)
 

@@ -19,10 +19,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from turnwise import dialects
 from turnwise.dialects.reading import Reading
 from turnwise.errors import SourceError, shown
 from turnwise.registry.gguf import MAGIC
@@ -77,7 +78,9 @@ def read_bytes(data: bytes, name: str, pick: str | None = None, folder: Path | N
     if name.endswith(".json") or _looks_like_json(text):
         config = _object(text, name)
         tokens = _special_tokens(config, folder, name)
-        return _chosen(_templates(config, name), name, tokens, pick)
+        return _declared(config, name, tokens) or _chosen(_templates(config, name), name, tokens, pick)
+    if dialects.DIALECTS["ollama"].knows(text):
+        return _read_as("ollama", text, name, {})
     _check_template(text, name)
     tokens = _folder_tokens(folder) if folder else {}
     return _chosen({DEFAULT: text}, name, tokens, pick)
@@ -103,8 +106,39 @@ def _read_folder(folder: Path, pick: str | None) -> Found:
             continue
         config = _json(path)
         if config.get("chat_template") is not None:
-            return _chosen(_templates(config, str(path)), str(path), _folder_tokens(folder), pick)
+            found = _chosen(_templates(config, str(path)), str(path), _folder_tokens(folder), pick)
+            return replace(found, warning=_passed_over(folder)) if name == CONFIG_FILE else found
+        if declared := _declared(config, str(path), _folder_tokens(folder)):
+            return declared
     return _read_gguf_folder(folder, pick)
+
+
+def _declared(config: Mapping[str, Any], name: str, tokens: Mapping[str, Any]) -> Found | None:
+    """A JSON file that is a source of another dialect, told by its keys."""
+    if "chat_template" in config:
+        return None
+    for dialect in dialects.DIALECTS.values():
+        if dialect.knows(config):
+            return _read_as(dialect.name, config, name, tokens)
+    return None
+
+
+def _read_as(dialect: str, source: Any, name: str, tokens: Mapping[str, Any]) -> Found:
+    try:
+        reading = dialects.named(dialect).read(source)
+    except SourceError as error:
+        raise SourceError(f"{name}: {error.message}", hint=error.hint) from None
+    facts = {"template": source, **reading.facts}
+    options = {**tokens, **reading.options}
+    return Found(reading.jinja, name, options, dialect=dialect, reading=replace(reading, facts=facts))
+
+
+def _passed_over(folder: Path) -> str | None:
+    """PaddleNLP's file has the name of a processor's; beside a tokenizer's own template it does not count."""
+    other = folder / PROCESSOR_FILE
+    if other.is_file() and dialects.DIALECTS["paddlenlp"].knows(_json(other)):
+        return f"{other} is passed over: {CONFIG_FILE} has a chat_template of its own"
+    return None
 
 
 def _loose_templates(folder: Path) -> dict[str, str]:
@@ -227,8 +261,6 @@ def _pair(item: Any, position: int, name: str) -> tuple[Any, Any]:
 
 
 def _no_template_hint(config: Mapping[str, Any], name: str) -> str | None:
-    if "conversation" in config and "query" in config:
-        return "This is PaddleNLP's chat_template.json, a dialect of its own that is not read yet."
     if "messages" in config or "conversations" in config:
         return "This looks like a conversation; the template comes first."
     if "model" in config and "added_tokens" in config:
