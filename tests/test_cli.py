@@ -150,6 +150,36 @@ def test_what_is_not_used_is_said(here: Path) -> None:
     assert result.stdout == "<|user|>hello\n" and "also has id, tags: not used" in result.stderr
 
 
+SHAPED: dict[str, Any] = {
+    "sharegpt": {"conversations": [{"from": "human", "value": "hello"}]},
+    "alpaca": {"instruction": "hello", "input": ""},
+    "xtuner": {"conversation": [{"input": "hello"}]},
+    "prompt": {"prompt": "hello"},
+    "fastchat": [["USER", "hello"]],
+    "paddlenlp": {"src": ["hello"], "tgt": []},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPED)
+def test_data_of_other_shapes(here: Path, shape: str) -> None:
+    put("chat.json", SHAPED[shape])
+    result = run("render", "t.jinja", "chat.json")
+    assert result.stdout == "<|user|>hello\n" and f"read as {shape} data" in result.stderr
+
+
+def test_a_list_of_rows(here: Path) -> None:
+    put("chat.json", [{"instruction": word, "output": "yes"} for word in ("one", "two")])
+    result = run("render", "t.jinja", "chat.json")
+    assert result.stdout.startswith("<|user|>one\n") and "2 conversations; this is the first" in result.stderr
+    assert good("render", "t.jinja", "chat.json", "--line", "2").startswith("<|user|>two\n")
+    assert "no conversation in line 3" in bad(2, "render", "t.jinja", "chat.json", "--line", "3")
+
+
+def test_a_wrong_row_is_told_with_its_file(here: Path) -> None:
+    put("chat.json", {"conversations": [{"from": "humn", "value": "x"}]})
+    assert "chat.json: conversations[0].from: nobody is called 'humn'" in bad(1, "render", "t.jinja", "chat.json")
+
+
 def test_named_templates(here: Path) -> None:
     named = [{"name": name, "template": f"{name} {{{{ 1 }}}}"} for name in ("default", "tool_use", "rag")]
     put("tokenizer_config.json", {"chat_template": named})
@@ -244,7 +274,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "a number": ("5", "holds 5"),
     "a text": ('"hello"', "holds 'hello'"),
     "null": ("null", "holds None"),
-    "no messages": ('{"prompt": "x"}', "It has: prompt."),
+    "no messages": ('{"text": "x"}', "It has: text."),
     "nothing": ("{}", "It is empty."),
     "one message": ('{"role": "user", "content": "x"}', "single message"),
     "ShareGPT": ('{"conversations": []}', "ShareGPT"),

@@ -25,6 +25,7 @@ from sources import Function, Source
 LAYERS = (
     ("errors",),
     ("messages",),
+    ("shapes",),
     ("engine",),
     ("probes",),
     ("witness",),

@@ -1,8 +1,9 @@
 """What the arguments TEMPLATE and CHAT stand for.
 
-A template is whatever `load` takes, or `-`. A conversation is JSON: a list of messages, or an object that has
-`messages` and may have tools, documents and options, as requests and rows of datasets do; or JSON Lines of those. A
-place that is not there is the caller's mistake (exit 2), a conversation that is not one is the conversation's (exit 1).
+A template is whatever `load` takes, or `-`. A conversation is JSON of any shape that `turnwise.shapes` reads: a list of
+messages, a request, a row of a dataset; or JSON Lines or a JSON list of those. Only a bare text, which PaddleNLP would
+take for a question, is refused: there is --user. A place that is not there is the caller's mistake (exit 2), a
+conversation that is not one is the conversation's (exit 1).
 """
 
 from __future__ import annotations
@@ -20,15 +21,13 @@ from turnwise.cli.output import note
 from turnwise.errors import MessageError, SourceError, shown
 from turnwise.registry import compiled, read
 from turnwise.registry.files import read_bytes
+from turnwise.shapes import are_rows, conversation
+from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
 
 STDIN = "-"
 MAX_CHAT = 256 * 2**20
-
-# Keys of a conversation in a file, and the argument of `render` that each one fills.
-ARGUMENTS = ("tools", "documents", "add_generation_prompt", "continue_final_message")
-OPTION_TABLES = ("options", "template_kwargs", "chat_template_kwargs")
-RESERVED = {"self", "messages", *ARGUMENTS, "now", "normalise", "strict"}
+PLAIN = ("openai", "list")  # shapes whose messages need no reading
 
 
 @dataclass(slots=True)
@@ -105,57 +104,46 @@ def _read(place: str, line: int | None) -> Chat:
         value = _row(text, name, line)
     except (ValueError, RecursionError) as error:
         raise _not_json(name, error) from error
+    if are_rows(value):
+        value = _chosen(dict(enumerate(value, 1)), name, line)[1]
     return _conversation(value, name)
 
 
 def _row(text: str, name: str, line: int | None) -> Any:
-    """One conversation of JSON Lines: the one asked for, else the first, which is then said."""
-    rows = [(number, row) for number, row in enumerate(text.split("\n"), 1) if row.strip()]
-    if line is None:
-        note(f"{name} has {len(rows)} conversations; this is the first. --line chooses another.")
-    wanted = line or rows[0][0]
-    row = next((row for number, row in rows if number == wanted), None)
-    if row is None:
-        raise typer.BadParameter(f"{name} has no conversation in line {line}", param_hint="--line")
+    """One conversation of JSON Lines."""
+    rows = {number: row for number, row in enumerate(text.split("\n"), 1) if row.strip()}
+    wanted, row = _chosen(rows, name, line)
     try:
         return json.loads(row)
     except (ValueError, RecursionError) as error:
         raise _not_json(name, error, wanted) from error
 
 
+def _chosen(rows: dict[int, Any], name: str, line: int | None) -> tuple[int, Any]:
+    """The conversation asked for, else the first, which is then said."""
+    if line is None:
+        if len(rows) > 1:
+            note(f"{name} has {len(rows)} conversations; this is the first. --line chooses another.")
+        return next(iter(rows.items()))
+    if line not in rows:
+        raise typer.BadParameter(f"{name} has no conversation in line {line}", param_hint="--line")
+    return line, rows[line]
+
+
 def _conversation(value: Any, name: str) -> Chat:
-    if isinstance(value, list):
-        return Chat(value)
-    if not isinstance(value, dict):
+    if not isinstance(value, list | dict):
         hint = "A conversation is a list of messages, or an object with `messages`."
         raise MessageError(f"{name} holds {shown(value)}", hint=hint)
-    if "messages" not in value:
-        raise MessageError(f"{name} has no `messages`", hint=_no_messages_hint(value))
-    arguments = {key: value[key] for key in ARGUMENTS if key in value}
-    for key in OPTION_TABLES:
-        if value.get(key) is not None:
-            arguments.update(_options(value[key], f"{name}: {key}"))
-    if unused := sorted(value.keys() - {"messages", *ARGUMENTS, *OPTION_TABLES}):
-        note(f"{name} also has {', '.join(unused)}: not used")
-    return Chat(value["messages"], arguments)
-
-
-def _options(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise MessageError(f"{where} is {shown(value)}, not a table of options")
-    if wrong := sorted(RESERVED & value.keys()):
-        raise MessageError(f"{where} has {', '.join(wrong)}, which are not options")
-    return value
-
-
-def _no_messages_hint(value: dict[str, Any]) -> str:
-    if "role" in value:
-        return "It is a single message; a conversation is a list of them."
-    if "conversations" in value or "conversation" in value:
-        return "It looks like ShareGPT or XTuner data, which is not read yet."
-    if "chat_template" in value:
-        return "It looks like a template; the template comes first, then the conversation."
-    return f"It has: {', '.join(list(value)[:10])}." if value else "It is empty."
+    try:
+        found = conversation(value)
+    except MessageError as error:
+        raise MessageError(f"{name}: {error.message}", hint=error.hint) from error
+    if found.shape not in PLAIN:
+        note(f"{name} is read as {found.shape} data")
+    if found.rest:
+        note(f"{name} also has {', '.join(sorted(found.rest))}: not used")
+    arguments = found.arguments
+    return Chat(arguments.pop("messages"), arguments)
 
 
 def _with_system(messages: Any, system: str) -> Any:
