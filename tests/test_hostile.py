@@ -26,7 +26,31 @@ CHAT = [
     {"role": "user", "content": "hello"},
     {"role": "assistant", "content": "ok"},
 ]
+SHARED = (
+    "{% set ns = namespace(l=[1], t=(1,)) %}{% for i in range(40) %}{% set ns.l = [ns.l, ns.l] %}"
+    "{% set ns.t = (ns.t, ns.t) %}{% endfor %}"
+)
+USES = """
+    {{ ns.l.foo }} | {{ -ns.l }} | {{ ns.l % 3 }} | {{ ns.l < 1 }} | {{ ns.l + 1 }} | {{ ns.l() }} | {{ ns + 1 }}
+    {{ ns.l['foo'] }} | {{ messages[ns.l] }} | {{ {}[ns.l].y }} | {{ ns.l|abs }} | {{ ns.l|round }} | {{ ns.l|items }}
+    {{ ns.l|from_json }} | {{ ns|length }} | {{ 'x'|tojson(separators=ns.l) }} | {{ {'a': 1}.get(ns.t) }}
+    {{ {'a': 1}[ns.t] }} | {{ dict([(ns.t, 1)]) }} | {{ ns.l is upper }} | {{ '%r' % [ns.l] }}
+    {{ {'a': ns.l}|urlencode }} | {{ 'abcdefghijk'|truncate(5, true, ns.l) }} | {{ ns.l in ([ns.l]|map('default', 1)) }}
+"""
 GROWING = {
+    **{
+        f"shared {use.strip()}": SHARED + use.strip()
+        for line in USES.split("\n")
+        for use in line.split("|")
+        if "{{" in use and "}}" in use
+    },
+    "long-hex": "{{ 0x" + "f" * 3600 + " }}",
+    "separators": "{{ ([1] * 30000)|tojson(separators=('a' * 100000, 'b'))|length }}",
+    "sort-names": "{{ ([1] * 1000)|sort(attribute=',' * 1000) }}",
+    "missing-keys": "{% for i in range(20000) %}{{ messages[0]['a' ~ i] }}{% endfor %}",
+    "many-fields": "{{ ('{}' * 100000).format(*['a'] * 100000) }}",
+    "many-percents": "{{ ('%' * 1000001) % () }}",
+    "short-splits": "{% set a = 'x ' * 2047 %}{% for i in range(10000) %}{% if a.split(' ') %}{% endif %}{% endfor %}",
     "deep-lists": "{{ " + "[" * 50 + "]" * 50 + " }}",
     "many-brackets": "{{ " + "[" * 5000 + "]" * 5000 + " }}",
     "many-sets": "".join(f"{{% set v{i} = {i} %}}" for i in range(2000)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import time
 from collections.abc import Callable
 from typing import Any
@@ -64,8 +65,8 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: TEMPLATE.render(
             [{"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": {"a": float("inf")}}]}]
         ),
-        turnwise.TemplateRuntimeError,
-        "JSON cannot say this value",
+        turnwise.MessageError,
+        "messages[0].tool_calls[0].arguments.a: inf is not a JSON number",
     ),
     "itself": (lambda: TEMPLATE.render(user(cycle())), turnwise.MessageError, "a value that contains itself"),
     "a tool that contains itself": (
@@ -177,7 +178,37 @@ def test_options_may_have_names_of_functions() -> None:
         template.render(user("x"))
 
 
+def test_objects_that_misbehave_are_the_callers_fault() -> None:
+    class Rude(dict):  # type: ignore[type-arg]
+        def items(self) -> Any:
+            raise RuntimeError("no")
+
+    with pytest.raises(turnwise.MessageError, match="Rude cannot be read"):
+        PLAIN.render([Rude(role="user", content="x")])
+    with pytest.raises(turnwise.SourceError):
+        turnwise.compile("x", 5)  # type: ignore[arg-type]
+    assert str(turnwise.compile("{{ self }}").render(user("x"), **{"self": "me"})) == "me"
+
+
+def test_a_rendering_survives_pickling() -> None:
+    rendering = turnwise.compile(
+        "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    )
+    before = rendering.render(user("x"))
+    after = pickle.loads(pickle.dumps(before))
+    assert after == before and after.spans(generation=True) == [(0, 1)]
+
+
+def test_printing_a_namespace_shows_it_as_it_is() -> None:
+    text = "{% set ns = namespace(v=1) %}{{ ns }}|{% set ns.w = 2 %}{{ ns }}"
+    assert str(turnwise.compile(text).render(user("x"))) == "<Namespace {'v': 1}>|<Namespace {'v': 1, 'w': 2}>"
+
+
 def test_pieces_do_not_change_with_the_callers_data() -> None:
+    chat = user("A")
+    rendering = turnwise.compile("{{ messages|tojson }}").render(chat)
+    chat[0]["content"] = "Z"
+    assert len(rendering.spans(field="messages[0].content")) == 1
     arguments = {"city": "Oslo"}
     chat = [{"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": arguments}]}]
     rendering = TEMPLATE.render(chat)

@@ -73,8 +73,8 @@ class TemplateError(TurnwiseError):
 
     def where(self) -> str:
         if self.line is None:
-            return f"  {self.name}"
-        place = f"  {self.name}:{self.line}" + (f":{self.column}" if self.column else "")
+            return f"  {printable(self.name)}"
+        place = f"  {printable(self.name)}:{self.line}" + (f":{self.column}" if self.column else "")
         if self.source_line is None:
             return place
         return f"{place}\n{painted(self.source_line, self.line, self.column)}"
@@ -147,12 +147,28 @@ def indented(text: str | None) -> str:
 
 
 def shown(value: object, limit: int = 60) -> str:
-    """A value, short enough to stand in a sentence."""
-    try:
-        text = repr(value)
-    except (RecursionError, ValueError):  # a nest too deep, or an integer too long, to be written out
-        text = f"<{type(value).__name__}>"
+    """A value, short enough for a sentence. Looks at a few parts of it only: it may be huge, or contain itself."""
+    text = brief(value, limit, 3)
     return text if len(text) <= limit else text[:limit] + "…"
+
+
+def brief(value: object, limit: int, depth: int) -> str:
+    if isinstance(value, str):
+        return repr(value[:limit])
+    if value is None or isinstance(value, (bool, float)):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(value) if value.bit_length() < 512 else "a huge number"
+    if type(value) is dict:
+        entries = (
+            [f"{brief(k, 20, 0)}: {brief(v, limit, depth - 1)}" for k, v in list(value.items())[:4]] if depth else []
+        )
+        return "{" + ", ".join(entries) + ("…" if len(entries) < len(value) else "") + "}"
+    if type(value) in (list, tuple) and isinstance(value, (list, tuple)):
+        start, end = "[]" if type(value) is list else "()"
+        items = [brief(item, limit, depth - 1) for item in value[:4]] if depth else []
+        return start + ", ".join(items) + ("…" if len(items) < len(value) else "") + end
+    return f"<{type(value).__name__}>"
 
 
 def suggestion(word: str, known: Iterable[str], what: str) -> str | None:

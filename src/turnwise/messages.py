@@ -88,6 +88,10 @@ class Intake:
             raise error.at(*path) from None
         except RecursionError:
             raise MessageError("nested too deeply", path=field(path)) from None
+        except MessageError:
+            raise
+        except Exception as error:  # the caller's objects run code of their own when they are looked at
+            raise MessageError(f"{type(value).__name__} cannot be read: {error!r:.200}", path=field(path)) from error
 
     def plain(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -148,7 +152,8 @@ class Intake:
 
     def messages(self, messages: Any) -> list[dict[str, Any]]:
         """The messages of a conversation, each with its reasoning under the names that templates read."""
-        messages = getattr(messages, "messages", messages)
+        if type(messages) is not list and hasattr(type(messages), "messages"):
+            messages = self.taken(messages.messages, "messages")
         if type(messages) is not list and (
             isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence)
         ):
@@ -162,20 +167,12 @@ class Intake:
             if type(message) is dict:
                 for value in message.values():
                     if type(value) is not str and value is not None:
-                        message = self.copied(message, index)
+                        message = self.message(message, index)
                         break
             else:
                 message = self.message(message, index)
             chat.append(message if NO_REASONING(message) else self.reasoned(message, index))
         return chat
-
-    def copied(self, message: dict[str, Any], index: int) -> dict[str, Any]:
-        """`marshal` copies what is made of built-in types only, at C speed; anything richer goes value by value."""
-        try:
-            copy: dict[str, Any] = marshal.loads(marshal.dumps(message, 2))
-            return copy
-        except ValueError:
-            return self.message(message, index)
 
     def message(self, message: Any, index: int) -> dict[str, Any]:
         plain = self.taken(message, "messages", index)

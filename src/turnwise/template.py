@@ -98,6 +98,7 @@ class Template:
 
     def render(
         self,
+        /,
         messages: Any,
         tools: Any = None,
         documents: Any = None,
@@ -112,10 +113,11 @@ class Template:
         program, known_tools, aliases = self.program, NO_TOOLS, NO_ALIASES
         if tools is not None:
             program, known_tools = self.named.get("tool_use", program), prepared_tools(tools)
-        chat = messages
         if continue_final_message or not simple(messages):
             intake = Intake()
             chat, aliases = intake.messages(messages), intake.aliases
+        else:
+            chat = list(map(dict.copy, messages))  # pieces are made later, and the caller may change a message by then
         context: dict[str, Any] = {
             "messages": chat,
             "tools": known_tools.plain,
@@ -277,6 +279,10 @@ def compile(
 
     `exact` is for other software's formats: the text that it writes, recorded defects included.
     """
+    if dialect is not None and not isinstance(dialect, str):
+        raise SourceError(f"a dialect is named by a text, not {type(dialect).__name__}")
+    if options is not None and not isinstance(options, Mapping):
+        raise SourceError(f"options are a mapping, not {type(options).__name__}")
     if dialect is None and isinstance(source, str) and len(source) > TEMPLATE_CHARACTERS:
         dialect = "jinja"  # which says that it is too long
     if dialect is None and isinstance(source, str) and ("{%" in source or "{{" in source):

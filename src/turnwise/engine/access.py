@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
+from turnwise.engine.formatting import hashable
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import METHODS, bound
 from turnwise.engine.trails import EACH, ITEMS, KEYS, LETTERS, PAIRS, PART, PICK, ROOT, Trail, from_input
@@ -118,9 +119,7 @@ def item(rt: Run, value: Any, trail: Trail, key: Any) -> Pair:
     kind = type(value)
     if kind is dict:
         try:
-            if (
-                type(key) is not tuple and key in value
-            ):  # hashing a tuple is as deep as the tuple; JSON has no such keys
+            if hashable(rt, key) in value:
                 return value[key], (trail, key)
         except TypeError:  # a key that cannot be hashed is in no dict
             pass
@@ -164,7 +163,7 @@ def missing(value: Any, key: Any) -> Pair:
         raise Denied(
             f"access to {shown(key)} is not possible: templates read fields and methods, not Python attributes"
         )
-    return Undefined(absence(value, key), known(value, key)), None
+    return Undefined(lambda: (absence(value, key), known(value, key))), None
 
 
 def absence(value: Any, key: Any) -> str:
@@ -175,9 +174,9 @@ def absence(value: Any, key: Any) -> str:
 def known(value: Any, key: Any) -> str | None:
     """What the value has instead."""
     if type(value) is dict:
-        return suggestion(str(key), value, f"a {described(value)} has")
+        return suggestion(key if isinstance(key, str) else "", value, f"a {described(value)} has")
     if type(value) is Namespace:
-        return suggestion(str(key), value.pairs, "the namespace has")
+        return suggestion(key if isinstance(key, str) else "", value.pairs, "the namespace has")
     if isinstance(value, (list, tuple)):
         return f"the list has {len(value)} elements: {shown(value)}"
     if isinstance(value, str):

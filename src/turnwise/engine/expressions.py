@@ -173,6 +173,7 @@ class Expressions(Writer):
         if loop is not None and node.attr in loop.neighbours:
             return self.pair(loop.neighbours[node.attr])
         owner = self.held(self.code(node.node, frame))
+        self.here = node.lineno
         if self.changeable(node.node):
             inside = f"{owner.value}.__class__ is Namespace and {node.attr!r} in {owner.value}.pairs"
             call = f"attribute(rt, {owner.value}, {owner.trail}, {node.attr!r})"
@@ -245,6 +246,7 @@ class Expressions(Writer):
             bounds = [self.code(part, frame, False).value if part is not None else "None" for part in parts]
             return self.pair(f"part(rt, {owner.value}, {owner.trail}, {', '.join(bounds)})")
         key = self.code(node.arg, frame, False)
+        self.here = node.lineno
         if key.kind == "literal" and not self.changeable(node.node):
             name = ast.literal_eval(key.value)
             if name not in METHODS[dict]:
@@ -368,6 +370,7 @@ class Expressions(Writer):
 
     def on_Add(self, node: nodes.Add, frame: Frame, trail: bool) -> Code:
         codes = [self.code(part, frame) for part in operands(node)]
+        self.here = node.lineno
         if all(code.kind == "whole" for code in codes):
             return Code(f"({' + '.join(code.value for code in codes)})", "None", "whole")
         if len(codes) == 2 and codes[1].kind == "whole":
@@ -388,6 +391,7 @@ class Expressions(Writer):
 
     def binary(self, node: nodes.BinExpr, frame: Frame, trail: bool) -> Code:
         left, right = self.code(node.left, frame), self.code(node.right, frame)
+        self.here = node.lineno
         if isinstance(node, nodes.Sub) and left.kind == right.kind == "whole":
             return Code(f"({left.value} - {right.value})", "None", "whole")
         call = f"do_{type(node).__name__}(rt, {left.value}, {left.trail}, {right.value}, {right.trail})"
@@ -512,7 +516,7 @@ class Expressions(Writer):
         owner = self.held(owner)
         value = self.temporary()
         trail = f"o{value[1:]}"
-        fits = f"{owner.value}.__class__ is str and len({owner.value}) < {SHORT}"
+        fits = f"{owner.value}.__class__ is str and len({owner.value}) < {SHORT if rule != 'SPLIT' else SHORT // 16}"
         parts = f", {value}" if rule == "SPLIT" else ""
         self.line(
             f"if {fits}: {value} = {owner.value}.{operation}; {trail} = ({rule}, {owner.value}, {owner.trail}{parts})"

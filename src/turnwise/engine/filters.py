@@ -91,6 +91,7 @@ def replaced(rt: Run, value: Any, trail: Trail, old: Pair, new: Pair, count: Pai
 def titled(rt: Run, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
     rt.take(3 * len(written))
+    rt.step(len(written) // 2)
     return title_case(written), (RECASED, written, source, title_case)
 
 
@@ -133,7 +134,7 @@ def truncated(
     end: Pair = ("...", None),
     leeway: Pair = (5, None),
 ) -> Pair:
-    size, tail = whole_number(length), str(plain(end))
+    size, tail = whole_number(length), as_text(rt, plain(end), None)[0]
     spare = 5 if leeway[0] is None else whole_number(leeway)
     if size < len(tail) or spare < 0:
         raise Failure(f"truncate: expected length >= {len(tail)} and leeway >= 0, got {size} and {spare}")
@@ -167,7 +168,7 @@ def wrapped(
         break_long_words=bool(break_long_words[0]),
         break_on_hyphens=bool(break_on_hyphens[0]),
     )
-    newline = "\n" if wrapstring[0] is None else str(plain(wrapstring))
+    newline = "\n" if wrapstring[0] is None else as_text(rt, plain(wrapstring), None)[0]
     lines = [part for line in written.splitlines() for part in wrapper.wrap(line) or [""]]
     rt.take(len(written) + len(lines) * len(newline))
     return newline.join(lines), (BLEND, written, source, newline, wrapstring[1])
@@ -190,7 +191,7 @@ def stripped_of_tags(rt: Run, value: Any, trail: Trail) -> Pair:
 def url_encoded(rt: Run, value: Any, trail: Trail) -> Pair:
     if isinstance(value, (dict, list, tuple)):
         pairs = value.items() if isinstance(value, dict) else map(two, value)
-        parts = [f"{quote_plus(str(key))}={quote_plus(str(entry))}" for key, entry in pairs]
+        parts = [f"{quote_plus(text(rt, key, None)[0])}={quote_plus(text(rt, entry, None)[0])}" for key, entry in pairs]
         return "&".join(parts), trail
     written, source = as_text(rt, value, trail)
     rt.take(9 * len(written))
@@ -234,6 +235,7 @@ def formatted(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) ->
 def word_count(rt: Run, value: Any, trail: Trail) -> Pair:
     written, _ = as_text(rt, value, trail)
     rt.take(len(written))
+    rt.step(len(written) // 4)
     return len(re.findall(r"\w+", written)), None
 
 
@@ -264,10 +266,11 @@ def to_json(
         raise Failure(f"tojson: indent is a number or a short text, not {shown(margin)}")
     comma, colon = (", " if margin is None else ",", ": ")
     if separators[0] is not None:
-        pair = separators[0]
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not all(isinstance(mark, str) for mark in pair):
-            raise Failure("tojson: separators are two texts, such as (',', ':')", f"the value is {shown(pair)}")
-        comma, colon = pair
+        pair = separators[0] if isinstance(separators[0], (list, tuple, str)) else ()
+        short = [mark for mark in pair if isinstance(mark, str) and len(mark) <= WIDEST] if len(pair) == 2 else []
+        if len(short) != 2:
+            raise Failure("tojson: separators are two short texts, such as (',', ':')", f"the value is {shown(pair)}")
+        comma, colon = short
     return encoded(rt, value, trail, Style(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])), node)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import string
+from collections import deque
 from collections.abc import Callable
 from json import encoder
 from typing import Any
@@ -33,8 +34,10 @@ def text(rt: Run, value: Any, trail: Trail) -> Pair:
         return str(value), trail
     if kind is Undefined:
         return "", None
-    if kind in (dict, list, tuple, Namespace, View):
+    if kind in (dict, list, tuple, View):
         return represented(rt, value, trail), (REPR, value, trail)
+    if kind is Namespace:  # it can change, so where its parts came from is not kept
+        return represented(rt, value, trail), None
     if kind in (Function, Stream):
         repr(value)  # says that it cannot be printed
     return f"<{kind.__name__}>" if kind in PLACEHOLDERS else str(value), trail
@@ -77,6 +80,13 @@ def measure(rt: Run, value: Any, trail: Trail) -> None:
     raise exceeded("depth")
 
 
+def hashable(rt: Run, key: Any) -> Any:
+    """A key, after paying for its hash: that of a tuple is as deep as the tuple."""
+    if type(key) is tuple:
+        measure(rt, key, None)
+    return key
+
+
 def printed(rt: Run, parts: tuple[Any, ...]) -> list[Any]:
     """Values and trails, flat, with every value as text."""
     texts: list[Any] = []
@@ -105,6 +115,7 @@ def percent(rt: Run, form: str, trail: Trail, value: Any, value_trail: Trail) ->
     arguments = Arguments(value, value_trail)
     parts: list[Any] = []
     at = 0
+    rt.step(16 * form.count("%"))
     for spec in PERCENT.finditer(form):
         parts += (form[at : spec.start()], (PART, form, trail, at))
         parts += conversion(rt, spec, arguments)
@@ -123,8 +134,7 @@ class Arguments:
         self.mapping = value if isinstance(value, dict) else None
         self.trail = trail
         several = isinstance(value, tuple)
-        self.rest = [(item, (trail, i)) for i, item in enumerate(value)] if several else [(value, trail)]
-        self.started = False
+        self.rest = deque([(item, (trail, i)) for i, item in enumerate(value)] if several else [(value, trail)])
 
     def named(self, key: str) -> Pair:
         if self.mapping is None:
@@ -136,8 +146,7 @@ class Arguments:
     def next(self) -> Pair:
         if not self.rest:
             raise Failure("not enough arguments for format string")
-        self.started = True
-        return self.rest.pop(0)
+        return self.rest.popleft()
 
     def finish(self) -> None:
         if self.rest and self.mapping is None:
@@ -156,6 +165,8 @@ def conversion(rt: Run, spec: re.Match[str], arguments: Arguments) -> Pair:
     if type(value) is Undefined and kind not in "sra":
         raise value.failure()
     plain, plain_trail = text(rt, value, trail) if kind == "s" else (value, trail)
+    if kind in "ra" and isinstance(value, (dict, list, tuple)):
+        measure(rt, value, None)
     dot = f".{sizes[1]}" if precision is not None else ("." if "." in spec[0] else "")
     try:
         result = f"%{flags}{sizes[0] or ''}{dot}{kind}" % (plain,)
@@ -214,6 +225,7 @@ def braces(rt: Run, form: str, trail: Trail, fields: Fields, depth: int = 2) -> 
         raise Failure("Max string recursion exceeded")
     parts: list[Any] = []
     at = 0
+    rt.step(32 * form.count("{"))
     try:
         found = list(string.Formatter().parse(form))
     except ValueError as error:
@@ -250,6 +262,7 @@ def formatted(rt: Run, value: Any, trail: Trail, spec: str, convert: str | None)
 SEPARATORS = (", ", ": ")
 PLAIN = Style(False, None, *SEPARATORS, False)
 ENCODERS: dict[Style, Any] = {}
+KEPT = 512  # texts that are kept for one list of tools
 PLACEHOLDERS = (bytes, complex, set, frozenset)
 
 
@@ -271,7 +284,7 @@ def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int |
     except ValueError as error:
         raise Failure(f"JSON cannot say this value: {error}", f"the value is {shown(value)}") from None
     rt.take(len(result))
-    if lasting:
+    if lasting and len(rt.memo) < KEPT:
         rt.memo[id(value), style] = result
     return result, (JSON, value, trail, style, node, rt.memo if lasting else None)
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from turnwise.engine.access import sequence
-from turnwise.engine.formatting import text
+from turnwise.engine.formatting import hashable, text
 from turnwise.engine.limits import Run
 from turnwise.engine.methods import plain, whole_number
 from turnwise.engine.trails import ITEMS, Trail
@@ -82,7 +82,7 @@ def merged(rt: Run, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> tuple[di
             entries = [(*two(entry), ((found_trail, i), 1)) for i, entry in enumerate(found)]
         rt.take(16 * len(entries))
         for key, item, item_trail in entries:
-            values[key], trails[key] = item, item_trail
+            values[hashable(rt, key)], trails[key] = item, item_trail
     for key, pair in kwargs.items():
         values[key], trails[key] = pair
     return values, trails

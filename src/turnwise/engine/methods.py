@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from turnwise.engine.formatting import Fields, braces, measure
+from turnwise.engine.formatting import Fields, braces, hashable, measure
 from turnwise.engine.limits import Run
 from turnwise.engine.trails import AROUND, BLEND, ITEMS, JOINED, KEYS, PAIRS, PART, RECASED, REPLACED, SPLIT, Trail
 from turnwise.engine.values import Cycler, Denied, Failure, Function, Loop, Pair, Safe, Stream, Undefined, View
@@ -209,7 +209,7 @@ def question(name: str) -> Method:
 
 def get(rt: Run, value: dict[Any, Any], trail: Trail, key: Pair, default: Pair = NONE) -> Pair:
     try:
-        if key[0] in value:
+        if hashable(rt, key[0]) in value:
             return value[key[0]], (trail, key[0])
     except TypeError as error:
         raise Failure(str(error)) from None
@@ -278,6 +278,7 @@ def cycle(rt: Run, loop: Loop, trail: Trail, *items: Pair) -> Pair:
 
 def changed(rt: Run, loop: Loop, trail: Trail, *values: Pair) -> Pair:
     seen = tuple(pair[0] for pair in values)
+    measure(rt, seen, None)
     if loop.last_seen == seen:
         return False, None
     loop.last_seen = seen

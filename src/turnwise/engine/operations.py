@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import escape
 
 from turnwise.engine.access import attribute, kind_name, sequence
-from turnwise.engine.formatting import glued, measure, percent
+from turnwise.engine.formatting import glued, hashable, measure, percent
 from turnwise.engine.limits import INTEGER_BITS, Run, exceeded
 from turnwise.engine.methods import METHODS
 from turnwise.engine.trails import CHAIN, ITEMS, JOINED, RECASED, REPEATED, TIMES, Trail
@@ -194,6 +194,8 @@ def contained(rt: Run, value: Any, container: Any) -> bool:
     elif kind is Stream:
         container = container.taken()
         rt.step(len(container))
+        if isinstance(value, CONTAINERS):
+            measure(rt, value, None)
     elif kind not in (dict, range, Safe, Undefined, View):
         raise Failure(f"argument of type {kind_name(container)!r} is not iterable", f"the value is {shown(container)}")
     try:
@@ -202,13 +204,6 @@ def contained(rt: Run, value: Any, container: Any) -> bool:
         if type(value) is Undefined:
             raise value.failure() from None
         raise Failure(message_of(error, value, container)) from None
-
-
-def hashable(rt: Run, key: Any) -> Any:
-    """A key, after paying for its hash: that of a tuple is as deep as the tuple."""
-    if type(key) is tuple:
-        measure(rt, key, None)
-    return key
 
 
 # ---- calling ----
@@ -276,7 +271,7 @@ def spread(rt: Run, value: Any, trail: Trail) -> list[Pair]:
     if not isinstance(value, (list, tuple, range)):
         raise Failure(f"argument after * must be an iterable, not {kind_name(value)}")
     rt.take(16 * len(value))
-    rt.step(len(value))
+    rt.step(8 * len(value))
     return [(item, (trail, number)) for number, item in enumerate(value)]
 
 

@@ -6,6 +6,7 @@ is in its `Run`), and pickled as the text it was made from.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from types import CodeType, TracebackType
@@ -168,9 +169,16 @@ class Program:
         return f"<Program {self.name}: {len(self.python.splitlines())} lines>"
 
 
+COUNTS = re.compile(r"(\d+)(?= positional| to \d+ positional| were given| was given)")
+
+
 def signature(error: TypeError) -> str:
-    """Python's message without the names of our functions."""
-    return str(error).split("() ", 1)[-1]
+    """Python's message, with the parameters that only the engine passes taken out of the count."""
+    name, _, rest = str(error).partition("() ")
+    if not rest:
+        return str(error)
+    hidden = 1 if name in FUNCTION_NAMES or name in ("span", "dictionary") else 3
+    return COUNTS.sub(lambda count: str(max(int(count[0]) - hidden, 0)), rest)
 
 
 @lru_cache(maxsize=CACHED)

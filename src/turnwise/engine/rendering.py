@@ -21,17 +21,21 @@ from turnwise.engine.trails import (
     LOOP,
     NEXT,
     NOWHERE,
+    Cache,
     Field,
     Leaf,
     Path,
     follow,
     runs,
 )
+from turnwise.errors import TemplateLimitError
 from turnwise.messages import field
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
 COMPUTED = "\x1b[2;3m"
+WALKED = 20_000  # blocks within blocks that are walked for their marks; more are only cut into runs
+PIECES = 400_000  # more than this cannot be looked at by anybody
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
 
@@ -103,6 +107,9 @@ class Rendering:
             self._pieces = tuple(self._cut())
         return self._pieces
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.text, self.pieces, self.changes)
+
     def _cut(self) -> list[Piece]:
         pieces = Reading(self).read(self._out)
         left = len(self.text)
@@ -151,7 +158,7 @@ class Rendering:
             fits = (
                 (where is None or where(origin))
                 and (kind is None or origin.kind == kind)
-                and (field is None or origin.field == field)
+                and (field is None or (origin.field == field and not origin.key))
                 and (message is None or origin.message == message)
                 and (generation is None or origin.generation == generation)
             )
@@ -181,12 +188,24 @@ class Rendering:
         return "".join(shown)
 
 
+def _restored(text: str, pieces: tuple[Piece, ...], changes: tuple[Any, ...]) -> Rendering:
+    """A rendering from another process: its pieces were made before it left."""
+    rendering = Rendering(text, [], [], {})
+    rendering._pieces, rendering.changes = pieces, changes
+    return rendering
+
+
 class Reading:
     """Walks what a program wrote, keeping count of loops and generation blocks."""
 
     def __init__(self, rendering: Rendering) -> None:
         self.rendering = rendering
         self.pieces: list[Piece] = []
+        self.texts: list[str] = []  # of the piece that is being put together
+        self.last: Origin | None = None
+        self.cache = Cache()
+        self.walked = 0
+        self.unplaced: int | None = None  # where the pieces of a round begin whose message is not known yet
         self.loops: list[int | None] = []  # the message that each loop is at
         self.message: int | None = None
         self.generations = 0
@@ -203,39 +222,62 @@ class Reading:
                         self.mark(trail)
                 elif type(trail) is not tuple:
                     self.put(text, NOWHERE if trail is None else trail)
-                elif trail[0] is JOINED:
+                elif trail[0] is JOINED and self.walked < WALKED:
+                    self.walked += 1
                     walks.append(zip(trail[1][::2], trail[1][1::2], strict=True))
                     break
                 elif trail[0] is JSON and trail[5] is not None and self.known is self.all_known[None, False]:
                     self.lasting(text, trail)
                 else:
-                    for part, leaf in runs(text, trail):
+                    for part, leaf in runs(text, trail, self.cache):
                         self.put(part, leaf)
             else:
                 walks.pop()
+        self.close()
         return self.pieces
 
     def put(self, text: str, leaf: Leaf) -> None:
         origin = self.known.get(leaf)
         if origin is None:
             origin = self.known[leaf] = self.rendering.origin(leaf, self.message, self.generations > 0)
-        pieces = self.pieces
-        if pieces and pieces[-1].origin is origin:
-            pieces[-1] = Piece(pieces[-1].text + text, origin)
-        else:
-            pieces.append(Piece(text, origin))
+        if origin is not self.last:
+            self.close()
+            self.last = origin
+        self.texts.append(text)
+
+    def close(self) -> None:
+        """End the piece that is being put together."""
+        if self.last is not None:
+            if len(self.pieces) >= PIECES:
+                raise TemplateLimitError("the rendering has too many pieces to list", budget="output")
+            text = self.texts[0] if len(self.texts) == 1 else "".join(self.texts)
+            self.pieces.append(Piece(text, self.last))
+            self.last = None
+        self.texts = []
 
     def lasting(self, text: str, trail: tuple[Any, ...]) -> None:
         """JSON of a tool that stays: its pieces were made before, unless for another program."""
         memo, key = trail[5], (id(trail[1]), trail[3], trail[4], "pieces")
         nodes, pieces = memo.get(key) or (None, [])
+        self.close()
         if nodes is not self.rendering._nodes:
             before, self.pieces = self.pieces, []
-            for part, leaf in runs(text, trail):
+            for part, leaf in runs(text, trail, self.cache):
                 self.put(part, leaf)
+            self.close()
             nodes, pieces, self.pieces = self.rendering._nodes, self.pieces, before
             memo[key] = (nodes, pieces)
         self.pieces += pieces
+
+    def place(self, message: int | None) -> None:
+        """The message of this round is known now: what was written before belongs to it too."""
+        self.close()
+        if message is not None and self.unplaced is not None:
+            for index in range(self.unplaced, len(self.pieces)):
+                text, origin = self.pieces[index]
+                if origin.message is None:
+                    self.pieces[index] = Piece(text, origin._replace(message=message))
+            self.unplaced = None
 
     def mark(self, trail: tuple[Any, ...]) -> None:
         if trail is LOOP:
@@ -247,10 +289,11 @@ class Reading:
         elif trail is END:
             self.generations -= 1
         elif trail is NEXT:
-            self.loops[-1] = None
+            self.loops[-1], self.unplaced = None, len(self.pieces) + (self.last is not None)
         elif trail[0] is BOUND:
             if self.message is None and self.loops:
                 self.loops[-1] = message_of(trail[1])
+                self.place(self.loops[-1])
         elif self.loops:
             found = message_of(trail)
             if found is not None:

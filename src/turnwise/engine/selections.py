@@ -125,7 +125,9 @@ def ordered(
     rt: Run, value: Any, trail: Trail, reverse: Pair = FALSE, case_sensitive: Pair = FALSE, attribute: Pair = NONE
 ) -> Pair:
     found, found_trail = elements(rt, value, trail)
-    names = str(attribute[0]).split(",") if isinstance(attribute[0], str) else [attribute[0]]
+    names = attribute[0].split(",", 16) if isinstance(attribute[0], str) else [attribute[0]]
+    if len(names) > 16:
+        raise Failure("sort: too many attributes")
     keys = found
     if names != [None]:
         rt.step(8 * len(found) * len(names))

@@ -22,6 +22,8 @@ from turnwise.engine.trails import JOINED, root
 from turnwise.engine.values import Undefined
 from turnwise.engine.writer import Code
 
+UNSUPPORTED = {"ScopedEvalContextModifier": "autoescape", "FromImport": "from ... import"}
+
 
 class Statements(Expressions):
     """The part of the compiler that knows statements, but for loops and macros."""
@@ -87,7 +89,8 @@ class Statements(Expressions):
             self.here = node.lineno or self.here
             write = getattr(self, f"on_{type(node).__name__}", None)
             if write is None:
-                raise Fault(f"'{type(node).__name__.lower()}' is not part of chat templates", node.lineno)
+                word = UNSUPPORTED.get(type(node).__name__, type(node).__name__.lower())
+                raise Fault(f"'{word}' is not part of chat templates", node.lineno)
             write(node, frame)
 
     # ---- output ----
@@ -132,6 +135,7 @@ class Statements(Expressions):
             self.pending += codes
             return
         self.flush()
+        self.here = node.lineno
         if any(code.kind in ("constant", "fact", "whole") for code in codes):
             self.line(f"{self.out} += text(rt, *added(rt, ({spelled(codes)})))")
             return
@@ -243,6 +247,7 @@ class Statements(Expressions):
             self.kinds.pop(name.value, None)
             self.macros.pop(target.name, None)
         elif isinstance(target, nodes.NSRef):
+            self.flush()  # what is waiting may be the namespace, as it is now
             namespace = self.variable(target.name, frame)
             private = target.attr.startswith("_")
             if not private:

@@ -39,7 +39,7 @@ TAG_TOKEN = re.compile(
     re.S,
 )
 DIGITS = 400
-LONG_NUMBER = re.compile(f"[0-9_]{{{DIGITS}}}")
+LONG_NUMBER = re.compile(f"[0-9][0-9A-Za-z_]{{{DIGITS}}}")
 RARE_TOKENS = (("float", float_re), ("integer", integer_re), ("name", name_re))
 TAG_END = {
     "block": re.compile(r"\+%}|-%}\s*|%}\n?"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from turnwise.engine.formatting import text
 from turnwise.engine.limits import Run
 from turnwise.engine.operations import compared, contained, equal
 from turnwise.engine.values import Failure, Function, Loop, Macro, Safe, Stream, Undefined, View
@@ -65,7 +66,7 @@ def divisible(rt: Run, value: Any, by: Any) -> bool:
 
 def text_test(name: str) -> Test:
     def run(rt: Run, value: Any) -> bool:
-        written = str(value)
+        written, _ = text(rt, value, None)
         rt.take(len(written))
         return bool(getattr(written, name)())
 

@@ -19,9 +19,11 @@ that went in: origins may become coarse, they are never lost.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from json.encoder import encode_basestring, encode_basestring_ascii
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 Trail = Any  # int | tuple | None, as above; a recursive type would say no more
@@ -112,28 +114,37 @@ def from_input(trail: Trail) -> bool:
     return False
 
 
-def runs(text: str, trail: Trail) -> list[Run]:
+class Cache:
+    """Runs that were found before: parts of one text all ask for the runs of the whole."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, str], tuple[Any, list[Run]]] = {}  # by identity; the trail itself must stay
+
+
+def runs(text: str, trail: Trail, cache: Cache | None = None) -> list[Run]:
     """Split text into runs by origin; their texts join to `text`.
 
     A rule asks for the runs of its inputs by yielding them, and the asking is kept on a list: a text that was built in
     ten thousand steps has a trail ten thousand deep, and Python's stack is not.
     """
-    waiting: list[tuple[str, Steps]] = []
-    answer: Any = started(text, trail, waiting)  # None starts a generator
+    cache = cache or Cache()
+    waiting: list[tuple[str, Any, Steps]] = []
+    answer: Any = started(text, trail, waiting, cache)  # None starts a generator
     while waiting:
-        whole, steps = waiting[-1]
+        whole, found, steps = waiting[-1]
         try:
             asked = steps.send(answer)
         except StopIteration as finished:
             waiting.pop()
             answer = checked(whole, finished.value)
+            cache.found[id(found), whole] = (found, answer)
         else:
-            answer = started(*asked, waiting)
+            answer = started(*asked, waiting, cache)
     return answer  # type: ignore[no-any-return]
 
 
-def started(text: str, trail: Trail, waiting: list[tuple[str, Steps]]) -> list[Run] | None:
-    """The runs, if they are plain to see; else the rule that finds them starts, and there is no answer yet."""
+def started(text: str, trail: Trail, waiting: list[tuple[str, Any, Steps]], cache: Cache) -> list[Run] | None:
+    """The runs, if they are plain to see or were seen before; else the rule that finds them starts."""
     if not text:
         return []
     found: Any = follow(trail)
@@ -141,13 +152,15 @@ def started(text: str, trail: Trail, waiting: list[tuple[str, Steps]]) -> list[R
         return [(text, NOWHERE)]
     if type(found) is int or type(found) is Field:
         return [(text, found)]
+    if (id(found), text) in cache.found:
+        return cache.found[id(found), text][1]
     rule, inputs = found[0], found[1:]
     if rule.runs is None:
         return [(text, NOWHERE)]
     made = rule.runs(text, *inputs)
     if isinstance(made, list):
         return checked(text, made)
-    waiting.append((text, made))
+    waiting.append((text, found, made))
     return None
 
 
@@ -155,7 +168,12 @@ def checked(text: str, result: list[Run]) -> list[Run]:
     """A rule that lost count must not misattribute: then all of its leaves answer for all of the text."""
     if "".join([part for part, _ in result]) != text:
         return [(text, merged(leaf for _, leaf in result))]
-    return result
+    return coalesced(result) if len(result) > 64 else result
+
+
+def coalesced(result: list[Run]) -> list[Run]:
+    """Neighbours with one leaf as one run."""
+    return [("".join([part for part, _ in group]), leaf) for leaf, group in groupby(result, key=itemgetter(1))]
 
 
 def merged(leaves: Iterable[Leaf]) -> Leaf:
@@ -261,15 +279,36 @@ def _lines(text: str, whole: str, trail: Trail) -> Steps:
     return [run for run in result if run[0]]
 
 
+LAST_CUT: tuple[Any, list[int]] = (None, [])
+
+
 def cut(before: list[Run], start: int, stop: int) -> list[Run]:
-    """The runs between two offsets."""
-    result, at = [], 0
-    for part, leaf in before:
-        inside = part[max(start - at, 0) : max(stop - at, 0)]
+    """The runs between two offsets. Where the runs are many, the first is looked up rather than walked to."""
+    first, at = 0, 0
+    if len(before) > 16:
+        ends = ends_of(before)
+        first = bisect_right(ends, start)
+        at = ends[first - 1] if first else 0
+    result = []
+    for index in range(first, len(before)):
+        if at >= stop:
+            break
+        part, leaf = before[index]
+        inside = part[max(start - at, 0) : stop - at]
         if inside:
             result.append((inside, leaf))
         at += len(part)
     return result
+
+
+def ends_of(before: list[Run]) -> list[int]:
+    """Where each run ends; kept until other runs are asked about, since one text is mostly cut many times."""
+    global LAST_CUT
+    last, ends = LAST_CUT
+    if last is not before:
+        ends = list(accumulate(len(part) for part, _ in before))
+        LAST_CUT = (before, ends)
+    return ends
 
 
 JOINED = Rule("JOINED", runs=_joined)  # (texts and trails, flat)

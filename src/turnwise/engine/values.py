@@ -28,7 +28,8 @@ class UndefinedFailure(Failure):
     """A value that is not there was used."""
 
     def __init__(self, undefined: Undefined) -> None:
-        super().__init__(undefined.message, undefined.hint)
+        said = undefined.message
+        super().__init__(*((said, None) if isinstance(said, str) else said()))
         self.owner, self.key = undefined.owner, undefined.key
 
 
@@ -51,11 +52,10 @@ class Undefined:
     dict, so that the error can say what the dict has instead (`Program` looks it up in the failing frame).
     """
 
-    __slots__ = ("hint", "key", "message", "owner")
+    __slots__ = ("key", "message", "owner")
 
-    def __init__(self, message: str, hint: str | None = None, owner: str = "", key: str = "") -> None:
-        self.message = message
-        self.hint = hint
+    def __init__(self, message: str | Callable[[], tuple[str, str | None]], owner: str = "", key: str = "") -> None:
+        self.message = message  # or what says it, and a hint: most are never asked
         self.owner = owner
         self.key = key
 

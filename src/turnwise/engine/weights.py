@@ -12,7 +12,7 @@ from jinja2 import nodes
 
 from turnwise.engine.syntax import children
 
-HEAVY: dict[type, int] = {nodes.Filter: 4, nodes.Test: 2, nodes.Call: 6, nodes.Concat: 3, nodes.Add: 2, nodes.Mod: 2}
+HEAVY: dict[type, int] = {nodes.Filter: 4, nodes.Test: 2, nodes.Call: 6, nodes.Concat: 10, nodes.Add: 2, nodes.Mod: 2}
 
 
 def weight(body: Iterable[nodes.Node]) -> int:
@@ -31,4 +31,6 @@ def weight_of(node: nodes.Node) -> int:
         tests = weight_of(node.test) + sum(weight_of(branch.test) for branch in node.elif_)
         bodies = (node.body, *(branch.body for branch in node.elif_), node.else_)
         return 1 + tests + max(map(weight, bodies))
+    if isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Const):
+        return 16 + weight_of(node.node) + weight_of(node.arg)  # looked up by a call
     return HEAVY.get(type(node), 1) + sum(map(weight_of, children(node)))
