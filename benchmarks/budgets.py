@@ -85,7 +85,7 @@ def shares() -> dict[str, tuple[float, str]]:
             self.inputs = context
             runs.append(self)
 
-    template_module.Run = Watched  # type: ignore[misc]
+    template_module.Run = Watched  # type: ignore[misc]  # watches every rendering from here on
     shallow = replace(DEFAULTS, depth=int(DEFAULTS.depth * SHARE))  # a template that needs more is caught by the budget
     for entry in json.loads((folder / "jinja" / "index.json").read_text(encoding="utf-8")):
         template = turnwise.Template.of((folder / "jinja" / entry["file"]).read_text(encoding="utf-8"), limits=shallow)
@@ -100,7 +100,7 @@ def shares() -> dict[str, tuple[float, str]]:
                 rendering = ""
             if runs:
                 note(most, runs.pop(), len(str(rendering)), f"{entry['name']}, {chat['id']}")
-    template_module.Run = Run  # type: ignore[misc]
+    template_module.Run = Run  # type: ignore[misc]  # and no more
     return most
 
 

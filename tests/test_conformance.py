@@ -167,7 +167,7 @@ def said(run: Any, expected: str) -> str:
     """What an engine printed, or the class of its error."""
     try:
         text = str(run())
-    except Exception as error:
+    except Exception as error:  # anything at all may leave the reference
         return type(error).__name__
     return ADDRESS if expected == ADDRESS and re.search(r" at 0x[0-9a-f]+>", text) else text
 

@@ -181,9 +181,11 @@ def test_rounds_that_are_not_alike_are_an_obstacle(name: str) -> None:
 
 
 def test_a_template_that_takes_no_rounds() -> None:
-    for text in ("{{ raise_exception('no') }}", "{{ messages | tojson }}", ""):
+    for text in ("{{ raise_exception('no') }}", ""):
         error = converted(turnwise.compile(text), "xtuner")
-        assert isinstance(error, turnwise.SourceError) and "cannot" in error.message
+        assert isinstance(error, turnwise.SourceError) and "users and replies" in error.message
+    error = converted(turnwise.compile("{{ messages | tojson }}"), "xtuner")
+    assert isinstance(error, turnwise.SourceError) and "a text that every conversation starts with" in error.message
 
 
 def test_a_token_inside_a_turn() -> None:

@@ -134,7 +134,7 @@ def test_an_entry_works_in_transformers(name: str) -> None:
         arguments = {**used.options, **chat.arguments, "add_generation_prompt": True}
         try:
             expected = oracle.render(used.text, chat.messages, **arguments)
-        except Exception:
+        except Exception:  # anything at all may leave the reference
             expected = None
         assert rendered(used, chat.messages, **arguments) == expected, chat.id
 

@@ -239,7 +239,7 @@ def unfaithful(seed: int) -> str:
         wrong = next(lost(rendering, MIXED), "")
     except turnwise.TurnwiseError:
         return ""
-    except Exception as error:
+    except Exception as error:  # a raw one is a failure as much as a wrong origin
         wrong = f"{type(error).__name__}: {error}"
     return f"{seed}: {wrong}\n    {text!r}" if wrong else ""
 

@@ -75,7 +75,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(USAGE if isinstance(error, SourceError) else FAULT) from None
         except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
             raise
-        except Exception as error:
+        except Exception as error:  # a defect of ours: one block that says so, never a traceback
             typer.echo(_bug(error), err=True)
             raise typer.Exit(FAULT) from None
 

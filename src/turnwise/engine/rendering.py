@@ -22,6 +22,7 @@ from turnwise.engine.trails import (
     NEXT,
     NOWHERE,
     Cache,
+    Computed,
     Field,
     Leaf,
     Path,
@@ -130,7 +131,7 @@ class Rendering:
             path = self._given(leaf.path) if self._aliases else leaf.path
             message = index_in(path) if message is None else message
             return Origin("field", None, None, None, path, leaf.key, message, generation)
-        sources = tuple(map(self._given, leaf.sources))  # type: ignore[union-attr]
+        sources = tuple(map(self._given, leaf.sources)) if isinstance(leaf, Computed) else ()
         return Origin("computed", None, None, None, None, False, message, generation, sources)
 
     def _given(self, path: Path) -> Path:

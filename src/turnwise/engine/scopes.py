@@ -61,7 +61,8 @@ class Scope(Symbols):
         scope: Any = self
         while name not in scope.refs and scope.parent is not None:
             scope = scope.parent
-        return scope  # type: ignore[no-any-return]
+        found: Scope = scope
+        return found
 
 
 class Frame:

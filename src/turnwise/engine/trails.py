@@ -140,7 +140,8 @@ def runs(text: str, trail: Trail, cache: Cache | None = None) -> list[Run]:
             cache.found[id(found), whole] = (found, answer)
         else:
             answer = started(*asked, waiting, cache)
-    return answer  # type: ignore[no-any-return]
+    result: list[Run] = answer
+    return result
 
 
 def started(text: str, trail: Trail, waiting: list[tuple[str, Any, Steps]], cache: Cache) -> list[Run] | None:

@@ -214,7 +214,7 @@ class View:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, View) and self.kind == other.kind and self.items == other.items
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as Python says that a value is not hashable
 
     def __repr__(self) -> str:
         return f"{self.kind}({self.items!r})"
