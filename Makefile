@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.package
 TESTING := $(VENV)/.testing
+# FastChat's conversation module needs nothing else; what its package asks for is a web server's worth of others.
+FSCHAT := fschat==0.2.36
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types slow bench accept clean
@@ -21,6 +23,7 @@ $(PACKAGE): pyproject.toml
 
 $(TESTING): $(PACKAGE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(FSCHAT)
 	@touch $@
 
 demo: $(PACKAGE)  ## render a conversation and show where each character came from

@@ -176,3 +176,14 @@ def generated(expression: str) -> str:
     text = eval(expression, {"__builtins__": {"range": range}})
     assert isinstance(text, str)
     return text
+
+
+def with_mappings(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Arguments that are JSON text as what they say, which is what LMDeploy makes of them."""
+    copy: list[dict[str, Any]] = json.loads(json.dumps(messages))
+    for message in copy:
+        for call in message.get("tool_calls") or ():
+            function = call.get("function", {})
+            if isinstance(function.get("arguments"), str):
+                function["arguments"] = json.loads(function["arguments"])
+    return copy

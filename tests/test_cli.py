@@ -167,6 +167,21 @@ def test_data_of_other_shapes(here: Path, shape: str) -> None:
     assert result.stdout == "<|user|>hello\n" and f"read as {shape} data" in result.stderr
 
 
+def test_the_shape_can_be_said(here: Path) -> None:
+    """Pairs of texts are rounds, or turns with a name; whoever knows says it, and nothing is told that was said."""
+    put("chat.json", [["user", "hello"]])
+    assert good("render", "t.jinja", "chat.json") == "<|user|>hello\n"
+    rounds = run("render", "t.jinja", "chat.json", "--shape", "paddlenlp")
+    assert rounds.stdout == "<|user|>user\n<|assistant|>hello\n" and not rounds.stderr
+    put("text.json", '"hello"')
+    assert "holds 'hello'" in bad(1, "render", "t.jinja", "text.json")
+    assert good("render", "t.jinja", "text.json", "--shape", "paddlenlp").startswith("<|user|>hello\n")
+    assert "chat.json: a row of sharegpt data is" in bad(1, "render", "t.jinja", "chat.json", "--shape", "sharegpt")
+    unknown = bad(2, "render", "t.jinja", "chat.json", "--shape", "sharegtp")
+    assert "--shape" in unknown and "Did you mean 'sharegpt'?" in unknown
+    assert "there is none" in bad(2, "render", "t.jinja", "--user", "x", "--shape", "openai")
+
+
 def test_a_list_of_rows(here: Path) -> None:
     put("chat.json", [{"instruction": word, "output": "yes"} for word in ("one", "two")])
     result = run("render", "t.jinja", "chat.json")

@@ -4,7 +4,7 @@ An entry names the templates that it equals. A name of the corpus of Jinja templ
 where the published template has one, on every golden conversation, with and without the opening. `fastchat:NAME` and
 `xtuner:NAME` are for families whose format was never published as Jinja: the text of that software on the
 conversations that are plain there (alternating turns of non-empty text), without the special tokens that it leaves to
-the tokenizer.
+the tokenizer. `lmdeploy:NAME` is what LMDeploy sends to the model: an opening unless a reply is to be continued.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 
 import corpus as corpus_files
 import oracle
-from corpus import needs_corpus
+from corpus import needs_corpus, with_mappings
 from turnwise import registry, template
 from turnwise.errors import SourceError, TurnwiseError
 from turnwise.registry import Entry, entries, load, register, shelf, unregister
@@ -76,6 +76,35 @@ def test_an_entry_says_what_the_published_template_says(name: str, reference: st
             assert rendered(used, chat.messages, **arguments) == expected.text, (row.chat, prompt)
             checked += 1
     assert checked == 158  # 76 conversations with and without the opening, 6 that are continued
+
+
+@needs_corpus
+@pytest.mark.parametrize(("name", "reference"), [pair for pair in PAIRS if pair[1].startswith("lmdeploy:")])
+def test_an_entry_says_what_lmdeploy_says(name: str, reference: str) -> None:
+    """All but names in headers, contents of parts (it takes the first), and other words for reasoning."""
+    used, checked = load(name), 0
+    for row in corpus_files.lines("golden/lmdeploy.jsonl"):
+        if row.get("t") != reference.partition(":")[2] or "text" not in row:
+            continue
+        chat = corpus_files.chats().get(row["c"])
+        messages = row.get("messages") or (chat.messages if chat else [])
+        named = any(message.get("name") and message["role"] != "tool" for message in messages)
+        if named or any("thinking" in m or not isinstance(m["content"], str) for m in messages):
+            continue
+        tools = row.get("tools") or (chat.arguments.get("tools") if chat else None)
+        replied = messages[-1]["role"] == "assistant"
+        text = rendered(used, with_mappings(messages), tools=tools, add_generation_prompt=not replied)
+        assert text == row["text"] + "<|im_end|>\n" * replied, row["c"]
+        checked += 1
+    assert checked == 66
+
+
+def test_names_in_headers_of_intern_s1() -> None:
+    used = load("intern-s1")
+    assert used.render([{**HELLO[0], "name": "Ann"}]).text == used.render(HELLO).text
+    result = {"role": "tool", "content": "7"}
+    assert used.render([*HELLO, result]).text.endswith("<|im_start|>environment\n7<|im_end|>\n")
+    assert used.render([*HELLO, {**result, "name": "f"}]).text.endswith("environment name=<|plugin|>\n7<|im_end|>\n")
 
 
 @needs_corpus

@@ -326,22 +326,57 @@ def test_bad_messages() -> None:
 # -- fschat itself, where it is installed ----------------------------------------------------------------------------
 
 
+def made_up(original: Any, name: str, chance: random.Random, images: bool = False) -> tuple[Any, Conversation]:
+    """One conversation, held with the original and with ours."""
+    texts = ["hi", "", "a\n\nb", " x ", "<n>again n<>", "{system_message}", "{{ x }}", "\r\n\r\n", "问", "[INST]"]
+    pair = original.get_conv_template(name), get_conv_template(name)
+    pair[1].strict_fastchat = True
+    system = chance.choice(texts)
+    said = [
+        (chance.choice([*pair[0].roles, "Other"]), chance.choice([*texts, None])) for _ in range(chance.randrange(7))
+    ]
+    for conversation in pair:
+        conversation.set_system_message(system)
+        for number, (role, text) in enumerate(said):
+            shows = images and text is not None and number % 2 == 0 and len(text) % 2 == 0
+            conversation.append_message(role, (text, ["http://a/b.png", "c.png"]) if shows else text)
+    return pair
+
+
 def test_made_up_conversations() -> None:
     """R161-R178: 200 conversations per style that the released fschat has, equal to its own prompts."""
     original = pytest.importorskip("fastchat.conversation", reason="fschat is not installed")
-    texts = ["hi", "", "a\n\nb", " x ", "<n>again n<>", "{system_message}", "{{ x }}", "\r\n\r\n", "问", "[INST]"]
-    chance = random.Random(0)
+    chance, styles = random.Random(0), 0
     for style, name in EXAMPLE_OF_STYLE.items():
         if style.name not in original.SeparatorStyle.__members__ or name not in original.conv_templates:
             continue
+        styles += 1
         for _ in range(200):
-            theirs, ours = original.get_conv_template(name), get_conv_template(name)
-            ours.strict_fastchat = True
-            system = chance.choice(texts)
-            theirs.set_system_message(system)
-            ours.set_system_message(system)
-            for _ in range(chance.randrange(7)):
-                role, text = chance.choice([*theirs.roles, "Other"]), chance.choice([*texts, None])
-                theirs.append_message(role, text)
-                ours.append_message(role, text)
+            theirs, ours = made_up(original, name, chance)
             assert ours.get_prompt() == theirs.get_prompt(), (name, theirs.messages)
+    assert styles == 18
+
+
+def test_made_up_calls() -> None:
+    """What else a Conversation is asked for, equal to fschat's answers; its HTML takes every image for base64."""
+    original = pytest.importorskip("fastchat.conversation", reason="fschat is not installed")
+    chance = random.Random(1)
+    calls = ("to_openai_api_messages", "extract_text_from_messages", "get_images")
+    for _ in range(500):
+        theirs, ours = made_up(original, chance.choice(["vicuna_v1.1", "one_shot", "chatglm"]), chance, images=True)
+        theirs, ours = chance.choice([(theirs, ours), (theirs.copy(), ours.copy())])
+        for call in calls:
+            assert getattr(ours, call)() == getattr(theirs, call)(), (call, theirs.messages)
+        html = str(theirs.to_gradio_chatbot()).replace("data:image/jpeg;base64,", "")
+        assert str(ours.to_gradio_chatbot()) == html
+        logged = {**ours.dict(), "messages": ours.extract_text_from_messages()}  # later releases keep images in it
+        assert logged == theirs.dict()
+
+
+def test_nothing_of_fschat_is_missing() -> None:
+    original = pytest.importorskip("fastchat.conversation", reason="fschat is not installed")
+    needs_an_image_library = {"convert_image_to_base64"}
+    public = {name for name in dir(original.Conversation) if not name.startswith("_")}
+    assert public - set(dir(Conversation("x"))) == needs_an_image_library
+    assert {"conv_templates", "register_conv_template", "get_conv_template"} <= set(compat.__all__)
+    assert set(original.conv_templates) <= set(compat.conv_templates)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
+import random
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,6 +164,80 @@ def test_images_of_the_seed() -> None:
     assert "USER: <image><image>Describe" in conversation.copy().get_prompt()
     assert conversation.to_gemini_api_messages()[1]["content"] == ["Describe this image.", *urls]
     assert conversation.to_anthropic_vision_api_messages()[1]["content"][1]["source"]["url"] == urls[0]
+
+
+class Upload:
+    """An image object as FastChat's own servers make them."""
+
+    base64_str = "iVBORw=="
+    filetype = "png"
+
+
+def test_services() -> None:
+    """A question with two images and its answer, as each service's client takes it."""
+    conversation = Conversation("x", system_message="S")
+    conversation.append_message("USER", ("Look.", [Upload(), "data:image/webp;base64,AAEC"]))
+    conversation.append_message("ASSISTANT", "Nice.")
+    conversation.append_message("USER", "Thanks.")
+    conversation.append_message("ASSISTANT", None)
+    urls = ["data:image/png;base64,iVBORw==", "data:image/webp;base64,AAEC"]
+    text = {"type": "text", "text": "Look."}
+    system = {"role": "system", "content": "S"}
+
+    def after(question: Any, answerer: str = "assistant", key: str = "content", wrap: Any = lambda text: text) -> Any:
+        said = [("user", question), (answerer, wrap("Nice.")), ("user", wrap("Thanks."))]
+        return [{"role": role, key: content} for role, content in said]
+
+    def part(text: str) -> list[dict[str, str]]:
+        return [{"type": "text", "text": text}]
+
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    assert conversation.to_openai_vision_api_messages() == [system, *after([text, *images])]
+    gemini = conversation.to_gemini_api_messages()
+    assert gemini[0] == system and gemini[1]["content"][0] == "Look." and gemini[1]["content"][2] == urls[1]
+    assert [row["role"] for row in gemini] == ["system", "user", "model", "user"]
+    sources = [("png", "iVBORw=="), ("webp", "AAEC")]
+    known = [{"type": "base64", "media_type": f"image/{kind}", "data": data} for kind, data in sources]
+    anthropic = [text, *({"type": "image", "source": source} for source in known)]
+    assert conversation.to_anthropic_vision_api_messages() == [
+        {"role": "system", "content": part("S")},
+        *after(anthropic, wrap=part),
+    ]
+    assert conversation.to_vertex_api_messages() == ["S", b"\x89PNG", b"\x00\x01\x02", "Look.", "Nice.", "Thanks."]
+    reka = [{"role": "user", "content": [text, {"type": "image_url", "image_url": url}]} for url in urls]
+    assert conversation.to_reka_api_messages() == [*reka, *after("", wrap=part)[1:]]
+    attached = {"type": "base64_image", "mime": "image/jpeg", "data": "AAEC"}
+    metagen = [{"role": "system", "text": "S"}, *after("Look.", "ai", "text")]
+    metagen[1]["attachment"] = attached
+    assert conversation.to_metagen_api_messages() == metagen
+
+
+def test_services_that_take_data_refuse_addresses() -> None:
+    conversation = Conversation("x", messages=[["USER", ("Look.", ["http://a/b.png"])]])
+    for call in (conversation.to_vertex_api_messages, conversation.to_metagen_api_messages):
+        with pytest.raises(MessageError, match="the data of an image"):
+            call()
+    conversation.messages = [["USER", ("Look.", ["data:image/png;base64,#"])]]
+    with pytest.raises(MessageError, match="not base64"):
+        conversation.to_vertex_api_messages()
+    assert Conversation("x").to_vertex_api_messages() == Conversation("x").to_reka_api_messages() == []
+
+
+def test_images_are_saved_under_what_logs_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGDIR", str(tmp_path))
+    conversation = Conversation("x", messages=[["USER", ("Look.", [Upload(), "http://a/b.png"])], ["ASSISTANT", None]])
+    conversation.save_new_images()
+    conversation.save_new_images()
+    (file,) = tmp_path.rglob("*.*")
+    (digest, address) = conversation.dict()["messages"][0][1][1]
+    assert file == tmp_path / "serve_images" / f"{digest}.png" and address == "http://a/b.png"
+    assert file.read_bytes() == b"\x89PNG"
+    with pytest.raises(MessageError, match="on this machine only"):
+        conversation.save_new_images(use_remote_storage=True)
+    monkeypatch.setattr(Upload, "filetype", "../../x")
+    with pytest.raises(MessageError, match="file type"):
+        conversation.save_new_images()
+    Conversation("x").save_new_images()
 
 
 # -- holding a conversation ------------------------------------------------------------------------------------------
@@ -319,6 +396,44 @@ def test_model_paths(path: str, template: str, exactly: str) -> None:
 def test_a_match_has_its_reason() -> None:
     assert registry.match("lmsys/vicuna-7b-v0").reason.startswith("'vicuna-7b-v0' matches 'vicuna', and ")
     assert "no pattern matches" in registry.match("something").reason
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_index_passes_over_no_rule(exact: bool) -> None:
+    """The rules in their order, each tried on everything, is what the index must not change."""
+    everyone = registry.rules(exact)
+    draw = random.Random(3)
+    known = {word for rule in everyone for word in registry.words(rule.pattern.text)}
+    texts = sorted(known | {"v1", "3.5", "yi-", "."})
+    models = ["".join(draw.choices([*texts, "/", "-", "x", "İ"], k=draw.randint(1, 6))) for _ in range(2000)]
+    models += [draw.choice((str.upper, str.title))(model) for model in models[::4]]
+    for model in models:
+        parts = (os.path.basename(os.path.normpath(model)), model)
+        taken = (rule for text in parts for rule in everyone[:-1] if rule.pattern.finds(text, text.lower()))
+        assert registry.taker(model, exact)[0] is next(taken, everyone[-1]), model
+    assert len({registry.taker(model, exact)[0].adapter for model in models}) > 70
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("vicuna", ("vicuna",)),
+        ("airoboros|spicyboros", ("airoboros", "spicyboros")),
+        (r"llama-3\.1", ("llama-3.1",)),
+        ("^(?=.*yi-)(?=.*chat)", ("chat",)),
+        ("a|^(?!.*pythia).*oasst", ("a", "oasst")),
+        ("(?-i:^(?:A-1|b)$)", ("a-1", "b")),
+        ("(?-i:ReaLM)", ("realm",)),
+        ("x(?:dpo|sft)", ("",)),
+        ("ab?c", ("",)),
+        ("a.c", ("",)),
+        ("[ab]c", ("",)),
+        ("abc|", ("",)),
+        ("", ("",)),
+    ],
+)
+def test_words_of_a_pattern(pattern: str, words: tuple[str, ...]) -> None:
+    assert registry.words(pattern) == words
 
 
 def test_peft_adapters(tmp_path: Any) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import corpus
 import oracle
 import turnwise
-from corpus import needs_corpus
+from corpus import needs_corpus, with_mappings
 from turnwise.dialects import internlm2
 from turnwise.dialects.internlm2 import IDS, INTERPRETER_PROMPT, META, SPELLINGS
 from turnwise.dialects.internlm2_transcript import Event, Machine, Transcript, loosely, openai, take, transcript
@@ -76,17 +76,6 @@ def golden() -> dict[str, list[dict[str, Any]]]:
         if row["kind"] != "match" and row["t"] in LMDEPLOY:
             found.setdefault(row["t"], []).append(row)
     return found
-
-
-def with_mappings(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Arguments that are JSON text as what they say, which is what LMDeploy makes of them."""
-    copy: list[dict[str, Any]] = json.loads(json.dumps(messages))
-    for message in copy:
-        for call in message.get("tool_calls") or ():
-            function = call.get("function", {})
-            if isinstance(function.get("arguments"), str):
-                function["arguments"] = json.loads(function["arguments"])
-    return copy
 
 
 @needs_corpus

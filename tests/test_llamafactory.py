@@ -187,6 +187,10 @@ def test_system_defaults_and_later_ones() -> None:
     assert chatml.render(HI).text.startswith("<|im_start|>system\nD<|im_end|>\n")
     chat = [{"role": "system", "content": "S"}, *HI, {"role": "system", "content": "T"}]
     assert chatml.render(chat).text.count("<|im_start|>system\n") == 2
+    developer = [{"role": "developer", "content": "S"}, *HI]
+    assert made(CHATML).render(developer).text == made(CHATML).render([chat[0], *HI]).text
+    with pytest.raises(turnwise.TurnwiseError, match="developer"):
+        made(CHATML, exact=True).render(developer)
     with pytest.raises(turnwise.TurnwiseError, match="no slot for the role system"):
         made(CHATML, exact=True).render(chat)
     with pytest.raises(turnwise.TurnwiseError, match="critic"):
@@ -255,6 +259,14 @@ def test_tool_formats_tell_call_and_answer(name: str) -> None:
     assert made({**CHATML, "tool_format": name}).render(HI).text == made(CHATML).render(HI).text
 
 
+def test_a_tool_format_of_the_tools_is_that_of_the_calls() -> None:
+    source = {**CHATML, "format_tools": {"tool_format": "qwen"}}
+    chat = [HI[0], {"role": "assistant", "content": "", "tool_calls": [CALL]}]
+    assert '<tool_call>\n{"name": "f"' in made(source).render(chat, tools=[TOOL]).text
+    exactly = made(source, exact=True).render(chat, tools=[TOOL]).text
+    assert '<tool_call>\n{"name": "f"' not in exactly and "Action: f\nAction Input: " in exactly
+
+
 def test_results_of_one_turn_are_joined() -> None:
     source = {**CHATML, "format_observation": ["<r>\n{{content}}\n</r><|im_start|>assistant\n"]}
     chat = [HI[0], {"role": "assistant", "content": "", "tool_calls": [CALL, CALL]}]
@@ -294,8 +306,8 @@ def test_written() -> None:
     source = llamafactory.write(turns)
     assert made(source).render([*HI, *HI], eos_token="E").text == "<s><sys>D" + "<u>hi</u><a>ho</a>E\n" * 2
     assert llamafactory.read(source).stops == ("</a>",)
-    with pytest.raises(SourceError, match="'round'"):
-        llamafactory.write(Turns(user=(Slot("round"), Slot("text"))))
+    source = llamafactory.write(Turns(user=("{{content}} {{idx}}", Slot("index"), ":", Slot("text"))))
+    assert made(source).render([*HI, *HI]).text == "{{content}} {{idx}}0:hiho{{content}} {{idx}}1:hiho"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """What the arguments TEMPLATE and CHAT stand for.
 
 A template is whatever `load` takes, or `-`. A conversation is JSON of any shape that `turnwise.shapes` reads: a list of
-messages, a request, a row of a dataset; or JSON Lines or a JSON list of those. Only a bare text, which PaddleNLP would
-take for a question, is refused: there is --user. A place that is not there is the caller's mistake (exit 2), a
-conversation that is not one is the conversation's (exit 1).
+messages, a request, a row of a dataset; or JSON Lines or a JSON list of those. The shape is guessed unless --shape says
+it; a bare text, which PaddleNLP would take for a question, is not guessed: there is --user. A place that is not there
+is the caller's mistake (exit 2), a conversation that is not one is the conversation's (exit 1).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 import typer
 
 from turnwise.cli.output import note
-from turnwise.errors import MessageError, SourceError, shown
+from turnwise.errors import MessageError, SourceError, shown, suggestion
 from turnwise.registry import compiled, read
 from turnwise.registry.files import read_bytes
-from turnwise.shapes import are_rows, conversation
+from turnwise.shapes import SHAPES, are_rows, conversation
 from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
 
@@ -52,11 +52,17 @@ def template_of(where: str, pick: str | None) -> Template:
     return compiled(read_bytes(_stdin(), "stdin", pick))
 
 
-def chat_of(place: str | None, user: str | None, system: str | None, tools: str | None, line: int | None) -> Chat:
+def chat_of(
+    place: str | None, user: str | None, system: str | None, tools: str | None, line: int | None, shape: str | None
+) -> Chat:
     """The conversation of the arguments, put together."""
     if (place is None) == (user is None):
         raise typer.BadParameter("give a CHAT or --user, one of the two", param_hint="CHAT")
-    chat = Chat([{"role": "user", "content": user}]) if place is None else _read(place, line)
+    if shape is not None and place is None:
+        raise typer.BadParameter("it says what CHAT is, and there is none", param_hint="--shape")
+    if shape is not None and shape not in SHAPES:
+        raise typer.BadParameter(suggestion(shape, SHAPES, "Shapes") or "", param_hint="--shape")
+    chat = Chat([{"role": "user", "content": user}]) if place is None else _read(place, line, shape)
     if system is not None:
         chat.messages = _with_system(chat.messages, system)
     if tools is not None:
@@ -93,7 +99,7 @@ def time_of(text: str | None) -> datetime | None:
 # -- conversations ---------------------------------------------------------------------------------------------------
 
 
-def _read(place: str, line: int | None) -> Chat:
+def _read(place: str, line: int | None, shape: str | None) -> Chat:
     name = "stdin" if place == STDIN else place
     text = _text(_stdin() if place == STDIN else _file(place), name)
     try:
@@ -106,7 +112,7 @@ def _read(place: str, line: int | None) -> Chat:
         raise _not_json(name, error) from error
     if are_rows(value):
         value = _chosen(dict(enumerate(value, 1)), name, line)[1]
-    return _conversation(value, name)
+    return _conversation(value, name, shape)
 
 
 def _row(text: str, name: str, line: int | None) -> Any:
@@ -130,15 +136,15 @@ def _chosen(rows: dict[int, Any], name: str, line: int | None) -> tuple[int, Any
     return line, rows[line]
 
 
-def _conversation(value: Any, name: str) -> Chat:
-    if not isinstance(value, list | dict):
+def _conversation(value: Any, name: str, shape: str | None) -> Chat:
+    if shape is None and not isinstance(value, list | dict):
         hint = "A conversation is a list of messages, or an object with `messages`."
         raise MessageError(f"{name} holds {shown(value)}", hint=hint)
     try:
-        found = conversation(value)
+        found = conversation(value, shape)
     except MessageError as error:
         raise MessageError(f"{name}: {error.message}", hint=error.hint) from error
-    if found.shape not in PLAIN:
+    if shape is None and found.shape not in PLAIN:
         note(f"{name} is read as {found.shape} data")
     if found.rest:
         note(f"{name} also has {', '.join(sorted(found.rest))}: not used")

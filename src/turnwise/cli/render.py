@@ -10,6 +10,7 @@ from rich.text import Text
 from turnwise.cli import inputs, output
 from turnwise.engine.rendering import Origin, Rendering
 from turnwise.errors import printable
+from turnwise.shapes import SHAPES
 
 TemplateArgument = Annotated[
     str, typer.Argument(metavar="TEMPLATE", show_default=False, help="A file, a model folder, a built-in name, or -.")
@@ -40,6 +41,9 @@ def render(
     ] = False,
     now: Annotated[str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")] = None,
     line: Annotated[int | None, typer.Option(min=1, help="Which line of a JSON Lines file.")] = None,
+    shape: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"What CHAT is, if not guessed: {', '.join(SHAPES)}.")
+    ] = None,
     pick: PickOption = None,
     as_json: JsonOption = False,
     pieces: Annotated[bool, typer.Option("--pieces", help="List the pieces with their origins.")] = False,
@@ -48,7 +52,7 @@ def render(
 ) -> None:
     """Render a conversation: template text dim, each field bright."""
     inputs.check_stdin(template, chat, tools)
-    conversation = inputs.chat_of(chat, user, system, tools, line)
+    conversation = inputs.chat_of(chat, user, system, tools, line, shape)
     arguments = {**conversation.arguments, **inputs.options_of(option or []), "now": inputs.time_of(now)}
     if generation:
         arguments["add_generation_prompt"] = True

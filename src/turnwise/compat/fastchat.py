@@ -12,18 +12,21 @@ that have no Conversation take it as an argument.
 
 Errors are turnwise's and also of the type that FastChat would raise (AssertionError, KeyError, ValueError).
 
-Not here: conversions that need a vendor's package or an image library (to_vertex_api_messages, to_reka_api_messages,
-save_new_images). Images are passed on as they are given, never fetched, resized or hashed by their pixels.
+Images are passed on as they are given, never fetched, resized or hashed by their pixels, so there is no
+`convert_image_to_base64`, and `save_new_images` saves the data as it is, under its own digest.
 """
 
 from __future__ import annotations
 
-import hashlib
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from turnwise.compat.fastchat_exports import exported, is_pair, openai_content, parted, picture
 from turnwise.dialects.fastchat import IMAGE_PLACEHOLDER, Form, InvalidStyle, checked, translated
 from turnwise.dialects.fastchat_styles import SeparatorStyle
 from turnwise.engine.rendering import Rendering
@@ -160,37 +163,47 @@ class Conversation:
     def get_images(self) -> list[Any]:
         """The images of the user's turns."""
         asked = self.messages[self.offset :: 2]
-        return [getattr(image, "base64_str", image) for _, message in asked if _pair(message) for image in message[1]]
+        images = [image for _, message in asked if is_pair(message) for image in message[1]]
+        return [getattr(image, "base64_str", None) or image for image in images]
 
     def to_openai_api_messages(self) -> list[Row]:
         """The conversation as OpenAI's chat completions take it, without the examples."""
         if self.strict_fastchat:
-            return self._system() + [
+            return exported("openai", self.system_message, ()) + [
                 {"role": "assistant" if number % 2 else "user", "content": message}
                 for number, (_, message) in enumerate(self.messages[self.offset :])
                 if not (number % 2 and message is None)
             ]
         keys = self._keys()[0][self.offset :]
         turns = zip(keys, self.messages[self.offset :], strict=True)
-        return self._system() + [
-            {"role": key if key in ("user", "assistant") else "system", "content": _openai(message)}
+        return exported("openai", self.system_message, ()) + [
+            {"role": key if key in ("user", "assistant") else "system", "content": openai_content(message)}
             for key, (_, message) in turns
             if message is not None
         ]
 
     def to_openai_vision_api_messages(self, is_mistral: bool = False) -> list[Row]:
         """The same with images as parts; Mistral takes the address of an image without the object around it."""
-        return self._system() + self._alternating("assistant", lambda message: _openai(message, is_mistral))
+        return self._exported("mistral" if is_mistral else "openai")
 
     def to_gemini_api_messages(self) -> list[Row]:
-        def content(message: Any) -> Any:
-            return [message[0], *message[1]] if _pair(message) else message
-
-        return self._system() + self._alternating("model", content)
+        return self._exported("gemini")
 
     def to_anthropic_vision_api_messages(self) -> list[Row]:
-        system = {"role": "system", "content": [{"type": "text", "text": self.system_message}]}
-        return [system, *self._alternating("assistant", _anthropic)]
+        return self._exported("anthropic")
+
+    def to_vertex_api_messages(self) -> list[Any]:
+        """Texts in their order, and before each the bytes of its images."""
+        return self._exported("vertex")
+
+    def to_reka_api_messages(self) -> list[Row]:
+        return self._exported("reka")
+
+    def to_metagen_api_messages(self) -> list[Row]:
+        return self._exported("metagen")
+
+    def _exported(self, service: str) -> list[Any]:
+        return exported(service, self.system_message, self._texts()[self.offset :])
 
     def to_gradio_chatbot(self) -> list[list[Any]]:
         """Pairs of question and answer; the first image of a question stands in it as HTML."""
@@ -198,32 +211,35 @@ class Conversation:
         for number, (_, message) in enumerate(self.messages[self.offset :]):
             if number % 2:
                 pairs[-1][1] = message
-            elif _pair(message):
+            elif is_pair(message):
                 shown_image = f'<img src="{to_openai_image_format(message[1][0])}" alt="user upload image" />'
                 pairs.append([shown_image + message[0].replace("<image>\n", "").strip(), None])
             else:
                 pairs.append([message, None])
         return pairs
 
-    def _system(self) -> list[Row]:
-        return [{"role": "system", "content": self.system_message}] if self.system_message else []
-
-    def _alternating(self, answerer: str, content: Any) -> list[Row]:
-        """User and answerer in turn, by number as FastChat does it; an answer that is not there yet is left out."""
-        return [
-            {"role": answerer if number % 2 else "user", "content": content(message)}
-            for number, (_, message) in enumerate(self.messages[self.offset :])
-            if not (number % 2 and message is None)
-        ]
-
     def extract_text_from_messages(self) -> list[tuple[str, Any]]:
-        return [(role, message[0] if _pair(message) else message) for role, message in self.messages]
+        return [(role, message[0] if is_pair(message) else message) for role, message in self.messages]
 
     def extract_text_and_image_hashes_from_messages(self) -> list[tuple[str, Any]]:
         return [
-            (role, (message[0], [_image_key(image) for image in message[1]]) if _pair(message) else message)
+            (role, (message[0], [_image_key(image) for image in message[1]]) if is_pair(message) else message)
             for role, message in self.messages
         ]
+
+    def save_new_images(self, has_csam_images: bool = False, use_remote_storage: bool = False) -> None:
+        """Write the images of the last question under `$LOGDIR`, each named by what `dict()` keeps of it."""
+        if use_remote_storage and not has_csam_images:
+            raise MessageError("images are saved on this machine only", hint="Say use_remote_storage=False.")
+        asked = self.messages[-2][1] if len(self.messages) > 1 else None
+        folder = Path(os.environ.get("LOGDIR", "."), "csam_images" if has_csam_images else "serve_images")
+        for one in (image for image in parted(asked)[1] if image.data):
+            if not re.fullmatch(r"[\w+-]+", one.filetype):  # it becomes a part of the file's name
+                raise MessageError(f"an image has the file type {shown(one.filetype)}", hint="For example: png.")
+            file = folder / f"{one.digest()}.{one.filetype}"
+            if not file.is_file():
+                folder.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(one.decoded())
 
     def dict(self) -> Row:
         """What logs keep of a conversation."""
@@ -236,16 +252,11 @@ class Conversation:
         }
 
 
-def _pair(message: Any) -> bool:
-    """A text with images. JSON makes a list of the tuple."""
-    return isinstance(message, (tuple, list)) and len(message) == 2 and isinstance(message[1], (tuple, list))
-
-
 def _content(number: int, message: Any) -> Any:
     """A message's content for the renderer, which needs to know only how many images there are."""
     if message is None or isinstance(message, str):
         return message
-    if not _pair(message) or not isinstance(message[0], str):
+    if not is_pair(message) or not isinstance(message[0], str):
         raise MessageError(
             f"a message is text, (text, images) or None, not {shown(message)}", path=f"messages[{number}]"
         )
@@ -254,33 +265,13 @@ def _content(number: int, message: Any) -> Any:
 
 def to_openai_image_format(image: Any) -> str:
     """The address of an image: a text is one already; FastChat's image objects know theirs."""
-    known = getattr(image, "to_openai_image_format", None)
-    return str(known()) if callable(known) else str(image)
-
-
-def _openai(message: Any, is_mistral: bool = False) -> Any:
-    if not _pair(message):
-        return message
-    urls = [to_openai_image_format(image) for image in message[1]]
-    images = [{"type": "image_url", "image_url": url if is_mistral else {"url": url}} for url in urls]
-    return [{"type": "text", "text": message[0]}, *images]
-
-
-def _anthropic(message: Any) -> list[Row]:
-    text, images = message if _pair(message) else (message, ())
-    return [{"type": "text", "text": text}, *({"type": "image", "source": _anthropic_source(item)} for item in images)]
-
-
-def _anthropic_source(image: Any) -> Row:
-    if hasattr(image, "base64_str"):
-        return {"type": "base64", "media_type": f"image/{image.filetype}", "data": image.base64_str}
-    return {"type": "url", "url": to_openai_image_format(image)}
+    return picture(image).address
 
 
 def _image_key(image: Any) -> Any:
     """An address stands for itself, an image object for the digest of its data."""
-    encoded = getattr(image, "base64_str", "")
-    return hashlib.md5(encoded.encode(), usedforsecurity=False).hexdigest() if encoded else image
+    known = picture(image)
+    return known.digest() if known.data and not isinstance(image, str) else image
 
 
 @lru_cache(maxsize=512)

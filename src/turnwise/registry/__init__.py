@@ -13,10 +13,9 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from turnwise import dialects
 from turnwise.errors import SourceError, shown
 from turnwise.registry.entry import Entry
-from turnwise.registry.files import Found, near, read_path, unreadable
+from turnwise.registry.files import Found, near, read_path, reading_of, unreadable
 from turnwise.registry.match import LONGEST, Match, UnknownModel, known, match
 from turnwise.registry.shelf import current, entries, register, unregister
 from turnwise.template import Template
@@ -69,9 +68,8 @@ def compiled(found: Found) -> Template:
 def _found(entry: Entry, pick: str | None, exact: bool) -> Found:
     if pick not in (None, "default"):
         raise SourceError(f"{entry.name} has no template called {pick!r}", hint="It has: default.")
-    reading = dialects.named(entry.dialect).read(entry.source, exact=exact)
-    facts = {"template": entry.source, **reading.facts}
-    reading = replace(reading, facts=facts, stops=entry.stops or reading.stops)
+    reading = reading_of(entry.dialect, entry.source, entry.name, exact)
+    reading = replace(reading, stops=entry.stops or reading.stops)
     options = {**reading.options, **entry.options}
     return Found(reading.jinja, entry.name, options, dialect=entry.dialect, reading=reading)
 

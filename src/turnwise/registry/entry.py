@@ -18,22 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from turnwise.errors import SourceError, shown, suggestion
 
+# a path, not `importlib.resources`, whose import alone would take a fifth of the time that all entries take
+ENTRIES = Path(__file__).with_name("entries")
 JINJA = "jinja"
 SEPARATOR = ":"
 COLLECTIONS = ("entries", "templates", "own")  # keys under which a file holds many sources
-
-
-class File(Protocol):
-    """As much of `pathlib.Path` as a resource of a package has too."""
-
-    @property
-    def name(self) -> str: ...
-
-    def read_text(self, encoding: str | None = None) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +58,7 @@ class Entry:
         return (self.name, *self.aliases)
 
 
+FIELDS = frozenset(item.name for item in fields(Entry))
 KINDS: dict[str, type] = {
     **dict.fromkeys(("name", "dialect", "family", "notes"), str),
     **dict.fromkeys(("aliases", "stops", "models", "base", "verified"), list),
@@ -76,7 +71,7 @@ KINDS: dict[str, type] = {
 WORDS = {str: "text", list: "a list of texts", bool: "true or false", dict: "a table"}
 
 
-def read_entry(data: Mapping[str, Any], where: str, beside: Mapping[str, File]) -> Entry:
+def read_entry(data: Mapping[str, Any], where: str, beside: Mapping[str, Path]) -> Entry:
     """The entry of a TOML file that was parsed; its source is one of the files `beside` it."""
     for key, value in data.items():
         if key not in KINDS:
@@ -115,8 +110,7 @@ def named(source: Any, where: str) -> str:
 
 def made(data: Mapping[str, Any]) -> Entry:
     """An entry of plain data: lists become tuples."""
-    known = {item.name for item in fields(Entry)} & data.keys()
-    values: dict[str, Any] = {key: tuple(data[key]) if isinstance(data[key], list) else data[key] for key in known}
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items() if key in FIELDS}
     return Entry(**values)
 
 
@@ -125,7 +119,7 @@ def check(value: Any, kind: type, where: str) -> None:
         raise SourceError(f"{where} is {shown(value)}", hint=f"It must be {WORDS[kind]}.")
 
 
-def text_of(file: File, where: str) -> str:
+def text_of(file: Path, where: str) -> str:
     """The text of a source."""
     what = f"{where}: the source {shown(file.name, 200)}"
     try:

@@ -1,8 +1,10 @@
 """FastChat's templates by name, and its way from a model path to one: the reader of `entries/fastchat.json`.
 
 A path is looked up as FastChat does it: the patterns in its order, on the last part of the path first and on the whole
-path after, the last pattern taking everything. Six short words are looked for on token boundaries (C20: `v0` is not in
-`v0.9`, `mpt` not in `prompt`); `exact` looks for them anywhere, as FastChat does.
+path after, the last pattern taking everything. A hundred patterns are too many for each path, so there is an index: a
+pattern is tried only on a path in which a word begins that the pattern cannot do without. Six short words are looked
+for on token boundaries (C20: `v0` is not in `v0.9`, `mpt` not in `prompt`); `exact` looks for them anywhere, as
+FastChat does.
 
 A folder with a PEFT adapter answers for its base model. A name that has `peft` in it and no such folder is an error in
 FastChat, and with `exact`; otherwise the rest of the name decides.
@@ -13,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,26 +23,55 @@ from types import MappingProxyType
 from typing import Any
 
 from turnwise.errors import SourceError, shown
+from turnwise.registry.entry import ENTRIES
 
 PEFT = "PeftModelAdapter"
 PEFT_FILE = "adapter_config.json"
 DEPTH = 8  # adapters upon adapters
 
+START = 3  # letters of a word by which the index knows it
+
+# what `words` knows of an expression
+CASED = r"\(\?-i:(?:\^\(\?:(.*)\)\$|([^()]*))\)"
+FORBIDDEN = r"\(\?<?![^()]*\)"
+WANTED = r"\(\?=\.\*([^()]*)\)"
+EDGES = r"\.\*|[$^]"
+OTHERWISE = r"[][(){}?*+]|(?<!\\)\."
+RUN = r"(?:[\w-]|\\\.)+"
+
 
 class Pattern:
     """A regular expression for lower case, or for the case as it is where it says `(?-i:`."""
 
-    __slots__ = ("cased", "search", "text")
+    __slots__ = ("_search", "cased", "text")
 
     def __init__(self, text: str) -> None:
-        compiled = re.compile(text)
         self.text = text
         self.cased = "(?-i:" in text
-        # an anchored search would try every place
-        self.search = compiled.match if text.startswith("^") and "|" not in text else compiled.search
+        self._search: Callable[[str], Any] | None = None
 
     def finds(self, text: str, lower: str) -> bool:
-        return self.search(text if self.cased else lower) is not None
+        search = self._search or self.compiled()
+        return search(text if self.cased else lower) is not None
+
+    def compiled(self) -> Callable[[str], Any]:
+        """Most are never asked, so none is compiled before."""
+        expression = re.compile(self.text)
+        # an anchored search would try every place
+        anchored = self.text.startswith("(?-i:^(?:") or (self.text.startswith("^") and "|" not in self.text)
+        self._search = expression.match if anchored else expression.search
+        return self._search
+
+
+def words(pattern: str) -> tuple[str, ...]:
+    """Texts of which at least one stands in whatever the pattern finds; the empty one where that is not easily told."""
+    if cased := re.fullmatch(CASED, pattern):
+        pattern = (cased[1] or cased[2]).lower()
+    plain = re.sub(EDGES, " ", re.sub(WANTED, r" \1 ", re.sub(FORBIDDEN, " ", pattern)))
+    runs = [re.findall(RUN, alternative) for alternative in plain.split("|")]
+    if re.search(OTHERWISE, plain) or not all(runs):
+        return ("",)
+    return tuple(max(run, key=len).replace("\\", "") for run in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +104,7 @@ class Match:
 @cache
 def data() -> Mapping[str, Any]:
     """The file."""
-    from importlib.resources import files as resources
-
-    text = (resources(__package__) / "entries" / "fastchat.json").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = MappingProxyType(json.loads(text))
+    found: Mapping[str, Any] = MappingProxyType(json.loads((ENTRIES / "fastchat.json").read_text(encoding="utf-8")))
     return found
 
 
@@ -120,9 +148,7 @@ def match(model_path: str, exact: bool = False) -> Match:
         if seen > DEPTH:
             raise SourceError(f"{shown(model_path)} is an adapter of an adapter, {DEPTH} times over")
     rule, text = taker(path, exact)
-    name = path.rstrip("/").rpartition("/")[2]
-    parts = {True: (name, name.lower()), False: (path, path.lower())}
-    choice = next(one for one in rule.choices if one.pattern.finds(*parts[one.name_only]))
+    choice = chosen(rule, path)
     if choice.template is None:
         raise SourceError(
             f"{shown(path)} is a PEFT adapter by its name, and there is no {PEFT_FILE} that names its base model",
@@ -135,16 +161,44 @@ def match(model_path: str, exact: bool = False) -> Match:
     return Match(choice.template, rule.adapter, f"{based}{said} (FastChat's {rule.adapter})")
 
 
+def chosen(rule: Rule, path: str) -> Choice:
+    """The first choice that fits the path, or its last part; the last choice fits everything."""
+    if len(rule.choices) == 1:
+        return rule.choices[0]
+    name = path.rstrip("/").rpartition("/")[2]
+    parts = {True: (name, name.lower()), False: (path, path.lower())}
+    return next(one for one in rule.choices if one.pattern.finds(*parts[one.name_only]))
+
+
+@cache
+def index(exact: bool) -> dict[str, frozenset[int]]:
+    """How words begin, and the numbers of the rules worth trying where one does; without the last rule."""
+    found: dict[str, set[int]] = {}
+    for number, rule in enumerate(rules(exact)[:-1]):
+        for word in words(rule.pattern.text):
+            found.setdefault(word[:START], set()).add(number)
+    return {start: frozenset(numbers) for start, numbers in found.items()}
+
+
 def taker(path: str, exact: bool) -> tuple[Rule, str]:
     """The first rule that takes the last part of a path, else the whole path."""
-    base = os.path.basename(os.path.normpath(path))
     everyone = rules(exact)
-    for text in (base, path):
+    likely = [everyone[number] for number in candidates(path.lower(), index(exact))]
+    base = os.path.basename(os.path.normpath(path))
+    for text in (base, path) if base != path else (path,):
         lower = text.lower()
-        for rule in everyone:
-            if rule.pattern.finds(text, lower) and rule is not everyone[-1]:
+        for rule in likely:
+            if rule.pattern.finds(text, lower):
                 return rule, text
     return everyone[-1], path
+
+
+def candidates(lower: str, known: Mapping[str, frozenset[int]]) -> list[int]:
+    numbers = set(known.get("", ()))
+    for at in range(len(lower)):
+        if found := known.get(lower[at : at + START]):
+            numbers |= found
+    return sorted(numbers)
 
 
 def peft_base(path: str) -> str | None:

@@ -99,7 +99,10 @@ def _home(path: Path) -> Path | None:
 def _read_folder(folder: Path, pick: str | None) -> Found:
     if loose := _loose_templates(folder):
         first = folder / TEMPLATE_FILE if DEFAULT in loose else folder / TEMPLATE_FOLDER
-        return _chosen(loose, str(first), _folder_tokens(folder), pick)
+        return replace(
+            _chosen(loose, str(first), _folder_tokens(folder), pick),
+            warning=_passed_over(folder, f"there is {first.name}"),
+        )
     for name in (CONFIG_FILE, PROCESSOR_FILE):
         path = folder / name
         if not path.is_file():
@@ -107,7 +110,8 @@ def _read_folder(folder: Path, pick: str | None) -> Found:
         config = _json(path)
         if config.get("chat_template") is not None:
             found = _chosen(_templates(config, str(path)), str(path), _folder_tokens(folder), pick)
-            return replace(found, warning=_passed_over(folder)) if name == CONFIG_FILE else found
+            why = f"{CONFIG_FILE} has a chat_template of its own"
+            return replace(found, warning=_passed_over(folder, why)) if name == CONFIG_FILE else found
         if declared := _declared(config, str(path), _folder_tokens(folder)):
             return declared
     return _read_gguf_folder(folder, pick)
@@ -124,20 +128,24 @@ def _declared(config: Mapping[str, Any], name: str, tokens: Mapping[str, Any]) -
 
 
 def _read_as(dialect: str, source: Any, name: str, tokens: Mapping[str, Any]) -> Found:
+    reading = reading_of(dialect, source, name)
+    return Found(reading.jinja, name, {**tokens, **reading.options}, dialect=dialect, reading=reading)
+
+
+def reading_of(dialect: str, source: Any, name: str, exact: bool = False) -> Reading:
+    """What a dialect makes of a source; an error says which source it was."""
     try:
-        reading = dialects.named(dialect).read(source)
+        reading = dialects.named(dialect).read(source, exact=exact)
     except SourceError as error:
         raise SourceError(f"{name}: {error.message}", hint=error.hint) from None
-    facts = {"template": source, **reading.facts}
-    options = {**tokens, **reading.options}
-    return Found(reading.jinja, name, options, dialect=dialect, reading=replace(reading, facts=facts))
+    return replace(reading, facts={"template": source, **reading.facts})
 
 
-def _passed_over(folder: Path) -> str | None:
+def _passed_over(folder: Path, why: str) -> str | None:
     """PaddleNLP's file has the name of a processor's; beside a tokenizer's own template it does not count."""
     other = folder / PROCESSOR_FILE
     if other.is_file() and dialects.DIALECTS["paddlenlp"].knows(_json(other)):
-        return f"{other} is passed over: {CONFIG_FILE} has a chat_template of its own"
+        return f"{other} is passed over: {why}"
     return None
 
 

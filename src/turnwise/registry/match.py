@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from turnwise.errors import SourceError, shown
-from turnwise.registry.entry import SEPARATOR
+from turnwise.registry.entry import ENTRIES, SEPARATOR
 from turnwise.registry.fastchat import match as fastchat_match
 from turnwise.registry.shelf import Shelf, current
 
@@ -31,6 +31,7 @@ OFFICIAL, XTUNER, FASTCHAT = "official", "xtuner", "fastchat"
 SOURCES = (OFFICIAL, XTUNER, FASTCHAT)
 DEFAULT = "default"
 
+WILD = "*?["
 LONGEST = 400  # characters of an id; patterns are tried on it
 SET = r"\[[^]]*\]"
 # texts, not compiled: `import turnwise` is to stay cheap, and re keeps what it compiled
@@ -103,14 +104,14 @@ class Table:
         self.normal: dict[str, Row] = {}
         globs = []
         for row in rows:
-            if any(sign in row.pattern for sign in "*?["):
+            if any(sign in row.pattern for sign in WILD):
                 globs.append(row)
                 continue
             self.exact.setdefault(row.pattern, row)
             self.normal.setdefault(normal(row.pattern), row)
         self.rows = sorted(globs, key=lambda row: letters(row.pattern), reverse=True)
-        # one expression, in which the number of the group that fits is the number of the row
-        self.patterns = re.compile("|".join(f"({translate(row.pattern.lower())})" for row in self.rows) or "(?!)")
+        self.starts = {row.pattern[0].lower() for row in self.rows} - set(WILD)
+        self.compiled: dict[str, tuple[re.Pattern[str], list[Row]]] = {}
 
     def find(self, model: str) -> tuple[Row, Literal["id", "normal form", "pattern"]] | None:
         if (row := self.exact.get(model)) is not None:
@@ -118,10 +119,20 @@ class Table:
         plain = normal(model)
         if (row := self.normal.get(plain)) is not None:
             return row, "normal form"
-        if found := self.patterns.fullmatch(plain):
+        patterns, rows = self.patterns(plain[:1])
+        if found := patterns.fullmatch(plain):
             assert found.lastindex is not None
-            return self.rows[found.lastindex - 1], "pattern"
+            return rows[found.lastindex - 1], "pattern"
         return None
+
+    def patterns(self, start: str) -> tuple[re.Pattern[str], list[Row]]:
+        """The rows that can fit a name by its first letter, in one expression: the number of the group is the row's."""
+        start = start if start in self.starts else ""
+        if start not in self.compiled:
+            rows = [row for row in self.rows if row.pattern[0].lower() in (start, *WILD)]
+            text = "|".join(f"({translate(row.pattern.lower())})" for row in rows)
+            self.compiled[start] = re.compile(text or "(?!)"), rows
+        return self.compiled[start]
 
 
 def match(model: str, source: str | None = None) -> Match:
@@ -198,10 +209,9 @@ def official_rows(now: Shelf) -> Iterator[Row]:
 
 @cache
 def _xtuner() -> Table:
-    import tomllib  # both as in the shelf: not needed by who only compiles
-    from importlib.resources import files
+    import tomllib  # as in the shelf: not needed by who only compiles
 
-    data = tomllib.loads((files("turnwise.registry") / "models.toml").read_text(encoding="utf-8"))[XTUNER]
+    data = tomllib.loads(ENTRIES.with_name("models.toml").read_text(encoding="utf-8"))[XTUNER]
     reasons: Mapping[str, str] = data["reasons"]
     return Table(
         Row(model, name.rstrip("*"), kind, reasons[why], star=name.endswith("*"))

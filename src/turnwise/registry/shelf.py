@@ -20,10 +20,10 @@ from typing import Any
 from turnwise.errors import SourceError, shown
 from turnwise.registry.entry import (
     COLLECTIONS,
+    ENTRIES,
     JINJA,
     SEPARATOR,
     Entry,
-    File,
     check,
     held,
     made,
@@ -135,10 +135,8 @@ def unregister(name: str) -> None:
 
 @cache
 def _built_in() -> Shelf:
-    from importlib.resources import files  # a tenth of what `import turnwise` may take, and only needed here
-
     found = Shelf()
-    _fill(found, (files("turnwise.registry") / "entries").iterdir())
+    _fill(found, ENTRIES.iterdir())
     return found
 
 
@@ -153,7 +151,7 @@ def fill(found: Shelf, folder: Path) -> None:
     _fill(found, content, str(folder) + os.sep)
 
 
-def _fill(found: Shelf, content: Iterable[Any], prefix: str = "") -> None:
+def _fill(found: Shelf, content: Iterable[Path], prefix: str = "") -> None:
     beside = {file.name: file for file in content}
     # single entries, then collections; by name, not by file name, where "a-b" would stand before "a"
     for name in sorted(beside, key=lambda name: (name.endswith(".json"), name.rpartition(".")[0])):
@@ -168,8 +166,8 @@ def _fill(found: Shelf, content: Iterable[Any], prefix: str = "") -> None:
             found.put(read_entry(data, where, beside), where)
 
 
-def _parsed(file: File, where: str) -> Mapping[str, Any]:
-    import tomllib  # as above
+def _parsed(file: Path, where: str) -> Mapping[str, Any]:
+    import tomllib  # a tenth of what `import turnwise` may take, and only needed here
 
     try:
         text = file.read_text(encoding="utf-8")
