@@ -208,17 +208,17 @@ def test_written_stops() -> None:
     assert file.startswith("FROM model.gguf\n") and ollama.read(file).stops == ("</s>", "<|x|>")
 
 
-@pytest.mark.parametrize(
-    ("turns", "said"),
-    [
-        (Turns(user=(Slot("text"),), eos=True), "needs its text"),
-        (Turns(user=(Slot("round"), Slot("text"))), "cannot count: 'round' in the user turn"),
-        (Turns(user=(Slot("text"),), default_system='"""'), "SYSTEM text"),
-    ],
-)
-def test_what_cannot_be_written(turns: Turns, said: str) -> None:
-    with pytest.raises(SourceError, match=said):
-        ollama.write(turns)
+def test_what_cannot_be_written() -> None:
+    """The nearest is: no eos_token, the number of the first round. What `SYSTEM` cannot hold is in the template."""
+    plain = ollama.write(Turns(user=(Slot("text"),)))
+    assert ollama.write(Turns(user=(Slot("text"),), eos=True)) == plain
+    assert ollama.write(Turns(user=("1", Slot("text")))) == ollama.write(Turns(user=(Slot("round"), Slot("text"))))
+    for default in ('a """ b', ""):
+        turns = Turns(user=(Slot("text"),), system=("<", Slot("text"), ">"), default_system=default)
+        assert (
+            turnwise.compile(ollama.write(turns), "ollama").render([{"role": "user", "content": "hi"}]).text
+            == f"<{default}>hi"
+        )
 
 
 @pytest.mark.parametrize(

@@ -118,10 +118,14 @@ def reductions(probe: Probe) -> Iterator[Probe]:
 
 
 def fewer_values(values: list[Any] | None) -> Iterator[list[Any] | None]:
+    """None of them, one less, and smaller ones."""
     if values is not None:
         yield None
         for index in range(len(values) if len(values) > 1 else 0):
             yield without(values, index)
+        for index, value in enumerate(values):
+            for smaller in smaller_values(value):
+                yield [*values[:index], smaller, *values[index + 1 :]]
 
 
 def smaller_messages(message: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -53,14 +53,15 @@ def side(outcome: Outcome, piece: Any) -> dict[str, Any]:
 
 def convert(
     template: TemplateArgument,
-    to: Annotated[str, typer.Option("--to", help="jinja, xtuner, paddlenlp, llamafactory or ollama.")],
+    to: Annotated[str, typer.Option("--to", help="jinja, xtuner, fastchat, paddlenlp, llamafactory or ollama.")],
     eos: Annotated[str | None, typer.Option("--eos", help="The text of eos_token, where the target needs it.")] = None,
+    without: Annotated[list[str] | None, typer.Option("--without", help="What may be lost: tools, reasoning.")] = None,
     pick: PickOption = None,
 ) -> None:
     """Write a template in another dialect, verified; or say what that dialect cannot say."""
     found = inputs.template_of(template, pick)
     if eos is not None:
         found.options["eos_token"] = eos
-    source = found.convert(to)
+    source = found.convert(to, without=without or ())
     text = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False, indent=2)
     output.write(text if text.endswith("\n") else f"{text}\n")

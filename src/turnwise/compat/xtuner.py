@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from importlib.resources import files
 from typing import Any
 
 from turnwise.dialects import xtuner
 from turnwise.errors import MessageError, shown, suggestion
+from turnwise.registry.entry import ENTRIES
 from turnwise.template import Template
 
 IGNORE_INDEX = -100
@@ -36,13 +36,7 @@ class ConfigDict(dict[str, Any]):
             raise AttributeError(f"no {name!r} here. {hint}") from None
 
 
-def _data() -> dict[str, Any]:
-    text = (files("turnwise.registry") / "entries" / "xtuner.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-_DATA = _data()
+_DATA = json.loads((ENTRIES / "xtuner.json").read_text(encoding="utf-8"))
 PROMPT_TEMPLATE = ConfigDict({name: ConfigDict(fields) for name, fields in _DATA["entries"].items()})
 SYSTEM_TEMPLATE = ConfigDict(_DATA["systems"])
 

@@ -17,13 +17,13 @@ from turnwise.errors import SourceError, suggestion
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
-        Dialect("xtuner", writes=True),
+        Dialect("xtuner", writes="xtuner"),
         Dialect("xtuner_v1"),
-        Dialect("fastchat"),
-        Dialect("paddlenlp", writes=True),
+        Dialect("fastchat", writes="fastchat_write"),
+        Dialect("paddlenlp", writes="paddlenlp"),
         Dialect("internlm2"),
-        Dialect("llamafactory", writes=True),
-        Dialect("ollama", writes=True),
+        Dialect("llamafactory", writes="llamafactory"),
+        Dialect("ollama", writes="ollama"),
         Dialect("jinja"),  # last: any text may be Jinja
     )
 }

@@ -130,6 +130,7 @@ class Style:
     end: Callable[[Fields], str] = lambda f: ""  # what the whole text ends with
     images: str = "refused"  # exact: placeholders "before" the text, "dropped", or "refused"
     needs: tuple[str, ...] = ("sep",)
+    names: tuple[str, ...] = ()  # names of templates that the row treats apart
 
 
 S = SeparatorStyle
@@ -166,6 +167,7 @@ STYLES: Mapping[SeparatorStyle, Style] = MappingProxyType(
             system=PROMPT,
             system_after=lambda f: f.one,
             rounds=lambda f: 1 if f.name == "chatglm2" else 0,
+            names=("chatglm2",),
         ),
         S.CHATML: Style(
             line, one, gap=lambda f, p: "\n", system=PROMPT, system_after=lambda f: f.one + "\n", images="before"

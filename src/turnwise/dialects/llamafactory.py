@@ -237,33 +237,43 @@ def single(items: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 def write(turns: Turns) -> dict[str, Any]:
-    """The arguments of `register_template` for these turns; a list within the slots names a token of the tokenizer."""
-    reply: list[Any] = ["{{content}}" + turns.closing]
+    """The arguments of `register_template` for these turns; a list within the slots names a token of the tokenizer.
+
+    A reply is written behind the opening, so what stands before one must begin with it. A default system text that is
+    empty is none.
+    """
+    ahead = turns.before_reply
+    ahead = ahead.removeprefix(turns.opening) if ahead.startswith(turns.opening) else ""
+    reply: list[Any] = slots((ahead, Slot("text"), turns.closing + ("" if turns.eos else turns.between)))
     if turns.eos:
-        reply += [["eos_token"], turns.between] if turns.between else [["eos_token"]]
-    else:
-        reply[0] += turns.between
+        reply += [["eos_token"], *slots((turns.between,))]
     given = {
-        "format_prefix": [turns.start] if turns.start else None,
-        "format_system": None if turns.system is None else [with_content(turns.system)],
-        "format_user": [with_content(turns.user) + turns.opening],
+        "format_prefix": slots((turns.start,)),
+        "format_system": None if turns.system is None else slots(turns.system),
+        "format_user": slots((*turns.user, turns.opening)),
         "format_assistant": reply,
         "default_system": turns.default_system,
         "stop_words": list(turns.stops),
+        "template_class": "Llama2Template" if turns.inside else None,
     }
     return {key: value for key, value in given.items() if value}
 
 
-def with_content(text: Text) -> str:
-    """A text with its hole as LLaMA-Factory writes it."""
+def slots(text: Text) -> list[str]:
+    """A text with its holes as LLaMA-Factory has them; text that looks like a hole is cut in two, which hides it."""
+    holes = {"text": "{{content}}", "index": "{{idx}}"}
+    found = [""]
     for part in text:
-        if isinstance(part, str) and (found := PLACEHOLDER.search(part)):
-            raise SourceError(f"{found[0]} cannot stand in a text of LLaMA-Factory: it would be filled in")
-        if isinstance(part, Slot) and part.name != "text":
-            raise SourceError(
-                f"LLaMA-Factory has no place for {part.name!r}", hint="It counts rounds from 0, as {{idx}}."
-            )
-    return "".join(part if isinstance(part, str) else "{{content}}" for part in text)
+        if isinstance(part, Slot):
+            found[-1] += holes.get(part.name, "{{idx}}")
+            continue
+        for piece in PLACEHOLDER.split(part):
+            if PLACEHOLDER.fullmatch(piece):
+                found[-1] += piece[:2]
+                found.append(piece[2:])
+            else:
+                found[-1] += piece
+    return [slot for slot in found if slot]
 
 
 class Writer:

@@ -25,7 +25,7 @@ from typing import Any
 
 from turnwise.dialects.ollama_go import Node, Term, parse, refuse
 from turnwise.dialects.reading import Reading
-from turnwise.dialects.turns import Slot, Text, Turns, literal
+from turnwise.dialects.turns import Slot, Text, Turns, filled, literal
 from turnwise.errors import SourceError, shown, suggestion
 
 INSTRUCTIONS = (
@@ -469,36 +469,45 @@ ROUNDS = """\
 
 
 def write(turns: Turns, *, base: str = ".", eos: str = "") -> str:
-    """A Modelfile that says these turns. `eos` is the text of the token that ends a reply, where they ask for one."""
-    if turns.eos and not eos:
-        raise SourceError("these turns end a reply with eos_token, and a Modelfile needs its text", hint="Pass eos=...")
+    """A Modelfile that says these turns. `eos` is the text of the token that ends a reply, where they ask for one.
+
+    The language cannot count rounds; each is written with the number of the first.
+    """
     closing = turns.closing + (eos if turns.eos else "") + turns.between
+    default = turns.default_system
+    instruction = default if default and '"""' not in default else None
     template = "".join(
         [
             go(turns.start),
-            f"{{{{ if .System }}}}{around(turns.system, '.System', 'system')}{{{{ end }}}}" if turns.system else "",
+            system_part(turns, default if instruction is None else None),
             "{{ range $i, $_ := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}",
-            f'{{{{ if eq .Role "user" }}}}{around(turns.user, ".Content", "user")}',
+            f'{{{{ if eq .Role "user" }}}}{around(turns.user, ".Content")}',
             f"{{{{ if $last }}}}{go(turns.opening)}{{{{ end }}}}",
-            f'{{{{ else if eq .Role "assistant" }}}}{go(turns.opening)}{{{{ .Content }}}}',
+            f'{{{{ else if eq .Role "assistant" }}}}{go(turns.before_reply)}{{{{ .Content }}}}',
             f"{{{{ if not $last }}}}{go(closing)}{{{{ end }}}}{{{{ end }}}}{{{{ end }}}}",
         ]
     )
     lines = [f"FROM {base}", f'TEMPLATE """{template}"""']
-    if turns.default_system:
-        if '"""' in turns.default_system:
-            raise SourceError('a Modelfile cannot hold a SYSTEM text with """ in it')
-        lines.append(f'SYSTEM """{turns.default_system}"""')
-    lines += [f'PARAMETER stop "{stop}"' for stop in dict.fromkeys((*turns.stops, *([eos] if turns.eos else [])))]
-    return "\n".join(lines) + "\n"
+    if instruction is not None:
+        lines.append(f'SYSTEM """{instruction}"""')
+    stops = dict.fromkeys((*turns.stops, *([eos] if turns.eos and eos else [])))
+    return "\n".join([*lines, *(f'PARAMETER stop "{stop}"' for stop in stops)]) + "\n"
 
 
-def around(text: Text, content: str, what: str) -> str:
+def system_part(turns: Turns, default: str | None) -> str:
+    """The system turn; `default` is the text of one that no message and no SYSTEM gives."""
+    if turns.system is None:
+        return ""
+    otherwise = "" if default is None else "{{ else }}" + go(filled(turns.system, 0, default))
+    return f"{{{{ if .System }}}}{around(turns.system, '.System')}{otherwise}{{{{ end }}}}"
+
+
+def around(text: Text, content: str) -> str:
     """A text with a hole, the hole filled by what Go calls its content."""
-    odd = [part.name for part in text if isinstance(part, Slot) and part.name != "text"]
-    if odd:
-        raise SourceError(f"Ollama's language cannot count: {odd[0]!r} in the {what} turn")
-    return "".join(go(part) if isinstance(part, str) else f"{{{{ {content} }}}}" for part in text)
+    return "".join(
+        go(part if isinstance(part, str) else filled((part,), 0)) if part != Slot("text") else f"{{{{ {content} }}}}"
+        for part in text
+    )
 
 
 def go(text: str) -> str:

@@ -271,24 +271,28 @@ def nested(lines: list[str]) -> list[str]:
 
 
 def write(source: Reading | Turns, eos_token: str | None = None) -> dict[str, Any]:
-    """The content of the file: as it was read, or one that says these turns; eos_token can be said as text only."""
+    """The content of the file: as it was read, or one that says these turns; eos_token can be said as text only.
+
+    Not here: rounds of different kinds, though the fields could tell them apart.
+    """
     if isinstance(source, Reading):
         if "template" not in source.facts or not set(source.facts["template"]) <= set(KEYS):
             raise SourceError("this was not read from a chat_template.json", hint="Write it from its Turns.")
         return dict(source.facts["template"])
-    if source.eos and eos_token is None:
-        missing = "replies end with the tokenizer's eos_token, and this format has only text"
-        raise SourceError(missing, hint="Give eos_token.")
-    names = {"text": "{{user}}", "bot": "{{bot}}", "round": "{{index + 1}}", "bot_name": "{{bot_name}}"}
+    names = {"round": "{{index + 1}}", "index": "{{index}}", "bot_name": "{{bot_name}}"}
     between = f"{{{{{literal(source.between)} if index else ''}}}}" if source.between else ""
     closing = source.closing + (eos_token or "" if source.eos else "")
+    system, first = spelled_system(source, {**names, "round": "1", "index": "0"}), ""
+    if source.inside:
+        system, first = "", f"{{{{({system_sum(source)}) if system and index == 0 else ''}}}}"
+    user, query = (first + f"{{{{{word}{trim(source, 'user')}}}}}" for word in ("user", "query"))
     fields: dict[str, Any] = {
-        "system": spelled((source.start,), {}) + spelled_system(source, names),
+        "system": spelled((source.start,), {}) + system,
         "conversation": [
-            between + spelled(source.user, names),
-            spelled((source.opening, Slot("bot"), closing), names),
+            between + spelled(source.user, {**names, "text": user}),
+            spelled((source.before_reply, Slot("bot"), closing), {"bot": f"{{{{bot{trim(source, 'assistant')}}}}}"}),
         ],
-        "query": between + spelled((*source.user, source.opening), {**names, "text": "{{query}}"}),
+        "query": between + spelled((*source.user, source.opening), {**names, "text": query}),
     }
     return {key: value for key, value in fields.items() if value}
 
@@ -305,7 +309,20 @@ def spelled_system(source: Turns, names: Mapping[str, str]) -> str:
     if source.system is None:
         return ""
     if source.default_system is not None:
-        text = f"{{{{system | default({literal(source.default_system)})}}}}"
-        return spelled(source.system, {**names, "text": text, "round": "1"})
-    whole = sum_of(source.system, {"text": "system", "round": literal("1"), "bot_name": "bot_name"})
-    return f"{{{{({whole}) if system else ''}}}}"
+        text = f"{{{{system | default({literal(source.default_system)}){trim(source, 'system')}}}}}"
+        return spelled(source.system, {**names, "text": text})
+    return f"{{{{({system_sum(source)}) if system else ''}}}}"
+
+
+def trim(source: Turns, role: str) -> str:
+    return " | trim" if role in source.trims else ""
+
+
+def system_sum(source: Turns) -> str:
+    values = {
+        "text": f"system{trim(source, 'system')}",
+        "round": literal("1"),
+        "index": literal("0"),
+        "bot_name": "bot_name",
+    }
+    return sum_of(source.system or (), values)

@@ -25,7 +25,7 @@ class Dialect:
     """A row of the table. The module of that name is loaded when somebody first asks for it."""
 
     name: str
-    writes: bool = False  # whether turns can be said in it
+    writes: str = ""  # the module that says turns in it, if they can be said
 
     @property
     def module(self) -> ModuleType:
@@ -42,5 +42,8 @@ class Dialect:
 
     @property
     def write(self) -> Callable[..., Any] | None:
-        """The function that says turns in this dialect, if it can."""
-        return self.module.write if self.writes else None
+        """The function that says turns in this dialect, if it can: gives a source, or a list of sources to try.
+
+        It does not fail: what the dialect has no place for is left out, and whoever compares the two will see that.
+        """
+        return importlib.import_module(f"turnwise.dialects.{self.writes}").write if self.writes else None

@@ -32,17 +32,27 @@ Text = tuple[str | Slot, ...]
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """A conversation of rounds. In `system` and `user`, `Slot("text")` is the message; `Slot("round")` is from 1."""
+    """A conversation of rounds. In `system` and `user`, `Slot("text")` is the message.
+
+    `Slot("round")` is the number of the round, from 1; `Slot("index")` is the same from 0.
+    """
 
     user: Text
     start: str = ""  # before everything: a fixed text, a bos token
     opening: str = ""  # what a prompt ends with, so that the model speaks
+    answer: str | None = None  # what stands before a reply that is there, where that is not the opening
     closing: str = ""  # ends a reply; the model writes it
     eos: bool = False  # eos_token follows `closing`, and the model writes it too
     between: str = ""  # after a reply that another turn follows; the model does not write it
     system: Text | None = None
+    inside: bool = False  # the system text stands in the first user's turn, right before the user's own text
     default_system: str | None = None  # the system text of a conversation that brings none
+    trims: tuple[str, ...] = ()  # roles whose texts lose the white space around them
     stops: tuple[str, ...] = ()
+
+    @property
+    def before_reply(self) -> str:
+        return self.opening if self.answer is None else self.answer
 
 
 def literal(text: str) -> str:
@@ -92,6 +102,18 @@ def format_string(text: Text, names: Mapping[str, str]) -> str:
         part.replace("{", "{{").replace("}", "}}") if isinstance(part, str) else f"{{{names[part.name]}}}"
         for part in text
     )
+
+
+def filled(text: Text, number: int, content: str = "") -> str:
+    """The text in the round of this number, from 0."""
+    values = {"text": content, "index": str(number), "round": str(number + 1)}
+    return "".join(part if isinstance(part, str) else values.get(part.name, "") for part in text)
+
+
+def halves(text: Text) -> tuple[Text, Text]:
+    """What stands before the message, and behind it."""
+    at = text.index(Slot("text"))
+    return text[:at], text[at + 1 :]
 
 
 def renamed(text: Text, names: Mapping[str, str]) -> Text:

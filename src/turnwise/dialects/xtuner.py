@@ -116,15 +116,16 @@ def turns(source: Any) -> Turns:
 
 
 def write(source: Reading | Turns) -> dict[str, Any]:
-    """The dict: the one that was read, or the shortest that says these turns."""
+    """The dict: the one that was read, or the shortest that says of these turns what a dict can say.
+
+    It has no place for a text before everything, for a system text of its own, for one in the user's turn and for
+    rounds counted from 0; and before a reply there is nothing but the opening.
+    """
     if isinstance(source, Reading):
         if "template" not in source.facts or not knows(source.facts["template"]):
             raise SourceError("this was not read from an XTuner dict", hint="Write it from its Turns.")
         return dict(source.facts["template"])
-    if source.start or source.default_system is not None:
-        start = source.start or source.default_system
-        raise SourceError(f"an XTuner dict cannot say a text that every conversation starts with: {shown(start)}")
-    names = {"round": "round", "bot_name": "bot_name"}
+    names = {"round": "round", "index": "round", "bot_name": "bot_name"}
     said = {
         "SYSTEM": format_string(source.system or (), {**names, "text": "system"}),
         "INSTRUCTION": format_string((*source.user, source.opening), {**names, "text": "input"}),
