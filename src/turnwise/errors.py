@@ -8,7 +8,11 @@
     │   ├── TemplateSecurityError     it reached for something outside the white list
     │   └── TemplateLimitError        it spent a budget: steps, bytes, output, depth or size
     ├── MessageError                  the conversation, tools or documents; knows the path of the value
-    └── SourceError                   a file, folder or name from which no template can be read
+    ├── SourceError                   a file, folder or name from which no template can be read
+    ├── TokenizerError                something that is no tokenizer, or what a tokenizer cannot do
+    └── Unstable                      a session whose next prompt would not begin with what was said before
+
+    TurnwiseWarning                   the one kind of warning: it works, but not as you may think
 
 An error says what, where and what now. The parts are attributes; `str()` paints them. Text that a
 template or a message put into an error is untrusted: the painting escapes control characters and cuts
@@ -114,6 +118,27 @@ class MessageError(TurnwiseError):
 
 class SourceError(TurnwiseError):
     """A file, folder or name from which no template can be read."""
+
+
+class TokenizerError(TurnwiseError):
+    """Something that is no tokenizer, or what a tokenizer cannot do."""
+
+
+class Unstable(TurnwiseError):
+    """The template would now write earlier text in another way; `.message_index` says which message changed.
+
+    `.before` and `.now` are the texts from the first difference on, `.piece` the piece of the new text it lies in.
+    """
+
+    def __init__(
+        self, message: str, *, before: str, now: str, piece: Any = None, message_index: int | None = None, hint: str
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.before, self.now, self.piece, self.message_index = before, now, piece, message_index
+
+
+class TurnwiseWarning(UserWarning):
+    """What works, but not as one may think: the only kind of warning this library gives."""
 
 
 def painted(source_line: str, line: int, column: int | None) -> str:

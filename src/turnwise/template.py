@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
-from inspect import signature
 from typing import Any
+from warnings import warn
 
 from turnwise import dialects
-from turnwise.conversion import Verification, turns_of
+from turnwise.conversion import Conversion, turns_of
 from turnwise.dialects.reading import Reading
 from turnwise.engine.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Run
 from turnwise.engine.program import Program, program
 from turnwise.engine.rendering import Rendering
-from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, suggestion
+from turnwise.engine.sought import sought
+from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, TurnwiseWarning
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
+from turnwise.tokens import tokenizers
+from turnwise.tokens.boundaries import Boundaries
+from turnwise.tokens.encode import Ask, encode
+from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.loss import checked
+from turnwise.training import examples
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
-EOS_WORDS = ("eos_token", "eos")  # what `write` calls the text that ends a reply
 NAMELESS = "template"
+LEARNED = 64  # sets of options for which it is kept where turns begin and end
 NO_ALIASES: dict[tuple[int, str], str] = {}
 FLAT = (str, bool, type(None), int)  # options that need no look inside
 
@@ -27,7 +34,7 @@ FLAT = (str, bool, type(None), int)  # options that need no look inside
 class Template:
     """A chat template. Immutable, picklable, safe to share between threads."""
 
-    __slots__ = ("dialect", "limits", "name", "named", "options", "program", "reading")
+    __slots__ = ("dialect", "learned", "limits", "name", "named", "options", "program", "reading")
 
     def __init__(
         self,
@@ -45,6 +52,7 @@ class Template:
         self.options = dict(options or {})
         self.named = dict(named or {})
         self.limits = limits
+        self.learned: dict[Any, Boundaries] = {}
 
     @classmethod
     def of(
@@ -154,6 +162,84 @@ class Template:
             text = continued.cut(text)
         return Rendering(text, out, program.nodes, aliases)
 
+    def encode(
+        self,
+        /,
+        messages: Any,
+        tokenizer: Any,
+        train_on: Any = "assistant",
+        *,
+        max_length: int | None = None,
+        trust: Mapping[str, str] | None = None,
+        compatible: bool = False,
+        **arguments: Any,
+    ) -> Encoded:
+        """The conversation as ids, with labels and owners; `arguments` are those of `render`.
+
+        `trust` says who else may write control tokens: `{"system": "all"}`. `compatible` encodes as transformers does,
+        forged tokens included.
+        """
+        return encode(self._ask(messages, tokenizer, train_on, max_length, trust, compatible, arguments))
+
+    def examples(
+        self, /, messages: Any, tokenizer: Any, train_on: Any = "assistant", *, strict: bool = False, **arguments: Any
+    ) -> list[Encoded]:
+        """The fewest samples in which each trained turn stands behind exactly what serving would have sent.
+
+        Turns that no sample can hold are named in a warning; with `strict`, that is an error.
+        """
+        trust = arguments.pop("trust", None)
+        samples, untrained = examples(self._ask(messages, tokenizer, train_on, None, trust, False, arguments))
+        if untrained:
+            said = f"{self.name}: not every turn can be trained: {'; '.join(map(str, untrained))}"
+            if strict:
+                raise MessageError(said)
+            warn(said, TurnwiseWarning, stacklevel=2)
+        return samples
+
+    def _ask(
+        self,
+        messages: Any,
+        tokenizer: Any,
+        train_on: Any,
+        max_length: int | None,
+        trust: Mapping[str, str] | None,
+        compatible: bool,
+        arguments: dict[str, Any],
+    ) -> Ask:
+        """What `encode` needs to know. The tokenizer's own tokens are options of the template unless said otherwise."""
+        if max_length is not None and (type(max_length) is not int or max_length < 1):
+            raise MessageError(f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length")
+        known = tokenizers.tokenizer(tokenizer)
+        named = {name: text for name, text in known.named.items() if name in self.variables}
+        given = {**named, **arguments, "now": arguments.get("now") or datetime.now()}
+        served = {**given, "add_generation_prompt": True, "continue_final_message": False}
+        self.render(messages, **given) if not isinstance(messages, (list, tuple)) else None  # says what is wrong
+        return Ask(
+            messages=messages,
+            tokenizer=known,
+            render=lambda chat: self.render(chat, **given),
+            prompt=lambda chat: self.render(chat, **served),
+            boundaries=self._boundaries(given),
+            stops=(*self.reading.stops, *filter(None, [known.named.get("eos_token")])),
+            train_on=checked(train_on),
+            trust=trust,
+            compatible=compatible,
+            max_length=max_length,
+        )
+
+    def _boundaries(self, given: Mapping[str, Any]) -> Boundaries:
+        """What was learned of turns under these options; tools and documents count by whether there are any."""
+        aside = ("tools", "documents", "now", "add_generation_prompt", "continue_final_message")
+        options = tuple(sorted((name, repr(value)) for name, value in given.items() if name not in aside))
+        key = (options, bool(given.get("tools")), bool(given.get("documents")))
+        found = self.learned.get(key)
+        if found is None:
+            if len(self.learned) >= LEARNED:
+                self.learned.clear()
+            found = self.learned[key] = Boundaries(sought(self.text))
+        return found
+
     @property
     def source(self) -> Any:
         """The template as it was given: a text, or the dict of its dialect."""
@@ -170,30 +256,22 @@ class Template:
         eos = getattr(tokenizer, "eos_token", None)
         return tuple(dict.fromkeys((*found, eos))) if isinstance(eos, str) else found
 
-    def convert(self, dialect: str, *, eos_token: str | None = None, **details: Any) -> Any:
+    def convert(
+        self, dialect: str, *, eos_token: str | None = None, without: Collection[str] = (), **details: Any
+    ) -> Any:
         """The template as a source of another dialect, verified; or an error that says what the dialect cannot say.
 
-        `eos_token` is its text, where the template writes it and has no default for it.
+        `eos_token` is its text, where the template writes it and has no default for it. `without` names what may be
+        lost: "tools", "reasoning".
         """
         if dialect == "jinja":
             return self.text
         target = dialects.named(dialect)
         if dialect == self.dialect:
             return self.source
-        if target.write is None:
-            raise SourceError(f"{dialect} sources can be read, not written")
         eos = eos_token or details.get("eos") or self.options.get("eos_token")
-        turns = turns_of(self, eos)
-        accepted = signature(target.write).parameters
-        if turns.eos and eos:
-            details |= {word: eos for word in EOS_WORDS if word in accepted}
-        unknown = [word for word in details if word not in accepted]
-        if unknown:
-            raise SourceError(f"{dialect} takes no {unknown[0]!r}", hint=suggestion(unknown[0], accepted, "It takes"))
-        source = target.write(turns, **details)
-        written = Template.read(source, dialect, options=self.options)
-        Verification(self, self.text, written, eos).run(dialect)
-        return source
+        conversion = Conversion(self, self.text, target, eos, without)
+        return conversion.source(lambda source: Template.read(source, dialect, options=self.options), details)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Template, (self.program, self.options, self.named, self.limits, self.dialect, self.reading)

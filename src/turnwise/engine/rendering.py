@@ -1,8 +1,7 @@
 """Rendering: the pieces of one conversation.
 
 The text is there at once; the pieces are made when somebody asks for them, by following the trails that the program
-wrote beside the texts (`trails.py`). Marks between the texts say which message a loop was at and where a
-`{% generation %}` block began and ended.
+wrote beside the texts (`trails.py`). Which message each belongs to, the outline says (`outline.py`).
 """
 
 from __future__ import annotations
@@ -10,32 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from turnwise.engine.trails import (
-    BEGIN,
-    BOUND,
-    DONE,
-    END,
-    ITEMS,
-    JOINED,
-    JSON,
-    LOOP,
-    NEXT,
-    NOWHERE,
-    Cache,
-    Computed,
-    Field,
-    Leaf,
-    Path,
-    follow,
-    runs,
-)
+from turnwise.engine.outline import Outline, index_in
+from turnwise.engine.trails import JSON, Computed, Field, Leaf, Path
 from turnwise.errors import TemplateLimitError
 from turnwise.messages import field
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
 COMPUTED = "\x1b[2;3m"
-WALKED = 20_000  # blocks within blocks that are walked for their marks; more are only cut into runs
 PIECES = 400_000  # more than this cannot be looked at by anybody
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
@@ -75,7 +56,7 @@ class Piece(NamedTuple):
 class Rendering:
     """What a template made of a conversation. `str()` is the text; `pieces` say where each part of it came from."""
 
-    __slots__ = ("_aliases", "_nodes", "_out", "_pieces", "changes", "text")
+    __slots__ = ("_aliases", "_nodes", "_out", "_outline", "_pieces", "changes", "text")
 
     def __init__(
         self, text: str, out: list[Any], nodes: list[tuple[int, int]], aliases: dict[tuple[int, str], str]
@@ -85,6 +66,7 @@ class Rendering:
         self._out = out
         self._nodes = nodes
         self._aliases = aliases
+        self._outline: Outline | None = None
         self._pieces: tuple[Piece, ...] | None = None
 
     def __str__(self) -> str:
@@ -102,26 +84,21 @@ class Rendering:
         return f"<Rendering of {len(self.text)} characters>"
 
     @property
+    def outline(self) -> Outline:
+        """The text as it was written, its trails not followed."""
+        if self._outline is None:
+            self._outline = Outline(self._out, len(self.text))
+        return self._outline
+
+    @property
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
         if self._pieces is None:
-            self._pieces = tuple(self._cut())
+            self._pieces = tuple(Cutting(self).cut(self.outline))
         return self._pieces
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.text, self.pieces, self.changes)
-
-    def _cut(self) -> list[Piece]:
-        pieces = Reading(self).read(self._out)
-        left = len(self.text)
-        if sum(len(piece.text) for piece in pieces) == left:
-            return pieces
-        kept = []  # a continued message ends before its rendering did
-        for piece in pieces:
-            if left > 0:
-                kept.append(Piece(piece.text[:left], piece.origin))
-                left -= len(piece.text)
-        return kept
 
     def origin(self, leaf: Leaf, message: int | None, generation: bool) -> Origin:
         if type(leaf) is int:
@@ -196,51 +173,33 @@ def _restored(text: str, pieces: tuple[Piece, ...], changes: tuple[Any, ...]) ->
     return rendering
 
 
-class Reading:
-    """Walks what a program wrote, keeping count of loops and generation blocks."""
+class Cutting:
+    """Follows the trails of an outline and puts the pieces together."""
 
     def __init__(self, rendering: Rendering) -> None:
         self.rendering = rendering
         self.pieces: list[Piece] = []
         self.texts: list[str] = []  # of the piece that is being put together
         self.last: Origin | None = None
-        self.cache = Cache()
-        self.walked = 0
-        self.unplaced: int | None = None  # where the pieces of a round begin whose message is not known yet
-        self.loops: list[int | None] = []  # the message that each loop is at
-        self.message: int | None = None
-        self.generations = 0
-        self.known: dict[Leaf, Origin] = {}  # origins of the message that is being written
-        self.all_known: dict[tuple[int | None, bool], dict[Leaf, Origin]] = {(None, False): self.known}
 
-    def read(self, out: Any) -> list[Piece]:
-        """Pieces in order. What a block or macro wrote is walked too, for it has marks of its own."""
-        walks = [zip(out[::2], out[1::2], strict=True)]
-        while walks:
-            for text, trail in walks[-1]:
-                if not text:
-                    if type(trail) is tuple:
-                        self.mark(trail)
-                elif type(trail) is not tuple:
-                    self.put(text, NOWHERE if trail is None else trail)
-                elif trail[0] is JOINED and self.walked < WALKED:
-                    self.walked += 1
-                    walks.append(zip(trail[1][::2], trail[1][1::2], strict=True))
-                    break
-                elif trail[0] is JSON and trail[5] is not None and self.known is self.all_known[None, False]:
-                    self.lasting(text, trail)
-                else:
-                    for part, leaf in runs(text, trail, self.cache):
-                        self.put(part, leaf)
+    def cut(self, outline: Outline) -> list[Piece]:
+        known: dict[tuple[int | None, bool], dict[Leaf, Origin]] = {}
+        for index, (text, trail, message, generation) in enumerate(outline.columns):
+            origins = known.setdefault((message, generation), {})
+            if type(trail) is int:
+                self.put(text, trail, message, generation, origins)
+            elif type(trail) is tuple and trail[0] is JSON and trail[5] is not None and message is None:
+                self.lasting(outline, index, generation, origins)
             else:
-                walks.pop()
+                for part, leaf in outline.runs(index):
+                    self.put(part, leaf, message, generation, origins)
         self.close()
         return self.pieces
 
-    def put(self, text: str, leaf: Leaf) -> None:
-        origin = self.known.get(leaf)
+    def put(self, text: str, leaf: Leaf, message: int | None, generation: bool, origins: dict[Leaf, Origin]) -> None:
+        origin = origins.get(leaf)
         if origin is None:
-            origin = self.known[leaf] = self.rendering.origin(leaf, self.message, self.generations > 0)
+            origin = origins[leaf] = self.rendering.origin(leaf, message, generation)
         if origin is not self.last:
             self.close()
             self.last = origin
@@ -256,68 +215,17 @@ class Reading:
             self.last = None
         self.texts = []
 
-    def lasting(self, text: str, trail: tuple[Any, ...]) -> None:
+    def lasting(self, outline: Outline, index: int, generation: bool, origins: dict[Leaf, Origin]) -> None:
         """JSON of a tool that stays: its pieces were made before, unless for another program."""
-        memo, key = trail[5], (id(trail[1]), trail[3], trail[4], "pieces")
+        trail = outline.trails[index]
+        memo, key = trail[5], (id(trail[1]), trail[3], trail[4], "pieces", generation)
         nodes, pieces = memo.get(key) or (None, [])
         self.close()
         if nodes is not self.rendering._nodes:
             before, self.pieces = self.pieces, []
-            for part, leaf in runs(text, trail, self.cache):
-                self.put(part, leaf)
+            for part, leaf in outline.runs(index):
+                self.put(part, leaf, None, generation, origins)
             self.close()
             nodes, pieces, self.pieces = self.rendering._nodes, self.pieces, before
             memo[key] = (nodes, pieces)
         self.pieces += pieces
-
-    def place(self, message: int | None) -> None:
-        """The message of this round is known now: what was written before belongs to it too."""
-        self.close()
-        if message is not None and self.unplaced is not None:
-            for index in range(self.unplaced, len(self.pieces)):
-                text, origin = self.pieces[index]
-                if origin.message is None:
-                    self.pieces[index] = Piece(text, origin._replace(message=message))
-            self.unplaced = None
-
-    def mark(self, trail: tuple[Any, ...]) -> None:
-        if trail is LOOP:
-            self.loops.append(None)
-        elif trail is DONE:
-            self.loops.pop()
-        elif trail is BEGIN:
-            self.generations += 1
-        elif trail is END:
-            self.generations -= 1
-        elif trail is NEXT:
-            self.loops[-1], self.unplaced = None, len(self.pieces) + (self.last is not None)
-        elif trail[0] is BOUND:
-            if self.message is None and self.loops:
-                self.loops[-1] = message_of(trail[1])
-                self.place(self.loops[-1])
-        elif self.loops:
-            found = message_of(trail)
-            if found is not None:
-                self.loops[-1] = found
-        self.message = next((message for message in reversed(self.loops) if message is not None), None)
-        self.known = self.all_known.setdefault((self.message, self.generations > 0), {})
-
-
-def message_of(trail: Any) -> int | None:
-    """The index, if the trail leads to a whole message, or to a dict that the template made of one."""
-    found = follow(trail)
-    if isinstance(found, Field):
-        return index_in(found.path) if len(found.path) == 2 else None
-    if type(found) is tuple and found[0] is ITEMS and isinstance(found[1], dict) and "role" in found[1]:
-        for key in ("content", "role"):
-            for _, leaf in runs(" ", found[1].get(key)):
-                index = index_in(leaf.path) if isinstance(leaf, Field) else None
-                if index is not None:
-                    return index
-    return None
-
-
-def index_in(path: Path) -> int | None:
-    """The message that a path leads into."""
-    index = path[1] if len(path) > 1 and path[0] == "messages" else None
-    return index if isinstance(index, int) else None

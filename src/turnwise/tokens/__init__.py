@@ -1,0 +1,1 @@
+"""Pieces become ids: tokenizers, trust, encoding, loss, sessions."""

@@ -1,0 +1,110 @@
+"""A conversation becomes ids: render, find the tokens that count, find the turns, encode the runs.
+
+The order matters. The text is rendered once; who wrote which token decides what is a token (`trust.py`); the tokens
+that the template wrote say where turns end, and the prompts that serving would have sent say where they begin
+(`boundaries.py`); only then is anything encoded (`runs.py`).
+
+A conversation that is too long loses its oldest rounds, whole, until it fits; never its system messages, never the
+last round, never part of a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from turnwise.engine.rendering import Origin, Rendering
+from turnwise.errors import MessageError
+from turnwise.tokens.boundaries import Boundaries
+from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.runs import encoder
+from turnwise.tokens.tokenizers.protocol import Tokenizer
+from turnwise.tokens.trust import Voices
+
+SYSTEMS = ("system", "developer")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A conversation and everything that decides how it is encoded."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tokenizer: Tokenizer
+    render: Callable[[Sequence[Mapping[str, Any]]], Rendering]
+    prompt: Callable[[Sequence[Mapping[str, Any]]], Rendering]  # the same with the opening, as serving sends it
+    boundaries: Boundaries
+    stops: Sequence[str] = ()
+    train_on: str | Callable[[Origin], bool] = "assistant"
+    trust: Mapping[str, str] | None = None
+    compatible: bool = False
+    max_length: int | None = None
+    kept: Sequence[int] | None = None
+
+
+def encode(ask: Ask) -> Encoded:
+    """The ids of the conversation; of its newest rounds, if it is too long."""
+    found = encoded(ask)
+    if ask.max_length is None or len(found) <= ask.max_length:
+        return found
+    rest, systems = rounds(ask.messages)
+    low, high = 1, len(rest) - 1  # how many rounds to leave out; more are always shorter
+    if high < low:
+        raise too_long(found, ask.max_length)
+    while low < high:
+        middle = (low + high) // 2
+        fits = len(encoded(without(ask, rest, systems, middle))) <= ask.max_length
+        low, high = (low, middle) if fits else (middle + 1, high)
+    found = encoded(without(ask, rest, systems, low))
+    if len(found) > ask.max_length:
+        raise too_long(found, ask.max_length)
+    return found
+
+
+def encoded(ask: Ask) -> Encoded:
+    rendering = ask.render(ask.messages)
+    text, worker = rendering.text, encoder(ask.tokenizer)
+    voices = Voices(rendering.outline, ask.messages, ask.trust)
+    hits = voices.hits(worker.scanner, text)
+    turns, untrained = ask.boundaries.find(
+        rendering, ask.messages, voices.own(hits), ask.stops, lambda index: ask.prompt(ask.messages[:index])
+    )
+    if ask.compatible:
+        ids = ask.tokenizer.whole(text)
+
+        def segments() -> Any:
+            return worker.segments(text, worker.scanner.hits(text), guarded=False)[1]
+
+        found: Any = segments
+    else:
+        ids, found = worker.segments(text, hits, [turn.start for turn in turns], guarded=voices.suspect)
+    return Encoded(rendering, ask.tokenizer, ids, found, turns, untrained, ask.messages, ask.train_on, ask.kept)
+
+
+def rounds(messages: Sequence[Mapping[str, Any]]) -> tuple[list[list[int]], list[int]]:
+    """The messages by rounds, each from a user's message to the next one's; and the system messages before them."""
+    systems: list[int] = []
+    found: list[list[int]] = []
+    for index, message in enumerate(messages):
+        role = message.get("role")
+        if not found and role in SYSTEMS:
+            systems.append(index)
+        elif not found or (role == "user" and messages[found[-1][-1]].get("role") != "user"):
+            found.append([index])
+        else:
+            found[-1].append(index)
+    return found, systems
+
+
+def without(ask: Ask, rest: list[list[int]], systems: list[int], count: int) -> Ask:
+    """The same conversation without its oldest rounds."""
+    kept = [*systems, *(index for one in rest[count:] for index in one)]
+    return replace(ask, messages=[ask.messages[index] for index in kept], kept=kept)
+
+
+def too_long(found: Encoded, limit: int) -> MessageError:
+    return MessageError(
+        f"the last round alone has {len(found)} tokens, more than max_length={limit}",
+        path="messages",
+        hint="turns are not cut: shorten the messages, or raise max_length",
+    )

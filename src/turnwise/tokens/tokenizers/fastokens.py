@@ -1,0 +1,72 @@
+"""A `fastokens.Tokenizer` object. It does not give back the file it was made of, so some things cannot be done with it.
+
+There is no reference to check it against, and where it puts a space before a text it cannot be told not to. The file is
+the better thing to give; the errors say so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fastokens  # type: ignore[import-untyped]
+
+from turnwise.errors import TokenizerError
+from turnwise.tokens.tokenizers.guard import check_text, guarded
+from turnwise.tokens.tokenizers.plain import Plain
+from turnwise.tokens.tokenizers.protocol import Added, Tokenizer
+from turnwise.tokens.tokenizers.widths import bytes_of_alphabet, bytes_of_piece
+
+REMEDY = "Give the tokenizer.json that it was made of, or its folder."
+FLAGS = ("special", "lstrip", "rstrip", "single_word")
+SPACES = ("▁", "Ġ")
+
+
+class Fastokens(Plain):
+    backend = "fastokens"
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+        rows = [Added(row["content"], row["id"], *(row[flag] for flag in FLAGS)) for row in given.added_tokens()]
+        space = given.token_to_id("Ġ")
+        self._spelled = bytes_of_alphabet if space is not None and given.decode([space]) == " " else bytes_of_piece
+        native = [row.id for row in rows if row.control and row.id in self.ids_of(row.text, 0)]
+        super().__init__("a fastokens.Tokenizer", rows, {}, native)
+
+    def ids_of(self, text: str, at: int) -> list[int]:
+        ids: list[int] = self._given.encode_ordinary(text).ids
+        return ids
+
+    def whole(self, text: str) -> list[int]:
+        check_text(text)
+        with guarded(f"{self.name} cannot encode a text of {len(text)} characters"):
+            ids: list[int] = self._given.encode(text).ids
+            return ids
+
+    def bytes_of(self, id: int) -> bytes | None:
+        spelling = self.token(id)
+        return None if spelling is None else self._spelled(spelling)
+
+    def token(self, id: int) -> str | None:
+        return self._given.id_to_token(id) if 0 <= id < 1 << 32 else None
+
+    def id(self, text: str) -> int | None:
+        found: int | None = self._given.token_to_id(text)
+        return found
+
+    def decode(self, ids: Any) -> str:
+        with guarded(f"{self.name} cannot decode {len(ids)} ids"):
+            text: str = self._given.decode(list(ids))
+            return text
+
+
+def adapt(given: Any, backend: str | None) -> Tokenizer | None:
+    if not isinstance(given, fastokens.Tokenizer):
+        return None
+    if given.truncation or given.padding:
+        raise TokenizerError("the fastokens.Tokenizer truncates or pads what it encodes", hint=REMEDY)
+    first = given.encode_ordinary("a").ids[:1]
+    if first and (given.id_to_token(first[0]) or "").startswith(SPACES):
+        raise TokenizerError(
+            "the fastokens.Tokenizer puts a space before every text and cannot be told not to", hint=REMEDY
+        )
+    return Fastokens(given)

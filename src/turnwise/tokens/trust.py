@@ -1,0 +1,177 @@
+"""Who may write control tokens: one table, asked for every token that a rendered text seems to hold.
+
+A prompt is one text, but not one voice: the template's author wrote some characters of it, users, tools and web pages
+the others. Each character has a *voice*, read off its origin, and each voice a level:
+
+    ALL      may write any added token
+    WORDS    may write added tokens that are not marked special (`<think>`), unless the template itself uses them to
+             mark turns
+    NONE     may write none: what looks like one is encoded as ordinary text
+
+A token counts only if one field or the template alone wrote all of it. The name of a role stands between the two: it
+is a field, but templates build markers from it (`'<|' + role + '|>'`), so a role that is known by name has the
+template's voice, and any other is a field like all the rest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnwise.engine.outline import Outline
+from turnwise.engine.trails import Field, Leaf
+from turnwise.errors import MessageError, suggestion
+from turnwise.messages import REASONING
+from turnwise.tokens.scan import Hit, Scanner
+from turnwise.tokens.tokenizers.protocol import Added
+
+NONE, WORDS, ALL = range(3)
+LEVELS = {"none": NONE, "words": WORDS, "all": ALL}
+TRUST: Mapping[str, int] = {
+    "template": ALL,  # the author's text, special tokens passed as options, roles known by name
+    "assistant": WORDS,  # content and reasoning of assistant messages
+}  # whatever is not listed: NONE
+ROLES = frozenset(
+    ("system", "developer", "user", "assistant", "tool", "function", "environment", "ipython", "observation", "model")
+)
+TOKEN_OPTIONS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+SPOKEN = ("content", *REASONING)
+
+
+class Voices:
+    """The voice of every character of a rendering, found where it is asked for."""
+
+    def __init__(
+        self, outline: Outline, messages: Sequence[Mapping[str, Any]], trust: Mapping[str, Any] | None = None
+    ) -> None:
+        self.outline = outline
+        self.chat = messages
+        self.levels = levels(trust) if trust else TRUST
+        self.suspect = False  # somebody spelled a token who may not write it
+        self.words: set[int] = set()  # where assistants wrote tokens that are allowed to them
+
+    def hits(self, scanner: Scanner, text: str) -> list[Hit]:
+        """The added tokens of the text that were written by somebody who may."""
+        found = self.plain_hits(scanner, text)
+        return self.judged_hits(scanner, text) if found is None else found
+
+    def plain_hits(self, scanner: Scanner, text: str) -> list[Hit] | None:
+        """The same if the template wrote every one of them, as it does in most conversations; else None."""
+        if not scanner.plain or self.levels["template"] != ALL:
+            return None
+        added, starts, trails, found = scanner.added, self.outline.starts, self.outline.trails, []
+        for match in scanner.pattern.finditer(text):
+            start, end = match.span()
+            index = bisect_right(starts, start)
+            if type(trails[index - 1]) is not int or end > starts[index]:
+                return None
+            found.append(Hit(start, end, added[match.group()], start))
+        return found
+
+    def judged_hits(self, scanner: Scanner, text: str) -> list[Hit]:
+
+        def allowed(token: Added, start: int, end: int) -> bool:
+            if not token.control:
+                return True
+            level = self.level(start, end)
+            if level == WORDS and not token.special:
+                self.words.add(start)
+                return True
+            self.suspect = self.suspect or level != ALL
+            return level == ALL
+
+        hits = scanner.hits(text, allowed)
+        if self.words:
+            marking = self.marking(hits)
+            kept = [hit for hit in hits if hit.at not in self.words or hit.token.text not in marking]
+            self.suspect, hits = self.suspect or len(kept) < len(hits), kept
+        return hits
+
+    def own(self, hits: list[Hit]) -> list[Hit]:
+        """Those that the template wrote, or whoever is trusted like it."""
+        return [hit for hit in hits if hit.at not in self.words] if self.words else hits
+
+    def marking(self, hits: list[Hit]) -> set[str]:
+        """The tokens by which the template marks turns: the first of every turn, and all of those that are not spoken
+        by the assistant or made of tools."""
+        found: set[str] = set()
+        seen: set[int | None] = {None}
+        for hit in hits:
+            message = self.outline.message(self.outline.at(hit.at))
+            role = self.role(message)
+            if hit.at not in self.words and (message not in seen or role in ("user", "tool")):
+                found.add(hit.token.text)
+            seen.add(message)
+        return found
+
+    def level(self, start: int, end: int) -> int:
+        """What the text between these characters may hold."""
+        outline = self.outline
+        index = outline.at(start)
+        if end <= outline.starts[index + 1]:
+            if type(outline.trails[index]) is int:
+                return self.levels["template"]
+            return self.common(self.leaves(index, start, end))
+        found: list[Leaf] = []
+        while index < len(outline.texts) and outline.starts[index] < end:
+            found += self.leaves(index, start, end)
+            index += 1
+        return self.common(found)
+
+    def leaves(self, index: int, start: int, end: int) -> list[Leaf]:
+        """Where the characters came from, as far as they stand in the text of this index."""
+        found, at = [], self.outline.starts[index]
+        for part, leaf in self.outline.runs(index):
+            if at < end and start < at + len(part):
+                found.append(leaf)
+            at += len(part)
+        return found
+
+    def common(self, leaves: list[Leaf]) -> int:
+        """The level of a text with these leaves: one voice, or none."""
+        voices = {self.voice(leaf) for leaf in leaves}
+        if len(voices) != 1:
+            return NONE
+        (voice,) = voices
+        return self.levels.get(voice if isinstance(voice, str) else self.named(voice), NONE)
+
+    def voice(self, leaf: Leaf) -> str | Field:
+        """The template, or the field that speaks; text that came from nowhere has no voice to trust."""
+        if type(leaf) is int:
+            return "template"
+        if not isinstance(leaf, Field):
+            return ""
+        path = leaf.path
+        if len(path) == 1 and path[0] in TOKEN_OPTIONS and not leaf.key:
+            return "template"
+        if len(path) == 3 and path[2] == "role" and path[0] == "messages" and not leaf.key:
+            return "template" if self.role(path[1]) in ROLES else leaf
+        return leaf
+
+    def named(self, leaf: Field) -> str:
+        """The name under which a field stands in the table: the role of its message, or the input that it is in."""
+        path = leaf.path
+        if path[0] != "messages" or len(path) < 3:
+            return str(path[0])
+        role = self.role(path[1])
+        spoken = path[2] in SPOKEN and not leaf.key
+        return role if spoken or role != "assistant" else f"{role} {path[2]}"
+
+    def role(self, index: Any) -> str:
+        return str(self.chat[index].get("role", "")) if isinstance(index, int) and index < len(self.chat) else ""
+
+
+def levels(trust: Mapping[str, Any]) -> dict[str, int]:
+    """The table with what the caller says of roles, inputs and options."""
+    if not isinstance(trust, Mapping):
+        raise MessageError(
+            f"trust is a mapping from roles or inputs to levels, not {type(trust).__name__}", path="trust"
+        )
+    found = dict(TRUST)
+    for name, level in trust.items():
+        if not isinstance(level, str) or level not in LEVELS:
+            hint = suggestion(str(level), LEVELS, "Levels")
+            raise MessageError(f"there is no level of trust {level!r}", path=f"trust[{name!r}]", hint=hint)
+        found[str(name)] = LEVELS[level]
+    return found

@@ -1,0 +1,81 @@
+"""Examples: the fewest samples in which every trained turn stands behind exactly what serving would have sent.
+
+One rendering of a conversation is enough if the template only ever appends. Many do not: Qwen3 drops the reasoning of
+earlier turns once a new question comes, gpt-oss ends its last turn with another token than the others. There a turn
+that is trained inside the finished conversation stands behind a prompt that no server sends. So each turn is looked at
+on its own: the prompt that serving would have sent, and the turn as it stands right behind it. A longer rendering may
+stand for the turn only if it begins with both.
+
+Turns are gathered from the last one back: the rendering up to a turn takes along every earlier turn that it holds
+unchanged; what is left over starts a sample of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from turnwise.errors import TurnwiseError
+from turnwise.tokens.boundaries import SPEAKERS, Turn, Untrained
+from turnwise.tokens.encode import Ask, encoded
+from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.loss import weight_of
+
+
+def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:
+    """The samples, shortest first; and the turns that no sample can hold, with the reasons."""
+    wanted = [
+        index
+        for index, message in enumerate(ask.messages)
+        if message.get("role") in SPEAKERS and weight_of(ask.messages, index)
+    ]
+    if ask.train_on == "last":
+        wanted = wanted[-1:]
+    samples: list[Encoded] = []
+    untrained: list[Untrained] = []
+    left = dict.fromkeys(wanted)
+    served: dict[int, str] = {}
+    while left:
+        last = max(left)
+        del left[last]
+        sample = encoded(replace(ask, messages=ask.messages[: last + 1]))
+        turn = turn_of(sample, last)
+        reason = behind(ask, sample, turn, last, served) if turn else reason_of(sample, last)
+        if turn is None or reason:
+            untrained.append(Untrained(last, reason))
+            continue
+        sample.turns = tuple(
+            held for held in sample.turns if held == turn or (held.message in left and alone(ask, sample, held, served))
+        )
+        for held in sample.turns:
+            left.pop(held.message, None)
+        samples.append(sample)
+    return samples[::-1], untrained[::-1]
+
+
+def turn_of(sample: Encoded, message: int) -> Turn | None:
+    return next((turn for turn in sample.turns if turn.message == message), None)
+
+
+def reason_of(sample: Encoded, message: int) -> str:
+    return next((one.reason for one in sample.untrained if one.message == message), "its place is not known")
+
+
+def behind(ask: Ask, sample: Encoded, turn: Turn, index: int, served: dict[int, str]) -> str:
+    """Why the turn does not stand behind the prompt that serving would have sent; empty if it does."""
+    prompt = served.get(index)
+    if prompt is None:
+        try:
+            prompt = served[index] = ask.prompt(ask.messages[:index]).text
+        except TurnwiseError as error:
+            return f"the template refuses the prompt before it: {error.message}"
+    if sample.text[: turn.start] != prompt:
+        return "the finished conversation does not begin with the prompt before it"
+    return ""
+
+
+def alone(ask: Ask, sample: Encoded, turn: Turn, served: dict[int, str]) -> bool:
+    """Whether the turn stands here as it does at the end of its own conversation, behind the same prompt."""
+    if behind(ask, sample, turn, turn.message, served):
+        return False
+    own = ask.render(ask.messages[: turn.message + 1]).text
+    return own[: turn.end] == sample.text[: turn.end]
