@@ -48,6 +48,9 @@ _lock = threading.RLock()
 
 def tokenizer(given: Any, *, backend: str | None = None) -> Tokenizer:
     """The tokenizer in a file, folder or object. `backend`: "fastokens" or "tokenizers", to have no other."""
+    if type(given).__module__.startswith(__name__):
+        checked: Tokenizer = given  # one of ours, made before
+        return checked
     backend = chosen(backend)
     if isinstance(given, (str, Path)):
         path = files.SHIPPED if given == SHIPPED else Path(given).expanduser()

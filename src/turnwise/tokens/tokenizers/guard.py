@@ -47,6 +47,8 @@ def check_text(text: object) -> None:
 
 def check_ids(ids: object) -> None:
     """Refuse what cannot be an id, before a library reads it as another one."""
+    if set(map(type, ids)) == {int} and min(ids) >= 0:  # type: ignore[call-overload]
+        return
     for id in ids:  # type: ignore[attr-defined]
         if isinstance(id, bool) or not hasattr(id, "__index__") or id < 0:
             raise TokenizerError(f"an id is a number from 0 on, not {printable(repr(id), 60)}")

@@ -31,8 +31,8 @@ class Added:
 
     @property
     def control(self) -> bool:
-        """Not merely white space: whoever writes it steers the model."""
-        return bool(self.text.strip())
+        """Not merely white space, also as SentencePiece spells it: whoever writes it steers the model."""
+        return bool(self.text.replace("▁", " ").strip())
 
 
 @runtime_checkable

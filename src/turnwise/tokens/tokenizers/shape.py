@@ -30,7 +30,8 @@ SCHEMES = {"always": EVERYWHERE, "first": frozenset({START}), "never": frozenset
 @dataclass(frozen=True, slots=True)
 class Shape:
     prefixed: frozenset[int]  # the positions at which something is put before the text
-    prefix: int  # how many characters that is
+    prefix: str  # what it is
+    unless: tuple[str, ...]  # a text that starts with one of these gets none
     faithful: bool  # one character of the text, one character of a token; the Unicode forms apart
     forms: tuple[Any, ...]  # the Unicode forms it is brought into
     bytelevel: bool  # tokens are spelled in the byte alphabet
@@ -39,15 +40,21 @@ class Shape:
         """Whether the tokens of `text` spell exactly its characters, a prefix apart."""
         return self.faithful and (text.isascii() or all(is_normalized(form, text) for form in self.forms))
 
+    def put(self, text: str) -> str:
+        """The text with the prefix before it."""
+        return text if not text or text.startswith(self.unless) else self.prefix + text
+
 
 def shape(normalizer: Component | None, pre_tokenizer: Component | None) -> Shape:
     before, cuts = list(leaves(normalizer)), list(leaves(pre_tokenizer))
     prepended = [leaf for leaf in before if leaf["type"] == "Prepend"]
-    spaced = positions(cuts[0]) if cuts else frozenset()
+    first = cuts[0] if cuts else {"type": ""}
+    replacement = first.get("replacement", " ")  # ByteLevel says none
     repeated = any(positions(leaf) for leaf in cuts[1:])  # once per word: not a prefix of the text any more
     return Shape(
-        prefixed=EVERYWHERE if prepended else spaced,
-        prefix=len(prepended[0]["prepend"]) if prepended else 1,
+        prefixed=EVERYWHERE if prepended else positions(first),
+        prefix=prepended[0]["prepend"] if prepended else replacement,
+        unless=() if prepended else (" ", replacement),
         faithful=not repeated and all(map(one_to_one, before)) and all(map(keeping, cuts)),
         forms=tuple(leaf["type"] for leaf in before if leaf["type"] in FORMS),
         bytelevel=any(leaf["type"] == "ByteLevel" for leaf in before + cuts),
@@ -98,6 +105,28 @@ def unprefixed(component: Component | None) -> Component | None:
         return {**component, key: parts}
     change = UNPREFIXED.get(component["type"])
     return change(component) if change else component
+
+
+def respelled(normalizer: Component | None, pre_tokenizer: Component | None) -> tuple[Component | None, ...]:
+    """Both without the prefix and without Metaspace: its replacing goes to the normalizer, its cutting becomes a Split.
+
+    They are what they were where there is neither, or where another cut stands before a Metaspace."""
+    found = shape(normalizer, pre_tokenizer)
+    first = next(leaves(pre_tokenizer), None)
+    metaspace = first if first and first["type"] == "Metaspace" else None
+    if not metaspace and not found.prefixed:
+        return normalizer, pre_tokenizer
+    before, cuts = list(leaves(unprefixed(normalizer))), list(leaves(unprefixed(pre_tokenizer)))
+    if metaspace:
+        sign = metaspace["replacement"]
+        before.append({"type": "Replace", "pattern": {"String": " "}, "content": sign})
+        split = {"type": "Split", "pattern": {"String": sign}, "behavior": "MergedWithNext", "invert": False}
+        cuts[:1] = [split] if metaspace.get("split", True) else []
+    return sequence("normalizers", before), sequence("pretokenizers", cuts)
+
+
+def sequence(key: str, parts: list[Component]) -> Component | None:
+    return {"type": "Sequence", key: parts} if len(parts) > 1 else parts[0] if parts else None
 
 
 UNPREFIXED: dict[str, Callable[[Component], Component | None]] = {
