@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import corpus as corpus_files
+from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 
 # Reference software must not look for the network, whatever a test asks of it.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -35,3 +37,16 @@ def corpus() -> Path:
     if folder is None:
         pytest.skip(corpus_files.ABSENT)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizers(corpus: Path) -> Callable[[str], Tokenizer]:
+    """The corpus tokenizers by name. Each takes seconds to load, so it is loaded once, when it is asked for."""
+    loaded: dict[str, Tokenizer] = {}
+
+    def named(name: str) -> Tokenizer:
+        if name not in loaded:
+            loaded[name] = tokenizer(corpus_files.tokenizer_folder(name))
+        return loaded[name]
+
+    return named

@@ -96,6 +96,29 @@ class Hostile:
     facts: Mapping[str, Any] = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """What transformers made of one conversation with a real tokenizer: ids, and which of them are the assistant's."""
+
+    tokenizer: str  # its folder, see `tokenizer_folder`
+    template: str
+    chat: str
+    ids: list[int] | None = field(repr=False)  # None where the template refuses the conversation
+    mask: str | None = field(repr=False)  # a digit for each id; only where the row is about them
+    opening: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """A value that tries to be more than text, and the field it was meant for."""
+
+    id: str
+    family: str
+    field: str
+    value: Any = field(repr=False)
+    facts: Mapping[str, Any] = field(repr=False)
+
+
 def lines(name: str) -> Iterator[dict[str, Any]]:
     """The rows of one JSON Lines file of the corpus, nothing where it is absent."""
     found = folder()
@@ -176,6 +199,50 @@ def generated(expression: str) -> str:
     text = eval(expression, {"__builtins__": {"range": range}})
     assert isinstance(text, str)
     return text
+
+
+TOKENIZERS = ("qwen2_5", "qwen3", "llama3", "deepseek_v3", "gemma2", "internlm2", "mistral_v0_1")
+FOLDERS = {"llama2": "mistral_v0_1", "internlm2_fixed": "internlm2", "internlm2": None}
+"""Where token rows name a tokenizer otherwise than its folder; the unrepaired internlm2 is not kept."""
+
+
+def tokenizer_folder(name: str) -> Path:
+    found = folder()
+    assert found is not None, ABSENT
+    return found / "tokenizers" / name
+
+
+@cache
+def token_rows() -> tuple[TokenRow, ...]:
+    """The rows whose tokenizer and template are both at hand."""
+    found = []
+    for row in lines("golden/tokens.jsonl"):
+        name = FOLDERS.get(row["tok"], row["tok"])
+        if row["kind"] in ("ids", "mask") and name in TOKENIZERS and row["t"] in published():
+            found.append(TokenRow(name, row["t"], row["c"], row.get("ids"), row.get("mask"), row.get("agp", False)))
+    return tuple(found)
+
+
+@cache
+def injections() -> tuple[Injection, ...]:
+    """Their values; a generator stands for a value too long, or too odd, for JSON."""
+    return tuple(
+        Injection(row["id"], row["family"], row["field"], injected(row), row)
+        for row in lines("security/injections.jsonl")
+    )
+
+
+def injected(row: dict[str, Any]) -> Any:
+    if row["generator"] is None:
+        return row["value"]
+    return eval(row["generator"], {"__builtins__": {"float": float}, "cyclic": cyclic})
+
+
+def cyclic() -> dict[str, Any]:
+    """A value that holds itself."""
+    found: dict[str, Any] = {}
+    found["self"] = found
+    return found
 
 
 def with_mappings(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

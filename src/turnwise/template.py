@@ -7,21 +7,28 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from warnings import warn
+from weakref import WeakKeyDictionary
 
 from turnwise import dialects
-from turnwise.conversion import Conversion, turns_of
-from turnwise.dialects.reading import Reading
+from turnwise.conversion import Conversion
+from turnwise.dialects.jinja import noted
+from turnwise.dialects.reading import Reading, copied
 from turnwise.engine.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Run
 from turnwise.engine.program import Program, program
 from turnwise.engine.rendering import Rendering
 from turnwise.engine.sought import sought
-from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, TurnwiseWarning
+from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, TokenizerError, TurnwiseWarning
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
 from turnwise.tokens import tokenizers
+from turnwise.tokens.asked import Asking
 from turnwise.tokens.boundaries import Boundaries
 from turnwise.tokens.encode import Ask, encode
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import checked
+from turnwise.tokens.markers import Markers, markers, problems
+from turnwise.tokens.session import Session
+from turnwise.tokens.stops import Ends, Stops, stops
+from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.training import examples
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -34,7 +41,7 @@ FLAT = (str, bool, type(None), int)  # options that need no look inside
 class Template:
     """A chat template. Immutable, picklable, safe to share between threads."""
 
-    __slots__ = ("dialect", "learned", "limits", "name", "named", "options", "program", "reading")
+    __slots__ = ("asked", "dialect", "learned", "limits", "met", "name", "named", "options", "program", "reading")
 
     def __init__(
         self,
@@ -53,6 +60,8 @@ class Template:
         self.named = dict(named or {})
         self.limits = limits
         self.learned: dict[Any, Boundaries] = {}
+        self.asked: dict[Any, Ends] = {}
+        self.met: WeakKeyDictionary[Tokenizer, tuple[str, ...]] = WeakKeyDictionary()
 
     @classmethod
     def of(
@@ -84,11 +93,10 @@ class Template:
     ) -> Template:
         """A template from a source of some dialect."""
         try:
+            source = copied(source)
             reading = dialects.named(dialect).read(source, exact=exact)
         except SourceError as error:
-            raise SourceError(
-                f"{name}: {error.message}" if name != NAMELESS else error.message, hint=error.hint
-            ) from None
+            raise (error if name == NAMELESS else error.within(name)) from None
         if dialect != "jinja":
             reading = replace(reading, facts={"template": source, **reading.facts})
         given = {**reading.options, **(options or {})}
@@ -197,6 +205,23 @@ class Template:
             warn(said, TurnwiseWarning, stacklevel=2)
         return samples
 
+    def session(
+        self,
+        /,
+        tokenizer: Any,
+        tools: Any = None,
+        *,
+        exact: bool = False,
+        trust: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Session:
+        """A conversation that grows by replies, whose ids are kept as the model sampled them, and by messages.
+
+        `exact` works every step out on the whole conversation, at its cost; `options` are those of `render`.
+        """
+        ask = self._ask([], tokenizer, "assistant", None, trust, False, {**options, "tools": tools})
+        return Session(ask, (*self.stops(), *ask.stops), exact)
+
     def _ask(
         self,
         messages: Any,
@@ -207,14 +232,18 @@ class Template:
         compatible: bool,
         arguments: dict[str, Any],
     ) -> Ask:
-        """What `encode` needs to know. The tokenizer's own tokens are options of the template unless said otherwise."""
+        """What `encode` needs to know. The tokenizer's own tokens stand in for options that the template lacks."""
         if max_length is not None and (type(max_length) is not int or max_length < 1):
             raise MessageError(f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length")
         known = tokenizers.tokenizer(tokenizer)
-        named = {name: text for name, text in known.named.items() if name in self.variables}
+        if known not in self.met or arguments.get("strict"):
+            self._meet(known, arguments.get("strict"))
+        own = self.options
+        named = {name: text for name, text in known.named.items() if name in self.variables and name not in own}
         given = {**named, **arguments, "now": arguments.get("now") or datetime.now()}
         served = {**given, "add_generation_prompt": True, "continue_final_message": False}
-        self.render(messages, **given) if not isinstance(messages, (list, tuple)) else None  # says what is wrong
+        if type(messages) is not list or not all(type(message) is dict for message in messages):
+            messages = Intake().messages(messages)  # objects become plain data; or it says what is wrong
         return Ask(
             messages=messages,
             tokenizer=known,
@@ -243,35 +272,79 @@ class Template:
     @property
     def source(self) -> Any:
         """The template as it was given: a text, or the dict of its dialect."""
-        return self.reading.facts.get("template", self.text)
+        return copied(self.reading.facts.get("template", self.text))
 
-    def stops(self, tokenizer: Any = None) -> tuple[str, ...]:
-        """The texts that end generation: those that the source names, or what the template writes after a reply."""
-        found = self.reading.stops
-        if not found:
-            try:
-                found = turns_of(self, self.options.get("eos_token")).stops
-            except SourceError:
-                found = ()
+    def stops(self, tokenizer: Any = None) -> Stops:
+        """The texts that end generation: those that the source names, what the template writes behind replies and
+        calls, and the tokenizer's eos. `.ids` are those that are one token of it.
+        """
         eos = getattr(tokenizer, "eos_token", None)
-        return tuple(dict.fromkeys((*found, eos))) if isinstance(eos, str) else found
+        if tokenizer is None or (isinstance(eos, str) and not tokenizers.origin(tokenizer)):  # one that only has a name
+            return Stops(dict.fromkeys(filter(None, (*stops(self.reading.stops, self._ends({})), eos))))
+        known = tokenizers.tokenizer(tokenizer)
+        return stops(self.reading.stops, self._ends(known.named), known)
+
+    def markers(self, tokenizer: Any) -> Markers:
+        """The control tokens that the template writes, with their ids; `.missing` are those the tokenizer lacks."""
+        known = tokenizers.tokenizer(tokenizer)
+        return markers(self._ends(known.named), known, self.reading.stops)
+
+    def _ends(self, named: Mapping[str, str]) -> Ends:
+        """What ends replies, if special tokens have these texts; asked once."""
+        asking = Asking(self, named)
+        key = tuple(asking.tokens.items())
+        return self.asked.get(key) or self.asked.setdefault(key, Ends(asking))
+
+    def _meet(self, known: Tokenizer, strict: Any) -> None:
+        """Say what is wrong with this template and this tokenizer together: once, or as an error."""
+        found = self.met.get(known)
+        if found is None:
+            found = self.met[known] = tuple(problems(self._ends(known.named), known))
+            for problem in () if strict else found:
+                warn(f"{self.name}: {problem}", TurnwiseWarning, stacklevel=4)
+        if found and strict:
+            raise TokenizerError(f"{self.name}: {found[0]}")
 
     def convert(
-        self, dialect: str, *, eos_token: str | None = None, without: Collection[str] = (), **details: Any
+        self,
+        dialect: str,
+        *,
+        eos_token: str | None = None,
+        bos_token: str | None = None,
+        without: Collection[str] | None = (),
+        **details: Any,
     ) -> Any:
         """The template as a source of another dialect, verified; or an error that says what the dialect cannot say.
 
-        `eos_token` is its text, where the template writes it and has no default for it. `without` names what may be
-        lost: "tools", "reasoning".
+        `eos_token` and `bos_token` are their texts, where the template writes them and has no default for them; "" says
+        that there is none.
+        `without` names what may be lost: "tools", "reasoning", "images", "white space", "options", or an option.
         """
-        if dialect == "jinja":
-            return self.text
         target = dialects.named(dialect)
+        given = {"eos_token": eos_token, "bos_token": bos_token}
+        for name, text in given.items():
+            if text is not None and not isinstance(text, str):
+                raise SourceError(f"{name} is a text, not {type(text).__name__}")
+        if not isinstance(without, Collection | None):
+            raise SourceError(f"without is a list of names, not {type(without).__name__}")
+        tokens = {name: self.options.get(name) if text is None else text for name, text in given.items()}
+        conversion = Conversion(self, target, tokens, without or ())
+        if dialect == "jinja":
+            return conversion.own(self._noted(), details)
         if dialect == self.dialect:
-            return self.source
-        eos = eos_token or details.get("eos") or self.options.get("eos_token")
-        conversion = Conversion(self, self.text, target, eos, without)
+            return conversion.own(self.source, details)
         return conversion.source(lambda source: Template.read(source, dialect, options=self.options), details)
+
+    def _noted(self) -> str:
+        """The Jinja, led by a comment with those stops that cannot be read off it."""
+        reading = self.reading
+        if not reading.stops and not reading.stop_ids:
+            return self.text
+        bare = Template.read(self.text, "jinja")
+        found = (*bare.stops(), *filter(None, [self.options.get("eos_token")]))
+        stops = [stop for stop in reading.stops if stop not in found]
+        ids = [number for number in reading.stop_ids if number not in bare.reading.stop_ids]
+        return noted(self.text, (*(reading.stops if stops else ()), *ids)) if stops or ids else self.text
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Template, (self.program, self.options, self.named, self.limits, self.dialect, self.reading)
@@ -363,8 +436,6 @@ def compile(
         raise SourceError(f"options are a mapping, not {type(options).__name__}")
     if dialect is None and isinstance(source, str) and len(source) > TEMPLATE_CHARACTERS:
         dialect = "jinja"  # which says that it is too long
-    if dialect is None and isinstance(source, str) and ("{%" in source or "{{" in source):
-        dialect = "jinja" if not dialects.DIALECTS["ollama"].knows(source) else "ollama"
     if not isinstance(source, (str, Mapping)) and dialect is None and not hasattr(source, "sep_style"):
         raise TemplateSyntaxError(f"a template is text, not {type(source).__name__}", name=name)
     return Template.read(source, dialect or dialects.guess(source), name=name, options=options, exact=exact)

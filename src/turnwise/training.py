@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnwise.errors import TurnwiseError
+from turnwise.errors import TemplateError, TurnwiseError
 from turnwise.tokens.boundaries import SPEAKERS, Turn, Untrained
 from turnwise.tokens.encode import Ask, encoded
 from turnwise.tokens.encoded import Encoded
@@ -30,6 +30,8 @@ def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:
     ]
     if ask.train_on == "last":
         wanted = wanted[-1:]
+    if not wanted:
+        ask.render(ask.messages)  # says what is wrong with them, if anything is
     samples: list[Encoded] = []
     untrained: list[Untrained] = []
     left = dict.fromkeys(wanted)
@@ -37,7 +39,13 @@ def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:
     while left:
         last = max(left)
         del left[last]
-        sample = encoded(replace(ask, messages=ask.messages[: last + 1]))
+        try:
+            sample = encoded(replace(ask, messages=ask.messages[: last + 1]))
+        except TemplateError as error:
+            if last + 1 == len(ask.messages):
+                raise
+            untrained.append(Untrained(last, f"the template refuses the conversation up to it: {error.message}"))
+            continue
         turn = turn_of(sample, last)
         reason = behind(ask, sample, turn, last, served) if turn else reason_of(sample, last)
         if turn is None or reason:
@@ -46,6 +54,7 @@ def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:
         sample.turns = tuple(
             held for held in sample.turns if held == turn or (held.message in left and alone(ask, sample, held, served))
         )
+        sample.within = True
         for held in sample.turns:
             left.pop(held.message, None)
         samples.append(sample)
@@ -77,5 +86,8 @@ def alone(ask: Ask, sample: Encoded, turn: Turn, served: dict[int, str]) -> bool
     """Whether the turn stands here as it does at the end of its own conversation, behind the same prompt."""
     if behind(ask, sample, turn, turn.message, served):
         return False
-    own = ask.render(ask.messages[: turn.message + 1]).text
+    try:
+        own = ask.render(ask.messages[: turn.message + 1]).text
+    except TemplateError:
+        return False
     return own[: turn.end] == sample.text[: turn.end]

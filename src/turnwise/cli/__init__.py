@@ -15,6 +15,7 @@ import typer
 
 from turnwise.cli.compare import compare, convert
 from turnwise.cli.demo import demo
+from turnwise.cli.encode import encode, stops
 from turnwise.cli.explain import explain
 from turnwise.cli.output import reported
 from turnwise.cli.registry import listed, match
@@ -24,6 +25,8 @@ __all__ = ["app", "main"]
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "render": render,
+    "encode": encode,
+    "stops": stops,
     "explain": explain,
     "list": listed,
     "match": match,

@@ -21,13 +21,10 @@ from turnwise.cli.render import ColourOption, JsonOption, PickOption, TemplateAr
 from turnwise.engine.rendering import Rendering
 from turnwise.errors import TurnwiseError, printable
 from turnwise.template import Template
+from turnwise.tokens.stops import MARKER
 
 # What a conversation fills; everything else that a template reads is an option.
 GIVEN = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
-
-MARKER = re.compile(
-    r"<\|[^\s|<>]{1,60}\|>|<｜[^\s<>]{1,60}｜>|<{1,2}/?[A-Za-z][\w.:-]{0,60}>{1,2}|\[/?[A-Za-z_]{0,20}[A-Z]{3}[A-Z_]{0,20}\]"
-)
 
 INDEX = re.compile(r"\[\d+\]")
 

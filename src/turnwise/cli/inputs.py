@@ -43,13 +43,13 @@ def check_stdin(*places: str | None) -> None:
         raise typer.BadParameter("stdin (-) can be read for one argument only", param_hint="-")
 
 
-def template_of(where: str, pick: str | None) -> Template:
+def template_of(where: str, pick: str | None, exact: bool = False) -> Template:
     if where != STDIN:
-        found = read(where, pick=pick)
+        found = read(where, pick=pick, exact=exact)
         if found.warning:
             note(found.warning)
         return compiled(found)
-    return compiled(read_bytes(_stdin(), "stdin", pick))
+    return compiled(read_bytes(_stdin(), "stdin", pick, exact=exact))
 
 
 def chat_of(
@@ -68,6 +68,15 @@ def chat_of(
     if tools is not None:
         chat.arguments["tools"] = _tools(tools)
     return chat
+
+
+def asked(
+    chat: Chat, option: list[str] | None, generation: bool, continued: bool, now: str | None
+) -> tuple[Any, dict[str, Any]]:
+    """The messages, and everything else that `Template.render` takes; flags count more than what the chat says."""
+    arguments = {**chat.arguments, **options_of(option or []), "now": time_of(now)}
+    flags = {"add_generation_prompt": generation, "continue_final_message": continued}
+    return chat.messages, arguments | {name: True for name, given in flags.items() if given}
 
 
 def options_of(pairs: list[str]) -> dict[str, Any]:

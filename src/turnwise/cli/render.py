@@ -16,35 +16,49 @@ TemplateArgument = Annotated[
     str, typer.Argument(metavar="TEMPLATE", show_default=False, help="A file, a model folder, a built-in name, or -.")
 ]
 PickOption = Annotated[str | None, typer.Option("--pick", help="Which template, where a model has several.")]
+ExactOption = Annotated[
+    bool, typer.Option("--exact", help="Another software's template: its text, recorded defects included.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ColourOption = Annotated[
     bool | None, typer.Option("--colour/--no-colour", help="Paint, or not; else only on a terminal.")
+]
+ChatArgument = Annotated[
+    str | None, typer.Argument(metavar="CHAT", show_default=False, help="A JSON file of messages, or -.")
+]
+UserOption = Annotated[str | None, typer.Option(help="A user's message, instead of CHAT.")]
+SystemOption = Annotated[str | None, typer.Option(help="A system message to put first.")]
+ToolsOption = Annotated[str | None, typer.Option(metavar="FILE", help="A JSON file with a list of tools, or -.")]
+VariableOption = Annotated[
+    list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="A variable of the template.")
+]
+GenerationOption = Annotated[
+    bool, typer.Option("--generation", "-g", "--add-generation-prompt", help="Invite the assistant to speak.")
+]
+ContinueOption = Annotated[
+    bool, typer.Option("--continue", "--continue-final-message", help="Leave the last message open.")
+]
+NowOption = Annotated[str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")]
+LineOption = Annotated[int | None, typer.Option(min=1, help="Which line of a JSON Lines file.")]
+ShapeOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help=f"What CHAT is, if not guessed: {', '.join(SHAPES)}.")
 ]
 
 
 def render(
     template: TemplateArgument,
-    chat: Annotated[
-        str | None, typer.Argument(metavar="CHAT", show_default=False, help="A JSON file of messages, or -.")
-    ] = None,
-    user: Annotated[str | None, typer.Option(help="A user's message, instead of CHAT.")] = None,
-    system: Annotated[str | None, typer.Option(help="A system message to put first.")] = None,
-    tools: Annotated[str | None, typer.Option(metavar="FILE", help="A JSON file with a list of tools, or -.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="A variable of the template.")
-    ] = None,
-    generation: Annotated[
-        bool, typer.Option("--generation", "-g", "--add-generation-prompt", help="Invite the assistant to speak.")
-    ] = False,
-    continued: Annotated[
-        bool, typer.Option("--continue", "--continue-final-message", help="Leave the last message open.")
-    ] = False,
-    now: Annotated[str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")] = None,
-    line: Annotated[int | None, typer.Option(min=1, help="Which line of a JSON Lines file.")] = None,
-    shape: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"What CHAT is, if not guessed: {', '.join(SHAPES)}.")
-    ] = None,
+    chat: ChatArgument = None,
+    user: UserOption = None,
+    system: SystemOption = None,
+    tools: ToolsOption = None,
+    option: VariableOption = None,
+    generation: GenerationOption = False,
+    continued: ContinueOption = False,
+    now: NowOption = None,
+    line: LineOption = None,
+    shape: ShapeOption = None,
     pick: PickOption = None,
+    exact: ExactOption = False,
     as_json: JsonOption = False,
     pieces: Annotated[bool, typer.Option("--pieces", help="List the pieces with their origins.")] = False,
     whitespace: Annotated[bool, typer.Option("--whitespace", "-w", help="Make white space visible.")] = False,
@@ -52,13 +66,10 @@ def render(
 ) -> None:
     """Render a conversation: template text dim, each field bright."""
     inputs.check_stdin(template, chat, tools)
-    conversation = inputs.chat_of(chat, user, system, tools, line, shape)
-    arguments = {**conversation.arguments, **inputs.options_of(option or []), "now": inputs.time_of(now)}
-    if generation:
-        arguments["add_generation_prompt"] = True
-    if continued:
-        arguments["continue_final_message"] = True
-    rendering = inputs.template_of(template, pick).render(conversation.messages, **arguments)
+    messages, arguments = inputs.asked(
+        inputs.chat_of(chat, user, system, tools, line, shape), option, generation, continued, now
+    )
+    rendering = inputs.template_of(template, pick, exact).render(messages, **arguments)
     if as_json:
         output.write_json(as_data(rendering))
     elif pieces:

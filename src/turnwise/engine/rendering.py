@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from turnwise.engine.outline import Outline, index_in
-from turnwise.engine.trails import JSON, Computed, Field, Leaf, Path
+from turnwise.engine.trails import JOINED, JSON, Computed, Field, Leaf, Path
 from turnwise.errors import TemplateLimitError
 from turnwise.messages import field
 
@@ -89,6 +89,21 @@ class Rendering:
         if self._outline is None:
             self._outline = Outline(self._out, len(self.text))
         return self._outline
+
+    def tail(self, character: int) -> tuple[list[int], list[Any]]:
+        """Where the texts start that reach behind this character, and the end; and their trails. Nothing is followed,
+        so this costs no more than there is behind it."""
+        starts, trails, at = [len(self.text)], [], len(self.text)
+        for index in range(len(self._out) - 2, -1, -2):
+            if at <= character:
+                break
+            trail = self._out[index + 1]
+            block = trail[1] if type(trail) is tuple and trail[0] is JOINED else self._out[index : index + 2]
+            for part in range(len(block) - 2, -1, -2):
+                at -= len(block[part])
+                starts.append(at)
+                trails.append(block[part + 1])
+        return starts[::-1], trails[::-1]
 
     @property
     def pieces(self) -> tuple[Piece, ...]:

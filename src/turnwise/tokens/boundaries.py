@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from turnwise.engine.outline import Outline
 from turnwise.engine.rendering import Rendering
@@ -67,6 +68,7 @@ class Boundaries:
         self.openings: dict[tuple[Any, ...], Opening] = {}
         self.stops: set[str] = set()
         self.stops_known = False
+        self.marking: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()  # by tokenizer
 
     def find(
         self,
@@ -80,8 +82,9 @@ class Boundaries:
         spoken = [index for index, message in enumerate(messages) if message.get("role") in SPEAKERS]
         if not spoken:
             return [], []
-        regions, users, switches = regions_of(rendering.outline), last_user(messages), self.switches(messages)
-        stops, places = self.stops.union(declared), [hit.start for hit in hits]
+        text, regions = rendering.text, regions_of(rendering.outline)
+        users, switches = last_user(messages), self.switches(messages) if self.sought else ()
+        stops, places = self.stops.union(declared), [hit[0] for hit in hits]
         turns: list[Turn] = []
         untrained: list[Untrained] = []
         for index in spoken:
@@ -89,21 +92,18 @@ class Boundaries:
             if region is None:
                 untrained.append(Untrained(index, "the template leaves the message out, or hides where it writes it"))
                 continue
-            key = (*switches, *kind(messages, index, index < users))
-            start = self.start(rendering.text, index, region[0], key, prompt)
+            start = self.start(text, index, region[0], (switches, kind(messages, index, index < users)), prompt)
             if isinstance(start, str):
                 untrained.append(Untrained(index, start))
                 continue
             if not self.stops_known:
                 stops |= self.learn_stops(rendering.outline, messages[index], region, hits)
-            stop, end = self.end(rendering.text, start, region, hits, places, stops)
+            stop, end = self.end(text, start, region, hits, places, stops)
             turns.append(Turn(index, start, max(start, end), max(start, stop)))
         return turns, untrained
 
     def switches(self, messages: Sequence[Mapping[str, Any]]) -> tuple[bool, ...]:
         """Which of the sought texts stand in what the assistant did not say."""
-        if not self.sought:
-            return ()
         said = [message.get("content") for message in messages if message.get("role") not in SPEAKERS]
         texts = "\0".join(text for text in said if isinstance(text, str))
         return tuple(text in texts for text in self.sought)
@@ -188,16 +188,17 @@ def place(text: str, hit: Hit) -> tuple[int, int]:
 
 def kind(messages: Sequence[Mapping[str, Any]], index: int, history: bool) -> tuple[Any, ...]:
     """What templates look at when they write a turn."""
-    message = messages[index]
+    has = messages[index].get
     before = messages[index - 1].get("role") if index else None
-    has = tuple(
-        bool(message.get(key)) for key in ("content", "tool_calls", "reasoning_content", "reasoning", "thinking")
-    )
-    return (before, history, *has)
+    thinks = bool(has("reasoning_content") or has("reasoning") or has("thinking"))
+    return before, history, bool(has("content")), bool(has("tool_calls")), thinks
 
 
 def last_user(messages: Sequence[Mapping[str, Any]]) -> int:
-    return max((index for index, message in enumerate(messages) if message.get("role") == "user"), default=-1)
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].get("role") == "user":
+            return index
+    return -1
 
 
 def fits(text: str, region: int, opening: Opening) -> bool:

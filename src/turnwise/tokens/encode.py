@@ -15,17 +15,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.engine.rendering import Origin, Rendering
-from turnwise.errors import MessageError
+from turnwise.errors import MessageError, TurnwiseError
+from turnwise.probes import answered, called, said
 from turnwise.tokens.boundaries import Boundaries
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.runs import encoder
+from turnwise.tokens.loss import weight_of
+from turnwise.tokens.runs import Encoder, encoder
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.trust import Voices
 
 SYSTEMS = ("system", "developer")
+EVERY_TURN: tuple[list[dict[str, Any]], ...] = (
+    [said("system", "Rules"), said("user", "First"), said("assistant", "One"), said("user", "Second")],
+    [said("user", "First"), said("assistant", "One"), said("user", "Second")],
+    [said("user", "First"), called(("weather", {"city": "Oslo"})), answered("Rain"), said("assistant", "One")],
+    [said("user", "First"), called(("weather", '{"city": "Oslo"}')), answered("Rain"), said("assistant", "One")],
+)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Ask:
     """A conversation and everything that decides how it is encoded."""
 
@@ -62,9 +70,12 @@ def encode(ask: Ask) -> Encoded:
 
 
 def encoded(ask: Ask) -> Encoded:
+    for index, message in enumerate(ask.messages):
+        if "weight" in message:
+            weight_of(ask.messages, index)  # says so at once if it is none
     rendering = ask.render(ask.messages)
     text, worker = rendering.text, encoder(ask.tokenizer)
-    voices = Voices(rendering.outline, ask.messages, ask.trust)
+    voices = Voices(rendering.outline, ask.messages, ask.trust, lambda: marking(ask, worker))
     hits = voices.hits(worker.scanner, text)
     turns, untrained = ask.boundaries.find(
         rendering, ask.messages, voices.own(hits), ask.stops, lambda index: ask.prompt(ask.messages[:index])
@@ -81,13 +92,29 @@ def encoded(ask: Ask) -> Encoded:
     return Encoded(rendering, ask.tokenizer, ids, found, turns, untrained, ask.messages, ask.train_on, ask.kept)
 
 
+def marking(ask: Ask, worker: Encoder) -> frozenset[str]:
+    """The tokens by which the template marks turns, whether or not this conversation has such turns."""
+    known = ask.boundaries.marking.get(ask.tokenizer)
+    if known is None:
+        found: set[str] = set()
+        for chat in EVERY_TURN:
+            try:
+                rendering = ask.prompt(chat)
+            except TurnwiseError:
+                continue
+            voices = Voices(rendering.outline, chat)
+            found |= voices.marking(voices.hits(worker.scanner, rendering.text))
+        known = ask.boundaries.marking[ask.tokenizer] = frozenset(found)
+    return known
+
+
 def rounds(messages: Sequence[Mapping[str, Any]]) -> tuple[list[list[int]], list[int]]:
-    """The messages by rounds, each from a user's message to the next one's; and the system messages before them."""
+    """The messages by rounds, each from a user's message to the next one's; and the system messages beside them."""
     systems: list[int] = []
     found: list[list[int]] = []
     for index, message in enumerate(messages):
         role = message.get("role")
-        if not found and role in SYSTEMS:
+        if role in SYSTEMS:
             systems.append(index)
         elif not found or (role == "user" and messages[found[-1][-1]].get("role") != "user"):
             found.append([index])
@@ -98,7 +125,7 @@ def rounds(messages: Sequence[Mapping[str, Any]]) -> tuple[list[list[int]], list
 
 def without(ask: Ask, rest: list[list[int]], systems: list[int], count: int) -> Ask:
     """The same conversation without its oldest rounds."""
-    kept = [*systems, *(index for one in rest[count:] for index in one)]
+    kept = sorted([*systems, *(index for one in rest[count:] for index in one)])
     return replace(ask, messages=[ask.messages[index] for index in kept], kept=kept)
 
 

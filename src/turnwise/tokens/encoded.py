@@ -47,6 +47,7 @@ class Encoded:
         "train_on",
         "turns",
         "untrained",
+        "within",
     )
 
     def __init__(
@@ -68,7 +69,8 @@ class Encoded:
         self.untrained = tuple(untrained)
         self.messages = messages
         self.train_on = train_on
-        self.kept = tuple(range(len(messages)) if kept is None else kept)
+        self.within = False  # nothing is trained outside of `turns`, whatever the policy says
+        self.kept = range(len(messages)) if kept is None else kept
         self._segments = segments
         self._ends: list[int] | None = None
         self._owners: list[Owner] | None = None
@@ -174,7 +176,7 @@ class Encoded:
         """How much each token counts in training; 0 for those that are not trained."""
         if self._weights is None:
             weights = [0.0] * len(self.input_ids)
-            for start, end, weight in loss.spans(self.train_on, self.rendering, self.turns, self.messages):
+            for start, end, weight in self._trained():
                 first, last = self.first_at(start), self.last_at(end)
                 weights[first:last] = [weight] * (last - first)
             self._weights = weights
@@ -185,11 +187,14 @@ class Encoded:
         """The ids that are trained, and -100 for all others."""
         if self._labels is None:
             labels = [IGNORED] * len(self.input_ids)
-            for start, end, _ in loss.spans(self.train_on, self.rendering, self.turns, self.messages):
+            for start, end, _ in self._trained():
                 first, last = self.first_at(start), self.last_at(end)
                 labels[first:last] = self.input_ids[first:last]
             self._labels = labels
         return self._labels
+
+    def _trained(self) -> list[loss.Span]:
+        return loss.spans(self.train_on, self.rendering, self.turns, self.messages, self.within)
 
     @property
     def mask(self) -> list[int]:

@@ -62,15 +62,21 @@ POLICIES: Mapping[str, Callable[[Rendering, Sequence[Turn], Weigh], list[Span]]]
 
 
 def spans(
-    train_on: str | Callable[[Origin], bool], rendering: Rendering, turns: Sequence[Turn], messages: Sequence[Any]
+    train_on: str | Callable[[Origin], bool],
+    rendering: Rendering,
+    turns: Sequence[Turn],
+    messages: Sequence[Any],
+    within: bool = False,
 ) -> list[Span]:
-    """The trained characters in order, without those that weigh nothing."""
+    """The trained characters in order, without those that weigh nothing; `within`: only those of these turns."""
 
     def weigh(message: int) -> float:
         return weight_of(messages, message)
 
     policy = POLICIES.get(train_on) if isinstance(train_on, str) else None
     found = policy(rendering, turns, weigh) if policy else weighed(rendering, weigh, train_on)  # type: ignore[arg-type]
+    if within:
+        found = [(max(start, turn.start), min(end, turn.end), weight) for start, end, weight in found for turn in turns]
     return sorted(span for span in found if span[0] < span[1] and span[2])
 
 

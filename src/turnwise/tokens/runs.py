@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Lock
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from turnwise.errors import TokenizerError
@@ -27,16 +28,43 @@ LONGEST = 100_000  # characters of a run that is worth keeping
 CUTS = 8  # rounds of cutting until no control token is spelled any more
 
 
+Row = tuple[int, int, int, Added | None]
+
+
 class Segments:
-    """Runs and added tokens in columns; together they are the whole text."""
+    """Runs and added tokens, which together are the whole text, in columns that are made when they are asked for."""
 
-    __slots__ = ("ats", "firsts", "starts", "tokens")
+    __slots__ = ("_columns", "rows")
 
-    def __init__(self) -> None:
-        self.starts: list[int] = []  # characters of the text
-        self.firsts: list[int] = []  # indices into the ids
-        self.ats: list[int] = []  # START, AFTER or WITHIN
-        self.tokens: list[Added | None] = []  # the added token, or None for a run
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self._columns: tuple[tuple[Any, ...], ...] | None = None
+
+    @property
+    def columns(self) -> tuple[tuple[Any, ...], ...]:
+        if self._columns is None:
+            self._columns = tuple(zip(*self.rows, strict=True)) or ((), (), (), ())
+        return self._columns
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each begins in the text."""
+        return self.columns[0]
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """Where its ids begin."""
+        return self.columns[1]
+
+    @property
+    def ats(self) -> tuple[int, ...]:
+        """START, AFTER or WITHIN."""
+        return self.columns[2]
+
+    @property
+    def tokens(self) -> tuple[Added | None, ...]:
+        """The added token, or None for a run."""
+        return self.columns[3]
 
 
 class Encoder:
@@ -58,32 +86,24 @@ class Encoder:
     ) -> tuple[list[int], Segments]:
         """The ids of the text, with its added tokens at `hits`, cut at `seams` (in order) besides."""
         ids: list[int] = []
-        found = Segments()
-        starts, firsts, ats, tokens = found.starts, found.firsts, found.ats, found.tokens
-        known = self._runs.get
-        cuts = iter(seams)
-        seam = next(cuts, None)
-        done = 0
-        for start, end, token, _ in (*hits, (len(text), len(text), None, 0)):
+        rows: list[Row] = []
+        write, known = rows.append, self._runs.get
+        size, done, cuts = len(text), 0, iter(seams)
+        seam = next(cuts, size)
+        for start, end, token, _ in (*hits, (size, size, None, 0)):
             while done < start:
-                while seam is not None and seam <= done:
-                    seam = next(cuts, None)
-                stop = start if seam is None or seam >= start else seam
-                starts.append(done)
-                firsts.append(len(ids))
-                ats.append(at)
-                tokens.append(None)
-                part = text[done:stop]
+                while seam <= done:
+                    seam = next(cuts, size)
+                part = text[done : seam if seam < start else start]
+                write((done, len(ids), at, None))
                 ids += known((at, part)) or self.run(part, at, guarded)
-                done, at = stop, WITHIN
+                done += len(part)
+                at = WITHIN
             if token is not None:
-                starts.append(start)
-                firsts.append(len(ids))
-                ats.append(AFTER)
-                tokens.append(token)
+                write((start, len(ids), AFTER, token))
                 ids.append(token.id)
                 done, at = end, AFTER
-        return ids, found
+        return ids, Segments(rows)
 
     def run(self, text: str, at: int, guarded: bool = True) -> list[int]:
         """The ids of a run: plain text, whatever it says. A text that need not be guarded spells no added token."""

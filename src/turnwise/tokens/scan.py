@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise.tokens.tokenizers.protocol import Added
@@ -27,6 +28,9 @@ class Hit(NamedTuple):
     end: int
     token: Added
     at: int  # where its own text begins
+
+
+hit: Callable[[tuple[int, int, Added, int]], Hit] = partial(tuple.__new__, Hit)  # four times for every message
 
 
 class Scanner:
@@ -52,9 +56,9 @@ class Scanner:
                     continue
                 if token.single_word and inside_word(text, start, end):
                     continue
-                hit = taking(text, start, end, token, found[-1].end if found else 0)
-                found.append(hit)
-                at = hit.end
+                taken = taking(text, start, end, token, found[-1].end if found else 0)
+                found.append(taken)
+                at = taken.end
                 break
         return found
 

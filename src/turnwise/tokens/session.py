@@ -1,35 +1,41 @@
 """Session: a conversation that only grows, for serving and reinforcement learning.
 
-The ids that a model sampled are kept as they are, never decoded and encoded again. What the template writes around
-them is added: `extend` renders the conversation with the new messages, checks that it still begins with the prompt
-and the reply of before, and encodes what follows. If it does not, the model would now read something else than it
-read and wrote; that is `Unstable`, with the first difference, unless the caller says what to do about it.
+The ids that a model sampled are kept as they are, never decoded and encoded again. What the template writes around them
+is added: `extend` renders the conversation with the new messages, checks that it still begins with the prompt and the
+reply of before, and encodes what follows. If it does not, the model would now read something else than it read and
+wrote; that is `Unstable`, with the first difference, unless the caller says what to do about it.
 
-To check everything each time would cost the whole history at every step. Templates look at the start of a
-conversation and at its end, so the step is worked out on a window: the system messages and the last rounds. The first
-steps, and then every step at which the conversation has doubled, are worked out on all of it as well; should the two
-ever disagree (`[Round 3]`), the session works on all of it from then on. So a step costs the same however long the
-conversation is, and a template that changes what the window does not show is found at the next doubling: `verify`
-looks at once, and `exact=True` always.
+To check everything each time would cost the whole history at every step. Templates look at the start of a conversation
+and at its end, so a step is worked out on a window: the system messages, the question, the last replies and what came
+between them. The window's left edge stays for some steps, so that the rendering of one step is the beginning of the
+next. What the window says is not believed at once: the first steps that use one, and then a step whenever the
+conversation has doubled, are worked out on all of it as well. Should the two disagree (`[Round 3]`), the session works
+on all of it from then on; and whatever the window objects to is decided by the whole conversation. So steps cost the
+same however long the conversation is, but for those at which it has doubled.
+
+Limit: a template that changes what the window does not show is found at the next doubling, not at once. `verify` looks
+at once, and `exact=True` at every step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from operator import index as as_int
 from typing import Any
 
+from turnwise.engine.outline import Outline
 from turnwise.engine.rendering import Rendering
-from turnwise.errors import MessageError, TokenizerError, Unstable, shown, suggestion
-from turnwise.tokens.boundaries import SPEAKERS
+from turnwise.errors import MessageError, TokenizerError, TurnwiseError, Unstable, shown, suggestion
+from turnwise.tokens.boundaries import SPEAKERS, last_end, last_word, regions_of
 from turnwise.tokens.encode import SYSTEMS, Ask, encoded
 from turnwise.tokens.runs import encoder
 from turnwise.tokens.scan import Hit
-from turnwise.tokens.tokenizers.protocol import AFTER, WITHIN
-from turnwise.tokens.trust import Voices
+from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN
+from turnwise.tokens.trust import Voices, template_hits
 
-CHECKED = 4  # steps at the start that are worked out on everything
-ROUNDS = 2  # rounds before the prompt that the window holds
+CHECKED = 4  # windowed steps at the start that are worked out on everything too
+REPLIES = 2  # replies before the last one that a window holds at least; it is moved when it holds twice as many
 HISTORY = {
     "same": "the earlier text must not change, or Unstable is raised",
     "keep": "the earlier ids stay as they are, whatever the template would now write",
@@ -37,6 +43,16 @@ HISTORY = {
 }
 
 Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the template writes behind a reply."""
+
+    text: str
+    ids: list[int]
+    now: Rendering  # the prompt that this step ends with, as far as its window shows it
+    kept: bool = False  # earlier text stays, although the template would now write another
 
 
 class Session:
@@ -47,71 +63,87 @@ class Session:
     ) -> None:
         self.ask = ask
         self.tokenizer = ask.tokenizer
-        self.stops = tuple(stops)
+        self.stops = tuple(sorted({stop for stop in stops if stop}, key=len, reverse=True))
         self.exact = exact
         self.read = read
         self.messages: list[Mapping[str, Any]] = []
         self.ids: list[int] = []
-        self.steps = 0
+        self._known: set[int] = set()  # ids that the tokenizer is known to have
+        self._added = frozenset(token.id for token in self.tokenizer.added.values())
+        self._widths: dict[int, int] = {}  # how long the text of an id is that a reply follows
+        self._restart()
+
+    def _restart(self) -> None:
+        self.kept = False  # some earlier text stays although the template would now write another
         self._texts: list[str] = []  # that the ids stand for
         self._reply: str | None = None  # the text of a reply that nothing follows yet
         self._prompted = 0  # messages that the last prompt was made of
+        self._edge = 0  # the message from which on the window of the last step shows everything
+        self._head: tuple[int, ...] = ()  # the system messages before it
+        self._before: Rendering | None = None  # what that window showed
+        self._windowed = 0  # steps that used a window
+        self._proved = 0  # messages at the last step that was worked out on everything
 
     # ---- what callers say ----
 
     def prompt(self, messages: Messages) -> list[int]:
         """The ids to send to the model; starts the conversation, anew if there was one."""
-        self.messages = list(messages)
-        self.steps, self._prompted, self._reply = 0, len(self.messages), None
-        found = encoded(replace(self.ask, messages=self.messages, render=self.ask.prompt))
-        self.ids, self._texts = list(found.input_ids), [found.text]
+        chat = listed(messages)
+        found = encoded(replace(self.ask, messages=chat, render=self.ask.prompt))
+        self._restart()
+        self.messages, self._prompted, self._proved = chat, len(chat), len(chat)
+        self.ids, self._texts, self._before = list(found.input_ids), [found.text], found.rendering
         return list(self.ids)
 
     def add_reply(self, reply: str | Sequence[int], message: Mapping[str, Any] | None = None) -> None:
         """What the model wrote, as ids (kept as they are) or text; `message` is what it means, if the caller knows."""
-        if self._reply is not None or not self._texts:
-            raise MessageError("a reply follows a prompt: call prompt or extend first")
-        ids = self._encoded(reply) if isinstance(reply, str) else self._known(reply)
+        if not self._texts:
+            raise MessageError("there is no prompt to reply to", hint="call prompt first")
+        if self._reply is not None:
+            raise MessageError("there is a reply already, and nothing follows it yet", hint="call extend first")
+        if message is not None and not isinstance(message, Mapping):
+            raise MessageError(f"a message is a mapping, not {type(message).__name__}", path="message")
+        ids = self._encoded(reply) if isinstance(reply, str) else self._checked(reply)
         text = reply if isinstance(reply, str) else self._decoded(ids)
         self.messages.append(dict(message) if message is not None else self._message(text))
         self.ids += ids
         self._reply = text
 
     def extend(self, messages: Messages, history: str = "same") -> list[int]:
-        """The ids to send to the model next: everything so far, the messages, and the opening."""
-        if history not in HISTORY:
-            raise MessageError(
-                f"there is no history {history!r}", path="history", hint=suggestion(history, HISTORY, "One of")
-            )
+        """The ids to send to the model next: everything so far, the messages, and the opening.
+
+        `history` says what to do where the template would now write earlier text in another way: "same" raises
+        Unstable and changes nothing, so it can be called again with "keep" (the ids stay) or "rewrite" (all anew).
+        """
+        if not isinstance(history, str) or history not in HISTORY:
+            hint = suggestion(str(history), HISTORY, "One of")
+            raise MessageError(f"there is no history {history!r}", path="history", hint=hint)
         if self._reply is None:
-            raise MessageError("messages follow a reply: call add_reply first")
-        grown = [*self.messages, *messages]
+            raise MessageError("messages follow a reply, and there is none yet", hint="call add_reply first")
+        grown = self.messages + listed(messages)
         if history == "rewrite":
             return self.prompt(grown)
-        self.steps += 1
-        start = 0 if self.exact else self._window()
-        text, ids = self._step(grown, start, history)
-        if start and (self.steps <= CHECKED or not self.steps & (self.steps - 1)):
-            whole = self._step(grown, 0, history)
-            if whole != (text, ids):
-                self.exact = True
-                text, ids = whole
-            elif history == "same":
-                self._whole(grown)
-        self._texts += [self._reply, text]
-        self.ids += ids
+        edge, head = self._window(grown)
+        step = self._windowed_step(grown, edge, head, history) if edge else self._step(grown, 0, (), history)
+        if not edge or self.exact:
+            edge, head, self._proved = 0, (), len(grown)
+        self._edge, self._head, self._before, self.kept = edge, head, step.now, self.kept or step.kept
+        self._texts += [self._reply, step.text]
+        self.ids += step.ids
         self.messages, self._prompted, self._reply = grown, len(grown), None
         return list(self.ids)
 
     def verify(self) -> None:
-        """Check everything that was said so far against the template; raises Unstable."""
-        self._whole(self.messages)
+        """Check everything that was sent so far against the template; raises Unstable."""
+        said = "".join(self._texts)
+        now = self.ask.prompt(self.messages[: self._prompted])
+        if now.text != said:
+            raise unstable(now, now, said, range(self._prompted), self._prompted)
 
     @property
     def stop_token_ids(self) -> list[int]:
         """The ids that end a reply."""
-        found = [self.tokenizer.added[text].id for text in self.stops if text in self.tokenizer.added]
-        return list(dict.fromkeys(found))
+        return [self.tokenizer.added[text].id for text in self.stops if text in self.tokenizer.added]
 
     @property
     def text(self) -> str:
@@ -119,122 +151,152 @@ class Session:
         return "".join(self._texts) + (self._reply or "")
 
     def fork(self) -> Session:
-        """A second session that goes on from here; the two share nothing that changes."""
-        other = Session(self.ask, self.stops, self.exact, self.read)
+        """A second session that goes on from here; what the two share does not change."""
+        other = Session.__new__(Session)
+        other.__dict__.update(self.__dict__)
         other.messages, other.ids, other._texts = list(self.messages), list(self.ids), list(self._texts)
-        other.steps, other._reply, other._prompted = self.steps, self._reply, self._prompted
         return other
+
+    def __repr__(self) -> str:
+        return f"<Session: {len(self.messages)} messages, {len(self.ids)} ids>"
+
+    # ---- windows ----
+
+    def _window(self, grown: Messages) -> tuple[int, tuple[int, ...]]:
+        """The edge from which on the window shows everything (0 for no window), and what it shows before that."""
+        edge = 0 if self.exact else self._left(grown)
+        if edge == self._edge or not edge:
+            return edge, self._head if edge else ()
+        systems = [index for index in self._head if grown[index].get("role") in SYSTEMS]
+        systems += [index for index in range(self._edge, edge) if grown[index].get("role") in SYSTEMS]
+        asked = next((index for index in range(edge - 1, -1, -1) if grown[index].get("role") == "user"), edge)
+        between = range(asked, edge)
+        if any(grown[index].get("role") in SPEAKERS for index in between):
+            between = range(asked, asked + 1)  # an agent at work: the question, then its last calls
+        return edge, (*(index for index in systems if index not in between), *between)
+
+    def _left(self, grown: Messages) -> int:
+        """The edge: that of the last step, until its window holds many replies; then that of the fewest."""
+        replies = fewest = 0
+        for index in range(self._prompted - 1, -1, -1):
+            if grown[index].get("role") in SPEAKERS:
+                replies += 1
+                if replies == REPLIES:
+                    fewest = index
+                elif replies > 2 * REPLIES:
+                    return fewest
+            if index == self._edge:
+                return index
+        return 0
+
+    def _windowed_step(self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str) -> Step:
+        """The step as a window shows it, if that is to be believed; else as it is."""
+        try:
+            step = self._step(grown, edge, head, history)
+        except TurnwiseError:
+            step = None
+        if step is not None and self._windowed >= CHECKED and len(grown) < 2 * self._proved:
+            return step
+        whole = self._step(grown, 0, (), history)
+        if step is None or (step.text, step.ids) != (whole.text, whole.ids):
+            self.exact = True
+            return whole
+        self._windowed, self._proved = self._windowed + 1, len(grown)
+        return step
 
     # ---- one step ----
 
-    def _window(self) -> int:
-        """The message from which the window shows everything: a user's, some rounds before the last prompt."""
-        rounds = 0
-        for index in range(self._prompted - 1, 0, -1):
-            if self.messages[index].get("role") == "user" and self.messages[index - 1].get("role") in SPEAKERS:
-                rounds += 1
-                if rounds == ROUNDS:
-                    return index
-        return 0
-
-    def _step(self, grown: list[Mapping[str, Any]], start: int, history: str) -> tuple[str, list[int]]:
-        """What the template writes behind the reply, as text and as ids, seen from this message on."""
-        systems = [message for message in self.messages[:start] if message.get("role") in SYSTEMS] if start else []
-        chat = [*systems, *grown[start:]]
-        spoken = self._prompted - start + len(systems)  # where the reply stands in the window
-        before = self.ask.prompt(chat[:spoken]).text
+    def _step(self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str) -> Step:
+        """What the template writes behind the reply, as text and as ids, seen through this window."""
+        chat = [*(grown[index] for index in head), *grown[edge:]] if edge else grown
+        spoken = self._prompted - edge + len(head)  # where the reply stands in the window
+        before = self._before if edge == self._edge else None
+        if not edge and not self.kept:
+            said = self.text
+        else:
+            before = before or self.ask.prompt(chat[:spoken])
+            said = before.text + str(self._reply)
         now = self.ask.prompt(chat)
-        said = before + str(self._reply)
         if now.text.startswith(said):
             place = len(said)
         elif history == "keep":
             place = self._behind(now, chat, spoken)
         else:
-            raise self._unstable(now, said, spoken, start - len(systems))
-        return now.text[place:], self._following(now, chat, place)
+            before = before or self.ask.prompt(chat[:spoken])
+            raise unstable(before, now, said, (*head, *range(edge, len(grown))), spoken)
+        ids = self._following(now, chat, spoken, place)
+        return Step(now.text[place:], ids, now, not now.text.startswith(said))
 
     def _behind(self, now: Rendering, chat: Messages, spoken: int) -> int:
         """Where the template's text goes on behind the reply: behind its stop, if the model wrote one."""
-        turns = self.ask.boundaries.find(now, chat, self._hits(now, chat, 0), self.ask.stops, self._prompt_of(chat))[0]
-        turn = next((turn for turn in turns if turn.message == spoken), None)
-        if turn is None:
+        region = regions_of(now.outline).get(spoken)
+        if region is None:
             raise Unstable(
-                "the place where the reply ends cannot be found in the rendering",
+                "the template leaves the reply out, so there is no place behind it",
                 before=str(self._reply)[-60:],
                 now=now.text[-60:],
                 message_index=self._prompted,
                 hint='history="rewrite" encodes the conversation anew',
             )
-        stopped = any(str(self._reply).endswith(stop) for stop in self.stops if stop)
-        return turn.end if stopped else turn.stop
+        hits = self._hits(now, chat)[1]
+        stops = self.ask.boundaries.stops.union(self.stops)
+        stop, end = self.ask.boundaries.end(now.text, region[0], region, hits, [hit.start for hit in hits], stops)
+        return end if str(self._reply).endswith(self.stops) else stop
 
-    def _following(self, now: Rendering, chat: Messages, place: int) -> list[int]:
+    def _following(self, now: Rendering, chat: Messages, spoken: int, place: int) -> list[int]:
         """The ids of the text behind this place."""
-        hits = [hit for hit in self._hits(now, chat, place) if hit.start >= place]
-        turns = []
-        if any(message.get("role") in SPEAKERS for message in chat[-2:]) or len(chat) > 2:
-            turns = self.ask.boundaries.find(now, chat, hits, self.ask.stops, self._prompt_of(chat))[0]
-        moved = [Hit(hit.start - place, hit.end - place, hit.token, hit.at - place) for hit in hits]
-        seams = [turn.start - place for turn in turns if turn.start > place]
-        last = self.ids[-1] if self.ids else None
-        after = any(token.id == last for token in self.tokenizer.added.values())
-        return encoder(self.tokenizer).segments(now.text[place:], moved, seams, at=AFTER if after else WITHIN)[0]
+        worker, last = encoder(self.tokenizer), self.ids[-1] if self.ids else None
+        found = None if self.ask.trust else template_hits(worker.scanner, now.text, *now.tail(place), place)
+        begin, hits = place, []
+        for start, end, token, at in self._hits(now, chat)[0] if found is None else found:
+            if at >= place:
+                hits.append(Hit(max(start, place), end, token, at))
+            elif end > place and token.id == last:
+                begin = end  # the last token takes the white space behind it
+        seams: list[int] = []
+        if any(message.get("role") in SPEAKERS for message in chat[spoken + 1 :]):
+            own, prompt = self._hits(now, chat)[1], lambda index: self.ask.prompt(chat[:index])
+            turns, _ = self.ask.boundaries.find(now, chat, own, self.ask.stops, prompt)
+            seams = [turn.start - begin for turn in turns if turn.start > begin]
+        moved = [Hit(start - begin, end - begin, token, at - begin) for start, end, token, at in hits]
+        at = START if last is None else AFTER if last in self._added else WITHIN
+        return worker.segments(now.text[begin:], moved, seams, at=at)[0]
 
-    def _hits(self, now: Rendering, chat: Messages, place: int) -> list[Hit]:
+    def _hits(self, now: Rendering, chat: Messages) -> tuple[list[Hit], list[Hit]]:
+        """The tokens of a rendering; and those of them that the template itself wrote."""
         voices = Voices(now.outline, chat, self.ask.trust)
-        return voices.hits(encoder(self.tokenizer).scanner, now.text)
-
-    def _prompt_of(self, chat: Messages) -> Callable[[int], Rendering]:
-        return lambda index: self.ask.prompt(chat[:index])
-
-    # ---- proof ----
-
-    def _whole(self, grown: Messages) -> None:
-        """The whole conversation begins with everything that was said."""
-        now = self.ask.prompt(grown)
-        if not now.text.startswith(self.text):
-            raise self._unstable(now, self.text, self._prompted, 0)
-
-    def _unstable(self, now: Rendering, said: str, spoken: int, shift: int) -> Unstable:
-        pairs = enumerate(zip(said, now.text, strict=False))
-        at = next((index for index, (a, b) in pairs if a != b), min(len(said), len(now.text)))
-        start, piece = 0, None
-        for piece in now.pieces:
-            start += len(piece.text)
-            if start > at:
-                break
-        index = piece.origin.message if piece is not None else None
-        index = spoken if index is None else index
-        who = "the reply" if index == spoken else f"messages[{index + shift}]"
-        return Unstable(
-            f"{who} would now be written in another way: "
-            f"{shown(said[at : at + 60])} became {shown(now.text[at : at + 60])}",
-            before=said[at:],
-            now=now.text[at:],
-            piece=piece,
-            message_index=index + shift,
-            hint='history="keep" goes on with the sampled ids as they are, "rewrite" encodes the conversation anew',
-        )
+        found = voices.hits(encoder(self.tokenizer).scanner, now.text)
+        return found, voices.own(found)
 
     # ---- replies ----
 
-    def _known(self, ids: Sequence[int]) -> list[int]:
+    def _checked(self, ids: Sequence[int]) -> list[int]:
         """The ids, if they are this tokenizer's."""
-        found = list(ids)
-        for index, id in enumerate(found):
-            if type(id) is not int and not hasattr(id, "__index__"):
-                raise TokenizerError(f"a reply is text or ids, and ids[{index}] is {type(id).__name__}")
-            if self.tokenizer.token(int(id)) is None:
+        try:
+            found = list(map(as_int, ids))
+        except TypeError:
+            raise TokenizerError(
+                f"a reply is text or a list of ids, not {shown(ids)}", hint="ids are whole numbers"
+            ) from None
+        new = set(found) - self._known
+        for id in new:
+            if id < 0 or self.tokenizer.token(id) is None:
                 raise TokenizerError(
-                    f"ids[{index}] is {int(id)}, which {self.tokenizer.name} does not have",
+                    f"ids[{found.index(id)}] is {id}, which {self.tokenizer.name} does not have",
                     hint="were they sampled with another tokenizer?",
                 )
-        return [int(id) for id in found]
+        self._known |= new
+        return found
 
     def _decoded(self, ids: list[int]) -> str:
         """The text of ids behind others: some decoders drop a space at the start of a text."""
-        before = self.ids[-1:]
-        return self.tokenizer.decode([*before, *ids])[len(self.tokenizer.decode(before)) :]
+        if not self.ids:
+            return self.tokenizer.decode(ids)
+        last = self.ids[-1]
+        width = self._widths.get(last)
+        if width is None:
+            width = self._widths[last] = len(self.tokenizer.decode([last]))
+        return self.tokenizer.decode([last, *ids])[width:]
 
     def _encoded(self, text: str) -> list[int]:
         """The ids of a reply that is given as text: its stop is a token, and so is what assistants may write."""
@@ -247,8 +309,58 @@ class Session:
         if self.read is not None:
             found: Mapping[str, Any] = self.read(text)
             return found
-        for stop in sorted(self.stops, key=len, reverse=True):
-            if stop and text.endswith(stop):
-                text = text.removesuffix(stop)
-                break
-        return {"role": "assistant", "content": text}
+        stop = next((stop for stop in self.stops if text.endswith(stop)), "")
+        return {"role": "assistant", "content": text.removesuffix(stop)}
+
+
+def listed(messages: Messages) -> list[Mapping[str, Any]]:
+    """The messages as a list of our own."""
+    if not isinstance(messages, (list, tuple)):
+        raise MessageError(f"messages are a list, not {type(messages).__name__}", path="messages")
+    return list(messages)
+
+
+# ---- what changed ----
+
+
+def unstable(before: Rendering, now: Rendering, said: str, window: Sequence[int], spoken: int) -> Unstable:
+    """The error for a rendering that does not begin with what was said; `spoken` is the reply's place in the window."""
+    at = parting(said, now.text)
+    changed = changed_message(before, now, at, spoken)
+    who = "text outside of the messages" if changed is None else f"messages[{window[changed]}]"
+    start, piece = 0, None
+    for piece in now.pieces:
+        start += len(piece.text)
+        if start > at:
+            break
+    return Unstable(
+        f"{'the reply' if changed == spoken else who} would now be written in another way: "
+        f"{shown(said[at : at + 60])} became {shown(now.text[at : at + 60])}",
+        before=said[at:],
+        now=now.text[at:],
+        piece=piece,
+        message_index=None if changed is None else window[changed],
+        hint='history="keep" goes on with the sampled ids as they are, "rewrite" encodes the conversation anew',
+    )
+
+
+def changed_message(before: Rendering, now: Rendering, at: int, spoken: int) -> int | None:
+    """The message in which the earlier text changed; None where it belongs to no message."""
+    if at >= last_end(before.outline):
+        return spoken  # its opening, or what it says
+    changed = message_at(before.outline, at)
+    opening = changed == spoken - 1 and at >= last_word(before.outline, (0, len(before.text)))
+    return spoken if opening and message_at(now.outline, at) == spoken else changed
+
+
+def message_at(outline: Outline, at: int) -> int | None:
+    return outline.message(outline.at(at)) if at < outline.starts[-1] else None
+
+
+def parting(a: str, b: str) -> int:
+    """The first character at which two texts differ."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
+    return low

@@ -16,7 +16,7 @@ template's voice, and any other is a field like all the rest.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from turnwise.engine.outline import Outline
@@ -43,9 +43,14 @@ class Voices:
     """The voice of every character of a rendering, found where it is asked for."""
 
     def __init__(
-        self, outline: Outline, messages: Sequence[Mapping[str, Any]], trust: Mapping[str, Any] | None = None
+        self,
+        outline: Outline,
+        messages: Sequence[Mapping[str, Any]],
+        trust: Mapping[str, Any] | None = None,
+        known: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.outline = outline
+        self.known = known  # the tokens that mark turns in any conversation
         self.chat = messages
         self.levels = levels(trust) if trust else TRUST
         self.suspect = False  # somebody spelled a token who may not write it
@@ -58,16 +63,9 @@ class Voices:
 
     def plain_hits(self, scanner: Scanner, text: str) -> list[Hit] | None:
         """The same if the template wrote every one of them, as it does in most conversations; else None."""
-        if not scanner.plain or self.levels["template"] != ALL:
+        if self.levels["template"] != ALL:
             return None
-        added, starts, trails, found = scanner.added, self.outline.starts, self.outline.trails, []
-        for match in scanner.pattern.finditer(text):
-            start, end = match.span()
-            index = bisect_right(starts, start)
-            if type(trails[index - 1]) is not int or end > starts[index]:
-                return None
-            found.append(Hit(start, end, added[match.group()], start))
-        return found
+        return template_hits(scanner, text, self.outline.starts, self.outline.trails)
 
     def judged_hits(self, scanner: Scanner, text: str) -> list[Hit]:
 
@@ -83,25 +81,25 @@ class Voices:
 
         hits = scanner.hits(text, allowed)
         if self.words:
-            marking = self.marking(hits)
-            kept = [hit for hit in hits if hit.at not in self.words or hit.token.text not in marking]
+            marking = self.marking(hits).union(self.known())
+            kept = [one for one in hits if one.at not in self.words or one.token.text not in marking]
             self.suspect, hits = self.suspect or len(kept) < len(hits), kept
         return hits
 
     def own(self, hits: list[Hit]) -> list[Hit]:
         """Those that the template wrote, or whoever is trusted like it."""
-        return [hit for hit in hits if hit.at not in self.words] if self.words else hits
+        return [one for one in hits if one.at not in self.words] if self.words else hits
 
     def marking(self, hits: list[Hit]) -> set[str]:
         """The tokens by which the template marks turns: the first of every turn, and all of those that are not spoken
         by the assistant or made of tools."""
         found: set[str] = set()
         seen: set[int | None] = {None}
-        for hit in hits:
-            message = self.outline.message(self.outline.at(hit.at))
+        for one in hits:
+            message = self.outline.message(self.outline.at(one.at))
             role = self.role(message)
-            if hit.at not in self.words and (message not in seen or role in ("user", "tool")):
-                found.add(hit.token.text)
+            if one.at not in self.words and (message not in seen or role in ("user", "tool")):
+                found.add(one.token.text)
             seen.add(message)
         return found
 
@@ -160,6 +158,25 @@ class Voices:
 
     def role(self, index: Any) -> str:
         return str(self.chat[index].get("role", "")) if isinstance(index, int) and index < len(self.chat) else ""
+
+
+def template_hits(
+    scanner: Scanner, text: str, starts: Sequence[int], trails: Sequence[Any], begin: int = 0
+) -> list[Hit] | None:
+    """The added tokens of a text from `begin` on if the template wrote every one of them, else None.
+
+    `starts` and `trails` say where each part of the text begins and came from; the last start is the text's end.
+    """
+    if not scanner.plain:
+        return None
+    added, found = scanner.added, []
+    for match in scanner.pattern.finditer(text, begin):
+        start, end = match.span()
+        index = bisect_right(starts, start)
+        if type(trails[index - 1]) is not int or end > starts[index]:
+            return None
+        found.append(Hit(start, end, added[match.group()], start))
+    return found
 
 
 def levels(trust: Mapping[str, Any]) -> dict[str, int]:

@@ -8,6 +8,7 @@ fastokens does not know: replacing spaces, and cutting before them, say the same
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import fastokens  # type: ignore[import-untyped]
 
@@ -34,6 +35,10 @@ class Fast:
     def encode(self, text: str, at: int) -> list[int]:
         ids: list[int] = self.full.encode_ordinary(self.shape.put(text) if at in self.shape.prefixed else text).ids
         return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self.full.decode(list(ids), skip_special_tokens=False)
+        return text
 
     def whole(self, text: str) -> list[int]:
         if self.rewritten:  # where a prefix belongs, between added tokens, only the reference knows

@@ -19,7 +19,7 @@ from turnwise.tokens.tokenizers.guard import STOPS, check_ids, check_text, guard
 from turnwise.tokens.tokenizers.lazy import adapter
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
 from turnwise.tokens.tokenizers.reference import Reference
-from turnwise.tokens.tokenizers.selfcheck import Encoder, disagreement
+from turnwise.tokens.tokenizers.selfcheck import Encoder, disagreement, same_texts
 from turnwise.tokens.tokenizers.widths import Widths, ends_of_starts
 
 NOTHING = Declared()
@@ -51,6 +51,7 @@ class HuggingFace:
         self._widths = Widths(self._reference.bytes_of)
         fast = self._fast(text, wanted) if wanted != "tokenizers" else None
         self._engine: Encoder = fast or self._reference
+        self._decoder: Encoder = fast if fast and same_texts(fast, self._reference) else self._reference
         self.backend = "fastokens" if fast else "tokenizers"
 
     def _counts(self, token: Added) -> bool:
@@ -114,9 +115,13 @@ class HuggingFace:
 
     def decode(self, ids: Sequence[int]) -> str:
         check_ids(ids)
-        with guarded(f"{self.name} cannot decode {len(ids)} ids"):
-            text: str = self._reference.full.decode(ids, skip_special_tokens=False)
-            return text
+        try:
+            return self._decoder.decode(ids)
+        except STOPS:
+            raise
+        except BaseException:  # a panic in Rust is not an Exception
+            with guarded(f"{self.name} cannot decode {len(ids)} ids"):
+                return self._reference.decode(ids)
 
     def token(self, id: int) -> str | None:
         return self._reference.full.id_to_token(id) if 0 <= id < 1 << 32 else None

@@ -7,6 +7,7 @@ one that also puts nothing before it. Both share the model of the first, so they
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -65,6 +66,10 @@ class Reference:
     def encode(self, text: str, at: int) -> list[int]:
         ids: list[int] = self.at(at).encode(text, add_special_tokens=False).ids
         return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self.full.decode(ids, skip_special_tokens=False)
+        return text
 
     def whole(self, text: str) -> list[int]:
         ids: list[int] = self.full.encode(text, add_special_tokens=False).ids

@@ -6,7 +6,7 @@ imagined, to part ways (runs of white space, combining marks, digits, contractio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from turnwise.tokens.tokenizers.protocol import Added
@@ -78,6 +78,8 @@ TEXTS = (
 
 
 class Encoder(Protocol):
+    def decode(self, ids: Sequence[int]) -> str: ...
+
     def encode(self, text: str, at: int) -> list[int]: ...
 
     def whole(self, text: str) -> list[int]: ...
@@ -93,6 +95,16 @@ def disagreement(fast: Encoder, reference: Encoder, added: Iterable[Added], posi
         if fast.whole(text) != reference.whole(text):
             return f"different ids for the text {text[:40]!r}"
     return None
+
+
+def same_texts(fast: Encoder, reference: Encoder) -> bool:
+    """Whether ids become the same texts, letters that were cut in the middle included."""
+    found = (reference.encode(text, 0) for text in TEXTS)
+    return all(
+        fast.decode(part) == reference.decode(part)
+        for ids in found
+        for part in (ids, ids[1:], ids[:-1], ids[::2], ids[::-1])
+    )
 
 
 def marked(added: Iterable[Added], limit: int = 24) -> Iterator[str]:

@@ -1,0 +1,178 @@
+"""The method names of `renderers`, over any template and tokenizer.
+
+Change `create_renderer(tokenizer, config)` to `Renderer(template, tokenizer, **options)`: where that package has a
+class for each family of models, written by hand, this one reads the template. `render`, `render_ids`,
+`get_stop_token_ids` and `bridge_to_next_turn` take the same arguments and give values with the same fields.
+
+A bridge is given ids, not messages, so what stood before is not known. It is worked out behind conversations made up
+for it, one short and one longer; what both say is added, and where they disagree, or the template would write the reply
+in another way once more follows, there is no bridge (None), and the caller renders anew. `history="keep"` says that
+replies stay as they were sampled all the same. Whoever has the messages uses `Template.session`, which needs no such
+guess.
+
+Not here: images and other media; `parse_response`, which needs the grammar of replies; and whose each token of a
+bridge is (`message_indices` are -1, `is_content` is empty, which means unknown). What a template writes around a system
+message outside of its loop belongs to no message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnwise.errors import MessageError, TurnwiseError
+from turnwise.template import Template
+from turnwise.tokens.boundaries import SPEAKERS
+from turnwise.tokens.session import Session
+from turnwise.tokens.stops import id_of
+from turnwise.tokens.tokenizers import tokenizer as adapted
+
+NOBODY = -1  # the message of tokens that belong to none
+KEPT = 16  # sets of tools for which the conversations made up are kept
+ASKED: tuple[Mapping[str, Any], ...] = ({"role": "user", "content": "Is it?"},)
+PRIORS = (ASKED, (*ASKED, {"role": "assistant", "content": "It is."}, {"role": "user", "content": "And this?"}))
+REASONED = {"role": "assistant", "content": "It is.", "reasoning_content": "Let me see."}
+
+Messages = Sequence[Mapping[str, Any]]
+Tools = Sequence[Mapping[str, Any]] | None
+
+
+@dataclass
+class RenderedTokens:
+    """Ids and, for each of them, whose message it is, whether the model wrote it and whether somebody said it."""
+
+    token_ids: list[int] = field(default_factory=list)
+    message_indices: list[int] = field(default_factory=list)
+    sampled_mask: list[bool] = field(default_factory=list)
+    is_content: list[bool] = field(default_factory=list)
+    message_roles: list[str] = field(default_factory=list)
+    message_tool_names: list[str | None] = field(default_factory=list)
+    multi_modal_data: None = None
+
+
+class Renderer:
+    """A template and a tokenizer under the other package's names; `options` are the template's variables."""
+
+    def __init__(self, template: Template, tokenizer: Any, *, history: str = "same", **options: Any) -> None:
+        if history not in ("same", "keep"):
+            raise MessageError(f'history is "same" or "keep", not {history!r}', path="history")
+        self.template = template
+        self.tokenizer = adapted(tokenizer)
+        self.history = history
+        self.options = options
+        self._priors: dict[str, list[Session]] = {}
+
+    @property
+    def is_prefix_stable(self) -> bool:
+        """Whether a finished conversation stays as it is when more follows, tried with and without reasoning."""
+        for reply in (REASONED, {key: REASONED[key] for key in ("role", "content")}):
+            chat = [*ASKED, reply]
+            try:
+                once, more = (self.template.render(messages, **self.options).text for messages in (chat, chat + chat))
+            except TurnwiseError:
+                return False
+            if not more.startswith(once):
+                return False
+        return True
+
+    def render(self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False) -> RenderedTokens:
+        """The ids of the messages, and what is known of each."""
+        if not messages:
+            raise MessageError("there are no messages to render", path="messages")
+        found = self.template.encode(
+            messages, self.tokenizer, tools=tools, add_generation_prompt=add_generation_prompt, **self.options
+        )
+        indices = [NOBODY if owner.message is None else owner.message for owner in found.owners]
+        sampled = [bool(trained) for trained in found.mask]
+        said = [(owner.field or "").startswith("messages[") for owner in found.owners]
+        speaking = [message.get("role") in SPEAKERS for message in messages]
+        content = [
+            own if index != NOBODY and speaking[index] else spoken and not role_of(owner.field)
+            for own, index, spoken, owner in zip(sampled, indices, said, found.owners, strict=True)
+        ]
+        return RenderedTokens(found.input_ids, indices, sampled, content, roles(messages), tool_names(messages))
+
+    def render_ids(self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False) -> list[int]:
+        """The ids alone, which is faster."""
+        if not messages:
+            raise MessageError("there are no messages to render", path="messages")
+        given = {"tools": tools, "add_generation_prompt": add_generation_prompt, **self.options}
+        return self.template.encode(messages, self.tokenizer, **given).input_ids
+
+    def get_stop_token_ids(self) -> list[int]:
+        """The ids that end a reply."""
+        found = (id_of(text, self.tokenizer) for text in self._prior(None)[0].stops)
+        return [id for id in found if id is not None]
+
+    def bridge_to_next_turn(
+        self,
+        previous_prompt_ids: Sequence[int],
+        previous_completion_ids: Sequence[int],
+        new_messages: Messages,
+        *,
+        tools: Tools = None,
+    ) -> RenderedTokens | None:
+        """The next prompt: the ids of before as they are, then the messages and the opening; None where the template
+        does not simply go on."""
+        if not previous_prompt_ids or not new_messages or any(one.get("role") in SPEAKERS for one in new_messages):
+            return None
+        before = [*previous_prompt_ids, *previous_completion_ids]
+        following: list[list[int]] = []
+        for prior in self._prior(tools):
+            session = prior.fork()
+            session.ids = list(previous_prompt_ids[-1:])
+            try:
+                session.add_reply(previous_completion_ids)
+                said = len(session.ids)
+                following.append(session.extend(new_messages, history=self.history)[said:])
+            except MessageError:
+                raise
+            except TurnwiseError:
+                return None
+        if any(other != following[0] for other in following):
+            return None
+        ids = before + following[0]
+        nobody, unsampled = [NOBODY] * len(ids), [False] * len(ids)
+        return RenderedTokens(ids, nobody, unsampled, [], roles(new_messages), tool_names(new_messages))
+
+    def parse_response(self, token_ids: Sequence[int], *, tools: Tools = None, prompt_ids: Any = None) -> Any:
+        """Not here yet."""
+        raise TurnwiseError(
+            "replies cannot be parsed yet: parse_response needs the grammar of replies",
+            hint="decode the ids with the tokenizer, or use the model's own parser",
+        )
+
+    def _prior(self, tools: Tools) -> list[Session]:
+        """Sessions in which something was asked, ready for a reply."""
+        key = json.dumps(tools, sort_keys=True, default=repr)
+        found = self._priors.get(key)
+        if found is None:
+            if len(self._priors) >= KEPT:
+                self._priors.clear()
+            found = []
+            for prior in PRIORS:
+                session = self.template.session(self.tokenizer, tools, exact=True, **self.options)
+                session.prompt(list(prior))
+                found.append(session)
+            self._priors[key] = found
+        return found
+
+
+def role_of(field: str | None) -> bool:
+    return field is not None and field.endswith(".role")
+
+
+def roles(messages: Messages) -> list[str]:
+    return [str(message.get("role") or "") for message in messages]
+
+
+def tool_names(messages: Messages) -> list[str | None]:
+    """For each message the name of the tool whose result it is: its own `name`, or that of the call it answers."""
+    calls: dict[Any, Any] = {}
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            calls[call.get("id")] = (call.get("function") or {}).get("name")
+    results = [message if message.get("role") == "tool" else {} for message in messages]
+    return [result.get("name") or calls.get(result.get("tool_call_id", NOBODY)) for result in results]

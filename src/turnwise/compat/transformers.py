@@ -1,0 +1,227 @@
+"""transformers' own call: `apply_chat_template`, with its arguments and what it returns, over any template.
+
+`Chat(template, tokenizer)` stands where a transformers tokenizer stood; the function of the same name takes what the
+caller has: such a pair, a tokenizer with a chat template (an object, or a model folder), or a template alone, which
+gives texts (`tokenize=False`). Neither transformers nor torch is needed.
+
+The ids are transformers', forged control tokens included, since that is what the call promises.
+`sanitize_control_tokens=True` gives ours: no text of a message becomes a control token, in any field.
+
+Unlike the original: errors are of this library; with `truncation_side="left"` assistant masks are cut like the ids (the
+original loses them); the mask can be had together with `sanitize_control_tokens`; functions as tools are refused
+with a sentence, pass their JSON schema.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from turnwise.compat.batches import Encoding, Layout, Row
+from turnwise.errors import MessageError, SourceError, shown, suggestion
+from turnwise.registry import load
+from turnwise.template import Template
+from turnwise.tokens.tokenizers import Tokenizer
+from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
+
+__all__ = ["Chat", "Encoding", "apply_chat_template"]
+
+SIDES = ("padding_side", "truncation_side")
+SAID = ("padding_side", "truncation_side", "pad_to_multiple_of")
+"""What `tokenizer_kwargs` may say, besides `return_attention_mask` and `verbose`."""
+
+
+class Chat:
+    """A template and a tokenizer with transformers' call; either may be missing, as long as it is not needed."""
+
+    def __init__(self, template: Any = None, tokenizer: Any = None) -> None:
+        self.tokenizer: Tokenizer | None = known_tokenizer(tokenizer) if tokenizer is not None else None
+        self.given = tokenizer
+        self.chat_template = template
+
+    def apply_chat_template(
+        self,
+        conversation: Any,
+        tools: list[Any] | None = None,
+        documents: list[dict[str, str]] | None = None,
+        chat_template: Any = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: bool = True,
+        sanitize_control_tokens: bool = False,
+        padding: Any = False,
+        truncation: Any = False,
+        max_length: int | None = None,
+        return_tensors: Any = None,
+        return_dict: bool = True,
+        return_assistant_tokens_mask: bool = False,
+        tokenizer_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """The conversation, or each of several, as ids in a mapping; as a list of ids, or as text, if asked for."""
+        chats, single = conversations(conversation)
+        if return_assistant_tokens_mask and not (tokenize and return_dict):
+            raise MessageError("the mask comes with ids in a dict", path="return_assistant_tokens_mask")
+        if return_assistant_tokens_mask and continue_final_message:
+            raise MessageError("a message that is continued has no mask", path="return_assistant_tokens_mask")
+        if sanitize_control_tokens and not tokenize:
+            raise MessageError("control tokens are kept out of ids; a text has none", path="sanitize_control_tokens")
+        template = self.template(chat_template, tools)
+        arguments = {
+            "tools": tools,
+            "documents": documents,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+            "normalise": False,
+            **kwargs,
+        }
+        if not tokenize:
+            texts = [template.render(chat, **self.tokens(template), **arguments).text for chat in chats]
+            return texts[0] if single else texts
+        layout, attention = self.layout(padding, truncation, max_length, return_tensors, tokenizer_kwargs or {})
+        extra = {"attention_mask": 1} if attention else {}
+        rows = [
+            self.row(template, chat, arguments, sanitize_control_tokens, return_assistant_tokens_mask, extra)
+            for chat in chats
+        ]
+        found = layout.batch(rows, single)
+        return found if return_dict else found["input_ids"]
+
+    def row(
+        self, template: Template, chat: Any, arguments: Mapping[str, Any], safe: bool, mask: bool, extra: dict[str, int]
+    ) -> Row:
+        """One conversation in ids, and what goes with them."""
+        known = self.known()
+        masks = {}
+        if safe or mask:
+            train_on = "marked" if mask else "assistant"
+            encoded = template.encode(chat, known, train_on, compatible=not safe, **self.tokens(template), **arguments)
+            ids = encoded.input_ids
+            masks = {"assistant_masks": encoded.mask} if mask else {}
+        else:
+            ids = known.whole(template.render(chat, **self.tokens(template), **arguments).text)
+        return {"input_ids": ids, **{name: [value] * len(ids) for name, value in extra.items()}, **masks}
+
+    def tokens(self, template: Template) -> dict[str, Any]:
+        """The special tokens that a template may read."""
+        named = self.tokenizer.named if self.tokenizer else {}
+        return {name: text for name, text in named.items() if name in template.variables}
+
+    def known(self) -> Tokenizer:
+        if self.tokenizer is None:
+            hint = "Say tokenize=False for the text, or give Chat(template, tokenizer)."
+            raise MessageError("ids are made with a tokenizer, and there is none", hint=hint)
+        return self.tokenizer
+
+    def layout(
+        self, padding: Any, truncation: Any, max_length: int | None, return_tensors: Any, said: Mapping[str, Any]
+    ) -> tuple[Layout, bool]:
+        """How the ids are laid out: what the tokenizer says, and over it what `tokenizer_kwargs` say."""
+        known = self.known()
+        said = dict(said)
+        said.pop("verbose", None)
+        names = getattr(self.given, "model_input_names", ("input_ids", "attention_mask"))
+        attention = said.pop("return_attention_mask", None)
+        for name in said:
+            if name not in SAID:
+                hint = suggestion(name, (*SAID, "return_attention_mask"), "Accepted")
+                raise MessageError(f"{name!r} is not known here", path="tokenizer_kwargs", hint=hint)
+        sides = {name: getattr(self.given, name) for name in SIDES if isinstance(getattr(self.given, name, None), str)}
+        longest = getattr(self.given, "model_max_length", None)
+        layout = Layout(
+            padding=padding,
+            truncation=truncation,
+            max_length=max_length,
+            return_tensors=return_tensors,
+            pad_id=known.id(known.named.get("pad_token", "")),
+            longest=longest if isinstance(longest, int) else None,
+            **{**sides, **{name: value for name, value in said.items() if value is not None}},
+        )
+        return layout, "attention_mask" in names if attention is None else bool(attention)
+
+    def template(self, chosen: Any, tools: Any) -> Template:
+        """The template of this call: a text, the name of one of several, or the chat's own."""
+        own = self.chat_template if self.chat_template is not None else getattr(self.given, "chat_template", None)
+        if isinstance(own, Mapping):
+            name = chosen if chosen in own else "tool_use" if tools is not None and "tool_use" in own else "default"
+            if chosen is None or chosen in own:
+                chosen, own = None, own.get(name)
+                if own is None:
+                    raise SourceError("several templates and none is called default", hint="Say chat_template=...")
+        chosen = own if chosen is None else chosen
+        if isinstance(chosen, Template):
+            return chosen
+        if isinstance(chosen, str):
+            return compiled(chosen)
+        if chosen is None:
+            hint = "Say chat_template=..., or Chat(template, tokenizer)."
+            raise SourceError("there is no chat template", hint=hint)
+        raise SourceError(f"a chat template is a Template or Jinja text, not {shown(chosen)}")
+
+
+def apply_chat_template(
+    given: Any,
+    conversation: Any,
+    tools: list[Any] | None = None,
+    documents: list[dict[str, str]] | None = None,
+    chat_template: Any = None,
+    add_generation_prompt: bool = False,
+    continue_final_message: bool | str = False,
+    tokenize: bool = True,
+    sanitize_control_tokens: bool = False,
+    padding: Any = False,
+    truncation: Any = False,
+    max_length: int | None = None,
+    return_tensors: Any = None,
+    return_dict: bool = True,
+    return_assistant_tokens_mask: bool = False,
+    tokenizer_kwargs: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """`Chat.apply_chat_template` of what is given: `(template, tokenizer)`, a template, a tokenizer, a model folder."""
+    return chat_of(given).apply_chat_template(
+        conversation,
+        tools=tools,
+        documents=documents,
+        chat_template=chat_template,
+        add_generation_prompt=add_generation_prompt,
+        continue_final_message=continue_final_message,
+        tokenize=tokenize,
+        sanitize_control_tokens=sanitize_control_tokens,
+        padding=padding,
+        truncation=truncation,
+        max_length=max_length,
+        return_tensors=return_tensors,
+        return_dict=return_dict,
+        return_assistant_tokens_mask=return_assistant_tokens_mask,
+        tokenizer_kwargs=tokenizer_kwargs,
+        **kwargs,
+    )
+
+
+def chat_of(given: Any) -> Chat:
+    if isinstance(given, Chat):
+        return given
+    if isinstance(given, Template):
+        return Chat(given)
+    if isinstance(given, tuple) and len(given) == 2:
+        return Chat(*given)
+    if isinstance(given, str | os.PathLike) and os.path.isdir(given):
+        return Chat(load(given), given)
+    return Chat(None, given)
+
+
+@lru_cache(64)
+def compiled(text: str) -> Template:
+    return Template.of(text, name="chat_template")
+
+
+def conversations(given: Any) -> tuple[list[Any], bool]:
+    """The conversations, and whether it is just one."""
+    if isinstance(given, list | tuple) and not given:
+        raise MessageError("there is no message", path="conversation", hint="Give at least one.")
+    several = isinstance(given, list | tuple) and (isinstance(given[0], list | tuple) or hasattr(given[0], "messages"))
+    chats = list(given) if several else [given]
+    return [getattr(chat, "messages", chat) for chat in chats], not several
