@@ -10,7 +10,10 @@ from turnwise.errors import (
     TemplateRuntimeError,
     TemplateSecurityError,
     TemplateSyntaxError,
+    TokenizerError,
     TurnwiseError,
+    TurnwiseWarning,
+    Unstable,
 )
 from turnwise.evidence import Comparison, diff
 from turnwise.registry import Match, entries, load, match, register
@@ -34,6 +37,9 @@ __all__ = [
     "TemplateSecurityError",
     "TemplateSyntaxError",
     "TurnwiseError",
+    "Unstable",
+    "TurnwiseWarning",
+    "TokenizerError",
     "compile",
     "diff",
     "entries",

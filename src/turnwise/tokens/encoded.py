@@ -205,24 +205,27 @@ class Encoded:
         """The index of the first token that holds this character, or a part of it."""
         if character >= len(self.text):
             return len(self.input_ids)
-        segments = self.segments
-        index = bisect_right(segments.starts, character) - 1
-        first = segments.firsts[index]
-        if segments.tokens[index] is not None or character == segments.starts[index]:
-            return first
+        starts, firsts, _, tokens = self.segments.columns
+        index = bisect_right(starts, character) - 1
+        if tokens[index] is not None or character == starts[index]:
+            return int(firsts[index])
         ends = self._ends_in(index)
         inside = bisect_left(ends, character)
-        return first + inside + (ends[inside] == character)
+        return int(firsts[index]) + inside + (ends[inside] == character)
 
     def last_at(self, character: int) -> int:
         """The index behind the last token that begins before this character."""
         if character <= 0:
             return 0
-        index = bisect_right(self.segments.starts, character - 1) - 1
-        end, last = self._behind(index)
-        if self.segments.tokens[index] is not None or character == end:
-            return last
-        return self.segments.firsts[index] + bisect_left(self._ends_in(index), character) + 1
+        starts, firsts, _, tokens = self.segments.columns
+        index = bisect_left(starts, character)  # the segment behind the one that holds the character before
+        if index == len(starts):
+            end, last = len(self.text), len(self.input_ids)
+        else:
+            end, last = starts[index], firsts[index]
+        if character == end or tokens[index - 1] is not None:
+            return int(last)
+        return int(firsts[index - 1]) + bisect_left(self._ends_in(index - 1), character) + 1
 
     # ---- other people's containers ----
 

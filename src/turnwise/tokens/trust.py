@@ -23,7 +23,7 @@ from turnwise.engine.outline import Outline
 from turnwise.engine.trails import Field, Leaf
 from turnwise.errors import MessageError, suggestion
 from turnwise.messages import REASONING
-from turnwise.tokens.scan import Hit, Scanner
+from turnwise.tokens.scan import Hit, Scanner, hit
 from turnwise.tokens.tokenizers.protocol import Added
 
 NONE, WORDS, ALL = range(3)
@@ -169,13 +169,14 @@ def template_hits(
     """
     if not scanner.plain:
         return None
-    added, found = scanner.added, []
+    added, index = scanner.added, 0
+    found: list[Hit] = []
     for match in scanner.pattern.finditer(text, begin):
         start, end = match.span()
-        index = bisect_right(starts, start)
+        index = bisect_right(starts, start, index)
         if type(trails[index - 1]) is not int or end > starts[index]:
             return None
-        found.append(Hit(start, end, added[match.group()], start))
+        found.append(hit((start, end, added[text[start:end]], start)))
     return found
 
 

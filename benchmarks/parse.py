@@ -1,0 +1,137 @@
+"""How long a parser needs for a long reply that comes in small chunks: `python benchmarks/parse.py`.
+
+A reply of 1 MB for each of six argument syntaxes, in chunks of 1 and 4 characters and in chunks the size of tokens.
+Three figures for each, all ratios, since only those mean something on a busy machine:
+
+    floor    time over that of a loop that only keeps the chunks and returns a list: what any parser must spend
+    double   time for the whole reply over that for half of it; more than LIMIT fails the run
+    again    time of parsing from the start once every 1,000 chunks over ours, as servers do whose parser cannot
+             stream; measured on a tenth of the reply and scaled up: the work grows with the square of the length
+
+Processor time is measured, with the garbage collector off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from replygrammars import GRAMMARS
+from turnwise.replies.parse import Parser, parse
+
+SIZE = 1_000_000
+EVERY = 1_000
+PART = 10
+LIMIT = 2.2
+WORDS = "The weather in Paris is fine today: 20 degrees, a < b, “so” it says;\nsee there.\n\n"
+
+
+def prose(size: int) -> str:
+    return (WORDS * (size // len(WORDS) + 1))[:size]
+
+
+def replies(size: int) -> dict[str, tuple[str, str]]:
+    """Of each syntax: a grammar and a reply of about `size` characters."""
+    text = prose(size)
+    quoted = json.dumps({"x": text}, ensure_ascii=False)
+    lines = f"<parameter=x>\n{text}\n</parameter>"
+    return {
+        "json call": ("qwen3", f'<tool_call>\n{{"name": "f", "arguments": {quoted}}}\n</tool_call>'),
+        "json between markers": ("deepseek-v3.1", f"<｜tool▁call▁begin｜>f<｜tool▁sep｜>{quoted}<｜tool▁call▁end｜>"),
+        "json list": ("mistral-nemo", f'[TOOL_CALLS][{{"name": "f", "arguments": {quoted}, "id": "abcdefghi"}}]'),
+        "tagged": ("qwen3.5", f"</think>\n\n<tool_call>\n<function=f>\n{lines}\n</function>\n</tool_call>"),
+        "quoted": ("gemma-4", f'<|tool_call>call:f{{x:<|"|>{text}<|"|>}}<tool_call|>'),
+        "python": ("lfm2", f"<|tool_call_start|>[f(x={text!r})]<|tool_call_end|>"),
+        "no call": ("qwen3", text),
+    }
+
+
+def chunks(text: str, kind: str) -> list[str]:
+    if kind != "tokens":
+        size = int(kind)
+        return [text[at : at + size] for at in range(0, len(text), size)]
+    sizes, at, found = random.Random(0), 0, []
+    while at < len(text):
+        size = sizes.choice((1, 2, 3, 4, 4, 5, 6, 7))
+        found.append(text[at : at + size])
+        at += size
+    return found
+
+
+def spent(run: Callable[[], object]) -> float:
+    gc.collect()
+    gc.disable()
+    start = time.process_time()
+    run()
+    used = time.process_time() - start
+    gc.enable()
+    return used
+
+
+def floor(parts: Sequence[str]) -> None:
+    kept: list[str] = []
+
+    def feed(chunk: str) -> list[str]:
+        kept.append(chunk)
+        return [chunk]
+
+    for part in parts:
+        feed(part)
+
+
+def stream(grammar: str, parts: Sequence[str]) -> None:
+    parser = Parser(GRAMMARS[grammar])
+    for part in parts:
+        parser.feed(part)
+    parser.close()
+
+
+def again(grammar: str, parts: Sequence[str]) -> None:
+    text = ""
+    for at, part in enumerate(parts):
+        text += part
+        if at % EVERY == 0:
+            parse(GRAMMARS[grammar], text)
+
+
+def row(name: str, kind: str, size: int, rounds: int) -> dict[str, object]:
+    grammar, reply = replies(size)[name]
+    half, part = chunks(replies(size // 2)[name][1], kind), chunks(replies(size // PART)[name][1], kind)
+    parts = chunks(reply, kind)
+    times = [
+        (spent(lambda: stream(grammar, parts)), spent(lambda: floor(parts)), spent(lambda: stream(grammar, half)))
+        for _ in range(rounds)
+    ]
+    whole, least, less = (min(column) for column in zip(*times, strict=True))
+    over = spent(lambda: again(grammar, part)) * PART**2
+    return {
+        "syntax": name, "chunks": kind, "seconds": round(whole, 2), "floor": round(whole / least, 1),
+        "double": round(whole / less, 2), "again": round(over / whole),
+    }  # fmt: skip
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="a tenth of the size; for a look, not for a claim")
+    options.add_argument("--json", action="store_true")
+    given = options.parse_args()
+    size, rounds = (SIZE // 10, 2) if given.quick else (SIZE, 3)
+    rows = [row(name, kind, size, rounds) for kind in ("1", "4", "tokens") for name in replies(1)]
+    if given.json:
+        print(json.dumps(rows, ensure_ascii=False))
+    else:
+        for line in rows:
+            print(*(f"{key} {value}".ljust(28 if key == "syntax" else 16) for key, value in line.items()))
+    return 1 if any(float(str(line["double"])) > LIMIT for line in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
