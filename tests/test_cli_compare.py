@@ -51,6 +51,14 @@ def test_convert_names_the_obstacle() -> None:
     assert result.exit_code == 0 and json.loads(result.stdout)["format_user"]
 
 
+def test_convert_is_told_the_tokens() -> None:
+    result = RUN.invoke(app, ["convert", "xtuner:default", "--to", "paddlenlp"])
+    assert result.exit_code == 2 and "pass bos_token=..." in result.stderr
+    result = RUN.invoke(app, ["convert", "xtuner:default", "--to", "paddlenlp", "--bos", "<s>", "--eos", "</s>"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["conversation"][1] == "{{bot}}</s>"
+
+
 def test_convert_to_nowhere() -> None:
     result = RUN.invoke(app, ["convert", "chatml", "--to", "xtunr"])
     assert result.exit_code == 2 and "Did you mean 'xtuner'?" in result.stderr

@@ -11,6 +11,7 @@ import corpus
 import turnwise
 from turnwise.evidence import diff
 from turnwise.probes import conversations, variations
+from turnwise.tokens.tokenizers import tokenizer
 
 EDITS = 300
 CAUGHT = 0.99
@@ -50,6 +51,53 @@ def test_a_refusal_is_a_difference() -> None:
     found = diff(strict, turnwise.compile(""))
     assert found.witness is not None and found.witness.probe.messages == []
     assert "a: refuses: empty" in str(found)
+
+
+LATE = {
+    "a fourth round": "{% if messages | length == 8 %}!{% endif %}",
+    "a late message": "{% for m in messages %}{% if loop.index == 7 and m.role == 'system' %}!{% endif %}{% endfor %}",
+    "a long text": "{% if messages and messages[0].content | string | length > 200 %}!{% endif %}",
+    "three tools": "{% if tools and tools | length > 2 %}!{% endif %}",
+    "three calls": "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 2 %}!{% endif %}{% endfor %}",
+    "a late call": "{% for m in messages %}{% if m.tool_calls and loop.index0 > 6 %}!{% endif %}{% endfor %}",
+    "late reasoning": "{% for m in messages %}{% if m.reasoning_content and loop.index > 6 %}!{% endif %}{% endfor %}",
+    "a carriage return": "{% for m in messages %}{% if '\\r\\n' in m.content | string %}!{% endif %}{% endfor %}",
+    "a no-break space": "{% for m in messages %}{% if '\u00a0' in m.content | string %}!{% endif %}{% endfor %}",
+    "an audio part": "{% for m in messages %}{% if m.content is iterable and m.content is not string %}"
+    "{% for p in m.content %}{% if p.type == 'audio' %}!{% endif %}{% endfor %}{% endif %}{% endfor %}",
+    "a number": "{% if level == 3 %}!{% endif %}",
+}
+
+
+@pytest.mark.parametrize("text", LATE.values(), ids=LATE)
+def test_what_is_rare_is_asked_too(text: str) -> None:
+    assert not diff(turnwise.compile(text), turnwise.compile(text.replace("!", "?"))).equal
+
+
+def test_it_is_said_what_was_covered() -> None:
+    found = diff(chatml(), chatml())
+    assert str(found) == f"no difference in {found.tried} conversations: turns, contents, calls, reasoning"
+    loud = turnwise.compile("{% if shout and level %}!{% endif %}")
+    assert str(diff(loud, loud)).endswith("calls, reasoning, options (shout, level)")
+    assert diff(loud, loud).options == ("shout", "level")
+
+
+def test_names_are_loaded() -> None:
+    assert diff("chatml", turnwise.load("chatml")).equal and not diff("chatml", "vicuna").equal
+    with pytest.raises(turnwise.SourceError, match="diff compares templates, not NoneType"):
+        diff("chatml", None)  # type: ignore[arg-type]
+    with pytest.raises(turnwise.SourceError, match="chatmll"):
+        diff("chatml", "chatmll")
+
+
+def test_special_tokens_of_a_tokenizer_are_used() -> None:
+    """Only the tokenizer's own eos_token tells the two apart."""
+    eos = tokenizer("turnwise").named["eos_token"]
+    a = turnwise.compile("{{ eos_token }}")
+    b = turnwise.compile(f"{{{{ '!' if eos_token == {eos!r} else eos_token }}}}")
+    assert diff(a, b).equal and not diff(a, b, tokenizer="turnwise").equal
+    with pytest.raises(turnwise.TurnwiseError, match="is not a tokenizer"):
+        diff(a, b, tokenizer=5)
 
 
 def test_options_are_asked() -> None:

@@ -28,6 +28,7 @@ from turnwise.probes import Probe, contents, turns
 from turnwise.registry import entries
 
 TARGETS = ("xtuner", "llamafactory", "paddlenlp", "ollama", "fastchat")
+WHOLE = ("llamafactory", "paddlenlp")  # what they write is encoded as it is, so the bos token is in it
 OFFICIAL = [name for name, entry in entries().items() if entry.dialect == "jinja"]
 SAID = ("chatml", "yi", "zephyr", "mistral")
 EMPTY = ("chatml", "zephyr")  # FastChat has no way to leave a system turn out
@@ -66,6 +67,10 @@ def load(name: str) -> turnwise.Template:
     return turnwise.load(name)
 
 
+def bos(template: turnwise.Template) -> dict[str, str]:
+    return {} if template.options.get("bos_token") else {"bos_token": "<s>"}
+
+
 def converted(template: turnwise.Template, dialect: str, **details: Any) -> Any:
     """The source, or the error; anything else that is raised is a failure."""
     try:
@@ -80,8 +85,10 @@ def disagreements(template: turnwise.Template, source: Any, dialect: str) -> lis
     found = []
     for chat in chats():
         opening = chat[-1]["role"] == "user"
-        arguments: dict[str, Any] = {"bos_token": "", "eos_token": "</s>", **template.options}
-        arguments |= {"bos_token": "", "add_generation_prompt": opening, "now": corpus.NOW}
+        arguments: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>", **template.options}
+        if dialect not in WHOLE:
+            arguments["bos_token"] = ""
+        arguments |= {"add_generation_prompt": opening, "now": corpus.NOW}
         try:
             expected = template.render(chat, **arguments).text.rstrip()
         except turnwise.TurnwiseError:
@@ -96,7 +103,7 @@ def disagreements(template: turnwise.Template, source: Any, dialect: str) -> lis
 
 @pytest.mark.parametrize(("name", "dialect"), PLAIN)
 def test_plain_templates_are_said_in_every_dialect(name: str, dialect: str) -> None:
-    source = load(name).convert(dialect)
+    source = load(name).convert(dialect, **bos(load(name)))
     assert dialects.guess(source) == dialect
     assert disagreements(load(name), source, dialect) == []
 
@@ -123,6 +130,7 @@ def test_what_is_written() -> None:
         "stop_words": ["<|im_end|>"],
     }
     assert load("deepseek").convert("llamafactory") == {
+        "format_prefix": [["bos_token"]],
         "format_system": ["{{content}}\n\n"],
         "format_user": ["User: {{content}}\n\nAssistant:"],
         "format_assistant": [" {{content}}", ["eos_token"]],  # a prompt ends before the space
@@ -165,7 +173,8 @@ def test_rounds_are_counted() -> None:
     assert turns_of(load("chatglm2")).user[:2] == ("[Round ", Slot("round"))
     counted = turnwise.compile(load("xtuner:chatglm2").text)
     for dialect in ("xtuner", "paddlenlp"):
-        assert disagreements(counted, counted.convert(dialect, eos_token="</s>"), dialect) == []
+        source = counted.convert(dialect, eos_token="</s>", bos_token="<s>")
+        assert disagreements(counted, source, dialect) == []
 
 
 def test_a_token_whose_text_is_asked_for() -> None:
@@ -259,8 +268,8 @@ def test_what_may_be_lost_has_a_name() -> None:
         ("deepseek", "xtuner", "what stands before a reply in the history: '\\n\\nAssistant: '", "FO"),
         ("qwen3", "xtuner", "a last reply that begins unlike earlier ones: '<|im_start|>assistant\\n<think>", "FO"),
         ("gpt-oss", "paddlenlp", "a last reply that ends unlike earlier ones: '<|return|>'", "FO"),
-        ("chatml", "fastchat", "no system turn where no system text is given", "F"),
-        ("falcon", "paddlenlp", "what the template makes of newlines inside of a user", None),
+        ("chatml", "fastchat", "leaving out the system turn where no system text is given", "F"),
+        ("falcon", "paddlenlp", "the text of a message, which the template changes: 'a\\n\\nb'", None),
         ("llama-3", "ollama", "white space around a message, which the template changes", None),
         ("deepseek-r1", "xtuner", "results of tools", "Fr"),
     ],
@@ -295,14 +304,16 @@ def test_a_template_that_takes_no_rounds() -> None:
 
 
 def test_a_token_inside_a_turn() -> None:
-    error = converted(turnwise.compile(INSIDE), "llamafactory")
+    error = converted(turnwise.compile(INSIDE), "xtuner")
     assert isinstance(error, turnwise.SourceError) and "pass eos_token=..." in error.message
     assert "{'role': 'user', 'content': 'F'}" in str(error)
-    source = turnwise.compile(INSIDE, options={"eos_token": "</s>"}).convert("llamafactory")
-    assert source["format_user"] == ["user</s>{{content}};assistant</s>"]
+    source = turnwise.compile(INSIDE, options={"eos_token": "</s>"}).convert("xtuner")
+    assert source["INSTRUCTION"] == "user</s>{input};assistant</s>"
+    named = turnwise.compile(INSIDE).convert("llamafactory")  # which has a name for it
+    assert named["format_user"] == ["user", ["eos_token"], "{{content}};assistant", ["eos_token"]]
 
 
-@pytest.mark.parametrize("dialect", [dialect for dialect in TARGETS if dialect != "fastchat"])
+@pytest.mark.parametrize("dialect", [dialect for dialect in TARGETS if dialect not in ("fastchat", "llamafactory")])
 def test_the_token_can_be_passed_as_the_error_says(dialect: str) -> None:
     source = turnwise.compile(INSIDE).convert(dialect, eos_token="</s>")
     assert "user</s>" in str(source)
@@ -323,13 +334,13 @@ def test_dialects_that_are_only_read() -> None:
 def said_or_named(template: turnwise.Template, dialect: str, **details: Any) -> str:
     """Whether it is said, or the obstacle; a conversation is shown, and what is said holds."""
     told = {} if template.options.get("eos_token") else {"eos_token": "</s>"}
-    source = converted(template, dialect, **told, **details)
+    source = converted(template, dialect, **told, **bos(template), **details)
     if not isinstance(source, turnwise.SourceError):
         assert disagreements(template, source, dialect) == [], (template.name, dialect)
         return "said"
     assert NAMED.fullmatch(source.message), source.message
     assert "{'role': 'user'" in str(source), (template.name, dialect)
-    assert "\na: " in str(source) or "\nit " in str(source), (template.name, dialect)
+    assert f"\nin {dialect}: " in str(source) or "\nit " in str(source), (template.name, dialect)
     return source.message.partition(": ")[2]
 
 
@@ -338,9 +349,9 @@ def test_official_entries_are_said_or_the_obstacle_is_named() -> None:
     said: Counter[str] = Counter()
     for name in OFFICIAL:
         template = load(name)
-        assert template.convert("jinja") == template.text == template.source
+        assert template.convert("jinja").endswith(template.text) and template.text == template.source
         said.update(dialect for dialect in TARGETS if said_or_named(template, dialect) == "said")
-    least = {"xtuner": 13, "llamafactory": 22, "paddlenlp": 27, "ollama": 23, "fastchat": 12}
+    least = {"xtuner": 13, "llamafactory": 21, "paddlenlp": 25, "ollama": 22, "fastchat": 10}
     assert all(said[dialect] >= count for dialect, count in least.items()), said
 
 
@@ -352,7 +363,7 @@ def test_entries_of_llamafactory_are_said_or_the_obstacle_is_named() -> None:
             if dialect != "llamafactory":
                 assert said_or_named(load(name), dialect) != "said", name
                 said[dialect] += said_or_named(load(name), dialect, without=["tools"]) == "said"
-    least = {"xtuner": 43, "paddlenlp": 99, "ollama": 87, "fastchat": 48}
+    least = {"xtuner": 43, "paddlenlp": 99, "ollama": 87, "fastchat": 46}
     assert all(said[dialect] >= count for dialect, count in least.items()), said
 
 
@@ -439,7 +450,11 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
     same = 0
     for name in FASTCHAT:
         template = turnwise.compile(load(name).text)
-        source = template.convert("fastchat")
+        vision = fastchat.checked(load(name).source).system_message_vision
+        if vision:
+            with pytest.raises(turnwise.SourceError, match="fastchat cannot say this template: images"):
+                template.convert("fastchat")
+        source = template.convert("fastchat", without=["images"] if vision else [])
         assert disagreements(template, source, "fastchat") == [], name
         first, second = fastchat.checked(load(name).source), fastchat.checked(source)
         used = ("sep_style", "roles", "system_template", "system_message", "messages", *first.style.needs)

@@ -190,7 +190,7 @@ def test_a_system_message_replaces_the_default() -> None:
     ],
 )
 def test_written(turns: Turns) -> None:
-    file = ollama.write(turns, eos="</s>")
+    file = ollama.write(turns, eos_token="</s>")
     closing = turns.closing + ("</s>" if turns.eos else "") + turns.between
 
     def filled(text: Any, content: str) -> str:
@@ -204,7 +204,9 @@ def test_written(turns: Turns) -> None:
 
 
 def test_written_stops() -> None:
-    file = ollama.write(Turns(user=(Slot("text"),), eos=True, stops=("</s>", "<|x|>")), base="model.gguf", eos="</s>")
+    file = ollama.write(
+        Turns(user=(Slot("text"),), eos=True, stops=("</s>", "<|x|>")), base="model.gguf", eos_token="</s>"
+    )
     assert file.startswith("FROM model.gguf\n") and ollama.read(file).stops == ("</s>", "<|x|>")
 
 
@@ -287,3 +289,15 @@ def test_knows() -> None:
 def test_lines_are_those_of_the_file() -> None:
     (first, second) = parse("{{ .Prompt }}{{ .System }}", first_line=7)
     assert first.line == second.line == 7
+
+
+@pytest.mark.parametrize("text", ["abc", "é€🙂", "a%b c/&\n~", "%41", ""])
+def test_go_counts_the_bytes_of_text(text: str) -> None:
+    used = turnwise.compile("{{ range .Messages }}{{ len .Content }}{{ end }}|{{ len .Messages }}", "ollama")
+    assert used.render([{"role": "user", "content": text}]).text == f"{len(text.encode())}|1"
+
+
+@pytest.mark.parametrize("over", ["3", '"abc"', ".System", "(len .Messages)", "(json .Tools)", "currentDate"])
+def test_range_goes_through_lists(over: str) -> None:
+    with pytest.raises(SourceError, match="line 2 of the template: range goes through a list or a mapping"):
+        ollama.read(f"{{{{ .Prompt }}}}\n{{{{ range {over} }}}}x{{{{ end }}}}")

@@ -5,30 +5,33 @@ between two of them *is* what the template writes there: before a user, after it
 guessed from the text of the template.
 
 A declarative dialect can say little, so its writer says what it can and leaves the rest. What was written is read again
-and compared with the template on the conversations that such a dialect is for (`PLAIN`), and on tools or reasoning if
-the template has a use for them. White space at the very end is not compared: behind the last reply it is never sent to
-a model. On a difference, both are asked once more for their turns: the first of `FEATURES` in which these differ is
-what the dialect cannot say, and the error shows the smallest conversation that shows it.
+and compared with the template on every probe that such a dialect is for (rounds in which everybody says something, see
+`proper`); on what the template has a use for beyond them (`BEYOND`: tools, reasoning, images); on each option that it
+reads; and, if it reads the clock, on another day. White space at the very end is not compared: behind the last reply
+it is never sent to a model. On a difference, both are asked once more for their turns: the first of `FEATURES` in which
+these differ is what the dialect cannot say, and the error shows the smallest conversation that shows it.
+
+What may be lost has a name, which `without` takes: those of `BEYOND`, `WHITE`, the options and each of them. It is then
+not asked for. An option that the template has been given a value for is decided, and so not lost.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from inspect import signature
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
-from turnwise.dialects.reading import Dialect
-from turnwise.dialects.turns import Slot, Text, Turns, filled, halves
+from turnwise.dialects.reading import Dialect, Reading
+from turnwise.dialects.turns import MARKS, Slot, Text, Turns, filled, halves, with_tokens
 from turnwise.errors import SourceError, TurnwiseError, shown, suggestion
-from turnwise.probes import NOW, TOKENS, Message, Probe, calling, contents, said, thinking, turns
+from turnwise.probes import LATER, NOW, TOKENS, Message, Probe, conversations, optional, options_of, said
 from turnwise.witness import Renders, Witness, outcome, shrunk
 
-# Whoever encodes the text adds the first, so a declarative dialect leaves it out.
-ASKED = {"bos_token": "", "eos_token": TOKENS["eos_token"]}
-EOS = "⟪eos⟫"  # a text that no template writes by itself
+EOS = MARKS["eos_token"]
+ASKED = {"bos_token": "", "eos_token": EOS}  # whoever encodes the text adds the first, if the dialect does not say it
 CHAT = [
     said("system", "Xsystem"),
     said("user", "Xfirst"),
@@ -37,24 +40,51 @@ CHAT = [
     said("assistant", "Xtwo"),
 ]
 NUMBERS = (("index", "0", "1"), ("round", "1", "2"))  # a slot, and what it is in the first two rounds
-EOS_WORDS = ("eos_token", "eos")  # what `write` calls the text that ends a reply
-PROMPTS_ONLY = ("ollama",)  # its templates are for a reply that is still to come
 COMMENT = re.compile(r"\{#.*?#\}", re.S)
-PLAIN = (
-    "a user",
-    "a user and an assistant",
-    "system and user",
-    "system, user, assistant",
-    "two rounds",
-    "two rounds, answered",
-    "system and two rounds",
-    "system and three rounds",
-)
-BEYOND: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Probe]]]] = {
-    "tools": (("tool",), calling),
-    "reasoning": (("think", "reasoning"), thinking),
+CLOCK = "strftime_now"
+WHITE, OPTIONS = "white space", "options"
+SPEAKERS = {"user", "assistant", "tool"}
+
+
+class Source(Renders, Protocol):
+    """The part of a template that is converted."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def variables(self) -> tuple[str, ...]: ...
+
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+    @property
+    def reading(self) -> Reading: ...
+
+
+def parts(probe: Probe, kind: str) -> bool:
+    """Whether a message has a part of this kind."""
+    listed = (message["content"] for message in probe.messages if isinstance(message.get("content"), list))
+    return any(isinstance(part, dict) and kind in part.get("type", "") for content in listed for part in content)
+
+
+def calls(probe: Probe) -> bool:
+    return any(message.get("tool_calls") for message in probe.messages)
+
+
+def results(probe: Probe) -> bool:
+    return any(message["role"] == "tool" for message in probe.messages)
+
+
+BEYOND: dict[str, tuple[tuple[str, ...], Callable[[Probe], Any]]] = {
+    "tools": (("tool",), lambda probe: probe.tools is not None or calls(probe) or results(probe)),
+    "reasoning": (("think", "reasoning"), lambda probe: probe.about == "reasoning"),
+    "images": (("image",), lambda probe: parts(probe, "image")),
+    "audio": (("audio",), lambda probe: parts(probe, "audio")),
+    "documents": (("documents",), lambda probe: probe.documents),
+    "names": (("name",), lambda probe: any("name" in m for m in probe.messages if m["role"] != "tool")),
 }
-"""What a template may have a use for: the words that it has then, and the conversations to ask it with."""
+"""What a template may have a use for: the words that it has then, and the conversations that are about it."""
 
 
 # ---- asking ----
@@ -62,7 +92,7 @@ BEYOND: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Probe]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The turns that a template writes, eos_token as `EOS`; and what no turns can say."""
+    """The turns that a template writes, special tokens as marks; and what no turns can say."""
 
     turns: Turns
     last: str  # what stands before the last reply
@@ -71,20 +101,22 @@ class Answers:
 
 def turns_of(template: Renders, eos_token: str | None = None) -> Turns:
     """What the template writes around a system text, users and replies; `eos_token` is its text, where one is used."""
-    return with_eos(answers(template).turns, eos_token or "")
+    return with_tokens(answers(template).turns, {"eos_token": eos_token or ""})
 
 
-def answers(template: Renders, eos: str = EOS) -> Answers:
-    """The template, asked, with this for eos_token."""
-    full, bare = between(template, CHAT, eos=eos), between(template, CHAT[1:], eos=eos)
-    opened, asked = between(template, CHAT[1:2], opening=True, eos=eos), between(template, CHAT[1:2], eos=eos)
+def answers(template: Renders, tokens: Mapping[str, str] = ASKED) -> Answers:
+    """The template, asked, with these for the special tokens."""
+    full, bare = between(template, CHAT, tokens), between(template, CHAT[1:], tokens)
+    opened, asked = between(template, CHAT[1:2], tokens, opening=True), between(template, CHAT[1:2], tokens)
     if bare is None or opened is None or asked is None:
-        raise unreadable(template)
+        raise unreadable(template, tokens)
     before, middle, after, again, end = bare
     tail, opening, answer = opening_of(opened[1], asked[1], middle)
     lead = counted(before, after) or (lead_of(before, after, end),)
     closing, sep = closed(after.removesuffix(filled(lead, 1)), end)
-    start, system, inside, default = system_of(before.removesuffix(filled(lead, 0)), full, filled(lead, 0))
+    start, system, inside, default = system_of(
+        before.removesuffix(filled(lead, 0)), full, filled(lead, 0), tokens["bos_token"]
+    )
     words = closing.removesuffix(EOS)
     found = Turns(
         user=solid(*lead, Slot("text"), tail),
@@ -97,36 +129,18 @@ def answers(template: Renders, eos: str = EOS) -> Answers:
         system=system,
         inside=inside,
         default_system=default,
-        trims=trimmed(template),
+        trims=trimmed(template, tokens),
         stops=(words.strip(),) if words.strip() else (),
     )
     return Answers(found, last="" if again == middle else again.removeprefix(tail), end=end.removeprefix(closing))
 
 
-def with_eos(found: Turns, eos_token: str) -> Turns:
-    """The turns with the token's own text where it stands inside a turn."""
-
-    def known(text: Any) -> Any:
-        return text.replace(EOS, eos_token) if isinstance(text, str) else text
-
-    return replace(
-        found,
-        user=tuple(map(known, found.user)),
-        start=known(found.start),
-        opening=known(found.opening),
-        answer=known(found.answer),
-        closing=known(found.closing),
-        between=known(found.between),
-        system=found.system and tuple(map(known, found.system)),
-        default_system=known(found.default_system),
-        stops=tuple(known(stop) for stop in found.stops if eos_token or EOS not in stop),
-    )
-
-
-def between(template: Renders, chat: list[Message], opening: bool = False, eos: str = EOS) -> list[str] | None:
+def between(
+    template: Renders, chat: list[Message], tokens: Mapping[str, str], opening: bool = False
+) -> list[str] | None:
     """The texts around the contents of these messages; None if one does not come out exactly once, in its order."""
     try:
-        rendering = template.render(chat, add_generation_prompt=opening, now=NOW, **(ASKED | {"eos_token": eos}))
+        rendering = template.render(chat, add_generation_prompt=opening, now=NOW, **tokens)
     except TurnwiseError:
         return None
     found, at = [], 0
@@ -139,12 +153,12 @@ def between(template: Renders, chat: list[Message], opening: bool = False, eos: 
     return [*found, rendering.text[at:]]
 
 
-def trimmed(template: Renders) -> tuple[str, ...]:
+def trimmed(template: Renders, tokens: Mapping[str, str]) -> tuple[str, ...]:
     """The roles whose texts lose the white space around them."""
     chat = [message | {"content": f" {message['content']} "} for message in CHAT]
-    made = outcome(template, Probe("white space", chat, options=dict(ASKED)))
+    made = outcome(template, Probe(WHITE, chat, options=dict(tokens)))
     if isinstance(made, TurnwiseError):
-        made = outcome(template, Probe("white space", chat[1:], options=dict(ASKED)))
+        made = outcome(template, Probe(WHITE, chat[1:], options=dict(tokens)))
     if isinstance(made, TurnwiseError):
         return ()
     kept = {message["role"] for message in chat if message["content"] in made.text}
@@ -177,14 +191,18 @@ def counted(before: str, after: str) -> Text | None:
     return None
 
 
-def system_of(start: str, full: list[str] | None, user: str) -> tuple[str, Text | None, bool, str | None]:
+def system_of(start: str, full: list[str] | None, user: str, bos: str) -> tuple[str, Text | None, bool, str | None]:
     """What stands before everything, the system turn, whether it is in the user's, and what it says if none is given.
 
-    `user` is what begins a user's turn.
+    `user` is what begins a user's turn; `bos`, what stands before everything if it stands first.
     """
     if full is None:
         return start, None, False, None
     head, tail = full[0], full[1]
+    if bos and start.startswith(bos) and head.startswith(bos):
+        rest = [head.removeprefix(bos), *full[1:]]
+        found, system, inside, default = system_of(start.removeprefix(bos), rest, user, "")
+        return bos + found, system, inside, default
     if not tail.endswith(user):
         inside = head.startswith(start + user)
         return start, solid(head.removeprefix(start + user), Slot("text"), tail) if inside else None, inside, None
@@ -215,13 +233,13 @@ def common_end(a: str, b: str) -> str:
     return common_start(a[::-1], b[::-1])[::-1]
 
 
-def unreadable(template: Renders) -> SourceError:
+def unreadable(template: Renders, tokens: Mapping[str, str]) -> SourceError:
     """The template refuses rounds, or does not write each text of theirs once."""
     for length in range(2, len(CHAT) + 1):
         chat = CHAT[1:length]
-        if between(template, chat, opening=length == 2) is None:
+        if between(template, chat, tokens, opening=length == 2) is None:
             break
-    probe = Probe("rounds", chat, opening=length == 2, options=dict(ASKED))
+    probe = Probe("rounds", chat, opening=length == 2, options=dict(tokens))
     made = outcome(template, probe)
     if isinstance(made, TurnwiseError):
         what, then = "it refuses users and assistants in turn", f"it says: {made.message}"
@@ -235,39 +253,94 @@ def unreadable(template: Renders) -> SourceError:
 
 
 COUNTS: dict[str | Slot, str] = {Slot("index"): "0, 1, 2", Slot("round"): "1, 2, 3"}
-TOKEN = "eos_token, whose text is not known (pass eos_token=...)"
-FEATURES: tuple[tuple[str, str, Callable[[Answers], str | bool | None]], ...] = (
-    ("user", "a text that every conversation starts with", lambda a: a.turns.start or None),
-    ("system", "a system text in the first user's turn", lambda a: a.turns.inside),
-    ("no system", "a system turn where no system text is given", lambda a: a.turns.default_system),
-    ("user", "the number of the round", lambda a: next((COUNTS[p] for p in a.turns.user if p in COUNTS), None)),
-    ("user", "what begins a user's turn", lambda a: filled(halves(a.turns.user)[0], 0)),
-    ("user", "what opens a reply", lambda a: behind(a.turns) + a.turns.opening),
-    ("assistant", "what stands before a reply in the history", lambda a: behind(a.turns) + a.turns.before_reply),
-    ("assistant", "a last reply that begins unlike earlier ones", lambda a: a.last or None),
-    ("assistant", "what ends a reply", lambda a: a.turns.closing + (EOS if a.turns.eos else "")),
-    ("assistant", "a last reply that ends unlike earlier ones", lambda a: a.end.strip() or None),
-    ("assistant", "what stands between a reply and the next turn", lambda a: a.turns.between),
-    ("system", "what stands around a system text", lambda a: filled(a.turns.system or (), 0, "…")),
+Value = Callable[["Answers"], str | bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Something that dialects differ in."""
+
+    speaker: str  # who must speak in a conversation that shows it
+    there: str  # in words, where the template has it
+    value: Value
+    absent: str = ""  # and where it has not
+    finished: bool = False  # it shows in a reply that is the last
+
+
+FEATURES = (
+    Feature(
+        "user",
+        "a text that every conversation starts with",
+        lambda a: a.turns.start or None,
+        "a conversation that starts with no text of the template's own",
+    ),
+    Feature(
+        "system",
+        "a system text in the first user's turn",
+        lambda a: a.turns.inside,
+        "a system text in a turn of its own",
+    ),
+    Feature(
+        "no system",
+        "a system turn where no system text is given",
+        lambda a: a.turns.default_system,
+        "leaving out the system turn where no system text is given",
+    ),
+    Feature(
+        "user",
+        "the number of the round",
+        lambda a: next((COUNTS[p] for p in a.turns.user if p in COUNTS), None),
+        "rounds without a number",
+    ),
+    Feature("user", "what begins a user's turn", lambda a: filled(halves(a.turns.user)[0], 0)),
+    Feature("user", "what opens a reply", lambda a: behind(a.turns) + a.turns.opening),
+    Feature("assistant", "what stands before a reply in the history", lambda a: behind(a.turns) + a.turns.before_reply),
+    Feature(
+        "assistant",
+        "a last reply that begins unlike earlier ones",
+        lambda a: a.last or None,
+        "a last reply that begins as earlier ones do",
+        finished=True,
+    ),
+    Feature("assistant", "what ends a reply", lambda a: ending(a.turns), finished=True),
+    Feature(
+        "assistant",
+        "a last reply that ends unlike earlier ones",
+        lambda a: a.end.strip() or None,
+        "a last reply that ends as earlier ones do",
+        finished=True,
+    ),
+    Feature("assistant", "what stands between a reply and the next turn", lambda a: a.turns.between, finished=True),
+    Feature("assistant", "what follows a reply in the history", lambda a: ending(a.turns) + a.turns.between),
+    Feature("system", "what stands around a system text", lambda a: filled(a.turns.system or (), 0, "…")),
 )
-"""What dialects differ in, by names that people know; and who must speak in a conversation that shows it."""
+"""What dialects differ in, by names that people know."""
 
 TOUCHED: tuple[tuple[str, Callable[[Probe], Any]], ...] = (
     ("tools", lambda probe: probe.tools),
-    ("calls of tools", lambda probe: any(message.get("tool_calls") for message in probe.messages)),
-    ("results of tools", lambda probe: any(message["role"] == "tool" for message in probe.messages)),
+    ("calls of tools", calls),
+    ("results of tools", results),
     ("reasoning", lambda probe: any({"reasoning_content", "thinking"} & set(message) for message in probe.messages)),
-    ("reasoning", lambda probe: any("think" in message["content"] for message in probe.messages)),
-    ("white space around a message, which the template changes", lambda probe: any(map(spacious, probe.messages))),
-    ("an empty message", lambda probe: any(not message["content"] for message in probe.messages)),
+    ("reasoning", lambda probe: probe.about == "reasoning" and any("think" in said for said in texts(probe))),
+    ("images", BEYOND["images"][1]),
+    ("audio", BEYOND["audio"][1]),
+    ("documents", BEYOND["documents"][1]),
+    ("names of those who speak", BEYOND["names"][1]),
+    ("white space around a message, which the template changes", lambda probe: any(map(padded, texts(probe)))),
+    ("an empty message", lambda probe: any(not said for said in texts(probe))),
 )
 """What a conversation has in it that plain rounds have not."""
 
 ELSEWHERE = "a system text that is left out, or stands elsewhere than first"
+OPTION = "the option "
+DATE = "the date, which it writes anew every day"
 
 
-def spacious(message: Message) -> bool:
-    text: str = message["content"]
+def texts(probe: Probe) -> list[str]:
+    return [message["content"] for message in probe.messages if isinstance(message.get("content"), str)]
+
+
+def padded(text: str) -> bool:
     return text != text.strip()
 
 
@@ -276,51 +349,52 @@ def behind(found: Turns) -> str:
     return filled(halves(found.user)[1], 0)
 
 
-def feature(template: Renders, written: Renders, probe: Probe, smallest: Probe, eos: str) -> str:
-    """What the two differ in, in words."""
-    for words, touches in TOUCHED:
-        if touches(smallest):
-            return words
-    try:
-        wanted, got = answers(template, eos), answers(written, eos)
-    except SourceError:
-        return f"what the template makes of {probe.covers}"
-    speakers = {message["role"] for message in smallest.messages}
-    if wanted.turns.system is None and "system" in speakers:
-        return ELSEWHERE
-    for speaker, words, value in FEATURES:
-        seen = "system" not in speakers if speaker == "no system" else speaker in speakers
-        if seen and value(wanted) != value(got):
-            return described(words, value(wanted))
-    return f"what the template makes of {probe.covers}"
+def ending(found: Turns) -> str:
+    return found.closing + (EOS if found.eos else "")
 
 
-def described(words: str, wanted: str | bool | None) -> str:
+def described(feature: Feature, wanted: str | bool | None, named: Collection[str]) -> str:
+    """The feature in words; the tokens that are `named` need no text."""
     if wanted is None or wanted is False:
-        return f"no {words.removeprefix('a ').removeprefix('the ')}"
-    if wanted is True or (not wanted and words.startswith("a ")):
-        return words
-    return f"{words}: {TOKEN if EOS in wanted else shown(wanted)}"
+        return feature.absent
+    if wanted is True or (not wanted and feature.absent):
+        return feature.there
+    for name, mark in MARKS.items():
+        if mark in wanted and name not in named:
+            return f"{feature.there}: {name}, whose text is not known (pass {name}=...)"
+        wanted = wanted.replace(mark, f"{{{name}}}")
+    return f"{feature.there}: {shown(wanted) if wanted else 'nothing'}"
 
 
 # ---- writing and verifying ----
 
 
 class Conversion:
-    """One template on its way into one dialect; `without` names what of `BEYOND` may be lost."""
+    """One template on its way into one dialect; `tokens` are the special tokens whose text is known, "" if none."""
 
     def __init__(
-        self, template: Renders, text: str, dialect: Dialect, eos_token: str | None, without: Collection[str] = ()
+        self, template: Source, dialect: Dialect, tokens: Mapping[str, str | None], without: Collection[str] = ()
     ) -> None:
-        without = (without,) if isinstance(without, str) else tuple(without)
-        self.template, self.dialect, self.eos_token, self.without = template, dialect, eos_token, without
-        self.text = COMMENT.sub("", text)
-        self.tokens = ASKED | ({"eos_token": eos_token} if eos_token else {})
-        for name in without:
-            if name not in BEYOND:
-                raise SourceError(f"without={name!r} means nothing", hint=suggestion(str(name), BEYOND, "It can be"))
+        self.template, self.dialect = template, dialect
+        self.known = {name: text for name, text in tokens.items() if text is not None}
+        self.without = (without,) if isinstance(without, str) else tuple(without or ())
+        self.text = COMMENT.sub("", template.text)
+        told = (*dialect.texts, *dialect.names, "eos_token")
+        # with which it is asked for its turns, and with which both sides are compared
+        used = [name for name in told if self.known.get(name) != ""]
+        self.marks = {name: mark if name in used else "" for name, mark in MARKS.items()}
+        self.tokens = {name: self.known.get(name, TOKENS[name]) if name in used else "" for name in MARKS}
+        self.check()
 
-    def source(self, read: Callable[[Any], Renders], details: dict[str, Any]) -> Any:
+    def check(self) -> None:
+        names = [*BEYOND, WHITE, OPTIONS, *options_of(self.template.variables)]
+        for name in self.without:
+            if name not in names:
+                raise SourceError(
+                    f"without={shown(name)} means nothing", hint=suggestion(str(name), names, "It can be")
+                )
+
+    def source(self, read: Callable[[Any], Source], details: Mapping[str, Any]) -> Any:
         """The first source that says the template, or the obstacle of the first that was tried.
 
         `read` makes a template of a source; `details` are for the dialect's writer.
@@ -328,54 +402,95 @@ class Conversion:
         write = self.dialect.write
         if write is None:
             raise SourceError(f"{self.dialect.name} sources can be read, not written")
-        accepted = signature(write).parameters
-        turns = turns_of(self.template, self.eos_token)
-        if turns.eos and self.eos_token:
-            details |= {word: self.eos_token for word in EOS_WORDS if word in accepted}
         for word in details:
-            if word not in accepted:
-                hint = suggestion(word, accepted, "It takes")
+            if word not in self.dialect.details:
+                hint = suggestion(word, self.dialect.details, "It takes") or "It takes nothing of its own."
                 raise SourceError(f"{self.dialect.name} takes no {word!r}", hint=hint)
-        written = write(turns, **details)
+        turns = self.turns()
+        named = {"eos_token": self.known.get("eos_token")} if "eos_token" in self.dialect.texts else {}
+        written = write(turns, **named, **details)
         obstacle = None
         for source in written if isinstance(written, list) else [written]:
-            found = self.obstacle(read(source))
+            found = self.obstacle(read(source), turns)
             if found is None:
                 return source
             obstacle = obstacle or found
         raise obstacle or SourceError(f"{self.dialect.name} has no words for this template")
 
-    def obstacle(self, written: Renders) -> SourceError | None:
+    def own(self, source: Any, details: Mapping[str, Any]) -> Any:
+        """A source that is there already."""
+        for word in details:
+            raise SourceError(f"{self.dialect.name} takes no {word!r} for a template that it has said already")
+        return source
+
+    def turns(self) -> Turns:
+        """What the template writes, and the stops that its source names."""
+        found = with_tokens(answers(self.template, self.marks).turns, self.known, self.dialect.names)
+        declared = (stop for stop in self.template.reading.stops if stop != self.known.get("eos_token"))
+        return replace(found, stops=tuple(dict.fromkeys((*declared, *found.stops))))
+
+    def obstacle(self, written: Source, turns: Turns) -> SourceError | None:
         """What cannot be said, if the two differ on a conversation that matters to the template."""
         for probe in self.mattering():
             kind = self.difference(self.template, written, probe)
             if kind:
                 smallest = self.asked(shrunk(self.template, written, probe, kind, self.difference))
-                shown = Witness(smallest, outcome(self.template, smallest), outcome(written, smallest))
-                what = feature(self.template, written, probe, smallest, self.eos_token or EOS)
-                losing = [f"without=[{name!r}] leaves that out." for name in BEYOND if name in what.split()]
-                message = f"{self.dialect.name} cannot say this template: {what}"
-                return SourceError(message, hint="\n".join([str(shown), *losing]))
-        return None
+                return self.named(self.feature(written, probe, smallest), self.witness(written, smallest))
+        lost = [stop for stop in turns.stops if self.dialect.stops and stop not in written.reading.stops]
+        return self.named(f"the stop {shown(lost[0])}", None) if lost else None
+
+    def named(self, what: str, witness: Witness | None) -> SourceError:
+        words = what.partition(":")[0]
+        losing = [name for name in (*BEYOND, WHITE) if name in words]
+        losing += [words.removeprefix(OPTION)] if words.startswith(OPTION) else []
+        hints = [f"without=[{name!r}] leaves that out." for name in losing[-1:]]
+        message = f"{self.dialect.name} cannot say this template: {what}"
+        return SourceError(message, hint="\n".join([*([str(witness)] if witness else []), *hints]) or None)
+
+    def witness(self, written: Renders, probe: Probe) -> Witness:
+        read = {name: value for name, value in probe.options.items() if name not in TOKENS or self.reads(name)}
+        names = ("the template", f"in {self.dialect.name}")
+        return Witness(replace(probe, options=read), outcome(self.template, probe), outcome(written, probe), names)
+
+    def reads(self, name: str) -> bool:
+        return name in self.template.variables
+
+    @cached_property
+    def options(self) -> list[str]:
+        """The options that are not decided, and that must not be lost."""
+        decided = (*self.template.options, *self.without)
+        return [] if OPTIONS in self.without else [n for n in options_of(self.template.variables) if n not in decided]
 
     def mattering(self) -> Iterator[Probe]:
-        """Plain conversations; and what the template reads beyond them."""
-        for probe in (*turns(), *contents()):
-            if probe.covers in PLAIN or " of a user" in probe.covers or " of an assistant" in probe.covers:
-                yield probe
-        for name, (words, probes) in BEYOND.items():
-            if name not in self.without and any(word in self.text for word in words):
-                yield from (probe for probe in probes() if not (probe.tools and "tools" in self.without))
+        """Every conversation that the dialect is for; then on another day, and with every option."""
+        plain = [probe for probe in conversations() if self.matters(probe)]
+        yield from plain
+        if CLOCK in self.text:
+            yield from (replace(probe, now=LATER) for probe in plain)
+        asked = [name for name in self.options if re.search(rf"\b{name}\b", self.text)]
+        yield from (prompt(probe) for probe in optional(asked) if self.matters(prompt(probe)))
+
+    def matters(self, probe: Probe) -> bool:
+        """Whether the conversation is about nothing that the template has no use for, or that may be lost."""
+        return not any(about(probe) for about in self.unasked) and (WHITE not in self.without or evenly(probe))
+
+    @cached_property
+    def unasked(self) -> list[Callable[[Probe], Any]]:
+        return [
+            about
+            for name, (words, about) in BEYOND.items()
+            if name in self.without or not any(word in self.text for word in words)
+        ]
 
     def asked(self, probe: Probe) -> Probe:
         """As it is sent to a model: a conversation that a user ends, with the opening; any other as it is."""
         last = probe.messages[-1]["role"] if probe.messages else ""
-        return replace(probe, opening=last in ("user", "tool"), options=dict(self.tokens))
+        return replace(probe, opening=last in ("user", "tool"), options=probe.options | self.tokens)
 
     def difference(self, a: Renders, b: Renders, probe: Probe) -> str:
         """As `witness.difference`, but for white space at the very end, and for what is no conversation."""
         probe = self.asked(probe)
-        if not proper(probe.messages) or (self.dialect.name in PROMPTS_ONLY and not probe.opening):
+        if not proper(probe.messages) or (self.dialect.prompts_only and not probe.opening) or not self.matters(probe):
             return ""
         first, second = outcome(a, probe), outcome(b, probe)
         if isinstance(first, TurnwiseError):
@@ -384,11 +499,70 @@ class Conversion:
             return "refusal"
         return "text" if first.text.rstrip() != second.text.rstrip() else ""
 
+    def feature(self, written: Renders, probe: Probe, smallest: Probe) -> str:
+        """What the two differ in, in words."""
+        if smallest.now != NOW and not self.difference(self.template, written, replace(smallest, now=NOW)):
+            return DATE
+        for name in options_of(smallest.options):
+            return OPTION + name
+        for words, touches in TOUCHED:
+            if touches(smallest):
+                return words
+        plain = [message | {"content": "1"} for message in smallest.messages]
+        if not self.difference(self.template, written, replace(smallest, messages=plain)):
+            changed = max(texts(smallest), key=oddness, default="")
+            return f"the text of a message, which the template changes: {shown(changed)}"
+        try:
+            tokens = self.marks | {name: text for name, text in self.known.items() if self.marks.get(name)}
+            wanted, got = answers(self.template, tokens), answers(written, tokens)
+        except SourceError:
+            return f"what it writes for {probe.covers}"
+        return self.compared(wanted, got, smallest) or f"what it writes for {probe.covers}"
+
+    def compared(self, wanted: Answers, got: Answers, smallest: Probe) -> str:
+        """The first feature in which two answers differ, of those that this conversation shows."""
+        speakers = {message["role"] for message in smallest.messages}
+        if wanted.turns.system is None and "system" in speakers:
+            return ELSEWHERE
+        for feature in FEATURES:
+            speaker = feature.speaker
+            seen = "system" not in speakers if speaker == "no system" else speaker in speakers
+            told = seen and not (feature.finished and self.dialect.prompts_only)
+            if told and feature.value(wanted) != feature.value(got):
+                return described(feature, feature.value(wanted), self.dialect.names)
+        return ""
+
+
+def prompt(probe: Probe) -> Probe:
+    """The conversation up to its last reply, which an option may change."""
+    messages = probe.messages
+    return replace(probe, messages=messages[:-1] if messages[-1]["role"] == "assistant" else messages)
+
+
+def evenly(probe: Probe) -> bool:
+    """Whether words have one space between them, and nothing around them."""
+    return all(text == " ".join(text.split()) for text in texts(probe))
+
+
+def oddness(text: str) -> tuple[bool, int]:
+    return not text.isalnum(), len(text)
+
 
 def proper(messages: list[Message]) -> bool:
-    """Whether these are rounds, with a system text before them or not, in which everybody says something."""
+    """Whether these are rounds, with a system text before them or not, in which everybody says something.
+
+    An empty system text is none: dialects have no other way to say that there is none.
+    """
     roles = [message["role"] for message in messages]
-    rounds = roles[1:] if roles[:1] == ["system"] else roles
-    turned = all(a != b or a == "tool" for a, b in pairwise(rounds))
-    spoken = all(isinstance(message.get("content"), str) for message in messages)
-    return rounds[:1] == ["user"] and turned and spoken
+    system = roles[:1] == ["system"]
+    rounds = roles[1:] if system else roles
+    turned = all(a != b or a == "tool" for a, b in pairwise(rounds)) and set(rounds) <= SPEAKERS
+    spoken = all(isinstance(message.get("content"), str) or pictured(message) for message in messages)
+    return rounds[:1] == ["user"] and turned and spoken and not (system and not str(messages[0]["content"]).strip())
+
+
+def pictured(message: Message) -> bool:
+    """Whether the message is a user's, made of parts that are not text alone."""
+    content = message.get("content")
+    listed = content if message["role"] == "user" and isinstance(content, list) else []
+    return any(isinstance(part, dict) and re.search("image|audio", part.get("type", "")) for part in listed)

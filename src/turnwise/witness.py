@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from turnwise.engine.rendering import Piece, Rendering
 from turnwise.errors import TurnwiseError
-from turnwise.probes import Probe
+from turnwise.errors import shown as brief
+from turnwise.probes import NOW, Probe
 
 SHRINKS = 400  # attempts to make a witness smaller
 
@@ -34,6 +35,7 @@ class Witness:
     probe: Probe
     a: Outcome
     b: Outcome
+    names: tuple[str, str] = ("a", "b")  # what the two sides are called
 
     @property
     def at(self) -> int:
@@ -51,10 +53,10 @@ class Witness:
         lines = ["they differ on:"]
         lines += [f"  {message!r}" for message in self.probe.messages] or ["  no messages at all"]
         lines += [f"  {name}={value!r}" for name, value in given(self.probe).items()]
-        for name, side, piece in (("a", self.a, self.pieces[0]), ("b", self.b, self.pieces[1])):
+        for name, side, piece in zip(self.names, (self.a, self.b), self.pieces, strict=True):
             lines.append(f"{name}: {shown(side, self.at)}")
             if piece is not None:
-                lines.append(f"   from {piece.origin}: {piece.text!r}")
+                lines.append(f"   from {piece.origin}: {brief(piece.text)}")
         return "\n".join(lines)
 
 
@@ -183,6 +185,8 @@ def given(probe: Probe) -> dict[str, Any]:
     arguments = {"tools": probe.tools, "documents": probe.documents, **probe.options}
     if probe.opening:
         arguments["add_generation_prompt"] = True
+    if probe.now != NOW:
+        arguments["now"] = probe.now
     return {name: value for name, value in arguments.items() if value is not None}
 
 

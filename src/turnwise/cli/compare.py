@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from turnwise.cli import inputs, output
-from turnwise.cli.render import JsonOption, PickOption, TemplateArgument
+from turnwise.cli.render import ExactOption, JsonOption, PickOption, TemplateArgument
 from turnwise.evidence import Comparison, diff
 from turnwise.witness import Outcome, given, text_of
 
@@ -16,11 +16,12 @@ from turnwise.witness import Outcome, given, text_of
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A file, a folder, a built-in name, or - for stdin.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    exact: ExactOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two templates; on a difference, show the smallest conversation and exit with 1."""
     inputs.check_stdin(first, second)
-    found = diff(inputs.template_of(first, None), inputs.template_of(second, None))
+    found = diff(inputs.template_of(first, None, exact), inputs.template_of(second, None, exact))
     if as_json:
         output.write_json(as_data(found))
     else:
@@ -30,7 +31,12 @@ def compare(
 
 
 def as_data(found: Comparison) -> dict[str, Any]:
-    data: dict[str, Any] = {"equal": found.equal, "tried": found.tried, "covers": list(found.covers)}
+    data: dict[str, Any] = {
+        "equal": found.equal,
+        "tried": found.tried,
+        "covers": list(found.covers),
+        "options": list(found.options),
+    }
     if found.witness is not None:
         witness = found.witness
         data["witness"] = {
@@ -55,13 +61,18 @@ def convert(
     template: TemplateArgument,
     to: Annotated[str, typer.Option("--to", help="jinja, xtuner, fastchat, paddlenlp, llamafactory or ollama.")],
     eos: Annotated[str | None, typer.Option("--eos", help="The text of eos_token, where the target needs it.")] = None,
-    without: Annotated[list[str] | None, typer.Option("--without", help="What may be lost: tools, reasoning.")] = None,
+    bos: Annotated[str | None, typer.Option("--bos", help="The text of bos_token, where the target needs it.")] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without", help="What may be lost: tools, reasoning, images, white space, options, or an option."
+        ),
+    ] = None,
     pick: PickOption = None,
+    exact: ExactOption = False,
 ) -> None:
     """Write a template in another dialect, verified; or say what that dialect cannot say."""
-    found = inputs.template_of(template, pick)
-    if eos is not None:
-        found.options["eos_token"] = eos
-    source = found.convert(to, without=without or ())
+    found = inputs.template_of(template, pick, exact)
+    source = found.convert(to, eos_token=eos, bos_token=bos, without=without or ())
     text = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False, indent=2)
     output.write(text if text.endswith("\n") else f"{text}\n")

@@ -12,14 +12,16 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ParamSpec
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from turnwise.errors import SourceError, TurnwiseError, printable
+from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning, printable
 
 USAGE, FAULT = 2, 1
 P = ParamSpec("P")
@@ -63,13 +65,28 @@ def warn(text: str) -> None:
     typer.echo(f"warning: {printable(text)}", err=True)
 
 
+@contextmanager
+def saying_warnings() -> Iterator[None]:
+    """Our warnings as one line each, as long as this lasts; others' stay what they are."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def said(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            warn(str(message)) if issubclass(category, TurnwiseWarning) else others(message, category, *place, **more)
+
+        warnings.simplefilter("always", TurnwiseWarning)
+        warnings.showwarning = said
+        yield
+
+
 def reported(command: Callable[P, None]) -> Callable[P, None]:
     """The command, with its errors turned into one block and an exit code."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            command(*args, **kwargs)
+            with saying_warnings():
+                command(*args, **kwargs)
         except TurnwiseError as error:
             typer.echo(f"error: {printable(str(error), limit=10_000)}", err=True)
             raise typer.Exit(USAGE if isinstance(error, SourceError) else FAULT) from None

@@ -22,7 +22,10 @@ def listed(
     as_json: JsonOption = False,
     colour: ColourOption = None,
 ) -> None:
-    """List the templates that have a name."""
+    """List the templates that have a name.
+
+    Verified are those that say what the published template says, on every conversation of the corpus.
+    """
     for flag, value, known in (
         ("--dialect", dialect, {entry.dialect for entry in entries().values()}),
         ("--family", family, {entry.family for entry in entries().values()}),
@@ -66,5 +69,5 @@ def line_of(entry: Entry, width: int) -> Text:
 
 def as_data(entry: Entry) -> dict[str, Any]:
     """An entry without its source."""
-    keys = (key for key in entry.__slots__ if key not in ("source_of", "override"))
-    return {key: getattr(entry, key) for key in keys}
+    keys = (key for key in entry.__slots__ if key not in ("source_of", "override", "defaults"))
+    return {**{key: getattr(entry, key) for key in keys}, "options": dict(entry.options)}

@@ -18,14 +18,13 @@ the loss for ADD_COLON_TWO alone (the answer with the separator behind it); othe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from string import Formatter
 from typing import Any
 
 from turnwise.dialects.fastchat_styles import ALWAYS, MESSAGE, NEVER, STYLES, Place, SeparatorStyle, Spelling, Style
-from turnwise.dialects.reading import Reading
+from turnwise.dialects.reading import Reading, copied, parsed
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError, shown, suggestion
 
@@ -73,7 +72,7 @@ class Form:
         return {**asdict(self), "sep_style": self.sep_style.name, "doubts": doubts(self)}
 
 
-FIELDS = tuple(item.name for item in fields(Form))
+FIELDS = KEYS = tuple(item.name for item in fields(Form))
 
 
 def knows(source: Any) -> bool:
@@ -93,8 +92,15 @@ def read(source: Any, exact: bool = False) -> Reading:
         jinja=translated(form, exact),
         stops=stops,
         stop_ids=tuple(form.stop_token_ids or ()),
-        facts=form.facts(),
+        facts={**form.facts(), **held(source, form)},
     )
+
+
+def held(source: Any, form: Form) -> dict[str, Any]:
+    """The fields of an object, which goes on to hold its conversation; a dict or a text is kept as it is."""
+    if isinstance(source, (str, Mapping)):
+        return {}
+    return {"template": {**copied(dict(given_fields(source))), "sep_style": form.sep_style.name}}
 
 
 # -- checking --------------------------------------------------------------------------------------------------------
@@ -126,10 +132,7 @@ def checked(source: Any) -> Form:
 
 def given_fields(source: Any) -> Mapping[Any, Any]:
     if isinstance(source, str):
-        try:
-            source = json.loads(source)
-        except ValueError as error:
-            raise SourceError(f"not a FastChat template: {error}", hint="Give the fields as JSON.") from None
+        source = parsed(source, "a FastChat template")
     if isinstance(source, Mapping):
         return source
     found = {key: getattr(source, key) for key in FIELDS if hasattr(source, key)}
@@ -258,6 +261,16 @@ def joined(*terms: Term) -> str:
     return " + ".join(part if isinstance(part, Code) else literal(part) for part in parts)
 
 
+def system_terms(form: Form, given: bool) -> list[Term]:
+    """The system prompt of a conversation whose system message has text, or has none."""
+    style = form.style
+    parts: list[Term] = [Code("system") if part is None else part for part in system_parts(form)]
+    prompt = any(given if isinstance(part, Code) else part for part in parts)
+    if {ALWAYS: True, MESSAGE: given, NEVER: False}.get(style.system, prompt):
+        return [*parts, style.system_after(form)]
+    return [] if given else [style.no_system]
+
+
 def output(*terms: Term) -> list[str]:
     """The line that writes the terms, if there is anything to write."""
     expression = joined(*terms)
@@ -347,16 +360,11 @@ class Writer:
         lines = []
         if style.bos is not None:
             lines += output(style.bos if self.exact else Code(f"bos_token | default({literal(style.bos)})"))
-        parts = [Code("system") if part is None else part for part in system_parts(form)]
-        written = output(*parts, style.system_after(form))
-        if style.system == NEVER or not written:
-            return lines
-        if style.system == ALWAYS or (style.system != MESSAGE and any(form_text(part) for part in parts)):
-            return lines + written
-        if written == output(Code("system")) and not style.no_system:
-            return lines + written
-        otherwise = ["{%- else -%}", *indented(output(style.no_system))] if style.no_system else []
-        return [*lines, "{%- if system -%}", *indented(written), *otherwise, "{%- endif -%}"]
+        given, none = (output(*system_terms(form, given)) for given in (True, False))
+        if given == none or (given == output(Code("system")) and not none):
+            return lines + given
+        otherwise = ["{%- else -%}", *indented(none)] if none else []
+        return [*lines, "{%- if system -%}", *indented(given), *otherwise, "{%- endif -%}"]
 
     def examples(self) -> list[str]:
         """The messages that the template brings along, written out."""
@@ -478,7 +486,3 @@ class Writer:
 def number(place: str, shift: int) -> str:
     """The number of a message, examples counted."""
     return f"({place} + {shift})" if shift else f"({place})" if " " in place else place
-
-
-def form_text(part: Term) -> bool:
-    return bool(part) and not isinstance(part, Code)

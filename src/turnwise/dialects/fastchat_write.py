@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from turnwise.dialects.fastchat import Form
-from turnwise.dialects.fastchat_styles import ALWAYS, MESSAGE, NEVER, STYLES, Place, SeparatorStyle
+from turnwise.dialects.fastchat import Code, Form, system_terms
+from turnwise.dialects.fastchat_styles import NEVER, STYLES, Place, SeparatorStyle
 from turnwise.dialects.turns import Slot, Turns, filled, halves
 
 MARKS = {
@@ -232,9 +232,7 @@ def said(form: Form, speakers: Sequence[str], system: bool, opening: bool = True
     """A conversation of which every text is `CUT`, as the row writes it."""
     style = form.style
     message = CUT if system else form.system_message
-    prompt = form.system_template.format(system_message=message)
-    written = {ALWAYS: True, MESSAGE: bool(message), NEVER: False}.get(style.system, bool(prompt))
-    parts = [prompt + style.system_after(form) if written else style.no_system if not message else ""]
+    parts = [message if isinstance(term, Code) else term for term in system_terms(form, bool(message))]
     round_, waiting = style.rounds(form) if style.rounds else 0, message if style.system == NEVER else ""
     for at, speaker in enumerate(speakers):
         user = speaker == "user"

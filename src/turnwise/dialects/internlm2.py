@@ -1,7 +1,8 @@
 """InternLM2's chat format: ChatML with an environment, names in the headers, and calls between tokens of their own.
 
 A turn is `START role [name=NAME] newline`, the content, `END newline`. Six tokens carry the format; they have two
-spellings and one set of ids. A NAME is a word (`file`) or one of the tokens that mean *tools* and *code interpreter*.
+spellings and one set of ids. A NAME is a word (`file`) or one of the tokens that mean *tools* and *code interpreter*;
+a name with white space or with a token in it is refused, for it could end the header.
 An assistant speaks first and calls then: `ACTION_START tools newline {"name", "parameters"} ACTION_END`, or
 `ACTION_START interpreter newline` and a fenced block of code. Results come from the role `environment` under the same
 name. There may be any number of system turns; tools are told in one of them, as a JSON list.
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnwise.dialects.reading import Reading
+from turnwise.dialects.reading import Reading, object_in, parsed
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError, shown, suggestion
 
@@ -67,11 +68,13 @@ def ids(spelling: str = "current") -> dict[str, int]:
 
 def knows(source: Any) -> bool:
     """Whether this is a mapping with fields that only such a template has."""
+    source = object_in(source)
     return isinstance(source, Mapping) and bool(MARKS & set(source)) and set(source) <= set(KEYS)
 
 
 def read(source: Any, exact: bool = False) -> Reading:
     """The format with the fields that `source` changes; `{}` is the published one."""
+    source = parsed(source, "an InternLM2 template") if isinstance(source, str) else source
     fields = parse(source, exact)
     known = {**ids("original"), **ids("current")}
     stops = tuple(fields["stop_words"])
@@ -115,6 +118,7 @@ def guessed(source: Mapping[str, Any]) -> str:
 def defaults(spelling: str, exact: bool) -> dict[str, Any]:
     start, end, action_start, action_end, interpreter, plugin = SPELLINGS[spelling]
     return {
+        "spelling": spelling,
         "meta_instruction": META if exact else "",
         **{role: f"{start}{role}\n" for role in ("system", "user", "assistant", "environment")},
         **dict.fromkeys(("eosys", "eoh", "eoenv"), f"{end}\n"),
@@ -134,7 +138,8 @@ def defaults(spelling: str, exact: bool) -> dict[str, Any]:
 def filled(text: str, fields: Mapping[str, Any]) -> str:
     headers = {role: (fields[role] or "").rstrip("\n") for role in ("system", "user", "assistant", "environment")}
     values = {**fields, **headers, "prompt": INTERPRETER_PROMPT}
-    return text % {key: literal(value) for key, value in values.items() if isinstance(value, str)}
+    said = {key: literal(value) for key, value in values.items() if isinstance(value, str)}
+    return text % {**said, "six": f"[{', '.join(map(literal, SPELLINGS[fields['spelling']]))}]"}
 
 
 def jinja(fields: Mapping[str, Any]) -> str:
@@ -156,7 +161,11 @@ LIST = """\
 PUBLISHED = (
     """\
 {%%- set tokens = {'plugin': %(plugin)s, 'interpreter': %(interpreter)s} -%%}
+{%%- set six = %(six)s -%%}
 {%%- macro header(role, name) -%%}
+{%%- if name and name.split() | join != name or six | select('in', name or '') | list -%%}
+{{- raise_exception('a name in a header has neither white space nor a token of the format: ' ~ name | tojson) -}}
+{%%- endif -%%}
 {{- role ~ (' name=' ~ tokens.get(name, name) if name else '') ~ '\\n' -}}
 {%%- endmacro -%%}
 {%%- macro agents() -%%}

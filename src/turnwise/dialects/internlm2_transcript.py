@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from turnwise.dialects.internlm2 import SPELLINGS
@@ -43,7 +44,7 @@ class Machine:
     def __init__(self, spelling: str | None = None, inside: bool = False) -> None:
         self.state = "content" if inside else "gap"
         self.held = ""  # what may be the beginning of a token, or the beginning of a call
-        self.header = ""
+        self.header: list[str] = []  # its pieces: a header may be long, and must not be copied for each token in it
         self.names = tuple(SPELLINGS) if spelling is None else (spelling,)
 
     def feed(self, chunk: str) -> list[Event]:
@@ -57,7 +58,7 @@ class Machine:
         text, self.held = self.held, ""
         events = list(self.events(text))
         if self.state == "header":
-            raise MessageError(f"the last header has no end: {shown(self.header)}", path="transcript")
+            raise MessageError(f"the last header has no end: {shown(''.join(self.header))}", path="transcript")
         return events
 
     def tokens(self) -> dict[str, str]:
@@ -102,7 +103,7 @@ class Machine:
         step = STEPS.get((self.state, kind))
         if step is None:
             if self.state == "header" and kind not in ("plugin", "interpreter"):
-                raise MessageError(f"{token} in a header, behind {shown(self.header)}", path="transcript")
+                raise MessageError(f"{token} in a header, behind {shown(''.join(self.header))}", path="transcript")
             yield from self.plain(token)
             return
         self.state, event = step
@@ -112,11 +113,11 @@ class Machine:
     def plain(self, text: str) -> Iterator[Event]:
         if self.state == "header" and text:
             head, newline, text = text.partition("\n")
-            self.header += head
+            self.header.append(head)
             if not newline:
                 return
-            yield Event("turn", self.header)
-            self.state, self.header = "content", ""
+            yield Event("turn", "".join(self.header))
+            self.state, self.header = "content", []
         if text:
             yield Event({"content": "text"}.get(self.state, self.state), text)
 
@@ -189,13 +190,15 @@ class Transcript:
         message: dict[str, Any] = {"role": turn.role}
         if turn.name is not None:
             message["name"] = {interpreter: "interpreter", plugin: "plugin"}.get(turn.name, turn.name)
-        texts, calls = [""], []
+        said: list[list[str]] = [[]]
+        calls = []
         for part in turn.parts:
             if isinstance(part, Call) and part.closed and turn.role == "assistant":
                 calls.append(read_call(part))
-                texts.append("")
+                said.append([])
             else:  # a call that never ended is text
-                texts[-1] += self.part(part)
+                said[-1].append(self.part(part))
+        texts = ["".join(pieces) for pieces in said]
         message["content"] = texts[0]
         for call, before in zip(calls[1:], texts[1:-1], strict=True):
             call.update({"before": before} if before else {})
@@ -209,13 +212,21 @@ class Transcript:
 
 def transcript(text: str) -> Transcript:
     """A transcript from its text."""
+    if not isinstance(text, str):
+        raise MessageError(f"a transcript is text, not {type(text).__name__}", path="transcript")
     machine = Machine()
     builder = Transcript([], "current")
-    for event in (*machine.feed(text), *machine.close()):
-        take(builder, event)
+    for kind, group in groupby((*machine.feed(text), *machine.close()), key=lambda event: event.kind):
+        for event in joined(kind, group):
+            take(builder, event)
     if len(machine.names) == 1:
         builder.spelling = machine.names[0]
     return builder
+
+
+def joined(kind: str, events: Iterable[Event]) -> Iterable[Event]:
+    """Events of one kind in a row; those of text as one, so that no text is copied more than once."""
+    return [Event(kind, "".join(event.text for event in events))] if kind in ("text", "body", "gap") else events
 
 
 def take(found: Transcript, event: Event) -> None:

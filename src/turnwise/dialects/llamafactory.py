@@ -19,15 +19,14 @@ converter adds to system prompts.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from turnwise.dialects.llamafactory_tools import FORMATS
-from turnwise.dialects.reading import Reading
-from turnwise.dialects.turns import Slot, Text, Turns, literal
+from turnwise.dialects.reading import Reading, object_in, parsed
+from turnwise.dialects.turns import MARKS, Slot, Text, Turns, literal
 from turnwise.errors import SourceError, shown, suggestion
 
 SLOTS = ("format_user", "format_assistant", "format_system", "format_function", "format_observation", "format_prefix")
@@ -47,6 +46,8 @@ TOKENS = ("bos_token", "eos_token")
 
 RESULTS = "\n</tool_response>\n<tool_response>\n"  # between results of one turn, whatever the template's own tags
 PLACEHOLDER = re.compile(r"(\{\{(?:content|idx)\}\})")
+NAMED = {mark: name for name, mark in MARKS.items()}
+SPECIAL = re.compile(f"{PLACEHOLDER.pattern[:-1]}|{'|'.join(NAMED)})")
 
 Item = tuple[str, str]
 """What a slot is made of: ("text", text), ("token", name), ("content", ""), ("idx", "")."""
@@ -73,13 +74,9 @@ class Spec:
 
 def knows(source: Any) -> bool:
     """Whether this looks like one of these templates: a mapping (or its JSON) with a `format_...` list of slots."""
-    if isinstance(source, str):
-        if '"format_' not in source[:2000]:
-            return False
-        try:
-            source = json.loads(source)
-        except ValueError:
-            return False
+    source = object_in(source)
+    if isinstance(source, str):  # `mapping` says what is wrong with its JSON
+        return bool(re.match(r'\s*\{\s*"format_', source))
     return isinstance(source, Mapping) and any(key in source for key in (*SLOTS, "format_tools"))
 
 
@@ -95,7 +92,8 @@ def parse(source: Any, exact: bool = False) -> Spec:
     given = mapping(source)
     for key in given:
         if key not in KEYS:
-            raise SourceError(f"a LLaMA-Factory template has no {key!r}", hint=suggestion(key, KEYS, "It has"))
+            hint = suggestion(str(key), KEYS, "It has")
+            raise SourceError(f"a LLaMA-Factory template has no {shown(key)}", hint=hint)
     eos: tuple[Item, ...] = () if flag(given, "efficient_eos") else (("token", "eos_token"),)
     content: tuple[Item, ...] = (("content", ""),)
     slots = {key: slots_of(key, given[key], exact) for key in SLOTS if given.get(key) is not None}
@@ -130,10 +128,7 @@ def parse(source: Any, exact: bool = False) -> Spec:
 
 def mapping(source: Any) -> Mapping[str, Any]:
     if isinstance(source, str):
-        try:
-            source = json.loads(source)
-        except ValueError as error:
-            raise SourceError(f"a LLaMA-Factory template is a mapping; this text is not its JSON: {error}") from None
+        return parsed(source, "a LLaMA-Factory template")
     if not isinstance(source, Mapping):
         raise SourceError(f"a LLaMA-Factory template is a mapping, not {type(source).__name__}")
     return source
@@ -198,7 +193,9 @@ def slots_of(key: str, given: Any, exact: bool) -> tuple[Item, ...]:
     has_content = ("content", "") in items
     if has_content == (key == "format_prefix"):
         problem = "no place for {{content}}" if has_content else "no {{content}}"
-        raise SourceError(f"{key!r} has {problem}: {shown(list(given))}")
+        words = re.findall(r"\{\{\s*(\w*)\s*\}\}", "".join(text for kind, text in items if kind == "text"))
+        hint = suggestion(words[0], ("content", "idx"), "Slots") if words and not has_content else None
+        raise SourceError(f"{key!r} has {problem}: {shown(list(given))}", hint=hint)
     return tuple(items)
 
 
@@ -244,14 +241,12 @@ def write(turns: Turns) -> dict[str, Any]:
     """
     ahead = turns.before_reply
     ahead = ahead.removeprefix(turns.opening) if ahead.startswith(turns.opening) else ""
-    reply: list[Any] = slots((ahead, Slot("text"), turns.closing + ("" if turns.eos else turns.between)))
-    if turns.eos:
-        reply += [["eos_token"], *slots((turns.between,))]
+    ending = turns.closing + (MARKS["eos_token"] if turns.eos else "") + turns.between
     given = {
         "format_prefix": slots((turns.start,)),
         "format_system": None if turns.system is None else slots(turns.system),
         "format_user": slots((*turns.user, turns.opening)),
-        "format_assistant": reply,
+        "format_assistant": slots((ahead, Slot("text"), ending)),
         "default_system": turns.default_system,
         "stop_words": list(turns.stops),
         "template_class": "Llama2Template" if turns.inside else None,
@@ -259,18 +254,23 @@ def write(turns: Turns) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value}
 
 
-def slots(text: Text) -> list[str]:
-    """A text with its holes as LLaMA-Factory has them; text that looks like a hole is cut in two, which hides it."""
+def slots(text: Text) -> list[Any]:
+    """A text with its holes as LLaMA-Factory has them, and its tokens by name.
+
+    Text that looks like a hole is cut in two, which hides it.
+    """
     holes = {"text": "{{content}}", "index": "{{idx}}"}
-    found = [""]
+    found: list[Any] = [""]
     for part in text:
         if isinstance(part, Slot):
             found[-1] += holes.get(part.name, "{{idx}}")
             continue
-        for piece in PLACEHOLDER.split(part):
+        for piece in SPECIAL.split(part):
             if PLACEHOLDER.fullmatch(piece):
                 found[-1] += piece[:2]
                 found.append(piece[2:])
+            elif piece in NAMED:
+                found += [[NAMED[piece]], ""]
             else:
                 found[-1] += piece
     return [slot for slot in found if slot]

@@ -70,6 +70,12 @@ FUNCTIONS: dict[str, tuple[int, int, Callable[..., str]]] = {
 }
 """Go function: fewest and most arguments, and the Jinja."""
 
+# Of text, Go counts bytes: urlencode spells one that is not ASCII with three characters, the first of them %.
+BYTES: dict[str, Callable[[str], str]] = {
+    "len": lambda a: f"({a} | urlencode | length) - 2 * ({a} | urlencode).count('%')",
+}
+LISTS = {"slice", "index", "and", "or"}  # functions whose value one can go through
+
 
 @dataclass(slots=True)
 class Modelfile:
@@ -275,6 +281,9 @@ class Writer:
         return [*lines, "{%- endif -%}"]
 
     def range(self, node: Node, term: Term, scope: Scope) -> list[str]:
+        if term.kind == "constant" or is_text(term) or (term.kind == "call" and term.name and term.name not in LISTS):
+            found = shown(term.value) if term.kind == "constant" else term.name or f".{'.'.join(term.path)}"
+            refuse(node.line, f"range goes through a list or a mapping, not {found}", "For example: range .Messages.")
         value = self.value(term, scope)
         mapping = term.path[-1:] and term.path[-1] in MAPPINGS
         item = self.fresh(node.names[-1] if node.names and node.names[-1] != "_" else "item")
@@ -356,6 +365,8 @@ class Writer:
         least, most, written = FUNCTIONS[term.name]
         if not least <= len(values) <= most:
             refuse(term.line, f"{term.name} takes {least} to {most} values, not {len(values)}")
+        if term.name in BYTES and is_text(term.arguments[0]):
+            written = BYTES[term.name]
         return f"({written(*values)})"
 
 
@@ -468,12 +479,14 @@ ROUNDS = """\
 {%- endfor -%}"""
 
 
-def write(turns: Turns, *, base: str = ".", eos: str = "") -> str:
-    """A Modelfile that says these turns. `eos` is the text of the token that ends a reply, where they ask for one.
+def write(turns: Turns, *, base: str = ".", eos_token: str | None = None) -> str:
+    """A Modelfile that says these turns; `eos_token` is the text of the token that ends a reply, if one does.
 
-    The language cannot count rounds; each is written with the number of the first.
+    The language cannot count rounds; each is written with the number of the first. A stop that its quotes cannot hold
+    is left out.
     """
-    closing = turns.closing + (eos if turns.eos else "") + turns.between
+    eos = (eos_token or "") if turns.eos else ""
+    closing = turns.closing + eos + turns.between
     default = turns.default_system
     instruction = default if default and '"""' not in default else None
     template = "".join(
@@ -490,8 +503,8 @@ def write(turns: Turns, *, base: str = ".", eos: str = "") -> str:
     lines = [f"FROM {base}", f'TEMPLATE """{template}"""']
     if instruction is not None:
         lines.append(f'SYSTEM """{instruction}"""')
-    stops = dict.fromkeys((*turns.stops, *([eos] if turns.eos and eos else [])))
-    return "\n".join([*lines, *(f'PARAMETER stop "{stop}"' for stop in stops)]) + "\n"
+    stops = (f'"{stop}"' for stop in dict.fromkeys((*turns.stops, *filter(None, [eos]))))
+    return "\n".join([*lines, *(f"PARAMETER stop {stop}" for stop in stops if '"""' not in stop)]) + "\n"
 
 
 def system_part(turns: Turns, default: str | None) -> str:

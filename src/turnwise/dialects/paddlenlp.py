@@ -16,19 +16,20 @@ context that is named like `user` or `bot` and so hides them (see `compat.paddle
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import jinja2
 
-from turnwise.dialects.reading import Reading
+from turnwise.dialects.reading import Reading, object_in, parsed
 from turnwise.dialects.turns import Slot, Text, Turns, literal, sum_of
 from turnwise.engine.program import program
 from turnwise.errors import SourceError, TemplateError, shown, suggestion
 
 KEYS = ("system", "conversation", "query")
+NEEDED = {"conversation[0]": "user", "conversation[1]": "bot", "query": "query"}
 FLAGS = ("is_first", "is_last", "length", "is_training")
 TAKEN = ("message", "messages", "loop", "rounds", "add_generation_prompt")
 INDEX = "loop.index0 // 2"
@@ -82,7 +83,8 @@ class Spec:
             "conversation[1]": bot,
             "query": given.get("query"),
         }
-        return cls(*(None if text is None else Field.of(text, where) for where, text in named.items()))
+        read = {where: None if text is None else needing(Field.of(text, where), where) for where, text in named.items()}
+        return cls(*read.values())
 
     @property
     def names(self) -> frozenset[str]:
@@ -92,15 +94,7 @@ class Spec:
 
 def knows(source: Any) -> bool:
     """Whether this is the content of such a file, or its text."""
-    if (
-        isinstance(source, str)
-        and source.lstrip().startswith("{")
-        and ('"conversation"' in source or '"query"' in source)
-    ):
-        try:
-            source = json.loads(source)
-        except (ValueError, RecursionError):
-            return False
+    source = object_in(source)
     return isinstance(source, Mapping) and set(source) <= set(KEYS) and bool({"conversation", "query"} & set(source))
 
 
@@ -115,15 +109,25 @@ def read(source: Any, exact: bool = False) -> Reading:
 
 def mapping(source: Any) -> Mapping[str, Any]:
     if isinstance(source, str):
-        try:
-            source = json.loads(source)
-        except (ValueError, RecursionError) as error:
-            raise SourceError(f"this is not a chat_template.json: {error}, in {shown(source)}") from None
+        return parsed(source, "a chat_template.json")
     if not isinstance(source, Mapping):
         raise SourceError(
             f"a chat_template.json holds an object, not {shown(source)}", hint=f"Keys: {', '.join(KEYS)}."
         )
     return source
+
+
+def needing(field: Field, where: str) -> Field:
+    """The field, which must read what the turn is about: without it, somebody's words would be lost."""
+    name = NEEDED.get(where)
+    if name and name not in field.names:
+        found = ", ".join(sorted(field.names)) or "nothing"
+        near = get_close_matches(name, sorted(field.names), 1, 0.6)
+        meant = f" Did you mean {{{{{name}}}}} for {{{{{near[0]}}}}}?" if near else ""
+        hint = f"It also knows: system, index, {', '.join(FLAGS)}, and what the caller gives as context.{meant}"
+        problem = f"{where} never writes {{{{{name}}}}}, so that text would be lost; it reads {found}"
+        raise SourceError(problem, hint=hint)
+    return field
 
 
 def checked(source: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,13 @@ kinds of system turn, anything that looks at another message.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import Formatter
 
 from turnwise.errors import SourceError, shown, suggestion
 
+MARKS = {"bos_token": "⟪bos⟫", "eos_token": "⟪eos⟫"}
+"""What stands for a special token inside of the texts of turns; no template writes it by itself."""
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
@@ -53,6 +55,40 @@ class Turns:
     @property
     def before_reply(self) -> str:
         return self.opening if self.answer is None else self.answer
+
+
+def marked(text: str) -> bool:
+    """Whether a special token stands in this text."""
+    return any(mark in text for mark in MARKS.values())
+
+
+def with_tokens(turns: Turns, texts: Mapping[str, str], named: Collection[str] = ()) -> Turns:
+    """The turns with the tokens' own texts, or nothing, where they stand inside of a turn.
+
+    Those that are `named` stay as they are, but for a system text and the stops, which are words.
+    """
+
+    def words(text: str, kept: Collection[str] = ()) -> str:
+        for name, mark in MARKS.items():
+            text = text if name in kept else text.replace(mark, texts.get(name) or "")
+        return text
+
+    def said(text: Text) -> Text:
+        return tuple(words(part, named) if isinstance(part, str) else part for part in text)
+
+    known = {mark for name, mark in MARKS.items() if texts.get(name)}
+    return replace(
+        turns,
+        user=said(turns.user),
+        start=words(turns.start, named),
+        opening=words(turns.opening, named),
+        answer=None if turns.answer is None else words(turns.answer, named),
+        closing=words(turns.closing, named),
+        between=words(turns.between, named),
+        system=None if turns.system is None else said(turns.system),
+        default_system=None if turns.default_system is None else words(turns.default_system),
+        stops=tuple(words(stop) for stop in turns.stops if not marked(stop) or any(mark in stop for mark in known)),
+    )
 
 
 def literal(text: str) -> str:

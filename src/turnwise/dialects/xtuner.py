@@ -33,6 +33,7 @@ KINDS = {
     "SEP": (str, "a text"),
     "STOP_WORDS": (list, "a list of texts"),
 }
+KEYS = tuple(KINDS)
 DEFAULTS = {"SYSTEM": "", "SUFFIX": "", "SUFFIX_AS_EOS": False, "SEP": "", "STOP_WORDS": []}
 BOT_NAME = "BOT"
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -76,7 +77,7 @@ def knows(source: Any) -> bool:
     try:
         return knows(spelled(source))
     except UNREADABLE:
-        return False
+        return source.lstrip()[:1] == "{" and source.lstrip()[1:].lstrip()[:13] == '"INSTRUCTION"'  # `mapping` says why
 
 
 def read(source: Any, exact: bool = False, system: str | None = None) -> Reading:

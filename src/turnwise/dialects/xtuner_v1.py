@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.dialects.reading import Reading
+from turnwise.dialects.reading import Reading, object_in, parsed
 from turnwise.dialects.turns import Slot, Text, literal, sum_of, with_slots
 from turnwise.errors import SourceError, shown, suggestion
 
@@ -35,11 +35,13 @@ TEXT = (
 
 
 def knows(source: Any) -> bool:
+    source = object_in(source)
     return isinstance(source, Mapping) and "stop_words" in source and {"user", "assistant"} <= set(source)
 
 
 def read(source: Any, exact: bool = False) -> Reading:
     """The mapping as Jinja."""
+    source = parsed(source, "an XTuner v1 template") if isinstance(source, str) else source
     given = checked(source)
     for role in ("user", "assistant"):
         if role not in given:

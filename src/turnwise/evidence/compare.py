@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.probes import variations
+from turnwise.errors import SourceError
+from turnwise.probes import TOKENS, options_of, variations
+from turnwise.registry import load
 from turnwise.template import Template
+from turnwise.tokens import tokenizers
 from turnwise.witness import Witness, witness
 
 
@@ -21,6 +24,8 @@ class Comparison:
     witness: Witness | None
     tried: int
     covers: tuple[str, ...]
+    about: tuple[str, ...] = ()  # the same in a few words: turns, contents, ...
+    options: tuple[str, ...] = ()  # those that were asked for
 
     @property
     def equal(self) -> bool:
@@ -32,15 +37,38 @@ class Comparison:
     def __str__(self) -> str:
         if self.witness is not None:
             return str(self.witness)
-        return f"no difference in {self.tried} conversations, which cover {len(self.covers)} things"
+        options = [f"options ({', '.join(self.options)})"] if self.options else []
+        return f"no difference in {self.tried} conversations: {', '.join([*self.about, *options])}"
 
 
-def diff(a: Template, b: Template, tokenizer: Any = None) -> Comparison:
-    """Compare two templates on conversations made up for it."""
+def diff(a: Template | str, b: Template | str, tokenizer: Any = None) -> Comparison:
+    """Compare two templates, or what `load` takes, on conversations made up for it.
+
+    The special tokens are those of the tokenizer, where one is given.
+    """
+    a, b = template_of(a), template_of(b)
+    named = {} if tokenizer is None else tokenizers.tokenizer(tokenizer).named
+    tokens = TOKENS | {name: text for name, text in named.items() if name in TOKENS and text}
+    variables = list(dict.fromkeys((*a.variables, *b.variables)))
     covers: dict[str, None] = {}
-    for tried, probe in enumerate(variations(dict.fromkeys((*a.variables, *b.variables))), 1):
+    about: dict[str, None] = {}
+    options = tuple(options_of(variables))
+    for tried, probe in enumerate(variations(variables, tokens), 1):
         covers[probe.covers] = None
+        if not probe.about.startswith("option "):
+            about[probe.about] = None
         found = witness(a, b, probe)
         if found is not None:
-            return Comparison(found, tried, tuple(covers))
-    return Comparison(None, tried, tuple(covers))
+            return Comparison(found, tried, tuple(covers), tuple(about), options)
+    return Comparison(None, tried, tuple(covers), tuple(about), options)
+
+
+def template_of(given: Any) -> Template:
+    if isinstance(given, str):
+        return load(given)
+    if not isinstance(given, Template):
+        raise SourceError(
+            f"diff compares templates, not {type(given).__name__}",
+            hint="Give what `compile` or `load` made, or a name that `load` knows.",
+        )
+    return given
