@@ -96,3 +96,24 @@ def test_a_base_model_is_warned_about(command: str) -> None:
     result = run(command, "Qwen/Qwen2.5-7B", *arguments)
     assert result.exit_code == 0 and "base model" in result.stderr
     assert run(command, "Qwen/Qwen2.5-7B-Instruct", *arguments).stderr == ""
+
+
+def test_exact_is_a_flag(tmp_path: Path) -> None:
+    chat = tmp_path / "chat.json"
+    chat.write_text(json.dumps([{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]))
+    ours, theirs = (good("render", "fastchat:vicuna_v1.1", str(chat), *flag) for flag in ([], ["--exact"]))
+    assert ours.endswith(" ASSISTANT: </s>") and theirs.endswith(" ASSISTANT:")  # an empty answer is open there (C23)
+    file = tmp_path / "mine.json"
+    file.write_text(good("convert", "fastchat:vicuna_v1.1", "--to", "fastchat"))
+    assert good("render", str(file), str(chat), "--exact") == theirs
+    assert run("diff", "fastchat:vicuna_v1.1", str(file), "--exact").exit_code == 0
+    assert good("convert", str(file), "--to", "jinja", "--exact") != good("convert", str(file), "--to", "jinja")
+
+
+def test_a_stray_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
+    monkeypatch.setenv("TURNWISE_PATH", str(tmp_path))
+    result = run("render", "chatml", "--user", "hi")
+    assert result.exit_code == 0 and result.stdout == "<|im_start|>user\nhi<|im_end|>\n"
+    assert result.stderr.startswith("warning: passed over: ") and "list.json" in result.stderr
+    assert "shelf.py" not in result.stderr

@@ -45,7 +45,11 @@ def test_fields_survive(name: str) -> None:
     again = Conversation(**json.loads(json.dumps(dataclasses.asdict(conversation))))
     assert again == conversation
     if conversation.sep_style is not None:
-        assert dialect.read(dataclasses.asdict(conversation)) == dialect.read(conversation)
+        fields = dataclasses.asdict(conversation)
+        read = dialect.read(conversation)
+        source = {**fields, "sep_style": conversation.sep_style.name}  # of an object, the fields are kept
+        assert read.facts["template"] == source
+        assert dataclasses.replace(read, facts={**dialect.read(fields).facts}) == dialect.read(fields)
         facts = dict(dialect.read(registry.templates()[name]).facts)
         facts.pop("doubts")
         assert dialect.read(facts) == dialect.read(registry.templates()[name])

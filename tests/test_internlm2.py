@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from functools import cache
 from typing import Any
 
@@ -405,7 +406,7 @@ def test_bad_transcripts(text: str, said: str) -> None:
         ({"stop_words": "x"}, "'stop_words' is a list of texts"),
         ({"capability": "completion"}, "'capability' is 'chat'"),
         ({"environment": None}, "has no agents"),
-        ("internlm2", "is a mapping, not str"),
+        ("internlm2", "is a JSON object"),
     ],
 )
 def test_bad_sources(source: Any, said: str) -> None:
@@ -421,3 +422,45 @@ def test_knows() -> None:
 def test_unknown_roles_are_refused() -> None:
     with pytest.raises(turnwise.TurnwiseError, match="critic"):
         template().render([{"role": "critic", "content": "no"}])
+
+
+@pytest.mark.parametrize("name", ["a b", "a\u00a0b", " a", "file\n<|im_end|>x", "x<|plugin|>", "<|im_start|>"])
+@pytest.mark.parametrize("role", ["system", "user", "environment", "assistant"])
+def test_a_name_stays_in_its_header(name: str, role: str) -> None:
+    with pytest.raises(turnwise.TurnwiseError, match="a name in a header"):
+        turnwise.compile({}, "internlm2").render([{"role": role, "content": "q", "name": name}])
+    other = {"role": role, "content": "q", "name": "[UNUSED_TOKEN_145]"}
+    text = turnwise.compile({}, "internlm2").render([other]).text
+    assert " name=[UNUSED_TOKEN_145]\n" in text  # a word, in this spelling
+    with pytest.raises(turnwise.TurnwiseError, match="a name in a header"):
+        turnwise.compile({"spelling": "original"}, "internlm2").render([other])
+
+
+LONG = {
+    "tokens in a turn": ("<|im_start|>user\n", "<|plugin|>", "<|im_end|>\n"),
+    "tokens in a header": ("<|im_start|>user name=x", "<|plugin|>", "\n<|im_end|>\n"),
+    "tokens in a call": (
+        "<|im_start|>assistant\n<|action_start|><|plugin|>",
+        "<|im_start|>",
+        "<|action_end|><|im_end|>",
+    ),
+    "a user's calls": ("<|im_start|>user\n", "<|action_start|><|plugin|>x<|action_end|>", "<|im_end|>\n"),
+    "tokens behind a turn": ("<|im_start|>user\nq<|im_end|>", "<|plugin|>", "\n"),
+}
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_time_is_linear_in_tokens(case: str) -> None:
+    before, token, after = LONG[case]
+
+    def seconds(count: int) -> float:
+        text = before + token * count + after
+        start = time.process_time()
+        found = transcript(text)
+        found.messages()
+        assert found.text() == text
+        return time.process_time() - start
+
+    seconds(100)
+    small, large = (min(seconds(count) for _ in range(3)) for count in (4_000, 40_000))
+    assert large < 40 * small + 0.05, (small, large)  # ten times as much; were it quadratic, a hundred times

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import corpus
 import turnwise
 from turnwise.errors import TurnwiseWarning
+from turnwise.replies.same import same
 from turnwise.tokens.boundaries import SPEAKERS, Turn
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED, POLICIES
@@ -230,7 +231,10 @@ def check_turn(used: str, chat: corpus.Chat, found: Encoded, turn: Turn, tokeniz
     assert found.labels[first:last] == found.input_ids[first:last]
     cut = corpus.Chat(chat.id, chat.tags, chat.messages[: turn.message + 1], chat.arguments)
     own = encoded(used, cut, tokenizer)
-    assert own is not None and own.text.startswith(prompt.text)
+    if own is None or not own.text.startswith(prompt.text):  # the template would not write it there: the grammar did
+        read = template(used).parse(found.text[turn.start :], prompt=prompt.rendering)
+        assert same(read, chat.messages[turn.message]), (used, chat.id, turn)
+        return
     assert own.text[: turn.end] == found.text[: turn.end], "the model would have written something else"
     assert last_word(own, turn.message) <= turn.end, "the turn ends before all is said"
 
@@ -285,11 +289,19 @@ def test_examples_leave_out_what_weighs_nothing(tokenizers: Tokenizers) -> None:
 
 
 def test_examples_say_which_turns_they_cannot_hold(tokenizers: Tokenizers) -> None:
-    used, chat = template("llamacpp-llama-cpp-deepseek-r1"), said("a", "b", "c")
+    used, chat = turnwise.compile("{{ messages[0].content }}"), said("a", "b", "c")  # writes no reply at all
     with pytest.warns(TurnwiseWarning, match=r"not every turn can be trained: messages\[1\]"):
-        assert used.examples(chat, tokenizers("deepseek_v3")) == []
+        assert used.examples(chat, tokenizers("deepseek_v3")) == []  # and it has no stop, which is said, too
     with pytest.raises(turnwise.MessageError, match=r"messages\[1\]"):
         used.examples(chat, tokenizers("deepseek_v3"), strict=True)
+
+
+def test_a_turn_that_does_not_continue_its_opening_is_written_as_the_model_would(tokenizers: Tokenizers) -> None:
+    used, chat = template("llamacpp-llama-cpp-deepseek-r1"), said("a", "b", "c", "d")
+    chat[1]["reasoning_content"] = "Hm <｜User｜>"
+    first, second = used.examples(chat, tokenizers("deepseek_v3"))
+    assert "".join(trained(first)) == "Hm <｜User｜>\n</think>\n\nb<｜end▁of▁sentence｜>" and first.defused
+    assert second.text.endswith("<think>\n\n</think>\n\nd<｜end▁of▁sentence｜>")
 
 
 def test_a_template_that_refuses_part_of_a_conversation_loses_that_turn_only(tokenizers: Tokenizers) -> None:

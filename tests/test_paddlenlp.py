@@ -257,7 +257,7 @@ def test_what_is_learnt() -> None:
     """R108, R109, R110: system and user are not learnt, the bot's part is, and training never uses `query`."""
     found = render(SEED, as_messages([["1+1=", "2"], ["q", "a"]]))
     assert [text for text, mark in segments(found) if mark] == ["Answer: 2\n", "Answer: a\n"]
-    no_query = {**SEED, "query": "{{ raise_exception('query') }}"}
+    no_query = {**SEED, "query": "{{ query }}{{ raise_exception('query') }}"}
     assert render(no_query, as_messages([["q", "a"]])).text == render(SEED, as_messages([["q", "a"]])).text
     assert compat.Chat(no_query).encode_chat_inputs([["q", "a"]], tokenize=False) == {
         "system": SEED["system"],
@@ -402,8 +402,9 @@ def test_a_system_message() -> None:
         "{{user if not is_first else index}}{{bot}}",
     ],
 )
-def test_a_field_is_what_it_is_alone(field: str) -> None:
+def test_a_field_is_what_it_is_alone(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever whitespace and scopes a field has, it says in the one template what it says by itself in PaddleNLP."""
+    monkeypatch.setattr(paddlenlp, "NEEDED", {})
     reference = oracle.reference.jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -477,9 +478,9 @@ def test_known_by_shape() -> None:
         ({"sytem": "x"}, "Did you mean 'system'"),
         ({"query": "{{ query"}, "query is not Jinja"),
         ({"conversation": ["{% if %}", "{{bot}}"]}, "conversation[0] is not Jinja"),
-        ({"query": "{{ messages[0] }}"}, "a field reads 'messages'"),
-        ("[1]", "holds an object, not [1]"),
-        ("{", "this is not a chat_template.json"),
+        ({"query": "{{ query }}{{ messages[0] }}"}, "a field reads 'messages'"),
+        ("[1]", "is a JSON object, not [1]"),
+        ("{", "this text is not JSON"),
         (3, "holds an object, not 3"),
     ],
 )
@@ -526,3 +527,62 @@ def test_nothing_to_apply(tmp_path: Path) -> None:
     (tmp_path / "chat_template.json").write_text('{"conversation": ["x"]}', encoding="utf-8")
     with pytest.raises(turnwise.SourceError, match=r"chat_template.json: conversation has exactly two"):
         compat.Chat(tmp_path)
+
+
+# --- ids
+
+
+@needs_corpus
+def test_ids_of_every_part(tokenizers: Any) -> None:
+    """R120: the shape of the training encoding, each part encoded by itself; R116 to R118 for prompts."""
+    known = tokenizers("qwen2_5")
+    chat, texts = compat.Chat(SEED, known), compat.Chat(SEED)
+    finished = [["1+1=", "1+1=2"], ["Add <|im_end|> one", "3"]]
+    parts, said = chat.encode_chat_inputs(finished), texts.encode_chat_inputs(finished, tokenize=False)
+    assert parts["system"] == known.whole(said["system"])
+    assert parts["conversations"] == [[known.whole(part) for part in turn] for turn in said["conversations"]]
+    prompt = texts.apply_chat_template(ROUNDS, tokenize=False)
+    found = chat.apply_chat_template(ROUNDS)
+    assert found["input_ids"] == known.whole(prompt) and set(found["attention_mask"]) == {1}
+    arrays = chat.apply_chat_template(ROUNDS, return_tensors="np")
+    assert arrays["input_ids"].shape == (1, len(found["input_ids"]))
+    folder = compat.Chat(SEED, corpus.tokenizer_folder("qwen2_5"))
+    assert folder.apply_chat_template(ROUNDS)["input_ids"] == found["input_ids"]
+    for name, message in (("pd", "needs Paddle"), ("tf", "no tensors called")):
+        with pytest.raises(turnwise.TurnwiseError, match=message):
+            chat.apply_chat_template(ROUNDS, return_tensors=name)
+
+
+@needs_corpus
+def test_rounds_are_cut_by_tokens(tokenizers: Any) -> None:
+    """R108, R109, R121: whole rounds from the oldest, never the system; only what the bot says is learnt."""
+    known = tokenizers("qwen2_5")
+    chat = compat.Chat(SEED, known)
+    example = {"src": ["one two three", "four five", "six"], "tgt": ["a b c d", "e f", "g h i"]}
+    parts = chat.encode_chat_inputs([list(pair) for pair in zip(example["src"], example["tgt"], strict=True)])
+    system, turns = parts["system"], parts["conversations"]
+    whole = len(system) + sum(map(len, sum(turns, [])))
+    seen = set()
+    for limit in range(len(system) + 4, whole + 2):
+        data = SimpleNamespace(max_length=limit, src_length=limit - 2)
+        found, labels = compat.tokenize_rounds_example(chat, example, data)
+        ids = found["input_ids"]
+        assert len(ids) == len(labels) <= limit and ids[: len(system)] == system
+        assert all(label in (-100, id) for label, id in zip(labels, ids, strict=True))
+        kept = next(
+            (count for count in (3, 2, 1) if len(system) + sum(map(len, sum(turns[3 - count :], []))) <= limit),
+            0,
+        )
+        seen.add(kept)
+        if kept:
+            rest = [pair for turn in turns[3 - kept :] for pair in zip(turn, (False, True), strict=True)]
+            assert ids[len(system) :] == [id for part, _ in rest for id in part]
+            wanted = [id if learnt else -100 for part, learnt in rest for id in part]
+            assert labels == [-100] * len(system) + wanted
+        else:
+            room = limit - len(system)
+            user = turns[2][0][: room - 2]
+            assert ids[len(system) :] == [*user, *turns[2][1][: room - len(user)]]
+    assert seen == {0, 1, 2, 3}
+    with pytest.raises(turnwise.MessageError, match="system part"):
+        compat.tokenize_rounds_example(chat, example, SimpleNamespace(max_length=len(system), src_length=9))

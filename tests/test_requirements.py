@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "requirements.md"
 NUMBERS = [f"R{number:03}" for number in range(1, 217)]
 REASONS = {  # what only a later part can show
-    "needs tokens": "ids of a tokenizer: markers as one token, masks, safe encoding",
     "needs the reply parser": "what a model wrote, back to a message",
     "needs the linter": "rules, and advice from them",
+    "needs the data part": "datasets as a whole",
     "needs the server": "requests over HTTP",
 }
 TEST = re.compile(r"`(tests/test_\w+\.py)::(test_\w+)`")

@@ -20,7 +20,7 @@ import oracle
 import turnwise
 from corpus import needs_corpus
 from test_cli import good
-from turnwise.compat import fastchat, paddlenlp
+from turnwise.compat import fastchat, paddlenlp, xtuner
 from turnwise.probes import Probe
 from turnwise.witness import witness
 
@@ -334,3 +334,16 @@ def test_the_command_line_prints_a_prompt() -> None:
     assert good("render", "vicuna_v1.1", "--user", "Hello!", "-g") == conversation.get_prompt()
     shown = good("render", "vicuna_v1.1", "--user", "Hello!", "-g", "--whitespace")
     assert "Hello!" in shown and "USER: Hello!" not in shown and "·" in shown
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_system_text_by_its_name(exact: bool) -> None:
+    """SYSTEM_TEMPLATE's names are for the system text of a template, where a conversation brings none."""
+    named = xtuner.load("internlm_chat", system="coder", exact=exact)
+    asked, own = [{"role": "user", "content": "q"}], [{"role": "system", "content": "mine"}]
+    text = named.render(asked, add_generation_prompt=True).text
+    assert text == f"<|System|>:{xtuner.SYSTEM_TEMPLATE.coder}\n<|User|>:q<eoh>\n<|Bot|>:"
+    assert xtuner.load("internlm_chat", xtuner.SYSTEM_TEMPLATE.coder, exact).text == named.text
+    assert "mine" in named.render(own + asked, add_generation_prompt=True).text
+    assert "programer" not in named.render(own + asked, add_generation_prompt=True).text
+    assert xtuner.load(xtuner.PROMPT_TEMPLATE.internlm_chat).source == xtuner.PROMPT_TEMPLATE.internlm_chat

@@ -22,6 +22,7 @@ from turnwise.compat import xtuner as compat
 from turnwise.dialects import xtuner, xtuner_v1
 from turnwise.dialects.turns import Turns
 from turnwise.engine.rendering import Rendering
+from turnwise.errors import TokenizerError
 
 BOS, EOS = "\ue000", "\ue001"  # one character each, in no fixture
 INTERNLM = {
@@ -453,7 +454,7 @@ def test_bad_sources(source: Any, said: str) -> None:
         ({"user": "{user}", "assistant": "{assistant}", "stop_words": "x"}, "stop_words is a list of texts"),
         ({"user": "{user}", "assistant": "{assistant}", "only_last_assistant_loss": 1}, "is true or false"),
         ({"user": "{user}"}, "'assistant' is missing"),
-        ("user", "is a mapping"),
+        ("user", "is a JSON object"),
     ],
 )
 def test_bad_v1_sources(source: Any, said: str) -> None:
@@ -532,3 +533,64 @@ def test_bad_messages(message: dict[str, Any], said: str) -> None:
     with pytest.raises(turnwise.MessageError) as error:
         compat.openai_map_fn({"messages": [*chat("q"), message]})
     assert said in str(error.value)
+
+
+# --- ids
+
+
+@needs_corpus
+def test_ids_of_every_golden_segment(tokenizers: Any) -> None:
+    """Whatever the tokenizer: each segment encoded by itself, bos and eos by id, labels where the segment is learnt."""
+    rows = [row for row in golden("encode") if "error" not in row]
+    for name in ("qwen2_5", "llama3", "mistral_v0_1"):
+        known = tokenizers(name)
+        marks = {kind: known.id(known.named.get(f"{kind}_token", "")) for kind in ("bos", "eos")}
+        for row in rows[::7]:
+            mapped = compat.template_map_fn(compat.openai_map_fn({"messages": messages_of(row)}), row["t"])
+            found = compat.encode_fn(mapped, known, 10**6)
+            ids: list[int] = []
+            labels: list[int] = []
+            for kind, text, trained in compat.segments(mapped):
+                new = known.whole(text) if kind == "text" else [id for id in [marks[kind]] if id is not None]
+                ids, labels = ids + new, labels + (new if trained else [compat.IGNORE_INDEX] * len(new))
+            assert found == {"input_ids": ids, "labels": labels}, (name, row["t"], row["c"])
+            cut = compat.encode_fn(mapped, known, 9)
+            assert cut == {"input_ids": ids[:9], "labels": labels[:9]}
+
+
+@needs_corpus
+def test_what_ends_an_answer_in_ids(tokenizers: Any) -> None:
+    """R008, R009, R015, R016: the suffix or eos is learnt with the answer; SEP never; nothing if a turn says so."""
+    known = tokenizers("mistral_v0_1")
+    eos = known.id("</s>")
+
+    def encoded(name: str, **turn: Any) -> dict[str, list[int]]:
+        example = {"conversation": [{"system": "", "input": "q", "output": "a", **turn}]}
+        return compat.encode_fn(compat.template_map_fn(example, name), known, 100)
+
+    zephyr, internlm = encoded("zephyr"), encoded("internlm_chat")
+    assert [id for id in zephyr["labels"] if id != -100][-1] == eos
+    assert eos not in internlm["input_ids"]
+    learnt = [id for id in internlm["labels"] if id != -100]
+    assert learnt == known.whole("a<eoa>") and internlm["labels"][-1] == -100
+    assert set(encoded("zephyr", output_with_loss=False)["labels"]) == {-100}
+
+
+@needs_corpus
+def test_ids_are_the_same_from_any_tokenizer(tokenizers: Any) -> None:
+    """A folder, the library's object, and transformers' object."""
+    transformers = pytest.importorskip("transformers")
+    library = pytest.importorskip("tokenizers")
+    folder = corpus.tokenizer_folder("llama3")
+    file = str(folder / "tokenizer.json")
+    named = {"bos_token": "<|begin_of_text|>", "eos_token": tokenizers("llama3").named["eos_token"]}
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=file, **named)
+    example = {"conversation": [{"system": "s", "input": "q", "output": "a"}, {"input": "q2", "output": "a2"}]}
+    mapped = compat.template_map_fn(example, "llama3_chat")
+    given = (folder, tokenizers("llama3"), theirs)
+    first, *rest = [compat.encode_fn(mapped, one, 100) for one in given]
+    assert rest == [first] * 2 and first["input_ids"][0] == tokenizers("llama3").id("<|begin_of_text|>")
+    bare = library.Tokenizer.from_file(file)  # knows no names: bos is left out, eos is not needed here
+    assert compat.encode_fn(mapped, bare, 100)["input_ids"] == first["input_ids"][1:]
+    with pytest.raises(TokenizerError, match="has no eos token"):
+        compat.encode_fn(compat.template_map_fn({"conversation": [{"input": "q", "output": "a"}]}, "zephyr"), bare, 9)

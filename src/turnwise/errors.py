@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from typing import Any
 
 SHOWN = 1000  # characters of a message that are painted
+LISTED = 30  # names that are all listed; of more, the first ones
 WINDOW = 100  # characters of a source line that are painted
 
 
@@ -119,6 +120,11 @@ class MessageError(TurnwiseError):
 class SourceError(TurnwiseError):
     """A file, folder or name from which no template can be read."""
 
+    def within(self, where: str) -> SourceError:
+        """The same error, of the same kind, said of something in `where`."""
+        self.message = f"{where}: {self.message}"
+        return self
+
 
 class TokenizerError(TurnwiseError):
     """Something that is no tokenizer, or what a tokenizer cannot do."""
@@ -202,5 +208,5 @@ def suggestion(word: str, known: Iterable[str], what: str) -> str | None:
     if not names:
         return None
     near = difflib.get_close_matches(word, names, 1)
-    listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    listed = ", ".join(names if len(names) <= LISTED else [*names[:12], "…"])
     return f"{what}: {listed}." + (f" Did you mean {near[0]!r}?" if near else "")

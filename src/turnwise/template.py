@@ -19,6 +19,13 @@ from turnwise.engine.rendering import Rendering
 from turnwise.engine.sought import sought
 from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, TokenizerError, TurnwiseWarning
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
+from turnwise.replies import declare
+from turnwise.replies.derive import derive
+from turnwise.replies.events import Message
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.parse import Parser, parse
+from turnwise.replies.same import same
+from turnwise.replies.write import write
 from turnwise.tokens import tokenizers
 from turnwise.tokens.asked import Asking
 from turnwise.tokens.boundaries import Boundaries
@@ -33,6 +40,7 @@ from turnwise.training import examples
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 NAMELESS = "template"
+FIELDS = {"marker": None, "space": None, "reasoning": REASONING[0], "name": "tool_calls", "arguments": "tool_calls"}
 LEARNED = 64  # sets of options for which it is kept where turns begin and end
 NO_ALIASES: dict[tuple[int, str], str] = {}
 FLAT = (str, bool, type(None), int)  # options that need no look inside
@@ -41,7 +49,19 @@ FLAT = (str, bool, type(None), int)  # options that need no look inside
 class Template:
     """A chat template. Immutable, picklable, safe to share between threads."""
 
-    __slots__ = ("asked", "dialect", "learned", "limits", "met", "name", "named", "options", "program", "reading")
+    __slots__ = (
+        "asked",
+        "dialect",
+        "grammars",
+        "learned",
+        "limits",
+        "met",
+        "name",
+        "named",
+        "options",
+        "program",
+        "reading",
+    )
 
     def __init__(
         self,
@@ -60,6 +80,7 @@ class Template:
         self.named = dict(named or {})
         self.limits = limits
         self.learned: dict[Any, Boundaries] = {}
+        self.grammars: list[Grammar] = []
         self.asked: dict[Any, Ends] = {}
         self.met: WeakKeyDictionary[Tokenizer, tuple[str, ...]] = WeakKeyDictionary()
 
@@ -250,12 +271,46 @@ class Template:
             render=lambda chat: self.render(chat, **given),
             prompt=lambda chat: self.render(chat, **served),
             boundaries=self._boundaries(given),
+            reply=self._reply,
             stops=(*self.reading.stops, *filter(None, [known.named.get("eos_token")])),
             train_on=checked(train_on),
             trust=trust,
             compatible=compatible,
             max_length=max_length,
         )
+
+    @property
+    def grammar(self) -> Grammar:
+        """How replies to this template look: derived from it, and completed by what is declared of its model."""
+        if not self.grammars:
+            found = derive(self)
+            for complete in declare.COMPLETE:
+                found = complete(self, found)
+            self.grammars.append(found)
+        return self.grammars[0]
+
+    def parse(self, reply: Any, prompt: Any = None, tools: Any = None, tokenizer: Any = None) -> Message:
+        """A reply, as text or as ids, as a message in OpenAI's shape; `prompt` is the rendering that was sent."""
+        parser = self.parser(prompt, tools, tokenizer)
+        events = parser.feed(reply)
+        message = parser.close()
+        message.events = (*events, *message.events)
+        return message
+
+    def parser(self, prompt: Any = None, tools: Any = None, tokenizer: Any = None) -> Parser:
+        """Reads a reply as it comes: `feed(chunk)` gives events, `close()` the message."""
+        known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
+        return Parser(self.grammar, prompt, tools, tokenizer=known)
+
+    def _reply(self, message: Mapping[str, Any], prompt: Rendering) -> list[tuple[str, str | None]]:
+        """A message as a model would write it behind this prompt, cut into fields and markers."""
+        if "content" not in self.grammar.sources:
+            raise MessageError("the template writes no reply that could be learned from")
+        text = write(self.grammar, message, prompt)
+        read = parse(self.grammar, text, prompt)
+        if not same(read, message):
+            raise MessageError("a reply written by the derived grammar would not be read as this message")
+        return [(text[span.start : span.end], FIELDS.get(span.kind, "content")) for span in read.spans]
 
     def _boundaries(self, given: Mapping[str, Any]) -> Boundaries:
         """What was learned of turns under these options; tools and documents count by whether there are any."""

@@ -29,6 +29,7 @@ from typing import Any
 from turnwise.compat.fastchat_exports import exported, is_pair, openai_content, parted, picture
 from turnwise.dialects.fastchat import IMAGE_PLACEHOLDER, Form, InvalidStyle, checked, translated
 from turnwise.dialects.fastchat_styles import SeparatorStyle
+from turnwise.dialects.reading import copied
 from turnwise.engine.rendering import Rendering
 from turnwise.errors import MessageError, SourceError, shown, suggestion
 from turnwise.registry import fastchat as registry
@@ -84,7 +85,8 @@ class Conversation:
         # FastChat's default is a tuple, to which nothing can be appended; JSON knows neither tuples nor our numbers
         if isinstance(self.messages, tuple):
             self.messages = [list(message) for message in self.messages]
-        self.roles = tuple(self.roles)
+        given: Any = self.roles
+        self.roles = tuple(given) if isinstance(given, list) else given
         if isinstance(self.sep_style, int) and self.sep_style in list(SeparatorStyle):
             self.sep_style = SeparatorStyle(self.sep_style)
 
@@ -97,8 +99,12 @@ class Conversation:
     def rendering(self) -> Rendering:
         """The prompt, with the origin of each of its characters."""
         keys, others = self._keys()
-        sources = self.sep_style, self.name, self.system_template, tuple(self.roles), self.sep, self.sep2
-        template = _template(*sources, tuple(others.items()), self.strict_fastchat)
+        sources: tuple[Any, ...] = self.sep_style, self.name, self.system_template, self.roles, self.sep, self.sep2
+        sources = (*sources, tuple(others.items()), bool(self.strict_fastchat))
+        try:
+            template = _template(*sources)
+        except TypeError:  # a field that cannot be a key is no text; the check says which
+            template = _template.__wrapped__(*sources)
         chat = [{"role": "system", "content": self.system_message}]
         turns = [
             {"role": key, "content": _content(*pair)} for key, pair in zip(keys, enumerate(self._texts()), strict=True)
@@ -112,15 +118,26 @@ class Conversation:
         )
 
     def _texts(self) -> list[Any]:
-        return [message for _, message in self.messages]
+        return [message for _, message in self._pairs()]
+
+    def _pairs(self) -> list[tuple[str, Any]]:
+        """The messages, each a role and a text; anything else would be written as something that nobody said."""
+        if not isinstance(self.messages, list | tuple):
+            raise MessageError(f"is a list of [role, text], not {shown(self.messages)}", path="messages")
+        for number, item in enumerate(self.messages):
+            if not isinstance(item, list | tuple) or len(item) != 2 or not isinstance(item[0], str):
+                raise MessageError(f"a message is [role, text], not {shown(item)}", path=f"messages[{number}]")
+        return [(role, message) for role, message in self.messages]
 
     def _keys(self) -> tuple[list[str], Row]:
         """What each message's role is called in an OpenAI conversation; the texts of roles that have no such name."""
+        if not isinstance(self.roles, tuple) or len(self.roles) < 2 or not all(isinstance(r, str) for r in self.roles):
+            raise SourceError(f"roles are the names of the user and the assistant, not {shown(self.roles)}")
         known = {self.roles[1]: "assistant", self.roles[0]: "user"}
         alike = len(known) == 1
         others: Row = {}
         keys = []
-        for number, (role, _) in enumerate(self.messages):
+        for number, (role, _) in enumerate(self._pairs()):
             if alike and role in known:
                 keys.append("assistant" if number % 2 else "user")
             elif role in known:
@@ -153,7 +170,8 @@ class Conversation:
     def copy(self) -> Conversation:
         """A Conversation with messages of its own."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        twin = type(self)(**{**values, "messages": [[role, message] for role, message in self.messages]})
+        lists = {key: list(value) for key, value in values.items() if isinstance(value, list)}
+        twin = type(self)(**{**values, **lists, "messages": [list(pair) for pair in self._pairs()]})
         own = {key: value for key, value in vars(self).items() if key not in values}
         vars(twin).update(own)  # switches that were set on this one
         return twin
@@ -162,7 +180,7 @@ class Conversation:
 
     def get_images(self) -> list[Any]:
         """The images of the user's turns."""
-        asked = self.messages[self.offset :: 2]
+        asked = self._pairs()[self.offset :: 2]
         images = [image for _, message in asked if is_pair(message) for image in message[1]]
         return [getattr(image, "base64_str", None) or image for image in images]
 
@@ -171,11 +189,11 @@ class Conversation:
         if self.strict_fastchat:
             return exported("openai", self.system_message, ()) + [
                 {"role": "assistant" if number % 2 else "user", "content": message}
-                for number, (_, message) in enumerate(self.messages[self.offset :])
+                for number, (_, message) in enumerate(self._pairs()[self.offset :])
                 if not (number % 2 and message is None)
             ]
         keys = self._keys()[0][self.offset :]
-        turns = zip(keys, self.messages[self.offset :], strict=True)
+        turns = zip(keys, self._pairs()[self.offset :], strict=True)
         return exported("openai", self.system_message, ()) + [
             {"role": key if key in ("user", "assistant") else "system", "content": openai_content(message)}
             for key, (_, message) in turns
@@ -208,7 +226,7 @@ class Conversation:
     def to_gradio_chatbot(self) -> list[list[Any]]:
         """Pairs of question and answer; the first image of a question stands in it as HTML."""
         pairs: list[list[Any]] = []
-        for number, (_, message) in enumerate(self.messages[self.offset :]):
+        for number, (_, message) in enumerate(self._pairs()[self.offset :]):
             if number % 2:
                 pairs[-1][1] = message
             elif is_pair(message):
@@ -219,12 +237,12 @@ class Conversation:
         return pairs
 
     def extract_text_from_messages(self) -> list[tuple[str, Any]]:
-        return [(role, message[0] if is_pair(message) else message) for role, message in self.messages]
+        return [(role, message[0] if is_pair(message) else message) for role, message in self._pairs()]
 
     def extract_text_and_image_hashes_from_messages(self) -> list[tuple[str, Any]]:
         return [
             (role, (message[0], [_image_key(image) for image in message[1]]) if is_pair(message) else message)
-            for role, message in self.messages
+            for role, message in self._pairs()
         ]
 
     def save_new_images(self, has_csam_images: bool = False, use_remote_storage: bool = False) -> None:
@@ -296,7 +314,7 @@ def _template(
 
 def _conversation(item: Mapping[str, Any]) -> Conversation:
     """A registered template; the one whose style FastChat left out can be had, and says so when it is rendered."""
-    given = dict(item)
+    given = copied(item)
     if given.get("sep_style") is not None:
         given["sep_style"] = SeparatorStyle[given["sep_style"]]
     given["roles"] = tuple(given.get("roles", Form.__dataclass_fields__["roles"].default))
@@ -308,6 +326,8 @@ conv_templates: dict[str, Conversation] = {name: _conversation(item) for name, i
 
 def register_conv_template(template: Conversation, override: bool = False) -> None:
     """Add a template to `conv_templates`; a name that is taken needs `override`."""
+    if not isinstance(getattr(template, "name", None), str) or not hasattr(template, "copy"):
+        raise SourceError(f"a template is a Conversation, not {shown(template)}")
     if not override and template.name in conv_templates:
         raise AlreadyRegistered(f"{template.name!r} has been registered", hint="Pass override=True to replace it.")
     conv_templates[template.name] = template
@@ -315,7 +335,7 @@ def register_conv_template(template: Conversation, override: bool = False) -> No
 
 def get_conv_template(name: str) -> Conversation:
     """A copy of a registered template, to hold a conversation with."""
-    found = conv_templates.get(name)
+    found = conv_templates.get(name) if isinstance(name, str) else None
     if found is None and isinstance(name, str):
         lower = {known.lower(): known for known in conv_templates}
         found = conv_templates.get(lower.get(name.lower(), name))

@@ -23,15 +23,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from turnwise.compat.speakers import speaker
 from turnwise.dialects import paddlenlp
 from turnwise.errors import MessageError, SourceError, shown
+from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
 
 FILE_NAME = "chat_template.json"
 OWN = ("user", "bot", "query", "index")
 NO_ROUNDS = "this chat template has no `conversation`, which writes the rounds before the last"
 
+MISSING = object()
+
 Rounds = Sequence[Sequence[str]]
+
+
+class MissingKey(MessageError, KeyError):
+    """Something that data must have and has not; PaddleNLP looks it up."""
 
 
 @dataclass
@@ -58,7 +66,7 @@ class ChatTemplate:
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(f"{path} cannot be read: {error}") from None
         except SourceError as error:
-            raise SourceError(f"{path}: {error.message}", hint=error.hint) from None
+            raise error.within(str(path)) from None
 
     def to_dict(self) -> dict[str, Any]:
         fields = {"system": self.system, "conversation": self.conversation, "query": self.query}
@@ -80,9 +88,10 @@ class ChatTemplate:
         if self.conversation is None:
             raise MessageError(NO_ROUNDS)
         data = conversation_data
-        if not isinstance(data, Mapping):
-            if isinstance(data, str) or len(data) != 2:
-                raise MessageError(f"a finished round is [user, bot], not {shown(data)}", path=f"rounds[{index}]")
+        pair = isinstance(data, list | tuple) and len(data) == 2
+        if not pair and not (isinstance(data, Mapping) and {"user", "bot"} <= data.keys()):
+            raise MessageError(f"a finished round is [user, bot], not {shown(data)}", path=f"rounds[{index}]")
+        if pair:
             data = {"user": data[0], "bot": data[1], "index": index}
         values = {**data, **self.context(context_data)}
         return [field_text(text, f"conversation[{i}]", values) for i, text in enumerate(self.conversation)]
@@ -120,6 +129,8 @@ class ChatTemplate:
 
     def parts(self, conversations: Rounds, context_data: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Finished rounds as training sees them: the system text, and `[user, bot]` for each; the bot's is learnt."""
+        if not isinstance(conversations, list | tuple):
+            raise MessageError(f"finished rounds are a list of [user, bot], not {shown(conversations)}", path="rounds")
         context = self.context(context_data)
         every = {} if self.exact else {"length": len(conversations)}
         system = self.render_system({**context, **every}) if self.system else None
@@ -132,6 +143,12 @@ class ChatTemplate:
         return {"system": system, "conversations": rounds}
 
     def context(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        if given is not None and not isinstance(given, Mapping):
+            raise MessageError(f"is a mapping of names to values, not {shown(given)}", path="context_data")
+        for name in given or ():
+            if not isinstance(name, str) or name in RESERVED:
+                hint = "It is an argument of the renderer." if isinstance(name, str) else "Names are texts."
+                raise MessageError(f"the context may not give {shown(name)}", path="context_data", hint=hint)
         for name in OWN:
             if not self.exact and name in (given or {}):
                 hint = "It would hide what the messages say."
@@ -141,7 +158,8 @@ class ChatTemplate:
 
 @cache
 def compiled(text: str, where: str) -> Template:
-    return Template.of(paddlenlp.Field.of(text, where).tags, name=where)
+    field = paddlenlp.Field.of(text, where)
+    return Template.of(paddlenlp.needing(field, where).tags, name=where)
 
 
 def field_text(text: str, where: str, values: Mapping[str, Any]) -> str:
@@ -230,7 +248,7 @@ class ChatTemplateMixin:
 
     def cut(self, template: Template, conversations: Rounds, prompt: bool) -> list[list[str]]:
         """Rounds of a Jinja template: what each prompt adds to the text before it, and each answer to that."""
-        messages = as_messages(list(conversations))
+        messages = as_messages(conversations)
         if len(messages) != 2 * len(conversations):
             raise MessageError("for training every round is [user, bot]", path="rounds")
         found, done = [], ""
@@ -265,8 +283,8 @@ class Chat(ChatTemplateMixin):
     """The calls without a PaddleNLP tokenizer: with another library's, or with none and texts only."""
 
     def __init__(self, chat_template: Any = None, tokenizer: Any = None, exact: bool = False) -> None:
-        self.tokenizer, self.exact = tokenizer, exact
-        self.special_tokens_map = getattr(tokenizer, "special_tokens_map", {})
+        self.tokenizer, self.exact = speaker(tokenizer), exact
+        self.special_tokens_map = getattr(self.tokenizer, "special_tokens_map", {})
         if chat_template is not None:
             self.init_chat_template(chat_template)
 
@@ -316,6 +334,8 @@ def truncated(parts: Mapping[str, Any], max_length: int, src_length: int) -> lis
     (system included), then its bot part to what is left. The result is `(part, learnt)` in order.
     """
     rounds = parts["conversations"]
+    if not rounds:
+        raise MessageError("there are no rounds", path="conversations")
     system = parts.get("system") or rounds[0][0][:0]
     if len(system) >= max_length:
         raise MessageError(f"the system part has length {len(system)}, which must be under max_length, {max_length}")
@@ -338,15 +358,30 @@ def tokenize_rounds_example(
     chat: ChatTemplateMixin, example: Mapping[str, Any], data_args: Any
 ) -> tuple[dict[str, Any], list[int]]:
     """`input_ids` and labels of `{"src": ..., "tgt": ..., "context": ...}`, cut as `truncated` does."""
-    parts = chat.encode_chat_inputs(training_rounds(example), {**example.get("context", {}), "is_training": True})
+    parts = chat.encode_chat_inputs(training_rounds(example), {**context_of(example), "is_training": True})
     segments = truncated(parts, data_args.max_length, data_args.src_length)
     ids = [token for part, _ in segments for token in part]
     labels = [token if learnt else -100 for part, learnt in segments for token in part]
     return {"input_ids": ids}, labels
 
 
+def context_of(example: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = example.get("context")
+    if found is not None and not isinstance(found, Mapping):
+        raise MessageError(f"is a mapping of names to values, not {shown(found)}", path="context")
+    return found or {}
+
+
 def training_rounds(example: Mapping[str, Any]) -> list[list[str]]:
     """The rounds of `src` and `tgt`, each a text or a list of texts."""
+    for key in ("src", "tgt"):
+        side = example.get(key, MISSING) if isinstance(example, Mapping) else MISSING
+        if side is MISSING:
+            raise MissingKey(f"a row of PaddleNLP's data has src and tgt: {shown(example)}", path=key)
+        if not isinstance(side, str) and not (
+            isinstance(side, list | tuple) and all(isinstance(text, str) for text in side)
+        ):
+            raise MessageError(f"is a text or a list of texts, not {shown(side)}", path=key)
     src, tgt = ([side] if isinstance(side, str) else list(side) for side in (example["src"], example["tgt"]))
     if len(src) != len(tgt):
         raise MessageError(f"src and tgt have the same number of texts; found {len(src)} and {len(tgt)}", path="src")

@@ -3,9 +3,9 @@
 Change `from xtuner.utils import PROMPT_TEMPLATE` to `from turnwise.compat.xtuner import PROMPT_TEMPLATE`, and so on.
 A round is written by the engine from the template's Jinja; the encoder's rules (which part is learnt, where bos and
 eos stand) give *segments*, `[kind, text, learnt]`, of kind bos, eos or text, and `encode_fn` turns those into ids
-with the tokenizer it is given. This is the training side, so it does what XTuner's code does: a system text in any
-round that has one, SEP after the last round, bos again after each eos. Not here: the LLaVA image loading, packing,
-`max_dataset_length`.
+with the tokenizer it is given. `load(name, system=...)` is the whole template, with a text of SYSTEM_TEMPLATE by name.
+This is the training side, so it does what XTuner's code does: a system text in any round that has one, SEP after the
+last round, bos again after each eos. Not here: the LLaVA image loading, packing, `max_dataset_length`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,19 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from turnwise.compat.speakers import speaker
 from turnwise.dialects import xtuner
-from turnwise.errors import MessageError, shown, suggestion
+from turnwise.errors import MessageError, SourceError, shown, suggestion
 from turnwise.registry.entry import ENTRIES
 from turnwise.template import Template
 
 IGNORE_INDEX = -100
 IMAGE_TOKEN_INDEX = -200
 DEFAULT_IMAGE_TOKEN = "<image>"
+
+
+class MissingKey(MessageError, KeyError):
+    """Something that data must have and has not."""
 
 
 class ConfigDict(dict[str, Any]):
@@ -59,24 +64,37 @@ def found(template: Any) -> Mapping[str, Any]:
     return fields
 
 
+def load(template: Any, system: str | None = None, exact: bool = False) -> Template:
+    """The Template of a dict or a name. `system` stands in conversations that bring none: a text, or a name of
+    SYSTEM_TEMPLATE.
+    """
+    fields, name = found(template), template if isinstance(template, str) else "template"
+    if isinstance(system, str) and system in SYSTEM_TEMPLATE:
+        system = SYSTEM_TEMPLATE[system]
+    elif system is not None and (not isinstance(system, str) or system.isidentifier()):
+        hint = suggestion(str(system), SYSTEM_TEMPLATE, "SYSTEM_TEMPLATE has")
+        raise SourceError(f"there is no system text {shown(system)}", hint=hint)
+    reading = xtuner.read(fields, exact=exact, system=system)
+    return Template.of(reading.jinja, name=name, options=reading.options, dialect="xtuner", reading=reading)
+
+
 def openai_map_fn(example: Mapping[str, Any]) -> dict[str, Any]:
     """OpenAI messages as XTuner's rounds: assistants before anyone else and an unanswered user are left out."""
     system = text = ""
     begun = False
     rounds = []
-    for index, message in enumerate(example["messages"]):
-        role, content = message["role"], message["content"]
+    for index, message in enumerate(listed(example, "messages")):
+        path = f"messages[{index}]"
+        role, content = (needed(message, key, path) for key in ("role", "content"))
         if not isinstance(content, str):
-            raise MessageError(f"content is text here, not {shown(content)}", path=f"messages[{index}].content")
+            raise MessageError(f"content is text here, not {shown(content)}", path=f"{path}.content")
         if role == "system":
             system = content
         elif role == "user":
             text += content
         elif role != "assistant":
             hint = "Roles: system, user, assistant."
-            raise MessageError(
-                f"XTuner does not know the role {shown(role)}", path=f"messages[{index}].role", hint=hint
-            )
+            raise MessageError(f"XTuner does not know the role {shown(role)}", path=f"{path}.role", hint=hint)
         elif begun:
             rounds.append({"system": system, "input": text, "output": content, "output_with_loss": loud(message)})
             system = text = ""
@@ -94,16 +112,43 @@ def template_map_fn(example: dict[str, Any], template: Any) -> dict[str, Any]:
     """Each round's `input` and `output` as the template writes them, in place, and what the encoder needs to know."""
     fields = found(template)
     spec, prompt = xtuner.Spec.of(fields), compiled(xtuner.prompt_jinja(fields))
-    rounds = example.get("conversation", [])
+    rounds = [] if example == {} else listed(example, "conversation")
     for number, turn in enumerate(rounds, 1):
-        system, text = turn.get("system") or "", turn.get("input") or ""
+        system, text, output = (text_of(turn, key, number - 1) for key in ("system", "input", "output"))
         rendering = prompt.render([], system=system, input=text, round=number, bot_name=xtuner.BOT_NAME)
         turn["input"] = rendering.text
         if spec.suffix:
-            turn["output"] = turn.get("output", "") + spec.suffix
+            turn["output"] = output + spec.suffix
         turn["need_eos_token"] = not spec.suffix_as_eos
         turn["sep"] = spec.sep
     return {"conversation": rounds}
+
+
+def listed(example: Any, key: str) -> list[Any]:
+    """The list that an example has under a key."""
+    found = needed(example, key, "")
+    if not isinstance(found, list | tuple):
+        raise MessageError(f"is a list, not {shown(found)}", path=key)
+    return list(found) if isinstance(found, tuple) else found
+
+
+def needed(value: Any, key: str, path: str) -> Any:
+    """What a mapping must have; XTuner looks it up, and its KeyError may be waited for."""
+    if not isinstance(value, Mapping):
+        raise MessageError(f"is a mapping with {key!r}, not {shown(value)}", path=path)
+    if key not in value:
+        raise MissingKey(f"there is no {key!r}", path=path, hint=suggestion(key, value, "It has") or "It is empty.")
+    return value[key]
+
+
+def text_of(turn: Any, key: str, index: int) -> str:
+    """A text of a round. Null is none, but for the output: it would be learnt as an answer that says nothing."""
+    if not isinstance(turn, dict):
+        raise MessageError(f"a round is a dict, not {shown(turn)}", path=f"conversation[{index}]")
+    found = turn.get(key, "")
+    if not isinstance(found, str) and (found is not None or key == "output"):
+        raise MessageError(f"is text, not {shown(found)}", path=f"conversation[{index}].{key}")
+    return found or ""
 
 
 def template_map_fn_factory(template: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -118,20 +163,24 @@ def compiled(jinja: str) -> Template:
 
 def segments(example: Mapping[str, Any], bos: bool = True, with_output: bool = True) -> list[list[Any]]:
     """What the encoder writes for mapped rounds, as `[kind, text, learnt]`; each text is encoded by itself."""
-    rounds = example["conversation"]
+    rounds = listed(example, "conversation")
     if len(rounds) > 1 and not with_output:
         raise MessageError("several rounds cannot be encoded without their outputs", path="conversation")
     parts: list[list[Any]] = []
     starts = True
-    for turn in rounds:
+    for index, turn in enumerate(rounds):
+        path = f"conversation[{index}]"
+        if not isinstance(turn, Mapping) or "sep" not in turn:
+            hint = "template_map_fn writes a round as its template has it, and adds `sep` and `need_eos_token`."
+            raise MessageError(f"this round has not been mapped: {shown(turn)}", path=path, hint=hint)
         if starts and bos:
             parts.append(["bos", "", False])
-        parts.append(["text", turn["input"], False])
+        parts.append(["text", needed(turn, "input", path), False])
         if not with_output:
             continue
         learnt = turn.get("output_with_loss", True)
-        parts.append(["text", turn["output"], learnt])
-        starts = turn["need_eos_token"]
+        parts.append(["text", needed(turn, "output", path), learnt])
+        starts = needed(turn, "need_eos_token", path)
         if starts:
             parts.append(["eos", "", learnt])
         parts.append(["text", turn["sep"], False])
@@ -156,11 +205,15 @@ def encode_fn(
     input_ids_with_output: bool = True,
     with_image_token: bool = False,
 ) -> dict[str, list[int]]:
-    """`input_ids` and `labels` of mapped rounds, segment by segment, cut at `max_length`."""
-    marks = {"bos": bos_ids(tokenizer), "eos": as_list(tokenizer.eos_token_id)}
+    """`input_ids` and `labels` of mapped rounds, segment by segment, cut at `max_length`; with any tokenizer."""
+    tokenizer = speaker(tokenizer)
+    parts = segments(example, with_output=input_ids_with_output)
+    marks = {"bos": bos_ids(tokenizer)}
+    if any(kind == "eos" for kind, _, _ in parts):
+        marks["eos"] = as_list(tokenizer.eos_token_id)
     ids: list[int] = []
     labels: list[int] = []
-    for kind, text, learnt in segments(example, with_output=input_ids_with_output):
+    for kind, text, learnt in parts:
         new = marks[kind] if kind in marks else encoded(text, tokenizer, with_image_token and not learnt)
         ids += new
         labels += new if learnt else [IGNORE_INDEX] * len(new)

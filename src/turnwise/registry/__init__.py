@@ -13,20 +13,24 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from turnwise.errors import SourceError, shown
+from turnwise.errors import SourceError, TemplateError, shown
 from turnwise.registry.entry import Entry
 from turnwise.registry.files import Found, near, read_path, reading_of, unreadable
 from turnwise.registry.match import LONGEST, Match, UnknownModel, known, match
+from turnwise.registry.replies import completed
 from turnwise.registry.shelf import current, entries, register, unregister
+from turnwise.replies.declare import COMPLETE
 from turnwise.template import Template
 
 __all__ = ["Entry", "Found", "Match", "compiled", "entries", "load", "match", "read", "register", "unregister"]
+
+COMPLETE.append(completed)  # templates know nothing of the registry
 
 
 def load(where: str | os.PathLike[str], *, pick: str | None = None, exact: bool = False) -> Template:
     """The template of an entry, a file, a model folder or a model's id.
 
-    `pick` chooses one of several templates by its name. `exact` is for entries that were imported from other software:
+    `pick` chooses one of several templates by its name. `exact` is for entries and files of other software's dialects:
     the text that it writes, defects included.
     """
     return compiled(read(where, pick=pick, exact=exact))
@@ -38,12 +42,12 @@ def read(where: str | os.PathLike[str], *, pick: str | None = None, exact: bool 
         place = os.fspath(where)
     except TypeError:
         raise SourceError(f"load takes a name or a path, not {type(where).__name__}") from None
-    if isinstance(where, str) and (entry := current().named.get(where.lower())):
+    if isinstance(where, str) and (entry := current().find(where)):
         return _found(entry, pick, exact)
     path = Path(os.fsdecode(place))
     try:
         if place and path.exists():
-            return read_path(path, pick)
+            return read_path(path, pick, exact)
     except OSError as error:
         raise unreadable(path, error) from error
     if isinstance(where, str) and (entry := current().short_of(where)):
@@ -55,23 +59,30 @@ def read(where: str | os.PathLike[str], *, pick: str | None = None, exact: bool 
 
 
 def compiled(found: Found) -> Template:
-    return Template.of(
-        found.text,
-        name=found.name,
-        options=found.options,
-        named=found.named,
-        dialect=found.dialect,
-        reading=found.reading,
-    )
+    try:
+        return Template.of(
+            found.text,
+            name=found.name,
+            options=found.options,
+            named=found.named,
+            dialect=found.dialect,
+            reading=found.reading,
+        )
+    except TemplateError as error:
+        error.name = f"{found.file}: {error.name}" if found.file else error.name
+        raise
 
 
 def _found(entry: Entry, pick: str | None, exact: bool) -> Found:
     if pick not in (None, "default"):
         raise SourceError(f"{entry.name} has no template called {pick!r}", hint="It has: default.")
-    reading = reading_of(entry.dialect, entry.source, entry.name, exact)
+    try:
+        reading = reading_of(entry.dialect, entry.source, entry.name, exact)
+    except SourceError as error:
+        raise (error.within(entry.file) if entry.file else error) from None
     reading = replace(reading, stops=entry.stops or reading.stops)
     options = {**reading.options, **entry.options}
-    return Found(reading.jinja, entry.name, options, dialect=entry.dialect, reading=reading)
+    return Found(reading.jinja, entry.name, options, dialect=entry.dialect, reading=reading, file=entry.file)
 
 
 def _of_model(place: str) -> Match | None:

@@ -19,8 +19,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from turnwise.dialects.reading import copied
 from turnwise.errors import SourceError, shown, suggestion
 
 # a path, not `importlib.resources`, whose import alone would take a fifth of the time that all entries take
@@ -39,19 +41,26 @@ class Entry:
     family: str = ""
     aliases: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)  # defaults of the template's own variables
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # what `options` gives
     models: tuple[str, ...] = ()  # ids and patterns of the chat models that it is for
     base: tuple[str, ...] = ()  # the same of base models of the family, which get `default` instead
     untrained: bool = False  # its markers are special tokens, and a base model has not learnt them
     notes: str = ""
-    verified: tuple[str, ...] = ()  # templates of the corpus that it equals
+    verified: tuple[str, ...] = ()  # published templates that it equals on the conversations of the corpus
+    replies: Mapping[str, Any] = field(default_factory=dict)  # what the template does not tell of replies
     override: bool = False  # it may take the place of an entry of the same name
+    file: str = ""  # where a user wrote it
     source_of: Callable[[], Any] = field(default=str, repr=False, compare=False)
 
     @property
     def source(self) -> Any:
         """The template as its dialect writes it: text, or the mapping that a program would have."""
-        return self.source_of()
+        return copied(self.source_of())
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Defaults of the template's own variables. Like the source a copy: an entry is everybody's."""
+        return MappingProxyType(copied(self.defaults))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,7 +72,7 @@ KINDS: dict[str, type] = {
     **dict.fromkeys(("name", "dialect", "family", "notes"), str),
     **dict.fromkeys(("aliases", "stops", "models", "base", "verified"), list),
     **dict.fromkeys(("untrained", "override"), bool),
-    "options": dict,
+    **dict.fromkeys(("options", "replies"), dict),
     "source": str,
 }
 """Keys of an entry's file, and what each one holds."""
@@ -111,7 +120,7 @@ def named(source: Any, where: str) -> str:
 def made(data: Mapping[str, Any]) -> Entry:
     """An entry of plain data: lists become tuples."""
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items() if key in FIELDS}
-    return Entry(**values)
+    return Entry(**values, **({"defaults": copied(data["options"])} if "options" in data else {}))
 
 
 def check(value: Any, kind: type, where: str) -> None:

@@ -194,17 +194,14 @@ def taker(path: str, exact: bool) -> tuple[Rule, str]:
 
 
 def candidates(lower: str, known: Mapping[str, frozenset[int]]) -> list[int]:
-    numbers = set(known.get("", ()))
-    for at in range(len(lower)):
-        if found := known.get(lower[at : at + START]):
-            numbers |= found
-    return sorted(numbers)
+    starts = {lower[at : at + START] for at in range(len(lower))} & known.keys()
+    return sorted(known.get("", frozenset()).union(*map(known.__getitem__, starts)))
 
 
 def peft_base(path: str) -> str | None:
     """The base model that the PEFT adapter in a folder names."""
     try:
-        file = os.path.join(path, PEFT_FILE)
+        file = f"{path}/{PEFT_FILE}"
         if not path or not os.path.isfile(file):
             return None
         config = json.loads(Path(file).read_text(encoding="utf-8"))

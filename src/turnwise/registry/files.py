@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise import dialects
-from turnwise.dialects.reading import Reading
+from turnwise.dialects.reading import Reading, copied
 from turnwise.errors import SourceError, shown
 from turnwise.registry.gguf import MAGIC
 from turnwise.registry.gguf import TEMPLATE as GGUF_KEY
@@ -47,6 +47,7 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token
 TEMPLATE_SUFFIXES = (".jinja", ".jinja2", ".j2")
 # Names that a conversation fills; a token of such a name would replace it.
 RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
+ROWS = {"messages", "conversations"}  # a file with these is a conversation, unless it says how to write one
 LFS = "version https://git-lfs.github.com/spec/"
 
 
@@ -61,26 +62,29 @@ class Found:
     warning: str | None = None  # what whoever asked for it should know
     dialect: str = "jinja"
     reading: Reading | None = None  # where it came from another dialect, or with facts of its own
+    file: str = ""  # of a user's entry
 
 
-def read_path(path: Path, pick: str | None = None) -> Found:
+def read_path(path: Path, pick: str | None = None, exact: bool = False) -> Found:
     """What a file or a folder holds."""
     if path.is_dir():
-        return _read_folder(path, pick)
+        return _read_folder(path, pick, exact)
     if _magic(path) == MAGIC:
         return _read_gguf(path, pick)
-    return read_bytes(_bytes(path, MAX_JSON), str(path), pick, folder=_home(path))
+    return read_bytes(_bytes(path, MAX_JSON), str(path), pick, _home(path), exact)
 
 
-def read_bytes(data: bytes, name: str, pick: str | None = None, folder: Path | None = None) -> Found:
+def read_bytes(
+    data: bytes, name: str, pick: str | None = None, folder: Path | None = None, exact: bool = False
+) -> Found:
     """What the bytes of one file hold: a JSON configuration, or the text of a template."""
     text = _decoded(data, name)
     if name.endswith(".json") or _looks_like_json(text):
         config = _object(text, name)
         tokens = _special_tokens(config, folder, name)
-        return _declared(config, name, tokens) or _chosen(_templates(config, name), name, tokens, pick)
+        return _declared(config, name, tokens, exact) or _chosen(_templates(config, name), name, tokens, pick)
     if dialects.DIALECTS["ollama"].knows(text):
-        return _read_as("ollama", text, name, {})
+        return _read_as("ollama", text, name, {}, exact)
     _check_template(text, name)
     tokens = _folder_tokens(folder) if folder else {}
     return _chosen({DEFAULT: text}, name, tokens, pick)
@@ -96,7 +100,7 @@ def _home(path: Path) -> Path | None:
     return path.parent.parent if path.parent.name == TEMPLATE_FOLDER else None
 
 
-def _read_folder(folder: Path, pick: str | None) -> Found:
+def _read_folder(folder: Path, pick: str | None, exact: bool) -> Found:
     if loose := _loose_templates(folder):
         first = folder / TEMPLATE_FILE if DEFAULT in loose else folder / TEMPLATE_FOLDER
         return replace(
@@ -112,32 +116,33 @@ def _read_folder(folder: Path, pick: str | None) -> Found:
             found = _chosen(_templates(config, str(path)), str(path), _folder_tokens(folder), pick)
             why = f"{CONFIG_FILE} has a chat_template of its own"
             return replace(found, warning=_passed_over(folder, why)) if name == CONFIG_FILE else found
-        if declared := _declared(config, str(path), _folder_tokens(folder)):
+        if declared := _declared(config, str(path), _folder_tokens(folder), exact):
             return declared
     return _read_gguf_folder(folder, pick)
 
 
-def _declared(config: Mapping[str, Any], name: str, tokens: Mapping[str, Any]) -> Found | None:
+def _declared(config: Mapping[str, Any], name: str, tokens: Mapping[str, Any], exact: bool) -> Found | None:
     """A JSON file that is a source of another dialect, told by its keys."""
     if "chat_template" in config:
         return None
-    for dialect in dialects.DIALECTS.values():
-        if dialect.knows(config):
-            return _read_as(dialect.name, config, name, tokens)
-    return None
+    if ROWS & config.keys() and "sep_style" not in config:
+        return None
+    dialect = dialects.knowing(config)
+    return _read_as(dialect, config, name, tokens, exact) if dialect else None
 
 
-def _read_as(dialect: str, source: Any, name: str, tokens: Mapping[str, Any]) -> Found:
-    reading = reading_of(dialect, source, name)
+def _read_as(dialect: str, source: Any, name: str, tokens: Mapping[str, Any], exact: bool) -> Found:
+    reading = reading_of(dialect, source, name, exact)
     return Found(reading.jinja, name, {**tokens, **reading.options}, dialect=dialect, reading=reading)
 
 
 def reading_of(dialect: str, source: Any, name: str, exact: bool = False) -> Reading:
     """What a dialect makes of a source; an error says which source it was."""
     try:
+        source = copied(source)
         reading = dialects.named(dialect).read(source, exact=exact)
     except SourceError as error:
-        raise SourceError(f"{name}: {error.message}", hint=error.hint) from None
+        raise error.within(name) from None
     return replace(reading, facts={"template": source, **reading.facts})
 
 

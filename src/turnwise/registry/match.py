@@ -3,8 +3,9 @@
 Three sources answer, and disagree: `official` (what the model's maker publishes: the `models` and `base` of our
 entries), `xtuner` (the table of its documents) and `fastchat` (its rules, which have an answer to everything). Unless
 one is named, `official` is asked, then `xtuner`. Within a source the id itself is looked up first, to the letter; then
-its normal form (the part after the last slash, in lower case, `-` for `_`, without the marks of a quantisation), so
-that copies by other people and folders are found; then patterns of that form, those that fix more letters first.
+a pattern that names the organisation too (`me/*`), which only users have; then its normal form (the part after the
+last slash, in lower case, `-` for `_`, without the marks of a quantisation), so that copies by other people and folders
+are found; then patterns of that form, those that fix more letters first.
 
 A base model has no chat template: it gets `default`, and a warning. Nothing is looked up anywhere; a model that is
 named like another is taken for it, and the reason says which pattern did that.
@@ -16,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from fnmatch import translate
+from fnmatch import fnmatchcase, translate
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -32,7 +33,7 @@ SOURCES = (OFFICIAL, XTUNER, FASTCHAT)
 DEFAULT = "default"
 
 WILD = "*?["
-LONGEST = 400  # characters of an id; patterns are tried on it
+LONGEST = 200  # characters of an id; patterns are tried on it, and the ids of hubs have 96 at most
 SET = r"\[[^]]*\]"
 # texts, not compiled: `import turnwise` is to stay cheap, and re keeps what it compiled
 QUANTISED = (
@@ -109,7 +110,9 @@ class Table:
                 continue
             self.exact.setdefault(row.pattern, row)
             self.normal.setdefault(normal(row.pattern), row)
-        self.rows = sorted(globs, key=lambda row: letters(row.pattern), reverse=True)
+        globs.sort(key=lambda row: letters(row.pattern), reverse=True)
+        self.rows = [row for row in globs if "/" not in row.pattern]
+        self.owned = [row for row in globs if "/" in row.pattern]
         self.starts = {row.pattern[0].lower() for row in self.rows} - set(WILD)
         self.compiled: dict[str, tuple[re.Pattern[str], list[Row]]] = {}
 
@@ -117,6 +120,8 @@ class Table:
         if (row := self.exact.get(model)) is not None:
             return row, "id"
         plain = normal(model)
+        if self.owned and (row := self.of_owner(model, plain)) is not None:
+            return row, "pattern"
         if (row := self.normal.get(plain)) is not None:
             return row, "normal form"
         patterns, rows = self.patterns(plain[:1])
@@ -124,6 +129,12 @@ class Table:
             assert found.lastindex is not None
             return rows[found.lastindex - 1], "pattern"
         return None
+
+    def of_owner(self, model: str, plain: str) -> Row | None:
+        """The row whose pattern says the organisation: it fits the id as it is, or with the normal form of its name."""
+        owner, slash, name = model.strip().lower().rpartition("/")
+        forms = (f"{owner}/{name}", f"{owner}/{plain}") if slash else ()
+        return next((row for row in self.owned if any(fnmatchcase(form, row.pattern.lower()) for form in forms)), None)
 
     def patterns(self, start: str) -> tuple[re.Pattern[str], list[Row]]:
         """The rows that can fit a name by its first letter, in one expression: the number of the group is the row's."""

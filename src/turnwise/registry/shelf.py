@@ -3,7 +3,8 @@
 The folders are named by the environment variable `TURNWISE_PATH`, as `PATH` names its own. A name belongs to one entry;
 to take the place of another, an entry must say `override` (in its file, or to `register`). Names are compared without
 regard to case. Loading reads the TOML files and nothing else: no source, no compiling. It happens once, again when
-the variable has changed, and never for who registers only.
+the variable has changed, and never for who registers only. A file of a user that is no entry is passed over with a
+warning; whoever asks for what it should have been gets the error.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from warnings import warn
 
-from turnwise.errors import SourceError, shown
+from turnwise.dialects.reading import copied
+from turnwise.errors import SourceError, TurnwiseWarning, shown
 from turnwise.registry.entry import (
     COLLECTIONS,
     ENTRIES,
@@ -42,6 +45,7 @@ class Shelf:
     entries: dict[str, Entry] = field(default_factory=dict)
     named: dict[str, Entry] = field(default_factory=dict)
     short: dict[str, list[Entry]] = field(default_factory=dict)  # imported entries by the name without their dialect
+    broken: dict[str, SourceError] = field(default_factory=dict)  # what is wrong with entries of users, by their names
 
     def put(self, entry: Entry, where: str) -> None:
         """Add an entry, or put it in the place of those whose names it takes."""
@@ -65,6 +69,17 @@ class Shelf:
         self.named = {name: other for name, other in self.named.items() if other is not entry}
         self.short = {name: [other for other in group if other is not entry] for name, group in self.short.items()}
 
+    def reject(self, error: SourceError, *names: Any) -> None:
+        """An entry that cannot be had, under every name that somebody may ask for."""
+        self.broken |= {name.lower(): error for name in names if isinstance(name, str)}
+        warn(f"passed over: {error}", TurnwiseWarning, stacklevel=2)
+
+    def find(self, name: str) -> Entry | None:
+        """The entry of a name; an error where a user meant one that cannot be read."""
+        if found := self.broken.get(name.lower()):
+            raise SourceError(found.message, hint=found.hint)
+        return self.named.get(name.lower())
+
     def short_of(self, name: str) -> Entry | None:
         """The imported entry of a name without its dialect, where that is clear."""
         group = self.short.get(name.lower(), [])
@@ -75,7 +90,7 @@ class Shelf:
 
     def copy(self) -> Shelf:
         short = {name: list(group) for name, group in self.short.items()}
-        return Shelf(dict(self.entries), dict(self.named), short)
+        return Shelf(dict(self.entries), dict(self.named), short, dict(self.broken))
 
 
 _registered: list[Entry] = []
@@ -91,7 +106,10 @@ def current() -> Shelf:
         for folder in filter(None, folders.split(os.pathsep)):
             fill(found, Path(folder))
         for entry in _registered:
-            found.put(entry, "register")
+            try:
+                found.put(entry, "register")
+            except SourceError as error:  # a folder that was named later has its name
+                found.reject(error, entry.name)
         _current = (folders, len(_registered), found)
     return _current[2]
 
@@ -118,7 +136,7 @@ def register(name: str, source: Any, *, dialect: str = JINJA, override: bool = F
     entry = read_entry({**data, "source": "-"}, "register", {"-": Path("-")})
     if not source or (dialect == JINJA and not isinstance(source, str)):
         raise SourceError(f"register: {shown(source)} is not a source of the dialect {dialect}")
-    entry = made({**{key: getattr(entry, key) for key in entry.__slots__}, "source_of": partial(held, source)})
+    entry = made({**{key: getattr(entry, key) for key in entry.__slots__}, "source_of": partial(held, copied(source))})
     current().copy().put(entry, "register")  # refuses a name that is taken, before anything changes
     _registered.append(entry)
     return entry
@@ -157,13 +175,30 @@ def _fill(found: Shelf, content: Iterable[Path], prefix: str = "") -> None:
     for name in sorted(beside, key=lambda name: (name.endswith(".json"), name.rpartition(".")[0])):
         if not name.endswith((".toml", ".json")):
             continue
-        where = prefix + name
-        data = _parsed(beside[name], where)
-        if data.keys() & set(COLLECTIONS):
-            for entry in read_collection(data, where, name.rpartition(".")[0]):
-                found.put(entry, where)
-        elif name.endswith(".toml"):
-            found.put(read_entry(data, where, beside), where)
+        where, stem = prefix + name, name.rpartition(".")[0]
+        data: Mapping[str, Any] = {}
+        try:
+            data = _parsed(beside[name], where)
+            several = _read(data, where, name, beside)
+        except SourceError as error:
+            if not prefix:
+                raise
+            found.reject(error, stem, data.get("name"))
+            continue
+        for entry in several:
+            try:
+                found.put(replace(entry, file=where) if prefix else entry, where)
+            except SourceError as error:
+                if not prefix:
+                    raise
+                found.reject(error, entry.name)
+
+
+def _read(data: Mapping[str, Any], where: str, name: str, beside: Mapping[str, Path]) -> list[Entry]:
+    """The entries of a file; a JSON file that is no collection is somebody else's."""
+    if data.keys() & set(COLLECTIONS):
+        return read_collection(data, where, name.rpartition(".")[0])
+    return [read_entry(data, where, beside)] if name.endswith(".toml") else []
 
 
 def _parsed(file: Path, where: str) -> Mapping[str, Any]:

@@ -75,9 +75,12 @@ def conversation(row: Any, shape: str | None = None) -> Conversation:
     raise MessageError("there is no conversation in this row", hint=_no_shape(row))
 
 
-def write(conversation: Conversation, shape: str) -> Any:
+def write(conversation: Any, shape: str) -> Any:
     """The conversation as a row of a shape. It reads back as the same; MessageError where the shape cannot say it."""
     known = named(shape)
+    if not isinstance(conversation, Conversation):
+        hint = "Read it first: turnwise.shapes.conversation(row)."
+        raise MessageError(f"write takes a Conversation, not {type(conversation).__name__}", hint=hint)
     row = known.write(conversation)
     lost = _difference(_essence(conversation), _essence(known.read(row)), ())
     if lost is not None:
@@ -94,8 +97,8 @@ def are_rows(value: Any) -> bool:
 
 
 def named(shape: str) -> Shape:
-    if shape not in SHAPES:
-        raise MessageError(f"there is no shape {shown(shape)}", hint=suggestion(shape, SHAPES, "Shapes"))
+    if not isinstance(shape, str) or shape not in SHAPES:
+        raise MessageError(f"there is no shape {shown(shape)}", hint=suggestion(str(shape), SHAPES, "Shapes"))
     return SHAPES[shape]
 
 
