@@ -6,15 +6,15 @@
     tokenizers     encode of the finished text, nothing else: no rendering, no mask
     fastokens      the same with the fast library
 
-The template is Qwen3's with generation tags (TRL's), for transformers has no mask without them; turnwise gets the same text
-and does not look at the tags. Nobody sees a text twice: every call of every contestant has a conversation of its own,
-cut from the sources of Python's standard library, which are prose and code of many kinds. All contestants get the same
-conversations, some at a time, in turns, in an order that rotates; two are compared turn by turn, and the median ratio
-counts. Ids and mask are compared with transformers' before the clock runs (the mask up to the line break behind a stop,
-which TRL trains and turnwise does not).
+The template is Qwen3's with generation tags (TRL's), for transformers has no mask without them; turnwise gets the
+same text and does not look at the tags. Nobody sees a text twice: every call of every contestant has a conversation
+of its own, cut from the sources of Python's standard library, which are prose and code of many kinds. All contestants
+get the same conversations, some at a time, in turns, in an order that rotates; two are compared turn by turn, and the
+median ratio counts. Ids and mask are compared with transformers' before the clock runs (the mask up to the line break
+behind a stop, which TRL trains and turnwise does not).
 
-`--check` exits with 1 when a goal is missed: 15 times transformers on (b) and (c), 5 times on (a), and on (c) at most 1.3
-times the raw fastokens.
+`--check` exits with 1 when a goal is missed: 15 times transformers on (b) and (c), 5 times on (a), and on (c) at most
+1.3 times the raw fastokens.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ without knowing what they look for, so the limit there is that of a quadratic wa
 it, since less else is left: compare such rows with care. For templates named by hand that are not in WALKING, look at
 the control.
 
-Ids and labels are looked at beside, on one template and tokenizer: a message of up to 1 MB, and up to 4,096 messages. Twice
-as much may take ENCODED times as long.
+Ids and labels are looked at beside, on one template and tokenizer: a message of up to 1 MB, and up to 4,096 messages.
+Twice as much may take ENCODED times as long.
 """
 
 from __future__ import annotations

@@ -120,7 +120,5 @@ class Probing:
 def probed(arguments: Mapping[str, Any], keep: Callable[[str], bool] = lambda name: False) -> Probed:
     """The arguments with a probe for every text; `keep` says which of them stay as they are."""
     probing = Probing()
-    changed = {
-        name: value if keep(name) else probing.replaced(value, (name,)) for name, value in arguments.items()
-    }
+    changed = {name: value if keep(name) else probing.replaced(value, (name,)) for name, value in arguments.items()}
     return Probed(changed, dict(probing.sources))

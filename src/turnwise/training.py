@@ -2,9 +2,12 @@
 
 One rendering of a conversation is enough if the template only ever appends. Many do not: Qwen3 drops the reasoning of
 earlier turns once a new question comes, gpt-oss ends its last turn with another token than the others. There a turn
-that is trained inside the finished conversation stands behind a prompt that no server sends. So each turn is looked at
-on its own: the prompt that serving would have sent, and the turn as it stands right behind it. A longer rendering may
-stand for the turn only if it begins with both.
+that is trained inside the finished conversation stands behind a prompt that no server sends. So each turn is looked
+at on its own: the prompt that serving would have sent, and the turn as it stands right behind it. A longer rendering
+may stand for the turn only if it begins with both.
+
+Where a finished turn does not continue its own opening (DeepSeek-R1 opens with `<think>`, and leaves the thinking out
+of history), the turn is written behind the prompt as the model itself would write it.
 
 Turns are gathered from the last one back: the rendering up to a turn takes along every earlier turn that it holds
 unchanged; what is left over starts a sample of its own.
@@ -16,7 +19,7 @@ from dataclasses import replace
 
 from turnwise.errors import TemplateError, TurnwiseError
 from turnwise.tokens.boundaries import SPEAKERS, Turn, Untrained
-from turnwise.tokens.encode import Ask, encoded
+from turnwise.tokens.encode import Ask, answered_by, encoded
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weight_of
 
@@ -49,7 +52,10 @@ def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:
         turn = turn_of(sample, last)
         reason = behind(ask, sample, turn, last, served) if turn else reason_of(sample, last)
         if turn is None or reason:
-            untrained.append(Untrained(last, reason))
+            try:
+                samples.append(answered_by(ask, last))
+            except TurnwiseError as error:
+                untrained.append(Untrained(last, f"{reason}; {error.message}"))
             continue
         sample.turns = tuple(
             held for held in sample.turns if held == turn or (held.message in left and alone(ask, sample, held, served))

@@ -6,11 +6,11 @@ wrote beside the texts (`trails.py`). Which message each belongs to, the outline
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.engine.outline import Outline, index_in
-from turnwise.engine.trails import JOINED, JSON, Computed, Field, Leaf, Path
+from turnwise.engine.trails import DONE, JOINED, JSON, LOOP, ROOT, Computed, Field, Leaf, Path
 from turnwise.errors import TemplateLimitError
 from turnwise.messages import field
 
@@ -179,6 +179,16 @@ class Rendering:
                 shade = shades.setdefault(path, COLOURS[len(shades) % len(COLOURS)])
                 shown.append(f"{shade}{text}{RESET}")
         return "".join(shown)
+
+
+def followed(prompt: Rendering, parts: Sequence[tuple[str, str | None]], message: int) -> Rendering:
+    """The prompt, and behind it what an assistant says: texts of the fields of its message, and markers (None)."""
+    whole = (ROOT, "messages"), message
+    out = [*prompt._out, "", LOOP, "", whole]
+    for text, name in parts:
+        out += (text, 0 if name is None else (whole, name))
+    text = prompt.text + "".join(text for text, _ in parts)
+    return Rendering(text, [*out, "", DONE], prompt._nodes or [(1, 1)], prompt._aliases)
 
 
 def _restored(text: str, pieces: tuple[Piece, ...], changes: tuple[Any, ...]) -> Rendering:

@@ -111,7 +111,7 @@ class Boundaries:
     def start(self, text: str, index: int, region: int, key: tuple[Any, ...], prompt: Prompt) -> int | str:
         """Where the model begins to speak, or why nobody can say."""
         known = self.openings.get(key)
-        if known is None or (not known.reason and not fits(text, region, known)):
+        if known is None or bool(known.reason) == fits(text, region, known):  # not like the one it was learned from
             known = self.learned(text, region, index, prompt)
             if known.reason and index == 0:  # nothing to serve before it: any opening will do that is known
                 known = next((one for one in self.openings.values() if one.text and fits(text, region, one)), known)

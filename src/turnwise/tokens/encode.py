@@ -14,15 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnwise.engine.rendering import Origin, Rendering
+from turnwise.engine.rendering import Origin, Rendering, followed
 from turnwise.errors import MessageError, TurnwiseError
 from turnwise.probes import answered, called, said
-from turnwise.tokens.boundaries import Boundaries
+from turnwise.tokens.boundaries import Boundaries, Turn
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weight_of
 from turnwise.tokens.runs import Encoder, encoder
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.trust import Voices
+
+Parts = Sequence[tuple[str, str | None]]  # texts of a message's fields, and markers (None)
 
 SYSTEMS = ("system", "developer")
 EVERY_TURN: tuple[list[dict[str, Any]], ...] = (
@@ -42,6 +44,7 @@ class Ask:
     render: Callable[[Sequence[Mapping[str, Any]]], Rendering]
     prompt: Callable[[Sequence[Mapping[str, Any]]], Rendering]  # the same with the opening, as serving sends it
     boundaries: Boundaries
+    reply: Callable[[Mapping[str, Any], Rendering], Parts] | None = None  # a message as a model would write it
     stops: Sequence[str] = ()
     train_on: str | Callable[[Origin], bool] = "assistant"
     trust: Mapping[str, str] | None = None
@@ -90,6 +93,25 @@ def encoded(ask: Ask) -> Encoded:
     else:
         ids, found = worker.segments(text, hits, [turn.start for turn in turns], guarded=voices.suspect)
     return Encoded(rendering, ask.tokenizer, ids, found, turns, untrained, ask.messages, ask.train_on, ask.kept)
+
+
+def answered_by(ask: Ask, index: int) -> Encoded:
+    """The prompt before a message, and behind it the message as a model would write it."""
+    if ask.reply is None:
+        raise MessageError("nobody says how a reply is written", path=f"messages[{index}]")
+    prompt, message = ask.prompt(ask.messages[:index]), ask.messages[index]
+    parts = ask.reply(message, prompt)
+    rendering, start, worker = followed(prompt, parts, index), len(prompt.text), encoder(ask.tokenizer)
+    voices = Voices(rendering.outline, ask.messages[: index + 1], ask.trust, lambda: marking(ask, worker))
+    hits = voices.hits(worker.scanner, rendering.text)
+    before = ask.boundaries.find(
+        prompt, ask.messages[:index], voices.own(hits), ask.stops, lambda place: ask.prompt(ask.messages[:place])
+    )[0]
+    ids, segments = worker.segments(rendering.text, hits, [*(turn.start for turn in before), start])
+    end = len(rendering.text)
+    stop = end - len(parts[-1][0]) if parts and parts[-1][1] is None else end
+    turn = Turn(index, start, end, stop)
+    return Encoded(rendering, ask.tokenizer, ids, segments, [turn], (), ask.messages[: index + 1], ask.train_on)
 
 
 def marking(ask: Ask, worker: Encoder) -> frozenset[str]:

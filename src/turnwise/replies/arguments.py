@@ -1,0 +1,366 @@
+"""Reading the arguments of a call, whatever their syntax: JSON, members in brackets, or pairs between tags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from turnwise.replies.events import ARGUMENTS
+from turnwise.replies.grammar import Pairs
+from turnwise.replies.machine import Call, Stream
+from turnwise.replies.plan import Plan, common, keyed, pieces
+from turnwise.replies.syntaxes import (
+    LETTERS,
+    NO_TYPES,
+    STRING,
+    TEXT_ONLY,
+    WORD,
+    WORDS,
+    Reader,
+    as_json,
+    escape,
+    may_be_other,
+    typed,
+)
+
+WRAPPERS = ("arguments", "parameters", "properties", "input")
+KEYS = 256  # characters of a key
+
+Done = Generator[None, None, bool]  # whether the arguments were read to their end
+
+
+class Arguments:
+    """The arguments of calls."""
+
+    def __init__(self, stream: Stream, plan: Plan, types: Mapping[str, Mapping[str, frozenset[str]]]) -> None:
+        self.stream = stream
+        self.plan = plan
+        self.types = types
+        self.layout = plan.layouts[0] if plan.layouts else plan.nowhere()
+        self.lost = False  # the last value could not be read
+
+    def arguments(self, call: Call) -> Done:
+        if self.layout.pairs is None:
+            return self.bare_arguments(call)
+        if self.layout.members:
+            return self.members(call, self.layout.pairs)
+        return self.tags(call, self.layout.pairs)
+
+    # -- JSON
+
+    def value(self, span: str) -> Generator[None, None, Any]:
+        """A whole JSON value; None, and `lost`, if there is none."""
+        text = yield from self.text_of(Reader(), span)
+        self.lost = text is None
+        try:
+            return None if text is None else json.loads(text)
+        except (ValueError, RecursionError):
+            self.lost = True
+            return None
+
+    def text_of(self, reader: Reader, span: str) -> Generator[None, None, str | None]:
+        stream = self.stream
+        texts: list[str] = []
+        while True:
+            stream.consume(reader.read(stream.buffer, stream.position) - stream.position, span)
+            texts.append(reader.take())
+            if reader.done:
+                return "".join(texts)
+            if reader.failed is not None or stream.ended:
+                return None
+            yield
+
+    def kept_arguments(self) -> Generator[None, None, str | None]:
+        """Arguments that stand before the name: JSON, kept until there is a call to say them of."""
+        text = yield from self.text_of(Reader(), "arguments")
+        return unquoted(text) if text is not None else None
+
+    def json_arguments(self, call: Call) -> Done:
+        stream = self.stream
+        char = yield from stream.peek()
+        if char == '"' and "strings" in self.plan.tolerances:
+            text = yield from self.text_of(Reader(), "arguments")
+            if text is None:
+                return self.broke_off(call)
+            stream.argue(call, unquoted(text))
+            return True
+        return (yield from self.stream_of(call, Reader()))
+
+    def stream_of(self, call: Call, reader: Reader) -> Done:
+        """A value that is said while it is read."""
+        stream = self.stream
+        while True:
+            at = stream.position
+            stream.consume(reader.read(stream.buffer, at) - at, "arguments")
+            if reader.out:
+                stream.argue(call, reader.take())
+            if reader.done:
+                return True
+            if reader.failed is not None:
+                yield from self.as_written(call)
+                return False
+            if stream.ended:
+                return self.broke_off(call)
+            if stream.position == len(stream.buffer):
+                if reader.state == STRING and not reader.is_key:
+                    stream.arm(reader.quote.stops, ARGUMENTS)
+                elif reader.state == WORD:
+                    stream.arm_silent(LETTERS, reader.word.append)
+            yield
+
+    def broke_off(self, call: Call) -> bool:
+        """The reply ended within the arguments."""
+        stream = self.stream
+        stream.consume(len(stream.buffer) - stream.position, "arguments")
+        stream.end_call(call, "unterminated")
+        return False
+
+    def as_written(self, call: Call) -> Generator[None, None, None]:
+        """What cannot be read stands in the arguments as it is, up to the end of the call."""
+        stream = self.stream
+        watch = self.layout.end()
+        yield from stream.until(watch, lambda text: stream.argue(call, text), "arguments")
+        stream.end_call(call, "malformed")
+
+    def bare_arguments(self, call: Call) -> Done:
+        """JSON between markers; nothing at all is an empty object."""
+        stream = self.stream
+        char = yield from stream.spaces()
+        if char and char in '{["':
+            return (yield from self.json_arguments(call))
+        texts: list[str] = []
+        watch = self.layout.end()
+        yield from stream.until(watch, texts.append, "arguments")
+        text = stream.spelling.plain("".join(texts))
+        if text.strip():
+            stream.argue(call, text)
+            stream.end_call(call, "malformed")
+            return False
+        if stream.ended and stream.position == len(stream.buffer):
+            stream.end_call(call, "unterminated")
+            return False
+        stream.argue(call, "{}")
+        return True
+
+    # -- members in brackets
+
+    def members(self, call: Call, pairs: Pairs) -> Done:
+        opened = pairs.string.open.text.removeprefix(pairs.other.open.text).strip()
+        marks = (opened, pairs.string.close.core) if opened and pairs.strings == "raw" else None
+        if marks is not None:
+            marks = (self.plan.spelling.spell(marks[0]), self.plan.spelling.spell(marks[1]))
+        types = self.types.get(call.name)
+        syntax = "quoted" if marks is not None and pairs.values != "python" else pairs.values
+        return self.stream_of(call, Reader(syntax, marks=marks, closer=self.layout.members, types=types))
+
+    # -- pairs between tags
+
+    def tags(self, call: Call, pairs: Pairs) -> Done:
+        stream = self.stream
+        between, first = self.layout.pair(), True
+        while True:
+            found = yield from stream.until(between, lambda text: None, "space")
+            if found is None:
+                return self.broke_off(call)
+            if found.tag != "key":
+                break
+            stream.mark(found)
+            yield from stream.trail(pairs.key.trail)
+            key, kind = yield from self.key(pairs)
+            if key is None:
+                if stream.ended:
+                    return self.broke_off(call)
+                yield from self.as_written(call)
+                return False
+            if not (yield from self.pair(call, pairs, key, kind, first)):
+                return self.broke_off(call)
+            first = False
+        stream.argue(call, "{}" if first else "}")
+        return True
+
+    def key(self, pairs: Pairs) -> Generator[None, None, tuple[str | None, str]]:
+        """A key and the kind of its value: "string", "other", or "" where the markers do not say."""
+        stream, watch = self.stream, self.plan.watch
+        opens = {"other": pairs.other.open.text, "string": pairs.string.open.text}
+        opens.update((kind, region.open.text) for kind, region in pairs.typed)
+        cores = {text.strip() for text in opens.values()}
+        texts: list[str] = []
+        before, behind = affixes(sorted(cores))
+        parts = pieces(before) or [before]
+        found = yield from stream.until(watch([(parts[0], "open")]), texts.append, "arguments", limit=KEYS)
+        if found is None:
+            return None, ""
+        stream.mark(found)
+        for text in parts[1:]:
+            if not (yield from stream.eat_spaced(self.plan.spelling.spell(text))) and stream.ended:
+                return None, ""
+        kind = ""
+        if len(cores) > 1:
+            words: list[str] = []
+            found = yield from stream.until(watch([(behind, "open")]), words.append, "marker", limit=KEYS)
+            if found is None:
+                return None, ""
+            stream.mark(found)
+            written = before + stream.spelling.plain("".join(words)) + behind
+            kind = next((kind for kind, text in opens.items() if text.strip() == written), "other")
+        yield from stream.trail(pairs.string.open.trail)
+        return stream.spelling.plain("".join(texts)).strip().strip("\"'"), kind
+
+    def pair(self, call: Call, pairs: Pairs, key: str, kind: str, first: bool) -> Done:
+        """One argument."""
+        stream = self.stream
+        offered = self.types.get(call.name)
+        types = (offered or {}).get(key, NO_TYPES)
+        lead = ("{" if first else ", ") + f'"{escape(key)}": '
+        closes = [(keyed(text, key), "close") for text in self.closes(pairs)]
+        close = self.plan.watch(closes) if closes else self.layout.pair()
+        wrapped = first and key in WRAPPERS and offered and key not in offered and "unwrap" in self.plan.tolerances
+        if not wrapped:
+            stream.argue(call, lead)
+        if pairs.wrap.open and (yield from stream.eat(self.plan.spelling.spell(pairs.wrap.open.core))):
+            return (yield from self.wrapped_text(call, pairs, close))
+        if pairs.strings == "raw" and not wrapped and (yield from self.is_text(kind, types)):
+            return (yield from self.streamed_text(call, pairs, close))
+        texts: list[str] = []
+        found = yield from stream.until(close, texts.append, "arguments")
+        if found is None:
+            return False
+        stream.mark(found)
+        text = stream.spelling.plain("".join(texts))
+        inner = unwrapped(text, offered or {}) if wrapped else None
+        value = inner if inner is not None else self.converted(pairs, text, kind, types, key)
+        stream.argue(call, "{" + inner[1:-1] if inner is not None else (lead if wrapped else "") + value)
+        return True
+
+    def closes(self, pairs: Pairs) -> list[str]:
+        texts = [pairs.string.close.text, pairs.other.close.text, *(region.close.text for _, region in pairs.typed)]
+        return list(dict.fromkeys(text for text in texts if text.strip()))
+
+    def is_text(self, kind: str, types: frozenset[str]) -> Done:
+        """Whether a value is text whatever stands in it, so that it can be said at once."""
+        if kind == "string":
+            return not types or "string" in types
+        if kind == "" and types == TEXT_ONLY:
+            return True
+        if kind or types:
+            return False
+        char, _ = yield from self.stream.ahead()
+        if char == "" or may_be_other(char):
+            return False
+        pairs = self.layout.pairs
+        assert pairs is not None
+        if pairs.scalars == "python" and char in "TFN":
+            return False
+        return not (nesting(pairs) and self.plan.spelling.spell(pairs.key.core).startswith(char))
+
+    def streamed_text(self, call: Call, pairs: Pairs, close: Any) -> Done:
+        stream = self.stream
+        stream.argue(call, '"')
+        found = yield from stream.until(close, stream.argue_text, "arguments", ARGUMENTS)
+        if found is None:
+            return False
+        stream.mark(found)
+        stream.argue(call, '"')
+        return True
+
+    def wrapped_text(self, call: Call, pairs: Pairs, close: Any) -> Done:
+        """Text with a wrapper of its own, within which the closer means nothing."""
+        inner = self.plan.watch([(pairs.wrap.close.core, "close")])
+        if not (yield from self.streamed_text(call, pairs, inner)):
+            return False
+        found = yield from self.stream.until(close, lambda text: None, "space")
+        if found is None:
+            return False
+        self.stream.mark(found)
+        return True
+
+    def converted(self, pairs: Pairs, text: str, kind: str, types: frozenset[str], key: str) -> str:
+        if nesting(pairs) and text.strip().startswith(pairs.key.core):
+            nested = elements(text, pairs)
+            if nested is not None:
+                return json.dumps(nested, ensure_ascii=False)
+        if pairs.strings != "raw" or (kind not in ("", "string") and not types):
+            value = as_json(text)
+            return value if value is not None else f'"{escape(text)}"'
+        if not types and "python" in (pairs.scalars, pairs.values):
+            return python_typed(text)
+        return typed(text, types)
+
+
+def nesting(pairs: Pairs) -> bool:
+    """Whether values within values are written with the same markers again."""
+    return pairs.echoed or pairs.values == "tags"
+
+
+def python_typed(text: str) -> str:
+    """A text of which nothing is declared, where other values are written as Python writes them."""
+    core = text.strip()
+    value = as_json(core, "python") if core[:1] in ("[", "{", "(") else WORDS.get(core)
+    return value if value is not None else typed(text, NO_TYPES)
+
+
+def unquoted(text: str) -> str:
+    """Arguments that are a JSON text within a string; as they are if they are not."""
+    if text.lstrip().startswith('"'):
+        try:
+            inner = json.loads(text)
+        except ValueError:
+            return text
+        return as_json(inner) or text
+    return text
+
+
+def unwrapped(text: str, offered: Mapping[str, Any]) -> str | None:
+    """The object that was put into one argument, if all its keys are arguments of the tool."""
+    value = as_json(text)
+    try:
+        members = json.loads(value) if value is not None else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(members, dict) and members and all(key in offered for key in members) else None
+
+
+def affixes(texts: list[str]) -> tuple[str, str]:
+    """What texts have in common at their start and at their end, without overlapping."""
+    if len(texts) < 2:
+        return texts[0], ""
+    before, behind = texts[0], texts[0][::-1]
+    for text in texts[1:]:
+        before, behind = common(before, text), common(behind, text[::-1])
+    return before, behind[::-1]
+
+
+def elements(text: str, pairs: Pairs) -> Any:
+    """Values within values, written with the same markers: `<a><b>1</b></a>`; a row of `item` is a list."""
+    found: list[tuple[str, Any]] = []
+    key, opened, at = pairs.key.core, pairs.string.open.core, 0
+    while text[at:].strip():
+        start = text.find(key, at)
+        middle = text.find(opened, start + len(key)) if start >= 0 and not text[at:start].strip() else -1
+        if middle < 0:
+            return None
+        name = text[start + len(key) : middle]
+        close = keyed(pairs.string.close.core, name)
+        end = matching(text, middle + len(opened), key + name + opened, close)
+        if end < 0:
+            return None
+        inner = text[middle + len(opened) : end]
+        nested = elements(inner, pairs) if inner.strip().startswith(key) else None
+        found.append((name, nested if nested is not None else json.loads(typed(inner, NO_TYPES))))
+        at = end + len(close)
+    return [value for _, value in found] if found and all(name == "item" for name, _ in found) else dict(found)
+
+
+def matching(text: str, at: int, opened: str, close: str) -> int:
+    """Where the closer stands that belongs to an opener before `at`."""
+    depth = 1
+    while depth:
+        end, again = text.find(close, at), text.find(opened, at)
+        if end < 0:
+            return -1
+        if 0 <= again < end:
+            depth, at = depth + 1, again + len(opened)
+        else:
+            depth, at = depth - 1, end + len(close)
+    return at - len(close)

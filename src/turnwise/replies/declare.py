@@ -1,0 +1,205 @@
+"""Declarations: what a template never shows, in a few lines of data.
+
+    [replies]
+    reasoning = ["<think>", "</think>"]          # before and behind
+    stops     = ["<|im_end|>"]
+    instead   = ["reasoning"]                    # parts that knowingly replace what was derived
+
+    [[replies.calls]]                            # once for every way in which calls are written
+    section = ["<|tool_call_start|>[", "]<|tool_call_end|>"]
+    each    = ["", ")"]
+    between = ", "
+    parts   = ["{name}", "(", "{arguments}"]     # or: json = {arguments = "parameters"}, or: raw = {name = "python"}
+    pairs   = { string = ["=", ""], other = ["=", ""], between = ", ", values = "python", strings = "python" }
+
+A declaration is checked against what was derived from the template: where both speak of a part and disagree, that is
+an error, unless the part is named in `instead`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from turnwise.errors import SourceError, shown, suggestion
+from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, RawCall, Region, Source, TaggedCall
+
+KEYS = ("reasoning", "content", "calls", "stops", "starts", "instead")
+CALLS = ("section", "each", "between", "lead", "first", "parts", "pairs", "json", "raw")
+REGIONS = ("string", "other", "wrap")
+DECLARED = "declared"
+
+COMPLETE: list[Callable[[Any, Grammar], Grammar]] = []
+"""Who knows declarations adds itself here: a template and its derived grammar become the completed one."""
+
+
+def declared(data: Mapping[str, Any], where: str = "replies") -> Grammar:
+    """The parts of a grammar that a declaration states; the others are empty."""
+    known(data, KEYS, where)
+    calls = data.get("calls", [])
+    if isinstance(calls, Mapping):
+        calls = [calls]
+    if not isinstance(calls, list):
+        raise SourceError(f"{where}.calls is {shown(calls)}", hint="It must be a table, or a list of tables.")
+    ways = [declared_calls(table, f"{where}.calls") for table in calls]
+    sources: dict[str, Source] = {key: "declared" for key in KEYS if key in data and key != "instead"}
+    return Grammar(
+        reasoning=region(data["reasoning"], f"{where}.reasoning") if "reasoning" in data else None,
+        content=region(data.get("content", ["", ""]), f"{where}.content"),
+        calls=ways[0] if ways else None,
+        more=tuple(ways[1:]),
+        stops=texts(data.get("stops", []), f"{where}.stops"),
+        starts=texts(data.get("starts", []), f"{where}.starts"),
+        sources=sources,
+    )
+
+
+def declared_calls(data: Any, where: str) -> Calls:
+    known(data, CALLS, where)
+    given: dict[str, Any] = {
+        name: region(data[name], f"{where}.{name}") for name in ("section", "each") if name in data
+    }
+    given |= {name: marker(data[name], f"{where}.{name}") for name in ("between", "lead") if name in data}
+    given |= {name: number(data[name], f"{where}.{name}") for name in ("first",) if name in data}
+    return Calls(declared_call(data, where), **given)
+
+
+def declared_call(data: Mapping[str, Any], where: str) -> JsonCall | TaggedCall | RawCall:
+    layouts = [name for name in ("json", "parts", "raw") if name in data]
+    if len(layouts) != 1:
+        raise SourceError(f"{where} says {' and '.join(layouts) or 'nothing'} of how a call is written", hint=ONE_OF)
+    if "json" in data:
+        return with_parts(made(JsonCall, data["json"], f"{where}.json"))
+    if "raw" in data:
+        raw: RawCall = made(RawCall, data["raw"], f"{where}.raw")
+        return raw
+    parts = tuple(part[1:-1] if part in SLOTTED else Marker(part, DECLARED) for part in texts(data["parts"], where))
+    return TaggedCall(parts, declared_pairs(data["pairs"], f"{where}.pairs") if "pairs" in data else None)
+
+
+def with_parts(call: JsonCall) -> JsonCall:
+    """The object as it is written where nothing else is known."""
+    if call.name is None:
+        texts: tuple[Marker | str, ...] = ('{"', "name", '": ', "arguments", "}")
+    else:
+        texts = (f'{{"{call.name}": "', "name", f'", "{call.arguments}": ', "arguments", "}")
+    slots = ("name", "arguments")
+    return replace(call, parts=tuple(text if text in slots else Marker(str(text), DECLARED) for text in texts))
+
+
+ONE_OF = "Say one of: json, parts, raw."
+SLOTTED = ("{name}", "{id}", "{index}", "{arguments}")
+
+
+def declared_pairs(data: Any, where: str) -> Pairs:
+    table = mapping(data, where)
+    given: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in REGIONS:
+            given[key] = region(value, f"{where}.{key}")
+        elif key in ("key", "between"):
+            given[key] = marker(value, f"{where}.{key}")
+        else:
+            given[key] = value
+    pairs: Pairs = made(Pairs, given, where)
+    return pairs
+
+
+def made(kind: Any, data: Any, where: str) -> Any:
+    """A part of the grammar from a table of its fields."""
+    table = mapping(data, where)
+    known(table, [item.name for item in fields(kind)], where)
+    try:
+        return kind(**table)
+    except TypeError as error:
+        raise SourceError(f"{where} does not say enough: {shown(dict(table))}") from error
+
+
+def mapping(data: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise SourceError(f"{where} is {shown(data)}", hint="It must be a table.")
+    return data
+
+
+def known(data: Any, keys: Any, where: str) -> None:
+    for key in mapping(data, where):
+        if key not in keys:
+            raise SourceError(f"{where}: unknown key {shown(key)}", hint=suggestion(key, keys, "There are"))
+
+
+def texts(data: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(data, list) or not all(isinstance(item, str) for item in data):
+        raise SourceError(f"{where} is {shown(data)}", hint="It must be a list of texts.")
+    return tuple(data)
+
+
+def region(data: Any, where: str) -> Region:
+    pair = texts(data, where)
+    if len(pair) != 2:
+        raise SourceError(f"{where} is {shown(data)}", hint="It must be two texts: before and behind.")
+    return Region(marker(pair[0], where), marker(pair[1], where))
+
+
+def marker(data: Any, where: str) -> Marker:
+    if not isinstance(data, str):
+        raise SourceError(f"{where} is {shown(data)}", hint="It must be a text.")
+    return Marker(data, DECLARED) if data else Marker()
+
+
+def number(data: Any, where: str) -> int:
+    if not isinstance(data, int):
+        raise SourceError(f"{where} is {shown(data)}", hint="It must be a number.")
+    return data
+
+
+def merged(derived: Grammar, data: Mapping[str, Any], where: str = "replies") -> Grammar:
+    """The derived grammar with what a declaration adds to it."""
+    stated = declared(data, where)
+    instead = texts(list(data.get("instead", [])), f"{where}.instead")
+    given: dict[str, Any] = {}
+    for name in ("reasoning", "content", "calls"):
+        if name not in stated.sources:
+            continue
+        given[name] = part = getattr(stated, name)
+        own = getattr(derived, name)
+        if name not in instead and derived.sources.get(name) == "derived" and said(own) != said(part):
+            raise SourceError(
+                f"{where}.{name} contradicts the template: it says {said(part)}, and the template writes {said(own)}",
+                hint=f"To replace what the template writes, say instead = [{name!r}].",
+            )
+        if name not in instead and derived.sources.get(name) == "derived":
+            given[name] = own  # it knows more: where each marker came from
+    resolved = tuple(what for what in derived.unreached if what.partition(":")[0] not in given)
+    sources: dict[str, Source] = {name: "declared" for name in stated.sources if given.get(name) is not None}
+    return replace(
+        derived,
+        **given,
+        more=stated.more or derived.more,
+        stops=tuple(dict.fromkeys((*derived.stops, *stated.stops))),
+        starts=tuple(dict.fromkeys((*derived.starts, *stated.starts))),
+        unreached=resolved,
+        sources={**derived.sources, **sources},
+    )
+
+
+def said(part: Region | Calls | None) -> str:
+    """What a part says, in the words that two grammars must agree in: its markers without their white space."""
+    if part is None:
+        return "nothing"
+    if isinstance(part, Region):
+        return f"{part.open.core!r} ... {part.close.core!r}"
+    return " ".join(
+        [
+            *(f"{around.open.core!r} ... {around.close.core!r}" for around in (part.section, part.each)),
+            layout(part.call),
+        ]
+    )
+
+
+def layout(call: JsonCall | TaggedCall | RawCall) -> str:
+    if isinstance(call, JsonCall):
+        return f"JSON {'list ' if call.listed else ''}with {call.name} and {call.arguments}"
+    if isinstance(call, RawCall):
+        return f"the text of {call.name}"
+    return " ".join(part if isinstance(part, str) else repr(part.core) for part in call.parts)

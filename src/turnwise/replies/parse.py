@@ -1,0 +1,186 @@
+"""One streaming parser for all grammars.
+
+    parser = Parser(grammar, prompt=prompt, tools=tools)
+    for chunk in reply:
+        events = parser.feed(chunk)
+    message = parser.close()
+
+It starts by reading the end of the prompt, from where the assistant's turn begins: a reasoning block that the prompt
+opened is open, one that it also closed is closed, and a text that was begun there is part of the message (`prefill`).
+After that every chunk is read once. What is held back is what may still become a marker that matters now, and the white
+space that would belong to it. Nothing that was said is taken back, so cutting a reply differently changes nothing but
+the sizes of the events.
+
+Nothing raises on what a model wrote. A call whose name cannot be read is text; a call whose arguments cannot be read
+keeps them as they were written; both are listed in `attempts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import Any
+
+from turnwise.errors import TokenizerError
+from turnwise.replies.events import Event, Message, Span
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.machine import Stream, attempt
+from turnwise.replies.plan import ALL, Plan
+from turnwise.replies.prompts import begun
+from turnwise.replies.reading import Reading
+from turnwise.replies.spelling import PLAIN, Spelling, markers
+from turnwise.replies.syntaxes import declared
+
+new_event = tuple.__new__
+Shortcut = tuple[Callable[[Any], bool], Callable[[Any], None], str | None, int | None]
+
+
+class Parser:
+    """Reads one reply. The first chunk decides what it is made of: text, or token ids if there is a tokenizer."""
+
+    def __init__(
+        self,
+        grammar: Grammar,
+        prompt: Any = None,
+        tools: Any = None,
+        *,
+        tokenizer: Any = None,
+        tolerances: frozenset[str] = ALL,
+    ) -> None:
+        self.grammar = grammar
+        self.tokenizer = tokenizer
+        self.tolerances = tolerances
+        self.types = declared(tools)
+        self.tail = begun(grammar, prompt)
+        self.prefill: list[Event] = []  # what the prompt already holds of the message
+        self.message: Message | None = None
+        # the shortcut of the stream, at hand
+        self._kept: list[str] = []
+        self._short: Shortcut | None = None
+        self._begin(PLAIN)
+        self._fresh = True
+
+    def _begin(self, spelling: Spelling) -> None:
+        self.spelling = spelling
+        self.raw = StringIO()  # the tail of the prompt, and the reply
+        self.stream = Stream(spelling)
+        self.reading = Reading(self.stream, Plan(self.grammar, self.tolerances, spelling), self.types)
+        self.steps = self.reading.run()
+        next(self.steps)
+        tail = spelling.spell(self.tail)
+        self.offset = len(tail)
+        if tail:
+            self.prefill = self._push(tail)
+        self.reading.prompting = False
+        self._fresh = False
+
+    # -- in
+
+    def feed(self, chunk: str | int | Sequence[int]) -> list[Event]:
+        """The next part of the reply."""
+        if (short := self._short) is not None and chunk.__class__ is str and chunk:
+            passes, keep, kind, index = short
+            if passes(chunk):
+                keep(chunk)
+                return [new_event(Event, (kind, chunk, index, None, None))] if kind is not None else []
+        text = chunk if isinstance(chunk, str) else self._spelled([chunk] if isinstance(chunk, int) else chunk)
+        if not text or self.message is not None:
+            return []
+        self._fresh = False
+        return self._push(text)
+
+    def _spelled(self, ids: Sequence[int]) -> str:
+        if self.tokenizer is None:
+            raise TokenizerError("token ids can only be read with a tokenizer", hint="give the parser `tokenizer=`")
+        if self._fresh:
+            self._begin(Spelling(self.tokenizer, markers(self.grammar)))
+        return self.spelling.read(ids)
+
+    def _push(self, text: str) -> list[Event]:
+        stream = self.stream
+        if self._kept:
+            passed = "".join(self._kept)
+            self._kept.clear()
+            stream.passed(passed)
+            self.raw.write(passed + text)
+        else:
+            self.raw.write(text)
+        stream.buffer = stream.buffer[stream.position :] + text
+        stream.position = 0
+        stream.shortcut = None
+        next(self.steps, None)
+        self._short = (passes, self._kept.append, stream.kind, stream.index) if (passes := stream.shortcut) else None
+        return stream.take_events()
+
+    # -- out
+
+    def close(self) -> Message:
+        """The reply has ended: the message. What was held back until now is in its `events`."""
+        if self.message is None:
+            stream = self.stream
+            rest = self.spelling.flush()
+            events = self.feed(rest) if rest else []
+            stream.ended = True
+            events += self._push("")
+            if stream.gap and not (stream.content.tell() or stream.thought.tell() or stream.calls):
+                gap = "".join(stream.gap)
+                stream.fresh = False
+                stream.text(gap)
+                stream.rename("text", len(gap))
+            stream.consume(len(stream.buffer) - stream.position, "raw")
+            events += stream.take_events()
+            self.message = self._message(tuple(events))
+        return self.message
+
+    def _message(self, events: tuple[Event, ...]) -> Message:
+        stream = self.stream
+        content, thought = stream.content.getvalue(), stream.thought.getvalue()
+        message = Message(role="assistant", content=content if content or not stream.calls else None)
+        if thought:
+            message["reasoning_content"] = thought
+        if stream.calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments.getvalue()},
+                }
+                for call in stream.calls
+            ]
+        message.stop, message.events = stream.stop, events
+        self._places(message)
+        return message
+
+    def _places(self, message: Message) -> None:
+        """Spans and attempts, in characters of the reply as it is read."""
+        raw = self.raw.getvalue()
+        places = self.spelling.places(raw)
+        zero = places(self.offset)
+
+        def place(at: int) -> int:
+            return max(0, places(at) - zero)
+
+        stream = self.stream
+        edges = [*(start for _, start in stream.spans), stream.at]
+        spans: list[Span] = []
+        for (kind, _), start, end in zip(stream.spans, edges, edges[1:], strict=False):
+            if place(end) > place(start):
+                if spans and spans[-1].kind == kind:
+                    spans[-1] = Span(kind, spans[-1].start, place(end))
+                else:
+                    spans.append(Span(kind, place(start), place(end)))
+        message.spans = tuple(spans)
+        text = self.spelling.plain(raw)[zero:]
+        message.attempts = tuple(
+            attempt((status, place(start), place(end), name, index), text[place(start) : place(end)])
+            for status, start, end, name, index in stream.attempts
+        )
+
+
+def parse(grammar: Grammar, reply: str | Sequence[int], prompt: Any = None, tools: Any = None, **more: Any) -> Message:
+    """A whole reply at once."""
+    parser = Parser(grammar, prompt, tools, **more)
+    events = parser.feed(reply)
+    message = parser.close()
+    message.events = (*events, *message.events)
+    return message

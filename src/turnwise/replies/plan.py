@@ -1,0 +1,326 @@
+"""A grammar made ready for reading: which texts are watched for in which state.
+
+Markers are taken apart where one tag ends and the next begins (`<tool_call>\\n<function=`), so that the white space
+between them is forgiven and a missing wrapper is noticed. A piece that looks like a tag is trusted wherever it stands;
+a bracket or a word is looked for only where it is due.
+
+    state       what is watched for
+    text        all openers (section, call, reasoning, content), all closers, starts and stops
+    reasoning   its closer, the stops; the openers of calls if the model was put into its reasoning by the prompt
+    name, id    the next marker that is due, or any later one
+    values      the closer of the value
+
+Some grammars write reasoning and content with the same markers around a different word
+(`<|channel|>analysis<|message|>`, `<|channel|>final<|message|>`). Then all that stands between two such markers is a
+header, and read as one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from turnwise.replies.grammar import KEY, Calls, Grammar, JsonCall, Marker, Pairs, RawCall, TaggedCall
+from turnwise.replies.spelling import PLAIN, Spelling
+from turnwise.replies.watch import Watch, watching
+
+# What is forgiven, by name. `Parser(tolerances=...)` takes the names that shall be on; all are by default.
+TOLERANCES = {
+    "section": "calls without the section around them",
+    "call": "a call that starts with a later marker than its first",
+    "reasoning": "a call ends the reasoning that the prompt opened",
+    "bare": "JSON or a Python call at the start of the content is a call if the grammar writes calls without markers",
+    "closers": "a closer where nothing is open is no text",
+    "strings": "arguments that are a JSON text within a string",
+    "unwrap": "one argument named like `arguments` that holds the declared ones",
+    "headers": "the words of a header in another order",
+}
+ALL = frozenset(TOLERANCES)
+
+CUT = re.compile(r"(?<=>)(?=\s*<)|(?<=\])(?=\s*\[[A-Z/])|(?<=>)(?=[\w.:]+$)")  # on markers only, never on a reply
+SIGNS = "{}[]()\",:' \n\t"
+
+
+def pieces(text: str) -> list[str]:
+    """A marker's text, tag by tag, white space kept in front of the tag that follows it."""
+    return [piece for piece in CUT.split(text) if piece.strip()]
+
+
+def tag_like(text: str) -> bool:
+    """Whether a text is so unlike prose that it is a marker wherever it stands."""
+    core = text.strip()
+    return len(core.strip(SIGNS)) >= 3 and any(sign in core for sign in "<>|[]")
+
+
+def trail(text: str) -> str:
+    """The white space at the end of a marker; all of a marker that is nothing else."""
+    return text[len(text.rstrip()) :] if text.strip() else text
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One part of a call: a marker that is due, or a slot."""
+
+    text: str = ""
+    slot: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Headers: what stands before and behind the word, and the words."""
+
+    before: str
+    behind: str
+    reasoning: str
+    content: str
+    recipient: str  # such as `to=functions.`
+    stem: str  # such as `to=`
+
+
+@dataclass(slots=True)
+class Layout:
+    """One way of writing calls."""
+
+    calls: Calls
+    starts: tuple[str, ...]
+    stops: tuple[str, ...]
+    spelling: Spelling
+    section: list[str] = field(default_factory=list)
+    openers: list[str] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    closers: list[str] = field(default_factory=list)
+    ends: list[str] = field(default_factory=list)  # of a section
+    bare: str = ""  # characters with which a call without a marker may start
+    pairs: Pairs | None = None
+    members: str = ""  # the bracket that ends arguments written without tags
+    cache: dict[str, Watch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        calls = self.calls
+        self.section = pieces(unstarted(calls.section.open.text, self.starts))
+        self.ends = pieces(calls.section.close.text)
+        self.openers = pieces(unstarted(calls.each.open.text, self.starts))
+        self.closers = pieces(calls.each.close.text)
+        if isinstance(calls.call, TaggedCall):
+            self._tagged(calls.call)
+        marked = [text for text in (*self.section[:1], *self.openers[:1]) if text.strip(SIGNS)]
+        if not marked and not isinstance(calls.call, RawCall):
+            self.bare = "{[" if isinstance(calls.call, JsonCall) else (self.section or ["["])[0].strip()[:1]
+
+    def _tagged(self, call: TaggedCall) -> None:
+        parts = list(call.parts)
+        while parts and isinstance(first := parts[0], Marker):
+            self.openers += pieces(first.text)
+            del parts[0]
+        behind: list[str] = []
+        while parts and isinstance(last := parts[-1], Marker):
+            behind[:0] = pieces(last.text)
+            del parts[-1]
+        self.closers[:0] = behind
+        seen: set[str] = set()
+        for part in parts:
+            if isinstance(part, Marker):
+                self.items += [Item(text=piece) for piece in pieces(part.text)] or [Item(text=part.text)]
+            else:
+                self.items.append(Item(slot=part if part not in seen else "echo"))
+                seen.add(part)
+        self.pairs = call.pairs
+        if self.pairs is not None and not self.pairs.key.core and not self.pairs.echoed:
+            self._members()
+
+    def _members(self) -> None:
+        """Take the closing bracket off the marker that it stands in: the reader of values takes it."""
+        self.members = "}"
+        for holder in (self.closers, self.ends):
+            for at, text in enumerate(holder):
+                if text.strip()[:1] in ("}", ")", "]"):
+                    self.members = text.strip()[0]
+                    holder[at : at + 1] = pieces(text.strip()[1:])
+                    return
+
+    def first(self) -> list[tuple[str, str]]:
+        """What a call may start with: the section, or without it the call; and where in it the text is."""
+        openers = [(text, "section") for text in self.section[:1] if text.strip(SIGNS)]
+        return openers + [(text, "call 0") for text in self.openers[:1] if text.strip(SIGNS)]
+
+    def later(self) -> list[tuple[str, str]]:
+        return [(text, f"call {at}") for at, text in enumerate(self.openers) if at and tag_like(text)]
+
+    def watch(self, texts: list[tuple[str, str]]) -> Watch:
+        return spelled(texts, self.spelling)
+
+    def due(self, at: int) -> Watch:
+        """The markers that may follow item `at`: the next one, or a later one if it is missing."""
+        if f"due {at}" not in self.cache:
+            self.cache[f"due {at}"] = self.watch([*self._due(at), *self.after()])
+        return self.cache[f"due {at}"]
+
+    def _due(self, at: int) -> Iterator[tuple[str, str]]:
+        for index in range(at + 1, len(self.items)):
+            item = self.items[index]
+            if item.slot == "arguments":
+                if self.pairs is None:
+                    yield "{", f"slot {index}"
+                elif not self.members:
+                    yield self.pairs.key.text, f"slot {index}"
+            elif item.text.strip():
+                yield item.text, f"mark {index + 1}"
+                if tag_like(item.text):
+                    return
+
+    def after(self) -> list[tuple[str, str]]:
+        """What ends a call, one way or the other."""
+        stops = [(text, "over") for text in self.stops]
+        closers = [(text, "over") for text in (*self.closers, *self.ends) if text.strip()]
+        openers = [(text, "over") for text in (*self.section[:1], *self.openers[:1]) if tag_like(text)]
+        return closers + openers + stops
+
+    def end(self) -> Watch:
+        if "end" not in self.cache:
+            self.cache["end"] = self.watch(self.after())
+        return self.cache["end"]
+
+    def pair(self) -> Watch:
+        """Between two arguments: the next key, or the end."""
+        assert self.pairs is not None
+        if "pair" not in self.cache:
+            self.cache["pair"] = self.watch([(self.pairs.key.text, "key"), *self.after()])
+        return self.cache["pair"]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What the parser looks things up in."""
+
+    grammar: Grammar
+    tolerances: frozenset[str] = ALL
+    spelling: Spelling = PLAIN
+    layouts: list[Layout] = field(default_factory=list)
+    text: Watch = field(init=False)
+    prompted: Watch = field(init=False)  # reasoning that the prompt opened
+    reasoning: Watch = field(init=False)
+    resume: Watch = field(init=False)
+    over: Watch = field(init=False)  # whatever ends the body of a message
+    header: Watch = field(init=False)
+    channels: Channels | None = None
+    trails: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        grammar = self.grammar
+        for calls in (grammar.calls, *grammar.more):
+            if calls is not None:
+                self.layouts.append(Layout(calls, grammar.starts, grammar.stops, self.spelling))
+        self._channels()
+        self._watches()
+
+    def bare(self, char: str) -> int | None:
+        """Which layout a call without a marker has that starts with `char`."""
+        if char and "bare" in self.tolerances:
+            return next((at for at, layout in enumerate(self.layouts) if char in layout.bare), None)
+        return None
+
+    def nowhere(self) -> Layout:
+        """A layout for a grammar without calls, where nothing ever asks for it."""
+        return Layout(Calls(JsonCall()), (), (), self.spelling)
+
+    # -- headers
+
+    def _channels(self) -> None:
+        grammar = self.grammar
+        if grammar.reasoning is None or "headers" not in self.tolerances:
+            return
+        one = unstarted(grammar.reasoning.open.text, grammar.starts).strip()
+        other = unstarted(grammar.content.open.text, grammar.starts).strip()
+        before, behind = common(one, other), common(one[::-1], other[::-1])[::-1]
+        words = [text[len(before) : len(text) - len(behind)] for text in (one, other)]
+        if len(behind) < 4 or len(before) < 3 or not all(word.isalnum() for word in words):
+            return
+        calls = next((layout.openers[0].strip() for layout in self.layouts if layout.openers), "")
+        stem = calls[: calls.rfind("=") + 1] if "<" not in calls else ""
+        self.channels = Channels(before, behind, words[0], words[1], calls if stem else "", stem)
+
+    # -- watches
+
+    def _watches(self) -> None:
+        grammar, on = self.grammar, self.tolerances
+        stops = self._stops()
+        openers = self._openers()
+        regions = [(unstarted(grammar.content.open.text, grammar.starts), "content")]
+        closers = self._closers() if "closers" in on else []
+        thought: list[tuple[str, str]] = []
+        again: list[tuple[str, str]] = []
+        if grammar.reasoning is not None:
+            again = [(unstarted(grammar.reasoning.open.text, grammar.starts), "reasoning")]
+            thought = [(grammar.reasoning.close.text, "unreasoning")]
+        starts = [(text, "start") for text in grammar.starts]
+        headers = [(self.channels.before, "header")] if self.channels else []
+        self.text = self.watch(openers + again + regions + starts + stops + thought + closers + headers)
+        self.reasoning = self.watch(thought + stops + starts + again)
+        early = [pair for pair in openers if tag_like(pair[0])] if "reasoning" in on else []
+        self.prompted = self.watch(thought + early + stops + starts + again)
+        self.resume = self.watch(starts)
+        self.over = self.watch(thought + closers + stops + starts)
+        self.header = self.watch([(self.channels.behind, "body"), *stops] if self.channels else stops)
+        for text, _ in (*openers, *regions, *again, *starts, *thought, *closers):
+            self.trails.setdefault(self.spelling.spell(text.strip()), trail(text))
+
+    def _stops(self) -> list[tuple[str, str]]:
+        """The stops; of one that is made of several tags also the last one alone."""
+        found = [(text, "stop") for text in self.grammar.stops]
+        return found + [(pieces(text)[-1], "stop") for text in self.grammar.stops if len(pieces(text)) > 1]
+
+    def _openers(self) -> list[tuple[str, str]]:
+        """What calls start with, and the white space that the template writes before the first one."""
+        found: list[tuple[str, str]] = []
+        for at, layout in enumerate(self.layouts):
+            lead = blank(layout.calls.lead) + blank(layout.calls.section.open)
+            first = layout.first() + (layout.later() if "call" in self.tolerances else [])
+            if self.channels is not None and self.channels.recipient:
+                first = [pair for pair in first if pair[0].strip() != self.channels.recipient]
+            if "section" not in self.tolerances and layout.section:
+                first = first[:1]
+            found += [
+                (lead + text, f"{tag.partition(' ')[0]} {at}.{tag.partition(' ')[2] or 0}") for text, tag in first
+            ]
+        return found
+
+    def _closers(self) -> list[tuple[str, str]]:
+        texts = [self.grammar.content.close.text]
+        for layout in self.layouts:
+            texts += (*layout.closers, *layout.ends)
+        for stop in self.grammar.stops:
+            texts += pieces(stop)[:-1]
+        return [(text, "closer") for text in texts if tag_like(text)]
+
+    def watch(self, texts: list[tuple[str, str]]) -> Watch:
+        return spelled(texts, self.spelling)
+
+
+def spelled(texts: Iterable[tuple[str, str]], spelling: Spelling) -> Watch:
+    return watching(tuple((spelling.spell(text), tag) for text, tag in texts if text.strip()))
+
+
+def blank(marker: Marker) -> str:
+    """A marker that is nothing but white space."""
+    return marker.text if not marker.core else ""
+
+
+def unstarted(text: str, starts: tuple[str, ...]) -> str:
+    """A marker without the start of a message before it, which is watched for by itself."""
+    for start in starts:
+        if start.strip() and text.strip().startswith(start.strip()):
+            return text.strip()[len(start.strip()) :] + trail(text)
+    return text
+
+
+def common(one: str, other: str) -> str:
+    size = 0
+    while size < min(len(one), len(other)) and one[size] == other[size]:
+        size += 1
+    return one[:size]
+
+
+def keyed(text: str, key: str) -> str:
+    """A marker that repeats the key."""
+    return text.replace(KEY, key)

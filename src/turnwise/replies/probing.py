@@ -1,0 +1,177 @@
+"""Probing: what a template makes of one assistant message, from the start of that message on.
+
+Every field of a probe is a word of its own that no template writes, so a field is found by its word wherever it comes
+out. Templates are particular about what they take (arguments as a mapping or as text, content that is empty or null,
+text in parts), so a question is asked in several shapes and the first that is answered counts. A template that refuses
+all of them cannot write the thing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from html import unescape
+from typing import Any, NamedTuple, Protocol
+
+from turnwise.engine.rendering import Piece, Rendering
+from turnwise.errors import TurnwiseError
+from turnwise.probes import NOW, STANDARD, TOKENS, tool
+from turnwise.replies.stretch import Stretch
+
+USER, AGAIN, CONTENT, REASONING, RESULT = "Zuserq", "Zagainq", "Zcontentq", "Zreasonq", "Zresultq"
+NAMES = ("zfuna", "zfunb")
+IDS = ("zid0aaaa1", "zid0bbbb2")  # nine letters and digits, as some templates demand
+# A text, a number, a text: only then do the end of a text, the end of a number and what separates two show apart.
+ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {"zkeya": "zvala", "zkeyb": 90417, "zkeyc": "zvalc"},
+    {"zkeyd": "zvald", "zkeye": 80351, "zkeyf": "zvalf"},
+)
+KINDS = {"zkeya": "string", "zkeyb": "integer", "zkeyc": "string", "zkeyd": "string", "zkeye": "integer"}
+TOOLS = [
+    tool(name, **{key: {"type": KINDS.get(key, "string")} for key in ARGUMENTS[i]}) for i, name in enumerate(NAMES)
+]
+THOUGHTS = ("reasoning_content", "reasoning", "thinking", "tool_plan", "thought")  # where templates look for reasoning
+SWITCHES = ("think", "reason")  # what options that turn reasoning on have in their names
+SETTINGS: tuple[Any, ...] = (True, False, "thinking", "high")
+GIVEN = ("strftime_now", "raise_exception")  # names that every rendering has
+ABSENT = object()
+CONTENTS = ("", None, ABSENT)  # of a message that only calls
+
+
+class Template(Protocol):
+    """What is asked of a template here."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def variables(self) -> tuple[str, ...]: ...
+    @property
+    def render(self) -> Callable[..., Rendering]: ...
+
+
+class Shape(NamedTuple):
+    """In which form a question is put."""
+
+    content: Any = ""  # of a message that only calls
+    as_text: bool = False  # arguments are JSON text
+    bare: bool = False  # name and arguments stand in the call itself, not under `function`
+
+
+class Prober:
+    """Asks one template; `tokens` are texts that a tokenizer never cuts."""
+
+    def __init__(self, template: Template, tokens: Iterable[str] = ()) -> None:
+        self.template = template
+        named = getattr(template, "named", {})  # other templates of the model, such as the one that is taken with tools
+        self.texts = (template.text, *(other.text for other in named.values()))
+        self.variables = tuple(
+            dict.fromkeys((*template.variables, *(v for other in named.values() for v in other.reads)))
+        )
+        self.tokens = tuple(token for token in tokens if token.strip())
+        self.parts = False
+        self.given: dict[str, Any] = {"tools": TOOLS}
+        self.asked: dict[str, Stretch | None] = {}
+        self.begun: dict[str, str | None] = {}
+        self.escaped = not self.mentions("&#34;")  # `|safe` escapes what is added to it, and no model writes that
+
+    def mentions(self, word: str) -> bool:
+        """Whether the word stands anywhere in the source."""
+        return any(word in text for text in self.texts)
+
+    def settle(self, parts: bool) -> bool:
+        """Find what the template can be asked with: with tools if it takes them, and with the variables it demands."""
+        self.parts = parts
+        demanded = {name: "" for name in self.variables if name not in STANDARD and name not in GIVEN}
+        for given in ({"tools": TOOLS}, {"tools": TOOLS, **demanded}, {}, demanded):
+            self.given = given
+            self.asked.clear()
+            self.begun.clear()
+            if self.rendering([self.user()], add_generation_prompt=True) is not None:
+                return True
+        return False
+
+    def switches(self, settings: tuple[Any, ...] = (True, False)) -> Iterator[dict[str, Any]]:
+        """Settings of the options that may turn reasoning on or off."""
+        for name in self.variables:
+            if name not in STANDARD and name not in TOKENS and any(word in name for word in SWITCHES):
+                yield from ({name: value} for value in settings)
+
+    def said(self, text: str) -> Any:
+        return [{"type": "text", "text": text}] if self.parts else text
+
+    def user(self, text: str = USER) -> dict[str, Any]:
+        return {"role": "user", "content": self.said(text)}
+
+    def rendering(self, messages: list[dict[str, Any]], **options: Any) -> Rendering | None:
+        try:
+            return self.template.render(messages, **{**self.given, "now": NOW, **options})
+        except TurnwiseError:
+            return None
+
+    def prompt(self, **options: Any) -> Stretch | None:
+        """The opening alone: what a prompt adds to the conversation."""
+        closed = self.rendering([self.user()], **options)
+        opened = self.rendering([self.user()], add_generation_prompt=True, **options)
+        if opened is None:
+            return None
+        if closed is not None and opened.text.startswith(closed.text):
+            return self.stretch(opened, len(closed.text))
+        return self.stretch(opened, opened.text.rfind(USER) + len(USER)) if USER in opened.text else None
+
+    def turn(self, message: Mapping[str, Any], *behind: Mapping[str, Any], **options: Any) -> Stretch | None:
+        """What the template makes of this message after a user's, and of those behind it."""
+        key = json.dumps([message, behind, options], sort_keys=True, default=str)
+        if key not in self.asked:
+            self.asked[key] = self._turn(message, behind, options)
+        return self.asked[key]
+
+    def _turn(self, message: Mapping[str, Any], behind: Any, options: dict[str, Any]) -> Stretch | None:
+        rendering = self.rendering([self.user(), {"role": "assistant", **message}, *behind], **options)
+        if rendering is None:
+            return None
+        before = self.before(**options)
+        if before is not None and rendering.text.startswith(before):
+            return self.stretch(rendering, len(before))
+        if USER not in rendering.text:
+            return None
+        whole = self.stretch(rendering, rendering.text.rfind(USER) + len(USER))
+        places = zip(whole.starts, whole.origins, strict=True)
+        return whole.part(next((start for start, origin in places if origin.message == 1), 0))
+
+    def before(self, **options: Any) -> str | None:
+        """The conversation up to the message."""
+        key = f"{options}"
+        if key not in self.begun:
+            rendering = self.rendering([self.user()], **options)
+            self.begun[key] = rendering.text if rendering is not None else None
+        return self.begun[key]
+
+    def stretch(self, rendering: Rendering, start: int) -> Stretch:
+        """The rendering from a character on. Its pieces before that are not made: tools are long."""
+        pieces: list[Piece] = []
+        outline = rendering.outline
+        for index, (text, trail, message, generation) in enumerate(outline.columns):
+            at = outline.starts[index]
+            if outline.starts[index + 1] <= start:
+                continue
+            for part, leaf in [(text, trail)] if type(trail) is int else outline.runs(index):
+                kept = part[max(start - at, 0) :]
+                at += len(part)
+                origin = rendering.origin(leaf, message, generation)
+                if kept and pieces and pieces[-1].origin == origin:
+                    pieces[-1] = Piece(pieces[-1].text + kept, origin)
+                elif kept:
+                    pieces.append(Piece(kept, origin))
+        if self.escaped and "&#34;" in rendering.text:
+            pieces = [Piece(unescape(text), origin) for text, origin in pieces]
+        return Stretch.of(pieces, self.tokens)
+
+    def calls(self, shape: Shape, *arguments: Any, content: str | None = None, **more: Any) -> dict[str, Any]:
+        """A message with one call for each of the arguments."""
+        listed = []
+        for name, identity, given in zip(NAMES, IDS, arguments, strict=False):
+            taken = json.dumps(given, ensure_ascii=False) if shape.as_text else given
+            function = {"name": name, "arguments": taken}
+            listed.append({"id": identity, **(function if shape.bare else {"type": "function", "function": function})})
+        said = shape.content if content is None else self.said(content)
+        return {**({} if said is ABSENT else {"content": said}), "tool_calls": listed, **more}

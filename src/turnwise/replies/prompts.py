@@ -1,0 +1,41 @@
+"""Where in a prompt the reply begins.
+
+A prompt ends with the opening of the assistant's turn, and often with more: a reasoning block that is opened, or opened
+and closed, or the beginning of the answer. What stands behind the turn's header is read as part of the reply. The
+header is the grammar's opening up to the first marker of a region; it is looked for from the end of the prompt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnwise.replies.grammar import Grammar
+
+
+def header(grammar: Grammar) -> str:
+    """The opening without what belongs to a region already."""
+    opening = grammar.opening
+    regions = [grammar.content.open.core, grammar.empty.strip()]
+    if grammar.reasoning is not None:
+        regions += [grammar.reasoning.open.core, grammar.reasoning.close.core]
+    cuts = [opening.find(text) for text in regions if text and text in opening]
+    return opening[: min(cuts)] if cuts else opening
+
+
+def begun(grammar: Grammar, prompt: Any) -> str:
+    """The part of the reply that the prompt already holds; without a prompt, what the opening holds of it."""
+    head = header(grammar)
+    if prompt is None:
+        return grammar.opening[len(head) :]
+    text = str(prompt)
+    core = head.strip()
+    if not core:
+        return text[len(text) - len(grammar.opening) :] if grammar.opening and text.endswith(grammar.opening) else ""
+    at = text.rfind(core)
+    if at < 0:
+        return ""
+    end = at + len(core)
+    space = head[len(head.rstrip()) :]
+    while space and text.startswith(space[0], end):
+        space, end = space[1:], end + 1
+    return text[end:]

@@ -1,0 +1,117 @@
+"""Token ids as text in which the control tokens cannot be mistaken.
+
+A marker such as `<tool_call>` is one token of the vocabulary, and the same characters can be written with ordinary
+tokens, for instance by a model that explains its own format. With ids the two can be told apart: every added token that
+occurs in a marker is spelled as one character that no text can hold (half of a surrogate pair), in the markers that are
+watched for and in the stream. On the way out it is written in full again.
+
+Ids are decoded as they come. A character may be spread over several tokens: it is given out when it is whole.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from turnwise.replies.grammar import Grammar
+
+FIRST, LAST = 0xD800, 0xDFFF
+BROKEN = "\ufffd"
+BYTES = 4  # of a character, at most; as many tokens may be needed for it
+CONTEXT = 2  # tokens that are decoded again with the next one, for the spaces between them
+
+
+class Spelling:
+    """One stream of ids, spelled."""
+
+    def __init__(self, tokenizer: Any = None, texts: Iterable[str] = ()) -> None:
+        self.tokenizer = tokenizer
+        self.added: dict[int, str] = {}  # id -> how it is spelled
+        self.full: dict[int, str] = {}  # a spelled character -> its text
+        self.escaped: dict[int, str] = {}  # the same within a JSON string
+        self.pattern: re.Pattern[str] | None = None
+        self.signs: dict[str, str] = {}
+        self.past: list[int] = []
+        self.waiting: list[int] = []
+        if tokenizer is not None:
+            self._name(tokenizer.added, "\0".join(texts))
+
+    def _name(self, added: Mapping[str, Any], markers: str) -> None:
+        for text, token in sorted(added.items(), key=lambda row: (-len(row[0]), row[0])):
+            code = FIRST + len(self.signs)
+            if text.strip() and text in markers and code <= LAST:
+                self.signs[text] = chr(code)
+                self.full[code] = text
+                self.escaped[code] = text.replace("\\", "\\\\").replace('"', '\\"')
+            self.added[token.id] = self.signs.get(text, text)
+        if self.signs:
+            self.pattern = re.compile("|".join(map(re.escape, self.signs)))
+
+    def spell(self, text: str) -> str:
+        """A marker, or a prompt, with its tokens spelled."""
+        return self.pattern.sub(lambda match: self.signs[match.group()], text) if self.pattern else text
+
+    def plain(self, text: str) -> str:
+        """Spelled text as it is read."""
+        return text.translate(self.full) if self.full else text
+
+    def quoted(self, text: str) -> str:
+        """Spelled JSON as it is read."""
+        return text.translate(self.escaped) if self.full else text
+
+    def places(self, text: str) -> Callable[[int], int]:
+        """From places in spelled text to places in the text as it is read."""
+        if not self.full:
+            return lambda at: at
+        signs = [at for at, char in enumerate(text) if ord(char) in self.full]
+        sums = [0, *accumulate(len(self.full[ord(text[at])]) - 1 for at in signs)]
+        return lambda at: at + sums[bisect_left(signs, at)]
+
+    def read(self, ids: Sequence[int]) -> str:
+        """The text of the next ids, as far as it is whole."""
+        out: list[str] = []
+        for id in ids:
+            if id in self.added:
+                out += (self.flush(), self.added[id])
+                self.past.clear()
+            else:
+                self.waiting.append(id)
+                out.append(self.whole())
+        return "".join(out)
+
+    def whole(self, last: bool = False) -> str:
+        before = self.tokenizer.decode(self.past) if self.past else ""
+        text = self.tokenizer.decode(self.past + self.waiting)[len(before) :]
+        if text.endswith(BROKEN) and len(self.waiting) < BYTES and not last:
+            return ""
+        self.past = (self.past + self.waiting)[-CONTEXT:]
+        self.waiting = []
+        return "".join(char for char in text if not FIRST <= ord(char) <= LAST) if self.full else text
+
+    def flush(self) -> str:
+        """What was waiting for more of its bytes, which will not come."""
+        return self.whole(last=True) if self.waiting else ""
+
+
+PLAIN = Spelling()
+
+
+def markers(grammar: Grammar) -> list[str]:
+    """All texts of a grammar, wherever they stand in it."""
+    found: list[str] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, tuple):
+            for one in value:
+                walk(one)
+        elif hasattr(value, "__dataclass_fields__"):
+            for name in value.__dataclass_fields__:
+                walk(getattr(value, name))
+
+    walk(grammar)
+    return found

@@ -1,0 +1,440 @@
+"""Laws of the parser, on grammars written by hand: cutting never matters, nothing is taken back, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replygrammars import EXAMPLES, GRAMMARS, Example
+from turnwise.errors import TokenizerError
+from turnwise.replies.events import SPANS, STATUSES, Event, Message
+from turnwise.replies.parse import Parser, parse
+from turnwise.replies.plan import ALL
+from turnwise.replies.syntaxes import DEPTH, Reader, as_json, typed
+
+IDS = [f"{example.grammar}-{at}" for at, example in enumerate(EXAMPLES)]
+EACH = pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
+MARKERS = sorted({piece for example in EXAMPLES for piece in example.reply.replace(">", ">\0").split("\0") if piece})
+
+
+def read(grammar: str, chunks: Iterable[Any], **more: Any) -> tuple[list[Event], Message]:
+    parser = Parser(GRAMMARS[grammar], **more)
+    events = [event for chunk in chunks for event in parser.feed(chunk)]
+    message = parser.close()
+    return [*parser.prefill, *events, *message.events], message
+
+
+def told(events: Iterable[Event]) -> dict[str, Any]:
+    """The message that somebody has who only saw the stream's deltas."""
+    message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
+    for event in events:
+        for key, value in event.delta().items():
+            if key == "tool_calls":
+                for part in value:
+                    if part["index"] == len(message["tool_calls"]):
+                        message["tool_calls"].append({"id": None, "name": "", "arguments": ""})
+                    call = message["tool_calls"][part["index"]]
+                    call["id"] = part.get("id") or call["id"]
+                    call["name"] += part.get("function", {}).get("name") or ""
+                    call["arguments"] += part.get("function", {}).get("arguments") or ""
+            else:
+                message[key] += value
+    return message
+
+
+def held(message: Message) -> dict[str, Any]:
+    """The same of a finished message."""
+    calls = [{"id": call["id"], **call["function"]} for call in message.get("tool_calls", [])]
+    return {
+        "content": message["content"] or "",
+        "reasoning_content": message.get("reasoning_content", ""),
+        "tool_calls": calls,
+    }
+
+
+def everything(message: Message) -> tuple[Any, ...]:
+    return dict(message), message.attempts, message.spans, message.stop
+
+
+def check(grammar: str, reply: str, chunks: Iterable[str], whole: Message) -> None:
+    events, message = read(grammar, chunks)
+    assert everything(message) == everything(whole)
+    assert told(events) == held(message) or unfinished(message)
+    tiles(message, reply)
+
+
+def unfinished(message: Message) -> bool:
+    """A call without an end has said all but its late id."""
+    return any(attempt.status in ("unterminated", "malformed") for attempt in message.attempts)
+
+
+def tiles(message: Message, reply: str) -> None:
+    assert [span.start for span in message.spans] == [0, *(span.end for span in message.spans)][: len(message.spans)]
+    assert (message.spans[-1].end if message.spans else 0) == len(reply)
+    assert {span.kind for span in message.spans} <= set(SPANS)
+    for attempt in message.attempts:
+        assert attempt.raw == reply[attempt.start : attempt.end]
+        assert attempt.status in STATUSES
+
+
+@EACH
+def test_examples(example: Example) -> None:
+    _, message = read(example.grammar, [example.reply])
+    calls = tuple(
+        (c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message.get("tool_calls", ())
+    )
+    assert (message["content"], message.get("reasoning_content"), calls) == (
+        example.content, example.reasoning, example.calls,
+    )  # fmt: skip
+    assert all(attempt.status == "complete" for attempt in message.attempts)
+    assert message.stop is not None
+
+
+@EACH
+def test_every_cut(example: Example) -> None:
+    reply = example.reply
+    whole = parse(GRAMMARS[example.grammar], reply)
+    for at in range(len(reply) + 1):
+        check(example.grammar, reply, [reply[:at], reply[at:]], whole)
+    check(example.grammar, reply, reply, whole)
+    for size in (2, 3, 7):
+        check(example.grammar, reply, [reply[at : at + size] for at in range(0, len(reply), size)], whole)
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> tuple[str, str, list[str]]:
+    """A reply made of pieces of real ones, of any model, in any order, and one way to cut it."""
+    grammar = draw(st.sampled_from(sorted(GRAMMARS)))
+    pieces = st.one_of(st.sampled_from(MARKERS), st.text(max_size=8), st.sampled_from(["\n", " ", "{", '"', "[", "\\"]))
+    start = draw(st.sampled_from(["", *(e.reply for e in EXAMPLES if e.grammar == grammar)]))
+    text = start[: draw(st.integers(0, len(start)))] + "".join(draw(st.lists(pieces, max_size=8)))
+    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    return grammar, text, [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+@settings(max_examples=400, deadline=None)
+@given(replies())
+def test_any_text_any_cut(case: tuple[str, str, list[str]]) -> None:
+    grammar, text, chunks = case
+    whole = parse(GRAMMARS[grammar], text)
+    check(grammar, text, chunks, whole)
+    check(grammar, text, text, whole)
+
+
+@EACH
+def test_prefixes_are_monotone_and_never_raise(example: Example) -> None:
+    last: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
+    for size in range(len(example.reply) + 1):
+        message = parse(GRAMMARS[example.grammar], example.reply[:size])
+        now = held(message)
+        said = told([*Parser(GRAMMARS[example.grammar]).feed(example.reply[:size])])
+        for key in ("content", "reasoning_content"):
+            assert now[key].startswith(said[key])
+            assert now[key].startswith(last[key]) or last[key].rstrip("<[|{ \n") in now[key]
+        assert len(now["tool_calls"]) >= len(last["tool_calls"])
+        for before, after in zip(last["tool_calls"], now["tool_calls"], strict=False):
+            assert after["name"] == before["name"]
+            assert after["arguments"].startswith(before["arguments"])
+        last = {**now, **{key: said[key] for key in ("content", "reasoning_content")}}
+
+
+@EACH
+def test_truncation_is_named(example: Example) -> None:
+    for size in range(len(example.reply)):
+        message = parse(GRAMMARS[example.grammar], example.reply[:size])
+        for call, attempt in zip(message.get("tool_calls", ()), message.attempts, strict=False):
+            try:
+                json.loads(call["function"]["arguments"])
+            except ValueError:
+                assert attempt.status == "unterminated"
+
+
+# -- the prompt
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reasoning", "content"),
+    [
+        (None, None, "Hm.\nYes."),
+        ("<|im_start|>assistant\n", None, "Hm.\nYes."),
+        ("<|im_start|>assistant\n<think>\n", "Hm.\nYes.", ""),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", None, "Hm.\nYes."),
+        ("<|im_start|>assistant\n<think>\nSo: ", "So: Hm.\nYes.", ""),
+        ("<|im_start|>assistant\n<think>\nSo.\n</think>\n\nWell: ", "So.", "Well: Hm.\nYes."),
+    ],
+)
+def test_the_prompt_says_where_the_reply_begins(prompt: str | None, reasoning: str | None, content: str) -> None:
+    events, message = read("qwen3", ["Hm.\nYes."], prompt=prompt)
+    assert (message.get("reasoning_content"), message["content"]) == (reasoning, content)
+    assert told(events) == held(message)
+    assert message.spans[-1].end == len("Hm.\nYes.")
+
+
+def test_opened_by_the_prompt_or_by_the_reply_is_the_same() -> None:
+    opened = parse(GRAMMARS["qwen3"], "Hm.\n</think>\n\nYes.", prompt="<|im_start|>assistant\n<think>\n")
+    assert opened == parse(GRAMMARS["qwen3"], "<think>\nHm.\n</think>\n\nYes.", prompt="<|im_start|>assistant\n")
+
+
+# -- types
+
+
+def tool(**types: Any) -> list[dict[str, Any]]:
+    properties = {key: value if isinstance(value, dict) else {"type": value} for key, value in types.items()}
+    return [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": properties}}}]
+
+
+def tagged(value: str) -> str:
+    return f"</think>\n\n<tool_call>\n<function=f>\n<parameter=x>\n{value}\n</parameter>\n</function>\n</tool_call>"
+
+
+@settings(deadline=None)
+@given(st.one_of(st.sampled_from(["123", "null", " x ", "\n", "true", "[1]", '{"a": 1}', "\ta\n", ""]), st.text()))
+def test_a_declared_string_is_verbatim(value: str) -> None:
+    if "</parameter>" in value:
+        return
+    message = parse(GRAMMARS["qwen3.5"], tagged(value), tools=tool(x="string"))
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"x": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "expected"),
+    [
+        ("5", "integer", 5),
+        (" 420 ", "integer", 420),
+        ("5.5", "number", 5.5),
+        ("True", "boolean", True),
+        ("yes", "boolean", "yes"),
+        ("[1, 2]", "array", [1, 2]),
+        ("{'a': None}", "object", {"a": None}),
+        ("null", {"type": ["string", "null"]}, None),
+        ("null", {"anyOf": [{"type": "string"}, {"type": "null"}]}, None),
+        ("12", {"anyOf": [{"type": "string"}, {"type": "null"}]}, "12"),
+        ("b", {"enum": ["a", "b"]}, "b"),
+        ("3", {"enum": [1, 3]}, 3),
+        ("x", "integer", "x"),
+    ],
+)
+def test_declared_types(value: str, schema: Any, expected: Any) -> None:
+    message = parse(GRAMMARS["qwen3.5"], tagged(value), tools=tool(x=schema))
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"x": expected}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("12", 12),
+        ("007", "007"),
+        ("true", True),
+        ("True", "True"),
+        ('"q"', '"q"'),
+        ("{1}", "{1}"),
+        ("[1]", [1]),
+        ("-", "-"),
+    ],
+)
+def test_undeclared_types_follow_one_rule(value: str, expected: Any) -> None:
+    assert json.loads(typed(value, frozenset())) == expected
+    message = parse(GRAMMARS["qwen3.5"], tagged(value))
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"x": expected}
+
+
+# -- the reader of values
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(), inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+def read_value(text: str, cuts: Sequence[int], **more: Any) -> str:
+    reader, buffer, out = Reader(**more), "", ""
+    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        buffer += text[start:end]
+        buffer = buffer[reader.read(buffer, 0) :]
+        out += reader.take()
+    assert reader.done and not buffer, (reader.failed, buffer)
+    return out
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.text(), VALUES, max_size=4),
+    st.lists(st.integers(0, 400), max_size=6),
+    st.sampled_from([None, 2]),
+)
+def test_json_goes_through_as_it_stands(value: Any, cuts: list[int], indent: int | None) -> None:
+    for ascii_only in (True, False):
+        text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+        assert read_value(text, sorted(min(cut, len(text)) for cut in cuts)) == text
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(), VALUES, max_size=4), st.lists(st.integers(0, 400), max_size=6))
+def test_python_literals_become_json(value: Any, cuts: list[int]) -> None:
+    text = repr(value)
+    assert json.loads(read_value(text, sorted(min(cut, len(text)) for cut in cuts), syntax="python")) == value
+
+
+def test_markers_within_strings_are_text() -> None:
+    value = '</tool_call><tool_call>\n{"name": "g"}<|im_end|>'
+    text = f'<tool_call>\n{{"name": "f", "arguments": {json.dumps({"x": value})}}}\n</tool_call>'
+    message = parse(GRAMMARS["qwen3"], text)
+    assert [json.loads(c["function"]["arguments"]) for c in message["tool_calls"]] == [{"x": value}]
+
+
+# -- bad input
+
+BAD = {
+    "unterminated JSON": ("qwen3", '<tool_call>\n{"name": "f", "arguments": {"x": "', "unterminated"),
+    "brackets": ("qwen3", '<tool_call>\n{"name": "f", "arguments": ' + "[" * 100_000, "malformed"),
+    "brackets in a name": ("glm-4.6", "<tool_call>" + "[" * 100_000, "unreadable"),
+    "no JSON at all": ("qwen3", "<tool_call>\nhello\n</tool_call> and on", "unreadable"),
+    "missing comma": ("qwen3", '<tool_call>\n{"name": "f", "arguments": {"x": 1 "y": 2}}\n</tool_call>', "malformed"),
+    "no arguments": ("kimi-k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>", "unterminated"),
+    "code": ("gpt-oss", " to=functions.f<|channel|>commentary<|message|>print(1)<|call|>", "malformed"),
+    "someone else": ("gpt-oss", " to=container.exec<|channel|>commentary<|message|>ls<|end|>", "recipient"),
+    "another tool": ("qwen3", '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>', "unknown"),
+    "no closer": ("qwen3", '<tool_call>\n{"name": "f", "arguments": {}}', "unclosed"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_a_message_with_a_status(name: str) -> None:
+    grammar, reply, status = BAD[name]
+    start = time.perf_counter()
+    message = parse(GRAMMARS[grammar], reply, tools=tool())
+    assert time.perf_counter() - start < 1
+    assert [attempt.status for attempt in message.attempts] == [status]
+    tiles(message, reply)
+    if status == "unreadable":
+        assert message["content"] == reply
+
+
+def test_arguments_that_cannot_be_read_stand_as_they_were_written() -> None:
+    message = parse(GRAMMARS["qwen3"], BAD["missing comma"][1])
+    assert message["tool_calls"][0]["function"]["arguments"].startswith('{"x": 1 "y": 2}')
+
+
+@pytest.mark.parametrize("grammar", sorted(GRAMMARS))
+def test_a_reply_from_another_model(grammar: str) -> None:
+    for example in EXAMPLES:
+        message = parse(GRAMMARS[grammar], example.reply)
+        tiles(message, example.reply)
+        assert {attempt.status for attempt in message.attempts} <= set(STATUSES)
+
+
+@pytest.mark.parametrize("off", sorted(ALL))
+def test_every_tolerance_can_be_switched_off(off: str) -> None:
+    for example in EXAMPLES:
+        message = parse(GRAMMARS[example.grammar], example.reply, tolerances=ALL - {off})
+        tiles(message, example.reply)
+
+
+def test_depth_is_limited() -> None:
+    assert as_json("[" * DEPTH + "]" * DEPTH) is not None
+    assert as_json("[" * (DEPTH + 1) + "]" * (DEPTH + 1)) is None
+
+
+# -- ids
+
+
+class Bytes:
+    """A tokenizer of single bytes, with control tokens above them."""
+
+    def __init__(self, controls: Sequence[str]) -> None:
+        self.added = {text: SimpleNamespace(id=256 + at, text=text) for at, text in enumerate(controls)}
+        self.texts = {token.id: text for text, token in self.added.items()}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(ids).decode("utf-8", "replace")
+
+    def ids(self, *parts: str) -> list[int]:
+        """Parts that are control tokens become one id; all else becomes bytes."""
+        return [id for part in parts for id in ([self.added[part].id] if part in self.added else part.encode())]
+
+
+CONTROLS = Bytes(["<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"])
+
+
+def test_only_control_ids_are_markers() -> None:
+    ids = CONTROLS.ids(
+        "Write it as ", *"<tool_call>", "{}\n", *"</tool_call>", ": ☀ ",
+        "<tool_call>", '\n{"name": "f", "arguments": {"x": "', *"</tool_call>", 'é"}}\n', "</tool_call>", "<|im_end|>",
+    )  # fmt: skip
+    whole = parse(GRAMMARS["qwen3"], ids, tokenizer=CONTROLS)
+    assert whole["content"] == "Write it as <tool_call>{}\n</tool_call>: ☀ "
+    assert json.loads(whole["tool_calls"][0]["function"]["arguments"]) == {"x": "</tool_call>é"}
+    assert (len(whole["tool_calls"]), whole.stop) == (1, "<|im_end|>")
+    text = "".join(CONTROLS.texts.get(id) or chr(id) for id in ids).encode("latin-1").decode()
+    tiles(whole, text)
+    for size in (1, 2, 3, 5):
+        events, message = read("qwen3", [ids[at : at + size] for at in range(0, len(ids), size)], tokenizer=CONTROLS)
+        assert everything(message) == everything(whole)
+        assert told(events) == held(message)
+        assert not any("\ufffd" in event.text for event in events)
+
+
+def test_broken_characters_end_somewhere() -> None:
+    message = parse(GRAMMARS["qwen3"], [0xE2, 0x98, *b"ab", 0xF0, 0x9F], tokenizer=CONTROLS)
+    assert message["content"].replace("\ufffd", "") == "ab"
+
+
+def test_ids_need_a_tokenizer() -> None:
+    with pytest.raises(TokenizerError):
+        Parser(GRAMMARS["qwen3"]).feed([1, 2])
+
+
+# -- size
+
+
+def spent(grammar: str, reply: str) -> float:
+    parser, start = Parser(GRAMMARS[grammar]), time.process_time()
+    for char in reply:
+        parser.feed(char)
+    parser.close()
+    return time.process_time() - start
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["text", "json", "tagged", "quoted", "python", "spaces", "markers", "calls"])
+def test_time_is_linear(kind: str) -> None:
+    def reply(size: int) -> tuple[str, str]:
+        text = ("It is fine today, 20 < 30; see\n\n" * (size // 30))[:size]
+        return {
+            "text": ("qwen3", text),
+            "json": ("qwen3", '<tool_call>\n{"name": "f", "arguments": ' + json.dumps({"x": text}) + "}\n</tool_call>"),
+            "tagged": ("qwen3.5", tagged(text)),
+            "quoted": ("gemma-4", f'<|tool_call>call:f{{x:<|"|>{text}<|"|>}}<tool_call|>'),
+            "python": ("lfm2", f"<|tool_call_start|>[f(x={text!r})]<|tool_call_end|>"),
+            "spaces": ("qwen3", " " * size),
+            "markers": ("qwen3", "<tool_call" * (size // 10)),
+            "calls": ("qwen3", '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n' * (size // 60)),
+        }[kind]
+
+    ratio = min(spent(*reply(200_000)) / spent(*reply(100_000)) for _ in range(3))
+    assert ratio <= 2.2
+
+
+@pytest.mark.slow
+def test_memory_is_linear() -> None:
+    def peak(size: int) -> int:
+        tracemalloc.start()
+        parser = Parser(GRAMMARS["qwen3"])
+        for _ in range(size):
+            parser.feed("a")
+        parser.close()
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return used
+
+    peak(10)
+    assert peak(200_000) / peak(100_000) <= 2.2
