@@ -58,7 +58,7 @@ HISTORY = {
         "hfjs-mistralai--Mistral-7B-Instruct-v0.3-JSON-Schema-": 4,
         "ollama-mixtral-8x22b": 16,
     },
-    "writes a system message of its own, but only before an opening": {"vllm-tool_chat_template_muse_glimmer": 64},
+    "writes a system message of its own, but only before an opening": {"vllm-tool_chat_template_muse_glimmer": 62},
     "writes a later system message at the front": dict.fromkeys(
         [
             "npm-deepseek_v3",
@@ -99,7 +99,6 @@ HISTORY = {
     ),
     "opens a conversation that has no messages yet in another way": {
         "vllm-tool_chat_template_phi4_mini": 2,
-        "axolotl-alpaca": 2,
     },
 }
 REWRITING = {name: count for group in HISTORY.values() for name, count in group.items()}
@@ -353,9 +352,12 @@ def test_our_turns_differ_from_the_golden_masks_in_known_ways(tokenizers: Tokeni
         found = template(row.template).encode(messages, tokenizers(row.tokenizer), compatible=True, **arguments)
         assert row.mask is not None
         count = Counter(map(difference, *differing(found, row.mask)))
-        turns = len(found.turns)
-        assert turns == sum(message["role"] == "assistant" for message in messages)
-        assert count == dict.fromkeys(BESIDES[row.template], turns), row
+        turns, lost = len(found.turns), len(found.untrained)
+        assert turns + lost == sum(message["role"] == "assistant" for message in messages)
+        if lost:  # calls that the template does not write: it trains what is left of the turn
+            assert all("its calls" in one.reason for one in found.untrained), row
+        else:
+            assert count == dict.fromkeys(BESIDES[row.template], turns), row
 
 
 def differing(found: Encoded, mask: str) -> tuple[list[Encoded], list[int], list[str]]:

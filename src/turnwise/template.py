@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any
 from warnings import warn
 from weakref import WeakKeyDictionary
@@ -16,7 +17,7 @@ from turnwise.dialects.reading import Reading, copied
 from turnwise.engine.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Run
 from turnwise.engine.program import Program, program
 from turnwise.engine.rendering import Rendering
-from turnwise.engine.sought import sought
+from turnwise.engine.sought import sought, weighs
 from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, TokenizerError, TurnwiseWarning
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
 from turnwise.replies import declare
@@ -34,12 +35,15 @@ from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import checked
 from turnwise.tokens.markers import Markers, markers, problems
 from turnwise.tokens.session import Session
-from turnwise.tokens.stops import Ends, Stops, stops
+from turnwise.tokens.stops import Ends, Stops, named_ends, stops
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.training import examples
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 NAMELESS = "template"
+RENDERS = ("tools", "documents", "add_generation_prompt", "continue_final_message", "now", "normalise", "strict")
+ARGUMENTS = ("train_on", "max_length", "trust", "compatible")
+VERBS = {"encode": ARGUMENTS, "examples": ("train_on", "trust", "strict"), "session": ("exact", "trust")}
 FIELDS = {"marker": None, "space": None, "reasoning": REASONING[0], "name": "tool_calls", "arguments": "tool_calls"}
 LEARNED = 64  # sets of options for which it is kept where turns begin and end
 NO_ALIASES: dict[tuple[int, str], str] = {}
@@ -82,7 +86,7 @@ class Template:
         self.learned: dict[Any, Boundaries] = {}
         self.grammars: list[Grammar] = []
         self.asked: dict[Any, Ends] = {}
-        self.met: WeakKeyDictionary[Tokenizer, tuple[str, ...]] = WeakKeyDictionary()
+        self.met: WeakKeyDictionary[Tokenizer, tuple[tuple[str, ...], frozenset[str]]] = WeakKeyDictionary()
 
     @classmethod
     def of(
@@ -208,6 +212,7 @@ class Template:
         `trust` says who else may write control tokens: `{"system": "all"}`. `compatible` encodes as transformers does,
         forged tokens included.
         """
+        self._own(arguments, "encode")
         return encode(self._ask(messages, tokenizer, train_on, max_length, trust, compatible, arguments))
 
     def examples(
@@ -218,6 +223,7 @@ class Template:
         Turns that no sample can hold are named in a warning; with `strict`, that is an error.
         """
         trust = arguments.pop("trust", None)
+        self._own(arguments, "examples")
         samples, untrained = examples(self._ask(messages, tokenizer, train_on, None, trust, False, arguments))
         if untrained:
             said = f"{self.name}: not every turn can be trained: {'; '.join(map(str, untrained))}"
@@ -240,8 +246,23 @@ class Template:
 
         `exact` works every step out on the whole conversation, at its cost; `options` are those of `render`.
         """
+        self._own(options, "session")
         ask = self._ask([], tokenizer, "assistant", None, trust, False, {**options, "tools": tools})
         return Session(ask, (*self.stops(), *ask.stops), exact)
+
+    def _own(self, arguments: Mapping[str, Any], verb: str) -> None:
+        """Refuse what looks like an argument of ours and would be an option that the template does not read."""
+        for name in arguments:
+            if name in self.variables or name in RENDERS:
+                continue
+            near = get_close_matches(name, (*RENDERS, *VERBS[verb]), 1, 0.8)
+            if name in ARGUMENTS or near:
+                meant = (
+                    f"did you mean {near[0]}?" if near and near[0] != name else f"It takes: {', '.join(VERBS[verb])}"
+                )
+                raise MessageError(
+                    f"{verb} takes no {name!r}, and the template does not read it", path=name, hint=meant
+                )
 
     def _ask(
         self,
@@ -272,8 +293,8 @@ class Template:
             prompt=lambda chat: self.render(chat, **served),
             boundaries=self._boundaries(given),
             reply=self._reply,
-            stops=(*self.reading.stops, *filter(None, [known.named.get("eos_token")])),
-            train_on=checked(train_on),
+            stops=self.met[known][1],
+            train_on=checked(train_on, self.text),
             trust=trust,
             compatible=compatible,
             max_length=max_length,
@@ -321,7 +342,7 @@ class Template:
         if found is None:
             if len(self.learned) >= LEARNED:
                 self.learned.clear()
-            found = self.learned[key] = Boundaries(sought(self.text))
+            found = self.learned[key] = Boundaries(sought(self.text), weighs(self.text))
         return found
 
     @property
@@ -352,11 +373,15 @@ class Template:
 
     def _meet(self, known: Tokenizer, strict: Any) -> None:
         """Say what is wrong with this template and this tokenizer together: once, or as an error."""
-        found = self.met.get(known)
-        if found is None:
-            found = self.met[known] = tuple(problems(self._ends(known.named), known))
-            for problem in () if strict else found:
+        if known not in self.met:
+            ends = self._ends(known.named)
+            stops = frozenset(
+                filter(None, (*self.reading.stops, *named_ends(ends.plain), known.named.get("eos_token")))
+            )
+            self.met[known] = tuple(problems(ends, known)), stops
+            for problem in () if strict else self.met[known][0]:
                 warn(f"{self.name}: {problem}", TurnwiseWarning, stacklevel=4)
+        found = self.met[known][0]
         if found and strict:
             raise TokenizerError(f"{self.name}: {found[0]}")
 

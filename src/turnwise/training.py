@@ -18,10 +18,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from turnwise.errors import TemplateError, TurnwiseError
-from turnwise.tokens.boundaries import SPEAKERS, Turn, Untrained
+from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.encode import Ask, answered_by, encoded
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weight_of
+from turnwise.tokens.trust import SPEAKERS
 
 
 def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:
@@ -49,30 +50,32 @@ def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:
                 raise
             untrained.append(Untrained(last, f"the template refuses the conversation up to it: {error.message}"))
             continue
-        turn = turn_of(sample, last)
-        reason = behind(ask, sample, turn, last, served) if turn else reason_of(sample, last)
-        if turn is None or reason:
-            try:
-                samples.append(answered_by(ask, last))
-            except TurnwiseError as error:
-                untrained.append(Untrained(last, f"{reason}; {error.message}"))
+        turn = next((one for one in sample.turns if one.message == last), None)
+        lost = next((one for one in sample.untrained if one.message == last), None)
+        if turn is not None:
+            reason = behind(ask, sample, turn, last, served)
+            lost = Untrained(last, reason, departs=True) if reason else None
+        if turn is None or lost is not None:
+            written = behind_prompt(ask, lost or Untrained(last, "its place is not known"))
+            (samples if isinstance(written, Encoded) else untrained).append(written)  # type: ignore[arg-type]
             continue
-        sample.turns = tuple(
-            held for held in sample.turns if held == turn or (held.message in left and alone(ask, sample, held, served))
-        )
-        sample.within = True
-        for held in sample.turns:
+        holds = [
+            one for one in sample.turns if one == turn or (one.message in left and alone(ask, sample, one, served))
+        ]
+        for held in holds:
             left.pop(held.message, None)
-        samples.append(sample)
+        samples.append(sample.narrowed(holds))
     return samples[::-1], untrained[::-1]
 
 
-def turn_of(sample: Encoded, message: int) -> Turn | None:
-    return next((turn for turn in sample.turns if turn.message == message), None)
-
-
-def reason_of(sample: Encoded, message: int) -> str:
-    return next((one.reason for one in sample.untrained if one.message == message), "its place is not known")
+def behind_prompt(ask: Ask, lost: Untrained) -> Encoded | Untrained:
+    """A turn that departs from its opening, written as the model would; any other stays lost."""
+    if not lost.departs:
+        return lost
+    try:
+        return answered_by(ask, lost.message)
+    except TurnwiseError as error:
+        return lost._replace(reason=f"{lost.reason}; {error.message}")
 
 
 def behind(ask: Ask, sample: Encoded, turn: Turn, index: int, served: dict[int, str]) -> str:

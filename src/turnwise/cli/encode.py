@@ -125,7 +125,7 @@ def show(encoded: Encoded, colour: bool) -> None:
         output.note(f"{encoded.text[start:end]!r} at character {start} stayed text: a message wrote it")
     for one in encoded.untrained:
         output.warn(f"not trained: {one}")
-    if len(encoded.kept) < len(encoded.messages):
+    if not isinstance(encoded.kept, range):
         output.note(f"kept messages {', '.join(map(str, encoded.kept))}")
 
 

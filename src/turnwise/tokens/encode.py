@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from turnwise.engine.rendering import Origin, Rendering, followed
@@ -20,18 +21,21 @@ from turnwise.probes import answered, called, said
 from turnwise.tokens.boundaries import Boundaries, Turn
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weight_of
-from turnwise.tokens.runs import Encoder, encoder
+from turnwise.tokens.runs import Encoder, Segments, encoder
+from turnwise.tokens.scan import Hit
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.trust import Voices
 
 Parts = Sequence[tuple[str, str | None]]  # texts of a message's fields, and markers (None)
 
 SYSTEMS = ("system", "developer")
+OTHERS = ("developer", "function", "environment", "ipython", "observation")
 EVERY_TURN: tuple[list[dict[str, Any]], ...] = (
     [said("system", "Rules"), said("user", "First"), said("assistant", "One"), said("user", "Second")],
     [said("user", "First"), said("assistant", "One"), said("user", "Second")],
     [said("user", "First"), called(("weather", {"city": "Oslo"})), answered("Rain"), said("assistant", "One")],
     [said("user", "First"), called(("weather", '{"city": "Oslo"}')), answered("Rain"), said("assistant", "One")],
+    *([said("user", "First"), said(role, "Facts"), said("assistant", "One")] for role in OTHERS),
 )
 
 
@@ -45,7 +49,7 @@ class Ask:
     prompt: Callable[[Sequence[Mapping[str, Any]]], Rendering]  # the same with the opening, as serving sends it
     boundaries: Boundaries
     reply: Callable[[Mapping[str, Any], Rendering], Parts] | None = None  # a message as a model would write it
-    stops: Sequence[str] = ()
+    stops: frozenset[str] = frozenset()
     train_on: str | Callable[[Origin], bool] = "assistant"
     trust: Mapping[str, str] | None = None
     compatible: bool = False
@@ -73,26 +77,32 @@ def encode(ask: Ask) -> Encoded:
 
 
 def encoded(ask: Ask) -> Encoded:
-    for index, message in enumerate(ask.messages):
-        if "weight" in message:
-            weight_of(ask.messages, index)  # says so at once if it is none
+    weights = [weight_of(ask.messages, index) for index in range(len(ask.messages))]
     rendering = ask.render(ask.messages)
     text, worker = rendering.text, encoder(ask.tokenizer)
-    voices = Voices(rendering.outline, ask.messages, ask.trust, lambda: marking(ask, worker))
-    hits = voices.hits(worker.scanner, text)
+    voices, hits = trusted(ask, rendering, ask.messages)
     turns, untrained = ask.boundaries.find(
         rendering, ask.messages, voices.own(hits), ask.stops, lambda index: ask.prompt(ask.messages[:index])
     )
     if ask.compatible:
         ids = ask.tokenizer.whole(text)
 
-        def segments() -> Any:
-            return worker.segments(text, worker.scanner.hits(text), guarded=False)[1]
-
-        found: Any = segments
+        found: Any = partial(joint, worker, text)
     else:
         ids, found = worker.segments(text, hits, [turn.start for turn in turns], guarded=voices.suspect)
-    return Encoded(rendering, ask.tokenizer, ids, found, turns, untrained, ask.messages, ask.train_on, ask.kept)
+    return Encoded(rendering, ask.tokenizer, ids, found, turns, untrained, weights, ask.train_on, ask.kept)
+
+
+def joint(worker: Encoder, text: str) -> Segments:
+    """Where the tokens of a text stand whose added tokens all count."""
+    return worker.segments(text, worker.scanner.hits(text), guarded=False)[1]
+
+
+def trusted(ask: Ask, rendering: Rendering, messages: Sequence[Mapping[str, Any]]) -> tuple[Voices, list[Hit]]:
+    """Who wrote what in a rendering, and the added tokens in it that count."""
+    worker = encoder(ask.tokenizer)
+    voices = Voices(rendering.outline, messages, ask.trust, lambda: marking(ask, worker))
+    return voices, voices.hits(worker.scanner, rendering.text)
 
 
 def answered_by(ask: Ask, index: int) -> Encoded:
@@ -102,16 +112,15 @@ def answered_by(ask: Ask, index: int) -> Encoded:
     prompt, message = ask.prompt(ask.messages[:index]), ask.messages[index]
     parts = ask.reply(message, prompt)
     rendering, start, worker = followed(prompt, parts, index), len(prompt.text), encoder(ask.tokenizer)
-    voices = Voices(rendering.outline, ask.messages[: index + 1], ask.trust, lambda: marking(ask, worker))
-    hits = voices.hits(worker.scanner, rendering.text)
+    voices, hits = trusted(ask, rendering, ask.messages[: index + 1])
     before = ask.boundaries.find(
         prompt, ask.messages[:index], voices.own(hits), ask.stops, lambda place: ask.prompt(ask.messages[:place])
     )[0]
     ids, segments = worker.segments(rendering.text, hits, [*(turn.start for turn in before), start])
     end = len(rendering.text)
     stop = end - len(parts[-1][0]) if parts and parts[-1][1] is None else end
-    turn = Turn(index, start, end, stop)
-    return Encoded(rendering, ask.tokenizer, ids, segments, [turn], (), ask.messages[: index + 1], ask.train_on)
+    turn, weights = Turn(index, start, end, stop), [weight_of(ask.messages, place) for place in range(index + 1)]
+    return Encoded(rendering, ask.tokenizer, ids, segments, [turn], (), weights, ask.train_on)
 
 
 def marking(ask: Ask, worker: Encoder) -> frozenset[str]:
@@ -126,7 +135,7 @@ def marking(ask: Ask, worker: Encoder) -> frozenset[str]:
                 continue
             voices = Voices(rendering.outline, chat)
             found |= voices.marking(voices.hits(worker.scanner, rendering.text))
-        known = ask.boundaries.marking[ask.tokenizer] = frozenset(found)
+        known = ask.boundaries.marking[ask.tokenizer] = frozenset(found | ask.stops)
     return known
 
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from turnwise.engine.rendering import Origin, Rendering
 from turnwise.errors import TokenizerError
+from turnwise.messages import field
 from turnwise.tokens import loss
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.loss import IGNORED
-from turnwise.tokens.runs import Segments
-from turnwise.tokens.scan import Hit, Scanner
+from turnwise.tokens.runs import Segments, encoder
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 
@@ -31,23 +31,25 @@ class Owner(NamedTuple):
 
 
 class Encoded:
-    """The ids of a conversation. `dropped` counts the messages that `max_length` left out, `kept` lists the others."""
+    """The ids of a conversation. Messages are counted as the caller does; `kept` are those that `max_length` left in.
+
+    A copy from another process knows all that was known of its tokens, but has no tokenizer."""
 
     __slots__ = (
         "_ends",
         "_labels",
         "_owners",
         "_segments",
+        "_spoken",
+        "_unspoken",
+        "_weighed",
         "_weights",
+        "_within",
         "input_ids",
         "kept",
-        "messages",
         "rendering",
         "tokenizer",
         "train_on",
-        "turns",
-        "untrained",
-        "within",
     )
 
     def __init__(
@@ -58,19 +60,19 @@ class Encoded:
         segments: Segments | Callable[[], Segments],
         turns: Sequence[Turn] = (),
         untrained: Sequence[Untrained] = (),
-        messages: Sequence[Any] = (),
+        weights: Sequence[float] = (),
         train_on: str | Callable[[Origin], bool] = "assistant",
         kept: Sequence[int] | None = None,
     ) -> None:
         self.rendering = rendering
         self.tokenizer = tokenizer
         self.input_ids = input_ids
-        self.turns = tuple(turns)
-        self.untrained = tuple(untrained)
-        self.messages = messages
+        self._spoken = turns  # counted as the rendering does
+        self._unspoken = untrained
+        self._weighed = weights  # of the messages
+        self._within = False
         self.train_on = train_on
-        self.within = False  # nothing is trained outside of `turns`, whatever the policy says
-        self.kept = range(len(messages)) if kept is None else kept
+        self.kept = range(len(weights)) if kept is None else kept
         self._segments = segments
         self._ends: list[int] | None = None
         self._owners: list[Owner] | None = None
@@ -82,6 +84,48 @@ class Encoded:
 
     def __repr__(self) -> str:
         return f"<Encoded: {len(self)} tokens>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        done = self.ends, self.owners, self.labels, self.weights, self.segments.rows
+        return _restored, (
+            self.rendering,
+            self.input_ids,
+            self.train_on_name,
+            self.kept,
+            self._spoken,
+            self._unspoken,
+            done,
+        )
+
+    @property
+    def train_on_name(self) -> str:
+        return self.train_on if isinstance(self.train_on, str) else "a function"
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """What the assistant says, and where."""
+        return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._spoken)
+
+    @property
+    def untrained(self) -> tuple[Untrained, ...]:
+        """The turns whose place could not be established, with the reasons."""
+        return tuple(one._replace(message=self.kept[one.message]) for one in self._unspoken)
+
+    def narrowed(self, turns: Sequence[Turn]) -> Encoded:
+        """The same, and nothing is trained but in these of its turns, whatever the policy says."""
+        found = Encoded(
+            self.rendering,
+            self.tokenizer,
+            self.input_ids,
+            self._segments,
+            turns,
+            (),
+            self._weighed,
+            self.train_on,
+            self.kept,
+        )
+        found._within = True
+        return found
 
     # ---- ids and text ----
 
@@ -142,7 +186,8 @@ class Encoded:
         pieces = self.rendering.pieces
         borders = list(accumulate(len(piece.text) for piece in pieces))
         owners = [
-            Owner(index, self._number(piece.origin.message), piece.origin.field) for index, piece in enumerate(pieces)
+            Owner(index, self._number(piece.origin.message), self._field(piece.origin))
+            for index, piece in enumerate(pieces)
         ]
         start, index = 0, 0
         for end in self.ends:
@@ -155,6 +200,13 @@ class Encoded:
         """The message as the caller counts."""
         return self.kept[message] if message is not None and message < len(self.kept) else message
 
+    def _field(self, origin: Origin) -> str | None:
+        """The field as the caller counts."""
+        path = origin.path
+        if path is None or path[0] != "messages" or len(path) < 2 or not isinstance(path[1], int):
+            return origin.field
+        return field((path[0], self._number(path[1]) or 0, *path[2:]))
+
     @property
     def control(self) -> list[int]:
         """The indices of the control tokens."""
@@ -166,7 +218,7 @@ class Encoded:
         """The characters that are spelled like a control token and stayed ordinary text."""
         columns = zip(self.segments.starts, self.segments.tokens, strict=True)
         real = {start for start, token in columns if token is not None}
-        found: list[Hit] = Scanner(self.tokenizer.added).hits(self.text)
+        found = encoder(self.tokenizer).scanner.hits(self.text)
         return [(hit.start, hit.end) for hit in found if hit.token.control and hit.start not in real]
 
     # ---- loss ----
@@ -194,7 +246,7 @@ class Encoded:
         return self._labels
 
     def _trained(self) -> list[loss.Span]:
-        return loss.spans(self.train_on, self.rendering, self.turns, self.messages, self.within)
+        return loss.spans(self.train_on, self.rendering, self._spoken, self._weighed, self._within)
 
     @property
     def mask(self) -> list[int]:
@@ -244,6 +296,22 @@ class Encoded:
         torch = library("torch")
         found = {name: torch.tensor(values, dtype=torch.long) for name, values in self.lists().items()}
         return {**found, "weights": torch.tensor(self.weights, dtype=torch.float32)}
+
+
+def _restored(
+    rendering: Rendering,
+    ids: list[int],
+    train_on: str,
+    kept: Sequence[int],
+    turns: Sequence[Turn],
+    untrained: Sequence[Untrained],
+    done: tuple[Any, ...],
+) -> Encoded:
+    """What was pickled: everything about its tokens was worked out before it left."""
+    none: Any = None
+    found = Encoded(rendering, none, ids, Segments(done[4]), turns, untrained, [1.0] * len(kept), train_on, kept)
+    found._ends, found._owners, found._labels, found._weights = done[:4]
+    return found
 
 
 def library(name: str) -> Any:

@@ -6,6 +6,7 @@ assistant turn from the end of its opening to its stop token, nothing else, not 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from turnwise.messages import REASONING
 from turnwise.tokens.boundaries import Turn
 
 IGNORED = -100
+MARKS = re.compile(r"\{%[-+]?\s*generation\b")
 
 Span = tuple[int, int, float]  # characters and what they weigh
 Weigh = Callable[[int], float]
@@ -65,23 +67,23 @@ def spans(
     train_on: str | Callable[[Origin], bool],
     rendering: Rendering,
     turns: Sequence[Turn],
-    messages: Sequence[Any],
+    weights: Sequence[float],
     within: bool = False,
 ) -> list[Span]:
     """The trained characters in order, without those that weigh nothing; `within`: only those of these turns."""
-
-    def weigh(message: int) -> float:
-        return weight_of(messages, message)
-
+    weigh = weights.__getitem__
     policy = POLICIES.get(train_on) if isinstance(train_on, str) else None
     found = policy(rendering, turns, weigh) if policy else weighed(rendering, weigh, train_on)  # type: ignore[arg-type]
-    if within:
+    if within and train_on not in ("assistant", "last"):
         found = [(max(start, turn.start), min(end, turn.end), weight) for start, end, weight in found for turn in turns]
     return sorted(span for span in found if span[0] < span[1] and span[2])
 
 
-def checked(train_on: Any) -> Any:
-    """The policy, if there is one of this name."""
+def checked(train_on: Any, template: str) -> Any:
+    """The policy, if there is one of this name, and the template has what it needs."""
+    if train_on == "marked" and not MARKS.search(template):
+        needs = 'train_on="assistant" needs none'
+        raise MessageError("the template has no {% generation %} blocks to train on", path="train_on", hint=needs)
     if callable(train_on) or (isinstance(train_on, str) and train_on in POLICIES):
         return train_on
     hint = suggestion(str(train_on), POLICIES, "Policies")

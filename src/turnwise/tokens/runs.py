@@ -23,8 +23,9 @@ from turnwise.errors import TokenizerError
 from turnwise.tokens.scan import Hit, Scanner
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added, Tokenizer
 
-KEPT = 4_000_000  # characters of runs that are kept for each tokenizer
+KEPT = 4_000_000  # characters and ids of runs that are kept for each tokenizer
 LONGEST = 100_000  # characters of a run that is worth keeping
+CUT_TEXTS = 10_000  # that are kept in mind
 CUTS = 8  # rounds of cutting until no control token is spelled any more
 
 
@@ -78,6 +79,7 @@ class Encoder:
         self.control = frozenset(token.id for token in control)
         self.spellings = [token.text for token in control]
         self._runs: dict[tuple[int, str], list[int]] = {}
+        self._cuts: dict[tuple[int, str], list[tuple[int, int]]] = {}  # of runs that were cut: where, in text and ids
         self._size = 0
         self._lock = Lock()
 
@@ -96,7 +98,10 @@ class Encoder:
                     seam = next(cuts, size)
                 part = text[done : seam if seam < start else start]
                 write((done, len(ids), at, None))
-                ids += known((at, part)) or self.run(part, at, guarded)
+                found = known((at, part)) or self.run(part, at, guarded)
+                if self._cuts and (at, part) in self._cuts:
+                    rows += ((done + place, len(ids) + first, WITHIN, None) for place, first in self._cuts[at, part])
+                ids += found
                 done += len(part)
                 at = WITHIN
             if token is not None:
@@ -131,20 +136,29 @@ class Encoder:
         return ids
 
     def joined(self, parts: Sequence[str], at: int) -> list[int]:
-        """The ids of a text that was cut into these parts."""
+        """The ids of a text that was cut into these parts; the places are kept in mind."""
         ids: list[int] = []
+        cuts: list[tuple[int, int]] = []
+        place = 0
         for index, part in enumerate(parts):
+            if index:
+                cuts.append((place, len(ids)))
             ids += self.tokenizer.encode(part, WITHIN if index else at)
+            place += len(part)
+        if len(self._cuts) > CUT_TEXTS:
+            self._cuts.clear()
+            self._runs.clear()
+            self._size = 0
+        self._cuts[at, "".join(parts)] = cuts
         return ids
 
     def keep(self, key: tuple[int, str], ids: list[int]) -> None:
         with self._lock:
             if self._size > KEPT:  # the older half goes
                 for old in list(self._runs)[: len(self._runs) // 2 + 1]:
-                    self._size -= len(old[1])
-                    del self._runs[old]
+                    self._size -= len(old[1]) + len(self._runs.pop(old))
             self._runs[key] = ids
-            self._size += len(key[1])
+            self._size += len(key[1]) + len(ids)
 
 
 _ENCODERS: WeakKeyDictionary[Tokenizer, Encoder] = WeakKeyDictionary()

@@ -9,17 +9,18 @@ To check everything each time would cost the whole history at every step. Templa
 and at its end, so a step is worked out on a window: the system messages, the question, the last replies and what came
 between them. The window's left edge stays for some steps, so that the rendering of one step is the beginning of the
 next. What the window says is not believed at once: the first steps that use one, and then a step whenever the
-conversation has doubled, are worked out on all of it as well. Should the two disagree (`[Round 3]`), the session works
-on all of it from then on; and whatever the window objects to is decided by the whole conversation. So steps cost the
-same however long the conversation is, but for those at which it has doubled.
+conversation has doubled or a message is of a kind that was not there before (the first result of a tool), are worked
+out on all of it as well. Should the two disagree (`[Round 3]`), the session works on all of it from then on; and
+whatever the window objects to is decided by the whole conversation. So steps cost the same however long the
+conversation is, but for those few.
 
-Limit: a template that changes what the window does not show is found at the next doubling, not at once. `verify` looks
+Limit: a template that changes what the window does not show is found at the next such step, not at once. `verify` looks
 at once, and `exact=True` at every step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import index as as_int
 from typing import Any
@@ -27,12 +28,13 @@ from typing import Any
 from turnwise.engine.outline import Outline
 from turnwise.engine.rendering import Rendering
 from turnwise.errors import MessageError, TokenizerError, TurnwiseError, Unstable, shown, suggestion
-from turnwise.tokens.boundaries import SPEAKERS, last_end, last_word, regions_of
-from turnwise.tokens.encode import SYSTEMS, Ask, encoded
+from turnwise.messages import Intake
+from turnwise.tokens.boundaries import ending, last_end, last_word, regions_of
+from turnwise.tokens.encode import SYSTEMS, Ask, encoded, marking, trusted
 from turnwise.tokens.runs import encoder
 from turnwise.tokens.scan import Hit
-from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN
-from turnwise.tokens.trust import Voices, template_hits
+from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
+from turnwise.tokens.trust import ALL, NONE, SPEAKERS, TRUST, WORDS, levels, template_hits
 
 CHECKED = 4  # windowed steps at the start that are worked out on everything too
 REPLIES = 2  # replies before the last one that a window holds at least; it is moved when it holds twice as many
@@ -43,6 +45,7 @@ HISTORY = {
 }
 
 Messages = Sequence[Mapping[str, Any]]
+Kind = tuple[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class Session:
         self._before: Rendering | None = None  # what that window showed
         self._windowed = 0  # steps that used a window
         self._proved = 0  # messages at the last step that was worked out on everything
+        self._kinds: frozenset[Kind] = frozenset()  # of messages that there were
 
     # ---- what callers say ----
 
@@ -91,7 +95,7 @@ class Session:
         chat = listed(messages)
         found = encoded(replace(self.ask, messages=chat, render=self.ask.prompt))
         self._restart()
-        self.messages, self._prompted, self._proved = chat, len(chat), len(chat)
+        self.messages, self._prompted, self._proved, self._kinds = chat, len(chat), len(chat), kinds(chat)
         self.ids, self._texts, self._before = list(found.input_ids), [found.text], found.rendering
         return list(self.ids)
 
@@ -101,11 +105,10 @@ class Session:
             raise MessageError("there is no prompt to reply to", hint="call prompt first")
         if self._reply is not None:
             raise MessageError("there is a reply already, and nothing follows it yet", hint="call extend first")
-        if message is not None and not isinstance(message, Mapping):
-            raise MessageError(f"a message is a mapping, not {type(message).__name__}", path="message")
-        ids = self._encoded(reply) if isinstance(reply, str) else self._checked(reply)
+        meant = None if message is None else mapped(Intake().taken(message, "message"), message)
+        ids = self._encoded(reply) if isinstance(reply, str) else self.checked(reply)
         text = reply if isinstance(reply, str) else self._decoded(ids)
-        self.messages.append(dict(message) if message is not None else self._message(text))
+        self.messages.append(self._message(text) if meant is None else meant)
         self.ids += ids
         self._reply = text
 
@@ -130,6 +133,7 @@ class Session:
         self._edge, self._head, self._before, self.kept = edge, head, step.now, self.kept or step.kept
         self._texts += [self._reply, step.text]
         self.ids += step.ids
+        self._kinds |= kinds(grown[self._prompted :])
         self.messages, self._prompted, self._reply = grown, len(grown), None
         return list(self.ids)
 
@@ -195,7 +199,8 @@ class Session:
             step = self._step(grown, edge, head, history)
         except TurnwiseError:
             step = None
-        if step is not None and self._windowed >= CHECKED and len(grown) < 2 * self._proved:
+        known = kinds(grown[self._prompted :]) <= self._kinds and len(grown) < 2 * self._proved
+        if step is not None and self._windowed >= CHECKED and known:
             return step
         whole = self._step(grown, 0, (), history)
         if step is None or (step.text, step.ids) != (whole.text, whole.ids):
@@ -239,8 +244,8 @@ class Session:
                 hint='history="rewrite" encodes the conversation anew',
             )
         hits = self._hits(now, chat)[1]
-        stops = self.ask.boundaries.stops.union(self.stops)
-        stop, end = self.ask.boundaries.end(now.text, region[0], region, hits, [hit.start for hit in hits], stops)
+        places, stops = [hit.start for hit in hits], self.ask.stops.union(self.stops)
+        stop, end = ending(now.outline, now.text, region[0], region, hits, places, stops)
         return end if str(self._reply).endswith(self.stops) else stop
 
     def _following(self, now: Rendering, chat: Messages, spoken: int, place: int) -> list[int]:
@@ -264,20 +269,14 @@ class Session:
 
     def _hits(self, now: Rendering, chat: Messages) -> tuple[list[Hit], list[Hit]]:
         """The tokens of a rendering; and those of them that the template itself wrote."""
-        voices = Voices(now.outline, chat, self.ask.trust)
-        found = voices.hits(encoder(self.tokenizer).scanner, now.text)
+        voices, found = trusted(self.ask, now, chat)
         return found, voices.own(found)
 
     # ---- replies ----
 
-    def _checked(self, ids: Sequence[int]) -> list[int]:
+    def checked(self, ids: Sequence[int]) -> list[int]:
         """The ids, if they are this tokenizer's."""
-        try:
-            found = list(map(as_int, ids))
-        except TypeError:
-            raise TokenizerError(
-                f"a reply is text or a list of ids, not {shown(ids)}", hint="ids are whole numbers"
-            ) from None
+        found = whole_numbers(ids, "a reply is text or a list of ids")
         new = set(found) - self._known
         for id in new:
             if id < 0 or self.tokenizer.token(id) is None:
@@ -301,23 +300,62 @@ class Session:
     def _encoded(self, text: str) -> list[int]:
         """The ids of a reply that is given as text: its stop is a token, and so is what assistants may write."""
         worker = encoder(self.tokenizer)
-        hits = worker.scanner.hits(text, lambda token, start, end: not token.special or text[start:] in self.stops)
-        return worker.segments(text, hits, at=WITHIN)[0]
+        level = (levels(self.ask.trust) if self.ask.trust else TRUST).get(("role", "assistant"), NONE)
+
+        def allowed(token: Added, start: int, end: int) -> bool:
+            if level == ALL or not token.control or text[start:] in self.stops:
+                return True
+            return level == WORDS and not token.special and token.text not in marking(self.ask, worker)
+
+        return worker.segments(text, worker.scanner.hits(text, allowed), at=WITHIN)[0]
 
     def _message(self, text: str) -> Mapping[str, Any]:
         """The reply as a message."""
         if self.read is not None:
-            found: Mapping[str, Any] = self.read(text)
-            return found
+            try:
+                found = self.read(text)
+            except TurnwiseError:
+                raise
+            except Exception as error:  # the caller's code
+                raise MessageError(f"the reply could not be read: {error!r:.200}", path="read") from error
+            return mapped(Intake().taken(found, "read"), found)
         stop = next((stop for stop in self.stops if text.endswith(stop)), "")
         return {"role": "assistant", "content": text.removesuffix(stop)}
 
 
-def listed(messages: Messages) -> list[Mapping[str, Any]]:
-    """The messages as a list of our own."""
-    if not isinstance(messages, (list, tuple)):
-        raise MessageError(f"messages are a list, not {type(messages).__name__}", path="messages")
-    return list(messages)
+def listed(messages: Any) -> list[Mapping[str, Any]]:
+    """The messages, or what stands for them in objects, as plain data of our own."""
+    intake = Intake()
+    chat = messages if isinstance(messages, (list, tuple)) else intake.messages(messages)
+    return [intake.message(message, index) for index, message in enumerate(chat)]
+
+
+def mapped(plain: Any, given: Any) -> Mapping[str, Any]:
+    """A message, if that is what was given."""
+    if not isinstance(plain, dict):
+        raise MessageError(f"a message is a mapping, not {type(given).__name__}: {shown(given)}", path="message")
+    return plain
+
+
+def whole_numbers(ids: Any, wanted: str) -> list[int]:
+    """Ids from a list, an array or a tensor of them."""
+    try:
+        if isinstance(ids, (str, bytes, bytearray, memoryview, Mapping, Set)):
+            raise TypeError
+        found = list(ids)
+        if bool in set(map(type, found)):
+            raise TypeError
+        return list(map(as_int, found))
+    except (TypeError, ValueError):
+        raise TokenizerError(f"{wanted}, not {shown(ids)}", hint="ids are whole numbers, in order") from None
+
+
+def kinds(messages: Messages) -> frozenset[Kind]:
+    """What sorts of messages there are: their roles, and the fields that say something."""
+    return frozenset(
+        (str(message.get("role")), frozenset(str(name) for name, value in message.items() if value))
+        for message in messages
+    )
 
 
 # ---- what changed ----

@@ -16,11 +16,11 @@ template's voice, and any other is a field like all the rest.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from turnwise.engine.outline import Outline
-from turnwise.engine.trails import Field, Leaf
+from turnwise.engine.trails import NOWHERE, Field, Leaf
 from turnwise.errors import MessageError, suggestion
 from turnwise.messages import REASONING
 from turnwise.tokens.scan import Hit, Scanner, hit
@@ -28,15 +28,20 @@ from turnwise.tokens.tokenizers.protocol import Added
 
 NONE, WORDS, ALL = range(3)
 LEVELS = {"none": NONE, "words": WORDS, "all": ALL}
-TRUST: Mapping[str, int] = {
-    "template": ALL,  # the author's text, special tokens passed as options, roles known by name
-    "assistant": WORDS,  # content and reasoning of assistant messages
-}  # whatever is not listed: NONE
+TEMPLATE = "the template"  # the author's text, special tokens passed as options, roles known by name
+INPUTS = ("tools", "documents")
+OPTION = "option "
+TRUST: Mapping[tuple[str, str], int] = {  # what speaks, and its name; whatever is not listed may write none
+    ("voice", TEMPLATE): ALL,
+    ("role", "assistant"): WORDS,  # content and reasoning of these messages
+    ("role", "model"): WORDS,
+}
 ROLES = frozenset(
     ("system", "developer", "user", "assistant", "tool", "function", "environment", "ipython", "observation", "model")
 )
 TOKEN_OPTIONS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 SPOKEN = ("content", *REASONING)
+SPEAKERS = ("assistant", "model")
 
 
 class Voices:
@@ -47,10 +52,10 @@ class Voices:
         outline: Outline,
         messages: Sequence[Mapping[str, Any]],
         trust: Mapping[str, Any] | None = None,
-        known: Callable[[], Iterable[str]] = tuple,
+        known: Callable[[], Container[str]] = tuple,
     ) -> None:
         self.outline = outline
-        self.known = known  # the tokens that mark turns in any conversation
+        self.known = known  # the tokens by which the template marks turns, in any conversation
         self.chat = messages
         self.levels = levels(trust) if trust else TRUST
         self.suspect = False  # somebody spelled a token who may not write it
@@ -63,8 +68,6 @@ class Voices:
 
     def plain_hits(self, scanner: Scanner, text: str) -> list[Hit] | None:
         """The same if the template wrote every one of them, as it does in most conversations; else None."""
-        if self.levels["template"] != ALL:
-            return None
         return template_hits(scanner, text, self.outline.starts, self.outline.trails)
 
     def judged_hits(self, scanner: Scanner, text: str) -> list[Hit]:
@@ -81,7 +84,7 @@ class Voices:
 
         hits = scanner.hits(text, allowed)
         if self.words:
-            marking = self.marking(hits).union(self.known())
+            marking = self.known()
             kept = [one for one in hits if one.at not in self.words or one.token.text not in marking]
             self.suspect, hits = self.suspect or len(kept) < len(hits), kept
         return hits
@@ -109,7 +112,7 @@ class Voices:
         index = outline.at(start)
         if end <= outline.starts[index + 1]:
             if type(outline.trails[index]) is int:
-                return self.levels["template"]
+                return ALL
             return self.common(self.leaves(index, start, end))
         found: list[Leaf] = []
         while index < len(outline.texts) and outline.starts[index] < end:
@@ -122,7 +125,7 @@ class Voices:
         found, at = [], self.outline.starts[index]
         for part, leaf in self.outline.runs(index):
             if at < end and start < at + len(part):
-                found.append(leaf)
+                found.append(0 if leaf == NOWHERE and part.isdigit() else leaf)  # a number that the template counts
             at += len(part)
         return found
 
@@ -132,29 +135,29 @@ class Voices:
         if len(voices) != 1:
             return NONE
         (voice,) = voices
-        return self.levels.get(voice if isinstance(voice, str) else self.named(voice), NONE)
+        return self.levels.get(("voice", voice) if isinstance(voice, str) else self.named(voice), NONE)
 
     def voice(self, leaf: Leaf) -> str | Field:
         """The template, or the field that speaks; text that came from nowhere has no voice to trust."""
         if type(leaf) is int:
-            return "template"
+            return TEMPLATE
         if not isinstance(leaf, Field):
             return ""
         path = leaf.path
         if len(path) == 1 and path[0] in TOKEN_OPTIONS and not leaf.key:
-            return "template"
+            return TEMPLATE
         if len(path) == 3 and path[2] == "role" and path[0] == "messages" and not leaf.key:
-            return "template" if self.role(path[1]) in ROLES else leaf
+            return TEMPLATE if self.role(path[1]) in ROLES else leaf
         return leaf
 
-    def named(self, leaf: Field) -> str:
-        """The name under which a field stands in the table: the role of its message, or the input that it is in."""
+    def named(self, leaf: Field) -> tuple[str, str]:
+        """The row of the table in which a field stands: the role of its message, or the input that it is in."""
         path = leaf.path
         if path[0] != "messages" or len(path) < 3:
-            return str(path[0])
+            return "input", str(path[0])
         role = self.role(path[1])
         spoken = path[2] in SPOKEN and not leaf.key
-        return role if spoken or role != "assistant" else f"{role} {path[2]}"
+        return ("role", role) if spoken or role not in SPEAKERS else ("field", f"{role}.{path[2]}")
 
     def role(self, index: Any) -> str:
         return str(self.chat[index].get("role", "")) if isinstance(index, int) and index < len(self.chat) else ""
@@ -180,7 +183,7 @@ def template_hits(
     return found
 
 
-def levels(trust: Mapping[str, Any]) -> dict[str, int]:
+def levels(trust: Mapping[str, Any]) -> dict[tuple[str, str], int]:
     """The table with what the caller says of roles, inputs and options."""
     if not isinstance(trust, Mapping):
         raise MessageError(
@@ -191,5 +194,17 @@ def levels(trust: Mapping[str, Any]) -> dict[str, int]:
         if not isinstance(level, str) or level not in LEVELS:
             hint = suggestion(str(level), LEVELS, "Levels")
             raise MessageError(f"there is no level of trust {level!r}", path=f"trust[{name!r}]", hint=hint)
-        found[str(name)] = LEVELS[level]
+        found[row(name)] = LEVELS[level]
     return found
+
+
+def row(name: Any) -> tuple[str, str]:
+    """What the caller means: a role, an input, or `option NAME`."""
+    if isinstance(name, str) and name.startswith(OPTION):
+        return "input", name.removeprefix(OPTION)
+    if name in INPUTS:
+        return "input", name
+    if name in ROLES:
+        return "role", name
+    hint = suggestion(str(name), (*sorted(ROLES), *INPUTS, f"{OPTION}NAME"), "Roles, inputs and options")
+    raise MessageError(f"trust knows no {name!r}", path="trust", hint=hint)
