@@ -67,7 +67,6 @@ HISTORY = {
             "llamacpp-deepseek-ai-DeepSeek-V4",
             "llamacpp-llama-cpp-rwkv-world",
             "llamacpp-tencent-Hy3",
-            "llamacpp-unsloth-Apriel-1.5",
             "trl-cohere2_training",
             "mistralcommon-v1",
             "axolotl-deepseek_v3",
@@ -97,9 +96,7 @@ HISTORY = {
         ],
         1,
     ),
-    "opens a conversation that has no messages yet in another way": {
-        "vllm-tool_chat_template_phi4_mini": 2,
-    },
+    "opens a conversation that has no messages yet in another way": {},
 }
 REWRITING = {name: count for group in HISTORY.values() for name, count in group.items()}
 

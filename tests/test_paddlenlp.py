@@ -159,7 +159,7 @@ def trained(chat: compat.Chat, key: str, row: dict[str, Any], given: Any, contex
     if key == "encode":
         return parts
     limits = row[key] if key == "train_truncated" else {"max_length": 10**9, "src_length": 10**9}
-    return joined(compat.truncated(parts, limits["max_length"], limits["src_length"]))
+    return joined(compat.truncated(parts, limits["max_length"], limits["src_length"], exact=True))
 
 
 @needs_corpus

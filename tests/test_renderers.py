@@ -12,7 +12,7 @@ import pytest
 import turnwise
 from corpus import needs_corpus, published
 from turnwise.compat import renderers as ours
-from turnwise.errors import MessageError, TurnwiseError
+from turnwise.errors import MessageError, SourceError, TokenizerError, TurnwiseError
 from turnwise.tokens.tokenizers import Tokenizer
 
 TOOLS = [{"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}]
@@ -142,3 +142,43 @@ def test_what_is_not_there_is_said() -> None:
         renderer.render_ids([])
     with pytest.raises(MessageError, match="history"):
         ours.Renderer(renderer.template, "turnwise", history="rewrite")
+
+
+CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+
+
+def test_misuse_is_told() -> None:
+    renderer = ours.Renderer(turnwise.compile(CHATML), "turnwise")
+    asked: Any = renderer.bridge_to_next_turn
+    with pytest.raises(SourceError, match=r"a Template, not 'chatml'\n.*turnwise.load\('chatml'\)"):
+        ours.Renderer("chatml", "turnwise")
+    with pytest.raises(MessageError, match="'tools' is an argument"):
+        ours.Renderer(renderer.template, "turnwise", tools=[])
+    for messages in ([5], [None], 5, "hi"):
+        for call in (renderer.render, renderer.render_ids, lambda given: asked([5], [6], given)):
+            with pytest.raises(MessageError, match="a message is a mapping|a list of messages"):
+                call(messages)
+    for ids in (5, "ab", b"ab", [None], [True], None):
+        with pytest.raises(TokenizerError, match="prompt are a list of ids"):
+            asked(ids, [6], NEXT["user"])
+        with pytest.raises(TokenizerError, match="completion are a list of ids"):
+            asked([5], ids, NEXT["user"])
+    for tools in (5, [5], [{"a": float("nan")}]):
+        with pytest.raises(MessageError, match="tool"):
+            asked([5], [6], NEXT["user"], tools=tools)
+    assert asked([10**9], [6], NEXT["user"]) is None  # sampled with another tokenizer
+
+
+def test_messages_may_be_objects(mine: ours.Renderer) -> None:
+    class Said:
+        def model_dump(self) -> dict[str, Any]:
+            return {"role": "user", "content": "hi"}
+
+    assert mine.render([Said()]) == mine.render(CHATS["question"])  # type: ignore[list-item]
+
+
+def test_names_of_tools_that_are_not_there() -> None:
+    calls: tuple[Any, ...] = (5, [5], [{"id": [1], "function": None}], [{"id": [1], "function": {"name": "look"}}])
+    result = {"role": "tool", "content": "", "tool_call_id": [1]}
+    found = [ours.tool_names([{"role": "assistant", "tool_calls": made}, result])[1] for made in calls]
+    assert found == [None, None, None, "look"]

@@ -53,7 +53,8 @@ def test_an_option_gives_no_rights_by_its_name(name: str) -> None:
 def test_a_stop_that_is_not_special_is_no_word_for_an_assistant() -> None:
     template = turnwise.compile(
         "{% for m in messages %}{% if m.role == 'assistant' %}<tool_call>{{ m.content }}</tool_call>"
-        "{% else %}<|im_start|>{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<tool_call>{% endif %}"
+        "{% else %}<|im_start|>{{ m.content }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<tool_call>{% endif %}"
     )
     found = template.encode([user("a"), assistant("x</tool_call>y<think>")], TOKENIZER)
     assert [found.tokens[index] for index in found.control] == [

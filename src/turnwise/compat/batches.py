@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from operator import index as as_int
 from typing import Any
 
 from turnwise.errors import MessageError, TokenizerError, shown, suggestion
@@ -66,8 +67,9 @@ class Layout:
         for name in ("padding_side", "truncation_side"):
             if getattr(self, name) not in ("left", "right"):
                 raise MessageError(f"it is 'left' or 'right', not {shown(getattr(self, name))}", path=name)
-        if self.max_length is not None and (type(self.max_length) is not int or self.max_length < 0):
-            raise MessageError(f"max_length is a whole number, not {shown(self.max_length)}", path="max_length")
+        for name in ("max_length", "pad_to_multiple_of"):
+            if getattr(self, name) is not None:
+                whole(getattr(self, name), name)
 
     def batch(self, rows: Sequence[Row], single: bool) -> Encoding:
         """The rows, cut and padded; one list each if it is a single conversation and no tensors are wanted."""
@@ -112,6 +114,17 @@ class Layout:
             filler = [FILLERS.get(name, self.pad_id or 0)] * missing
             found[name] = [*filler, *values] if self.padding_side == "left" else [*values, *filler]
         return found
+
+
+def whole(value: Any, path: str) -> int:
+    """A length: a whole number that is not negative, numpy's included."""
+    try:
+        found = -1 if isinstance(value, bool) else as_int(value)
+    except TypeError:
+        found = -1
+    if found < 0:
+        raise MessageError(f"a length is a whole number from 0 up, not {shown(value)}", path=path)
+    return found
 
 
 def asked(table: Mapping[Any, Any], value: Any, path: str) -> Any:

@@ -6,7 +6,9 @@ rules of `dialects.paddlenlp`. Better than the original by default, and as the o
 
 * a last round with an answer is refused, not cut to its question;
 * `is_first`, `is_last` and `length` mean the same in every field, not what the round before left behind;
-* context named `user`, `bot`, `query` or `index` is refused, not put over the messages.
+* context named `user`, `bot`, `query` or `index` is refused, not put over the messages;
+* rounds that are cut to `max_length` are never longer: the original counts from the end of a text (a negative slice)
+  where the system part is longer than `src_length`, or the question than what is left.
 
 In both, a context is never written to: the original's flags leak from call to call through a shared default, and that
 is not reproduced. Paddle itself is not needed unless its tensors are asked for.
@@ -23,7 +25,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from turnwise.compat.speakers import speaker
+from turnwise.compat import MissingKey
+from turnwise.compat.batches import whole
+from turnwise.compat.speakers import called, ids_of, speaker
 from turnwise.dialects import paddlenlp
 from turnwise.errors import MessageError, SourceError, shown
 from turnwise.shapes.row import RESERVED
@@ -36,10 +40,6 @@ NO_ROUNDS = "this chat template has no `conversation`, which writes the rounds b
 MISSING = object()
 
 Rounds = Sequence[Sequence[str]]
-
-
-class MissingKey(MessageError, KeyError):
-    """Something that data must have and has not; PaddleNLP looks it up."""
 
 
 @dataclass
@@ -226,7 +226,7 @@ class ChatTemplateMixin:
         tokenizer = self.bound("apply_chat_template")
         if tokenizer_kwargs.get("return_tensors") == "pd":
             require_paddle()
-        return tokenizer(text, **{**tokenizer_kwargs, "add_special_tokens": False})
+        return called(tokenizer, text, **{**tokenizer_kwargs, "add_special_tokens": False})
 
     def encode_chat_inputs(
         self, conversations: Rounds, context_data: Mapping[str, Any] | None = None, tokenize: bool = True, **kwargs: Any
@@ -292,12 +292,6 @@ class Chat(ChatTemplateMixin):
         return super().bound(call) if self.tokenizer is None else self.tokenizer
 
 
-def ids_of(tokenizer: Any, text: str) -> list[int]:
-    """PaddleNLP's `encode` gives a mapping, others the ids."""
-    found = tokenizer.encode(text, add_special_tokens=False)
-    return list(found["input_ids"] if isinstance(found, Mapping) else found)
-
-
 def require_paddle() -> None:
     if find_spec("paddle") is None:
         raise MessageError(
@@ -327,15 +321,17 @@ def as_messages(conversation: Any) -> list[dict[str, str]]:
     ]
 
 
-def truncated(parts: Mapping[str, Any], max_length: int, src_length: int) -> list[tuple[Any, bool]]:
+def truncated(
+    parts: Mapping[str, Any], max_length: int, src_length: int, exact: bool = False
+) -> list[tuple[Any, bool]]:
     """As many whole rounds as fit, the newest first to stay, behind the system part, which is never cut.
 
     `parts` are texts or lists of ids. A last round that alone is too long is cut: its user part to `src_length`
-    (system included), then its bot part to what is left. The result is `(part, learnt)` in order.
+    (system included), then its bot part to what is left. The result is `(part, learnt)` in order, and no longer than
+    `max_length`; with `exact`, it may be, as the original's.
     """
-    rounds = parts["conversations"]
-    if not rounds:
-        raise MessageError("there are no rounds", path="conversations")
+    max_length, src_length = whole(max_length, "max_length"), whole(src_length, "src_length")
+    rounds = finished(parts)
     system = parts.get("system") or rounds[0][0][:0]
     if len(system) >= max_length:
         raise MessageError(f"the system part has length {len(system)}, which must be under max_length, {max_length}")
@@ -345,7 +341,8 @@ def truncated(parts: Mapping[str, Any], max_length: int, src_length: int) -> lis
         if len(user) + len(bot) > room:
             if index < len(rounds) - 1:
                 break
-            user = user[: src_length - len(system)]
+            asked = src_length - len(system)
+            user = user[: asked if exact else max(0, min(asked, room))]
             bot = bot[: room - len(user)]
             kept = [(user, False), (bot, True)]
             break
@@ -354,12 +351,26 @@ def truncated(parts: Mapping[str, Any], max_length: int, src_length: int) -> lis
     return [part for part in [(system, False), *kept] if len(part[0])]
 
 
+def finished(parts: Any) -> Sequence[Any]:
+    """The rounds of what `encode_chat_inputs` gives."""
+    if not isinstance(parts, Mapping) or "conversations" not in parts:
+        raise MissingKey(f"what is cut has conversations, as encode_chat_inputs gives it; not {shown(parts)}")
+    rounds = parts["conversations"]
+    if not isinstance(rounds, list | tuple) or not rounds:
+        raise MessageError("there are no rounds", path="conversations")
+    for index, turn in enumerate(rounds):
+        if not isinstance(turn, list | tuple) or len(turn) != 2:
+            raise MessageError(f"a round is [user, bot], not {shown(turn)}", path=f"conversations[{index}]")
+    return rounds
+
+
 def tokenize_rounds_example(
     chat: ChatTemplateMixin, example: Mapping[str, Any], data_args: Any
 ) -> tuple[dict[str, Any], list[int]]:
     """`input_ids` and labels of `{"src": ..., "tgt": ..., "context": ...}`, cut as `truncated` does."""
     parts = chat.encode_chat_inputs(training_rounds(example), {**context_of(example), "is_training": True})
-    segments = truncated(parts, data_args.max_length, data_args.src_length)
+    max_length, src_length = (whole(getattr(data_args, name, None), name) for name in ("max_length", "src_length"))
+    segments = truncated(parts, max_length, src_length, chat.exact)
     ids = [token for part, _ in segments for token in part]
     labels = [token if learnt else -100 for part, learnt in segments for token in part]
     return {"input_ids": ids}, labels

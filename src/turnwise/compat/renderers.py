@@ -22,13 +22,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnwise.errors import MessageError, TurnwiseError
+from turnwise.errors import MessageError, SourceError, TurnwiseError, shown
+from turnwise.messages import Intake
+from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
-from turnwise.tokens.boundaries import SPEAKERS
-from turnwise.tokens.session import Session
+from turnwise.tokens.session import Session, listed, whole_numbers
 from turnwise.tokens.stops import id_of
 from turnwise.tokens.tokenizers import tokenizer as adapted
+from turnwise.tokens.trust import SPEAKERS
 
+ARGUMENTS = RESERVED - {"now", "normalise", "strict"}
 NOBODY = -1  # the message of tokens that belong to none
 KEPT = 16  # sets of tools for which the conversations made up are kept
 ASKED: tuple[Mapping[str, Any], ...] = ({"role": "user", "content": "Is it?"},)
@@ -55,9 +58,14 @@ class RenderedTokens:
 class Renderer:
     """A template and a tokenizer under the other package's names; `options` are the template's variables."""
 
-    def __init__(self, template: Template, tokenizer: Any, *, history: str = "same", **options: Any) -> None:
+    def __init__(self, template: Any, tokenizer: Any, *, history: str = "same", **options: Any) -> None:
+        if not isinstance(template, Template):
+            hint = f"turnwise.load({shown(template)}) gives one" if isinstance(template, str) else "See turnwise.load."
+            raise SourceError(f"a renderer has a Template, not {shown(template)}", hint=hint)
         if history not in ("same", "keep"):
             raise MessageError(f'history is "same" or "keep", not {history!r}', path="history")
+        for name in ARGUMENTS & options.keys():
+            raise MessageError(f"{name!r} is an argument of render, not an option", path=name)
         self.template = template
         self.tokenizer = adapted(tokenizer)
         self.history = history
@@ -79,8 +87,7 @@ class Renderer:
 
     def render(self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False) -> RenderedTokens:
         """The ids of the messages, and what is known of each."""
-        if not messages:
-            raise MessageError("there are no messages to render", path="messages")
+        messages = some(messages)
         found = self.template.encode(
             messages, self.tokenizer, tools=tools, add_generation_prompt=add_generation_prompt, **self.options
         )
@@ -96,8 +103,7 @@ class Renderer:
 
     def render_ids(self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False) -> list[int]:
         """The ids alone, which is faster."""
-        if not messages:
-            raise MessageError("there are no messages to render", path="messages")
+        messages = some(messages)
         given = {"tools": tools, "add_generation_prompt": add_generation_prompt, **self.options}
         return self.template.encode(messages, self.tokenizer, **given).input_ids
 
@@ -116,15 +122,19 @@ class Renderer:
     ) -> RenderedTokens | None:
         """The next prompt: the ids of before as they are, then the messages and the opening; None where the template
         does not simply go on."""
-        if not previous_prompt_ids or not new_messages or any(one.get("role") in SPEAKERS for one in new_messages):
+        prompt, reply = (
+            whole_numbers(ids, f"{name} are a list of ids")
+            for name, ids in (("prompt", previous_prompt_ids), ("completion", previous_completion_ids))
+        )
+        new_messages = listed(new_messages)
+        if not prompt or not new_messages or any(one.get("role") in SPEAKERS for one in new_messages):
             return None
-        before = [*previous_prompt_ids, *previous_completion_ids]
         following: list[list[int]] = []
         for prior in self._prior(tools):
             session = prior.fork()
-            session.ids = list(previous_prompt_ids[-1:])
             try:
-                session.add_reply(previous_completion_ids)
+                session.ids = session.checked(prompt[-1:])
+                session.add_reply(reply)
                 said = len(session.ids)
                 following.append(session.extend(new_messages, history=self.history)[said:])
             except MessageError:
@@ -133,7 +143,7 @@ class Renderer:
                 return None
         if any(other != following[0] for other in following):
             return None
-        ids = before + following[0]
+        ids = prompt + reply + following[0]
         nobody, unsampled = [NOBODY] * len(ids), [False] * len(ids)
         return RenderedTokens(ids, nobody, unsampled, [], roles(new_messages), tool_names(new_messages))
 
@@ -146,7 +156,7 @@ class Renderer:
 
     def _prior(self, tools: Tools) -> list[Session]:
         """Sessions in which something was asked, ready for a reply."""
-        key = json.dumps(tools, sort_keys=True, default=repr)
+        key = json.dumps(Intake().tools(tools))
         found = self._priors.get(key)
         if found is None:
             if len(self._priors) >= KEPT:
@@ -160,6 +170,14 @@ class Renderer:
         return found
 
 
+def some(messages: Any) -> list[Mapping[str, Any]]:
+    """The messages as plain data; not none."""
+    chat = listed(messages if messages is not None else [])
+    if not chat:
+        raise MessageError("there are no messages to render", path="messages")
+    return chat
+
+
 def role_of(field: str | None) -> bool:
     return field is not None and field.endswith(".role")
 
@@ -170,9 +188,12 @@ def roles(messages: Messages) -> list[str]:
 
 def tool_names(messages: Messages) -> list[str | None]:
     """For each message the name of the tool whose result it is: its own `name`, or that of the call it answers."""
-    calls: dict[Any, Any] = {}
+    calls: dict[str, Any] = {}
     for message in messages:
-        for call in message.get("tool_calls") or ():
-            calls[call.get("id")] = (call.get("function") or {}).get("name")
+        made = message.get("tool_calls")
+        for call in made if isinstance(made, list | tuple) else ():
+            function = call.get("function") if isinstance(call, Mapping) else None
+            if isinstance(function, Mapping):
+                calls[repr(call.get("id"))] = function.get("name")
     results = [message if message.get("role") == "tool" else {} for message in messages]
-    return [result.get("name") or calls.get(result.get("tool_call_id", NOBODY)) for result in results]
+    return [result.get("name") or calls.get(repr(result.get("tool_call_id", NOBODY))) for result in results]

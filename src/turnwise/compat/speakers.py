@@ -2,16 +2,18 @@
 
 XTuner and PaddleNLP call `encode`, the tokenizer itself, and ask for the ids of bos and eos. Tokenizers that have these
 are called as they are; anything else that `turnwise` can read (a path, a `tokenizers.Tokenizer`, ...) gets them here.
-The ids are the library's own, control tokens in a text recognised, as that code does it.
+The ids are the library's own, control tokens in a text recognised, as that code does it. Whatever a tokenizer of the
+caller's raises, it leaves here as a TokenizerError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnwise.compat.batches import Encoding, Layout
-from turnwise.errors import TokenizerError
+from turnwise.errors import TokenizerError, TurnwiseError, shown
+from turnwise.tokens.session import whole_numbers
 from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 
 
@@ -61,3 +63,24 @@ def speaker(given: Any) -> Any:
     """The tokenizer itself if it can be called so, else one that can."""
     speaks = callable(getattr(given, "encode", None)) and hasattr(given, "eos_token_id")
     return given if speaks or given is None or callable(given) else Speaker(tokenizer(given))
+
+
+def called(speaks: Callable[..., Any], text: str, **how: Any) -> Any:
+    """What a tokenizer says to a text."""
+    try:
+        return speaks(text, **how)
+    except TurnwiseError:
+        raise
+    except Exception as error:  # the caller's code, or another library's
+        raise TokenizerError(f"the tokenizer failed at {shown(text)}: {error!r:.200}") from error
+
+
+def ids_of(tokenizer: Any, text: str) -> list[int]:
+    """The ids of a text. PaddleNLP's `encode` gives a mapping, others the ids."""
+    encode = getattr(tokenizer, "encode", None)
+    if not callable(encode):
+        raise TokenizerError(f"ids are made with a tokenizer, which has `encode`; this is {shown(tokenizer)}")
+    found = called(encode, text, add_special_tokens=False)
+    if isinstance(found, Mapping):
+        found = found.get("input_ids")
+    return whole_numbers(found, "a tokenizer gives a list of ids")

@@ -5,7 +5,9 @@ caller has: such a pair, a tokenizer with a chat template (an object, or a model
 gives texts (`tokenize=False`). Neither transformers nor torch is needed.
 
 The ids are transformers', forged control tokens included, since that is what the call promises.
-`sanitize_control_tokens=True` gives ours: no text of a message becomes a control token, in any field.
+`sanitize_control_tokens=True` gives ours: no text of a message becomes a control token, in any field. Arguments that
+the call does not know are variables of the template, whatever they are called, so none of them can switch that off;
+a special token among them (`bos_token`) is then one token.
 
 Unlike the original: errors are of this library; with `truncation_side="left"` assistant masks are cut like the ids (the
 original loses them); the mask can be had together with `sanitize_control_tokens`; functions as tools are refused
@@ -16,15 +18,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
+from warnings import warn
 
 from turnwise.compat.batches import Encoding, Layout, Row
-from turnwise.errors import MessageError, SourceError, shown, suggestion
+from turnwise.errors import MessageError, SourceError, TurnwiseWarning, shown, suggestion
 from turnwise.registry import load
+from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
+from turnwise.tokens.encode import encode
+from turnwise.tokens.loss import MARKS
 from turnwise.tokens.tokenizers import Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
+from turnwise.tokens.trust import TOKEN_OPTIONS
 
 __all__ = ["Chat", "Encoding", "apply_chat_template"]
 
@@ -43,6 +50,7 @@ class Chat:
 
     def apply_chat_template(
         self,
+        /,
         conversation: Any,
         tools: list[Any] | None = None,
         documents: list[dict[str, str]] | None = None,
@@ -68,17 +76,18 @@ class Chat:
             raise MessageError("a message that is continued has no mask", path="return_assistant_tokens_mask")
         if sanitize_control_tokens and not tokenize:
             raise MessageError("control tokens are kept out of ids; a text has none", path="sanitize_control_tokens")
-        template = self.template(chat_template, tools)
+        template = reading(self.template(chat_template, tools), kwargs)
         arguments = {
+            **self.tokens(template),
+            **{name: value for name, value in kwargs.items() if name not in RESERVED},
             "tools": tools,
             "documents": documents,
             "add_generation_prompt": add_generation_prompt,
             "continue_final_message": continue_final_message,
             "normalise": False,
-            **kwargs,
         }
         if not tokenize:
-            texts = [template.render(chat, **self.tokens(template), **arguments).text for chat in chats]
+            texts = [template.render(chat, **arguments).text for chat in chats]
             return texts[0] if single else texts
         layout, attention = self.layout(padding, truncation, max_length, return_tensors, tokenizer_kwargs or {})
         extra = {"attention_mask": 1} if attention else {}
@@ -90,18 +99,23 @@ class Chat:
         return found if return_dict else found["input_ids"]
 
     def row(
-        self, template: Template, chat: Any, arguments: Mapping[str, Any], safe: bool, mask: bool, extra: dict[str, int]
+        self, template: Template, chat: Any, arguments: dict[str, Any], safe: bool, mask: bool, extra: dict[str, int]
     ) -> Row:
         """One conversation in ids, and what goes with them."""
         known = self.known()
         masks = {}
         if safe or mask:
-            train_on = "marked" if mask else "assistant"
-            encoded = template.encode(chat, known, train_on, compatible=not safe, **self.tokens(template), **arguments)
+            for name in TOKEN_OPTIONS if safe else ():
+                one_token(arguments.get(name), name, known)
+            marked = mask and MARKS.search(template.text) is not None
+            train_on = "marked" if marked else "assistant"
+            encoded = encode(template._ask(chat, known, train_on, None, None, not safe, arguments))
             ids = encoded.input_ids
-            masks = {"assistant_masks": encoded.mask} if mask else {}
+            masks = {"assistant_masks": encoded.mask if marked else [0] * len(ids)} if mask else {}
+            if mask and not marked:
+                warn("the mask is empty: the template has no {% generation %} blocks", TurnwiseWarning, stacklevel=4)
         else:
-            ids = known.whole(template.render(chat, **self.tokens(template), **arguments).text)
+            ids = known.whole(template.render(chat, **arguments).text)
         return {"input_ids": ids, **{name: [value] * len(ids) for name, value in extra.items()}, **masks}
 
     def tokens(self, template: Template) -> dict[str, Any]:
@@ -120,6 +134,8 @@ class Chat:
     ) -> tuple[Layout, bool]:
         """How the ids are laid out: what the tokenizer says, and over it what `tokenizer_kwargs` say."""
         known = self.known()
+        if not isinstance(said, Mapping):
+            raise MessageError(f"is a mapping of names to values, not {shown(said)}", path="tokenizer_kwargs")
         said = dict(said)
         said.pop("verbose", None)
         names = getattr(self.given, "model_input_names", ("input_ids", "attention_mask"))
@@ -145,8 +161,9 @@ class Chat:
         """The template of this call: a text, the name of one of several, or the chat's own."""
         own = self.chat_template if self.chat_template is not None else getattr(self.given, "chat_template", None)
         if isinstance(own, Mapping):
-            name = chosen if chosen in own else "tool_use" if tools is not None and "tool_use" in own else "default"
-            if chosen is None or chosen in own:
+            named = isinstance(chosen, str) and chosen in own
+            name = chosen if named else "tool_use" if tools is not None and "tool_use" in own else "default"
+            if chosen is None or named:
                 chosen, own = None, own.get(name)
                 if own is None:
                     raise SourceError("several templates and none is called default", hint="Say chat_template=...")
@@ -161,44 +178,10 @@ class Chat:
         raise SourceError(f"a chat template is a Template or Jinja text, not {shown(chosen)}")
 
 
-def apply_chat_template(
-    given: Any,
-    conversation: Any,
-    tools: list[Any] | None = None,
-    documents: list[dict[str, str]] | None = None,
-    chat_template: Any = None,
-    add_generation_prompt: bool = False,
-    continue_final_message: bool | str = False,
-    tokenize: bool = True,
-    sanitize_control_tokens: bool = False,
-    padding: Any = False,
-    truncation: Any = False,
-    max_length: int | None = None,
-    return_tensors: Any = None,
-    return_dict: bool = True,
-    return_assistant_tokens_mask: bool = False,
-    tokenizer_kwargs: dict[str, Any] | None = None,
-    **kwargs: Any,
-) -> Any:
+@wraps(Chat.apply_chat_template, assigned=())
+def apply_chat_template(given: Any, /, *arguments: Any, **named: Any) -> Any:
     """`Chat.apply_chat_template` of what is given: `(template, tokenizer)`, a template, a tokenizer, a model folder."""
-    return chat_of(given).apply_chat_template(
-        conversation,
-        tools=tools,
-        documents=documents,
-        chat_template=chat_template,
-        add_generation_prompt=add_generation_prompt,
-        continue_final_message=continue_final_message,
-        tokenize=tokenize,
-        sanitize_control_tokens=sanitize_control_tokens,
-        padding=padding,
-        truncation=truncation,
-        max_length=max_length,
-        return_tensors=return_tensors,
-        return_dict=return_dict,
-        return_assistant_tokens_mask=return_assistant_tokens_mask,
-        tokenizer_kwargs=tokenizer_kwargs,
-        **kwargs,
-    )
+    return chat_of(given).apply_chat_template(*arguments, **named)
 
 
 def chat_of(given: Any) -> Chat:
@@ -211,6 +194,22 @@ def chat_of(given: Any) -> Chat:
     if isinstance(given, str | os.PathLike) and os.path.isdir(given):
         return Chat(load(given), given)
     return Chat(None, given)
+
+
+def reading(template: Template, given: Mapping[str, Any]) -> Template:
+    """The template with those variables that have the names of our own arguments."""
+    named = {name: value for name, value in given.items() if name in RESERVED}
+    if not named:
+        return template
+    options, kind = {**template.options, **named}, template.dialect
+    return Template(template.program, options, template.named, template.limits, kind, template.reading)
+
+
+def one_token(text: Any, name: str, known: Tokenizer) -> None:
+    """Refuse a special token that is none: the template may write it, so whoever says what it is writes tokens."""
+    if isinstance(text, str) and text and text not in known.added:
+        hint = "Without sanitize_control_tokens it may be any text."
+        raise MessageError(f"{shown(text)} is not one token of {known.name}", path=name, hint=hint)
 
 
 @lru_cache(64)

@@ -15,19 +15,18 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
-from turnwise.compat.speakers import speaker
+from turnwise.compat import MissingKey
+from turnwise.compat.batches import whole
+from turnwise.compat.speakers import ids_of, speaker
 from turnwise.dialects import xtuner
-from turnwise.errors import MessageError, SourceError, shown, suggestion
+from turnwise.errors import MessageError, SourceError, TokenizerError, shown, suggestion
 from turnwise.registry.entry import ENTRIES
 from turnwise.template import Template
+from turnwise.tokens.session import whole_numbers
 
 IGNORE_INDEX = -100
 IMAGE_TOKEN_INDEX = -200
 DEFAULT_IMAGE_TOKEN = "<image>"
-
-
-class MissingKey(MessageError, KeyError):
-    """Something that data must have and has not."""
 
 
 class ConfigDict(dict[str, Any]):
@@ -206,36 +205,41 @@ def encode_fn(
     with_image_token: bool = False,
 ) -> dict[str, list[int]]:
     """`input_ids` and `labels` of mapped rounds, segment by segment, cut at `max_length`; with any tokenizer."""
-    tokenizer = speaker(tokenizer)
+    tokenizer, length = speaker(tokenizer), whole(max_length, "max_length")
     parts = segments(example, with_output=input_ids_with_output)
     marks = {"bos": bos_ids(tokenizer)}
     if any(kind == "eos" for kind, _, _ in parts):
-        marks["eos"] = as_list(tokenizer.eos_token_id)
+        marks["eos"] = mark(tokenizer, "eos_token_id")
     ids: list[int] = []
     labels: list[int] = []
     for kind, text, learnt in parts:
         new = marks[kind] if kind in marks else encoded(text, tokenizer, with_image_token and not learnt)
         ids += new
         labels += new if learnt else [IGNORE_INDEX] * len(new)
-    return {"input_ids": ids[:max_length], "labels": labels[:max_length]}
+    return {"input_ids": ids[:length], "labels": labels[:length]}
 
 
 def bos_ids(tokenizer: Any) -> list[int]:
     """Two tokenizers are told by the name of their class, as XTuner does: one starts with nothing, one with two ids."""
     special = {"QWenTokenizer": [], "ChatGLMTokenizer": [64790, 64792]}
     name = type(tokenizer).__name__
-    return special[name] if name in special else as_list(tokenizer.bos_token_id)
+    return special[name] if name in special else mark(tokenizer, "bos_token_id")
 
 
-def as_list(ids: int | list[int] | None) -> list[int]:
-    return [ids] if isinstance(ids, int) else list(ids or ())
+def mark(tokenizer: Any, name: str) -> list[int]:
+    """The id that a tokenizer has under this name, or the ids; none if it is null."""
+    try:
+        ids = getattr(tokenizer, name)
+    except AttributeError:
+        raise TokenizerError(f"a tokenizer has {name!r}, and {shown(tokenizer)} has not") from None
+    return [] if ids is None else whole_numbers(ids if isinstance(ids, list | tuple) else [ids], f"{name} is an id")
 
 
 def encoded(text: str, tokenizer: Any, images: bool) -> list[int]:
     if not images or DEFAULT_IMAGE_TOKEN not in text:
-        return list(tokenizer.encode(text, add_special_tokens=False))
+        return ids_of(tokenizer, text)
     chunks = text.split(DEFAULT_IMAGE_TOKEN)
     if len(chunks) != 2:
         raise MessageError(f"a round holds one {DEFAULT_IMAGE_TOKEN} at most; found {len(chunks) - 1}")
-    before, after = (list(tokenizer.encode(chunk, add_special_tokens=False)) for chunk in chunks)
+    before, after = (ids_of(tokenizer, chunk) for chunk in chunks)
     return [*before, IMAGE_TOKEN_INDEX, *after]
