@@ -26,7 +26,7 @@ $(TESTING): $(PACKAGE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(FSCHAT)
 	@touch $@
 
-demo: $(PACKAGE)  ## render a conversation and show where each character came from
+demo: $(PACKAGE)  ## the whole circle: a prompt and its origins, tokens and loss, an attack, a reply read back
 	@$(BIN)/turnwise demo
 
 test: lint types  ## lint, types and all tests but the slow ones
@@ -44,6 +44,9 @@ slow: $(TESTING)  ## the tests marked slow
 bench: $(TESTING)  ## speed against the peers
 	$(BIN)/python benchmarks/render.py
 	$(BIN)/python benchmarks/compile.py
+	$(BIN)/python benchmarks/encode.py
+	$(BIN)/python benchmarks/growing.py
+	$(BIN)/python benchmarks/parse.py
 
 accept: $(TESTING)  ## rewrite tests/cases with what turnwise says now; read the diff before you commit it
 	$(BIN)/python -m pytest tests/test_cases.py --accept

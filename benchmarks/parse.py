@@ -1,6 +1,7 @@
 """How long a parser needs for a long reply that comes in small chunks: `python benchmarks/parse.py`.
 
-A reply of 1 MB for each of six argument syntaxes, in chunks of 1 and 4 characters and in chunks the size of tokens.
+A reply of 1 MB for each of six argument syntaxes, and some that are all white space, beginnings of markers or brackets,
+in chunks of 1 and 4 characters and in chunks the size of tokens.
 Three figures for each, all ratios, since only those mean something on a busy machine:
 
     floor    time over that of a loop that only keeps the chunks and returns a list: what any parser must spend
@@ -51,7 +52,16 @@ def replies(size: int) -> dict[str, tuple[str, str]]:
         "quoted": ("gemma-4", f'<|tool_call>call:f{{x:<|"|>{text}<|"|>}}<tool_call|>'),
         "python": ("lfm2", f"<|tool_call_start|>[f(x={text!r})]<|tool_call_end|>"),
         "no call": ("qwen3", text),
+        "numbers": ("qwen3", in_call(json.dumps([number % 10_007 for number in range(0, size * 37 // 6, 37)]))),
+        "objects": ("qwen3", in_call(json.dumps([{"a": {"b": [1, {"c": True}]}}] * (size // 32)))),
+        "spaces": ("qwen3", " " * size),
+        "lines": ("qwen3", "\n" * size),
+        "beginnings": ("qwen3", "<" * size),
     }
+
+
+def in_call(value: str) -> str:
+    return f'<tool_call>\n{{"name": "f", "arguments": {{"x": {value}}}}}\n</tool_call>'
 
 
 def chunks(text: str, kind: str) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import corpus
 import turnwise
+from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parse import Parser
 from turnwise.replies.prompts import header
@@ -38,6 +39,10 @@ FAMILIES = {
     "deepseek-v3": "entry deepseek-v3",
     "mistral": "entry mistral-v3",
 }
+# vLLM's parsers that separate nothing: the text is the content, behind the opener that the prompt wrote.
+APPENDING = ("minimax_m2_append",)
+# vLLM's reasoning parsers that start outside of reasoning: the model writes the opener.
+OUTSIDE = ("granite", "hunyuan")
 
 
 @cache
@@ -75,17 +80,38 @@ def parser(row: Mapping[str, Any]) -> Parser:
     name = template_name(row)
     assert name is not None
     rules, settings = grammar(name), row["reasoning"] or {}
-    if settings.get("reasoning_format") == "none":  # reasoning is left in the content
-        prompt = rendered(row, name)
-        rules = dataclasses.replace(rules, opening=header(rules), empty="")
-        return Parser(dataclasses.replace(rules, reasoning=None), prompt, row.get("tools"))
     layer = row.get("layer")
+    if parser_name(row) in APPENDING and rules.reasoning is not None:
+        head, opened = header(rules) or "\x00", rules.reasoning.open.core
+        rules = dataclasses.replace(rules, opening=head, empty="", reasoning=None)
+        return Parser(rules, head + opened, row.get("tools"))
     thinking = (settings.get("chat_template_kwargs") or {}).get("enable_thinking", True)
     if layer in ("reasoning", "tool"):
         head = header(rules) or "\x00"
-        opened = rules.reasoning.open.text if layer == "reasoning" and thinking and rules.reasoning else ""
+        inside = layer == "reasoning" and thinking and parser_name(row) not in OUTSIDE
+        opened = rules.reasoning.open.text if inside and rules.reasoning else ""
         return Parser(dataclasses.replace(rules, opening=head), head + opened, row.get("tools"))
-    return Parser(rules, rendered(row, name), row.get("tools"))
+    prompt = rendered(row, name)
+    if isinstance(prompt, str) and not header(rules):  # a turn without a header: it begins where the prompt does
+        rules, prompt = dataclasses.replace(rules, opening="\x00"), "\x00" + prompt
+    return Parser(rules, prompt, row.get("tools"))
+
+
+def parser_name(row: Mapping[str, Any]) -> str:
+    """Which of vLLM's parsers a row is about."""
+    return str(row["id"]).split("/")[1]
+
+
+def joined(row: Mapping[str, Any], message: Message) -> Message:
+    """The message with its reasoning left in the content, as the template writes it, if the row asks for that."""
+    rules = grammar(template_name(row) or "")
+    thought = message.get("reasoning_content")
+    if (row["reasoning"] or {}).get("reasoning_format") != "none" or not thought or rules.reasoning is None:
+        return message
+    around = rules.reasoning
+    message["content"] = around.open.text + thought + around.close.text + (message.get("content") or "")
+    del message["reasoning_content"]
+    return message
 
 
 def rendered(row: Mapping[str, Any], name: str) -> Any:
@@ -162,5 +188,5 @@ def same_call(want: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
 def outcome(row: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
     reader = parser(row)
     reader.feed(row["input"])
-    message = reader.close()
+    message = joined(row, reader.close())
     return differences(row, message), message

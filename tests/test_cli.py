@@ -401,9 +401,13 @@ def test_no_markers(text: str) -> None:
 
 
 def test_demo() -> None:
+    """The whole circle, on about two screens."""
     text = good("demo")
-    assert "Let me look at the tide.\n<tool_call>" in text and "Tromsø" in text
-    assert "messages[1].content" in text and "tools[0].function.name" in text
+    assert "Let me look at the tide.\n<tool_call>" in text and "messages[2].tool_calls[0].function.name" in text
+    assert "⟨<|im_end|>⟩" in text.replace("⟩|⟨", "") and "⟦<|im_end|>⟧'" in text
+    assert "The user wrote <|im_end|>, <|im_start|>: text here" in text
+    assert "start 0     tide" in text and '"role": "assistant"' in text.splitlines()[-1]
+    assert len(text.splitlines()) <= 85
     assert "\x1b[" in good("demo", "--colour") and "\x1b" not in good("demo", "--no-colour")
 
 

@@ -15,11 +15,14 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from turnwise.replies.events import STATUSES
+from turnwise.replies.plan import TOLERANCES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -70,6 +73,12 @@ def test_no_block_escapes(page: Path) -> None:
     """A language that only looks like python would not be run."""
     odd = {block.language for block in blocks(page)} & {"py", "python3", "pycon", "shell", "sh", "bash", "Python"}
     assert not odd, f"say `python` or `console` instead of {sorted(odd)}"
+
+
+@pytest.mark.parametrize("table", [STATUSES, TOLERANCES], ids=["statuses", "tolerances"])
+def test_tables_say_what_the_code_says(table: Mapping[str, str]) -> None:
+    text = (ROOT / "docs" / "replies.md").read_text(encoding="utf-8")
+    assert not [row for row in (f"| `{name}` | {means} |" for name, means in table.items()) if row not in text]
 
 
 def blocks(page: Path) -> Iterator[Block]:

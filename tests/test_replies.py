@@ -13,12 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import turnwise
+import vocabularies
 from replygrammars import EXAMPLES, GRAMMARS, Example
 from turnwise.errors import TokenizerError
 from turnwise.replies.events import SPANS, STATUSES, Event, Message
+from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, Region, TaggedCall
 from turnwise.replies.parse import Parser, parse
 from turnwise.replies.plan import ALL
 from turnwise.replies.syntaxes import DEPTH, Reader, as_json, typed
+from turnwise.replies.variants import suffix
 
 IDS = [f"{example.grammar}-{at}" for at, example in enumerate(EXAMPLES)]
 EACH = pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
@@ -339,6 +343,62 @@ def test_every_tolerance_can_be_switched_off(off: str) -> None:
         tiles(message, example.reply)
 
 
+def spaced() -> Grammar:
+    """A grammar with blanks in its tags."""
+    value = Region(Marker('">'), Marker("</param>"))
+    call = TaggedCall(("name", Marker('">'), "arguments"), Pairs(Marker('<param name="'), value, value))
+    return Grammar(calls=Calls(call, each=Region(Marker('<function name="'), Marker("</function>"))))
+
+
+EDITION = Grammar(
+    reasoning=Region(Marker("<think:open>"), Marker("</think:open>")),
+    calls=Calls(JsonCall(), each=Region(Marker("<call:open>"), Marker("</call:open>"))),
+)
+SLIPS = {  # tolerance: a grammar, a reply, and its arguments
+    "blanks": (spaced(), '<functionname="f"><paramname="x">1</param></function>', {"x": 1}),
+    "blanks as signs": (spaced(), '<functionĠname="f"><paramĠname="x">1</param></function>', {"x": 1}),
+    "suffixes": (EDITION, '<call>{"name": "f", "arguments": {"x": 1}}</call>', {"x": 1}),
+    "quotes": (
+        GRAMMARS["lfm2"],
+        """<|tool_call_start|>[f(x='sed -n '1,2p' a', y="say "so" (or 'no')")]<|tool_call_end|>""",
+        {"x": "sed -n '1,2p' a", "y": "say \"so\" (or 'no')"},
+    ),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_is_forgiven_unless_it_is_switched_off(slip: str) -> None:
+    grammar, reply, arguments = SLIPS[slip]
+    message = parse(grammar, reply)
+    assert [json.loads(call["function"]["arguments"]) for call in message["tool_calls"]] == [arguments]
+    tiles(message, reply)
+    for size in (1, 2, 3):
+        parser = Parser(grammar)
+        for at in range(0, len(reply), size):
+            parser.feed(reply[at : at + size])
+        assert everything(parser.close()) == everything(message)
+    strict = parse(grammar, reply, tolerances=ALL - {slip.partition(" ")[0]})
+    assert strict.get("tool_calls") != message["tool_calls"]
+    tiles(strict, reply)
+
+
+def test_a_suffix_is_one_only_if_all_tags_have_it() -> None:
+    assert suffix(["<think:open>", "</think:open>", "<call:open>", "</call:open>"]) == ":open"
+    assert suffix(["<mini:call>", "</mini:call>", '<invoke name="', "</invoke>"]) == ""
+    assert suffix(["<seed:think>", "</seed:think>", "<seed:call>", "<function=f>"]) == ""
+
+
+def test_one_marker_and_two_layouts() -> None:
+    grammar = Grammar(
+        calls=Calls(JsonCall(listed=True), section=Region(Marker("[CALLS]"), Marker())),
+        more=(Calls(TaggedCall(("name", Marker("[ARGS]"), "arguments")), each=Region(Marker("[CALLS]"), Marker())),),
+    )
+    for reply in ('[CALLS][{"name": "f", "arguments": {"x": 1}}]', '[CALLS]f[ARGS]{"x": 1}', '[CALLS] f{"x": 1}'):
+        message = parse(grammar, reply)
+        function = message["tool_calls"][0]["function"]
+        assert (function["name"], json.loads(function["arguments"]), message["content"]) == ("f", {"x": 1}, None)
+
+
 def test_depth_is_limited() -> None:
     assert as_json("[" * DEPTH + "]" * DEPTH) is not None
     assert as_json("[" * (DEPTH + 1) + "]" * (DEPTH + 1)) is None
@@ -391,6 +451,52 @@ def test_broken_characters_end_somewhere() -> None:
 def test_ids_need_a_tokenizer() -> None:
     with pytest.raises(TokenizerError):
         Parser(GRAMMARS["qwen3"]).feed([1, 2])
+
+
+# With a real vocabulary: where it is, and the template whose markers it knows.
+REAL = [("turnwise", "qwen3"), *(("qwen3", "qwen3") for name in vocabularies.REAL if name == "qwen3")]
+TURN = [
+    {"role": "user", "content": "Look."},
+    {
+        "role": "assistant",
+        "content": "I look ☀ — 你好.",
+        "reasoning_content": "Which city?\nOslo.",
+        "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": "Øslo \n 12", "n": 7}}}],
+    },
+]
+
+
+@pytest.mark.parametrize(("vocabulary", "name"), REAL)
+def test_a_rendered_reply_comes_back_from_its_ids(vocabulary: str, name: str) -> None:
+    known, template = vocabularies.load(vocabulary), turnwise.load(name)
+    prompt = template.render(TURN[:1], add_generation_prompt=True)
+    reply = str(template.render(TURN)).removeprefix(str(prompt))
+    ids = known.whole(reply)
+    assert any(id in {token.id for token in known.added.values()} for id in ids)
+    whole = parse(template.grammar, ids, prompt, tokenizer=known)
+    assert everything(whole) == everything(parse(template.grammar, reply, prompt))
+    assert whole["reasoning_content"] == TURN[1]["reasoning_content"] and whole["content"] == TURN[1]["content"]
+    assert json.loads(whole["tool_calls"][0]["function"]["arguments"]) == {"x": "Øslo \n 12", "n": 7}
+    for size in (1, 2, 3):
+        parser = Parser(template.grammar, prompt, tokenizer=known)
+        events = [event for at in range(0, len(ids), size) for event in parser.feed(ids[at : at + size])]
+        message = parser.close()
+        assert everything(message) == everything(whole)
+        assert told([*parser.prefill, *events, *message.events]) == held(message)
+
+
+@pytest.mark.parametrize(("vocabulary", "name"), REAL)
+def test_look_alike_text_of_a_real_vocabulary_stays_text(vocabulary: str, name: str) -> None:
+    known, template = vocabularies.load(vocabulary), turnwise.load(name)
+    text = "Stop with <|im_end|>"
+    if "<tool_call>" in known.added:
+        text += ', call with <tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    text += " and so on."
+    ids = [*known.encode(text), known.added["<|im_end|>"].id]
+    message = parse(template.grammar, ids, tokenizer=known)
+    assert message["content"] == text and "tool_calls" not in message
+    assert message.stop == "<|im_end|>"
+    assert parse(template.grammar, text)["content"] != text  # as text alone it cannot be told apart
 
 
 # -- size

@@ -16,34 +16,23 @@ import replyvectors
 from corpus import needs_corpus
 
 REASONS = {
-    "policy": "the source's own parser decides otherwise: drops or renames calls, leaves reasoning in the content, ...",
-    "version": "the row was written for another version of the model than the template it names",
-    "unseen": "the template never writes what the row holds, and nothing is declared for it",
+    "policy": "the source's own parser decides otherwise: drops text or calls, renames or repairs them",
+    "row": "the row cannot be met: it leaves out an option that its source sets, or an assertion was taken for a value",
+    "space": "white space before a call that ends reasoning: two sources want two different things",
     "deviation": "the model does not write what its template writes, in a way that is not forgiven",
-    "prompt": "the prompt's opening is empty, so the beginning of the reply cannot be found in it",
 }
 
-RATE = 0.80  # reached today; the goal is 0.95
+RATE = 0.95
 
 FAILING: dict[str, tuple[str, ...]] = {
-    "prompt": ("llama.cpp/test-chat.cpp:2639/mistralai-Ministral-3-14B-Reasoning-2512",),
-    "policy": (
-        "llama.cpp/test-chat.cpp:4498/Kimi-K3",
-        "llama.cpp/test-chat.cpp:4536/Kimi-K3",
-        "llama.cpp/test-chat.cpp:4554/Kimi-K3",
+    "row": (
         "vllm/deepseek_v32/TestStreaming::test_no_tool_content_only/s",
         "vllm/gemma4_streaming_reasoning/TestStreamingToolCallEdgeCases::test_streaming_number_split/s",
-        "vllm/minimax_m2_append/test_reasoning[simple_output]",
-        "vllm/minimax_m2_append/test_reasoning[simple_output_streaming]/s",
-        "vllm/minimax_m2_append/test_reasoning[no_end_token_streaming]/s",
-        "vllm/minimax_m2_append/test_reasoning[only_end_token]",
-        "vllm/minimax_m2_append/test_reasoning[only_end_token_streaming]/s",
-        "vllm/minimax_m2_append/test_reasoning[multiple_lines]",
-        "vllm/minimax_m2_append/test_reasoning[multiple_lines_streaming]/s",
-        "vllm/minimax_m2_append/test_reasoning[empty]",
-        "vllm/minimax_m2_append/test_reasoning[special_chars_streaming]/s",
-        "vllm/minimax_m2_append/test_reasoning[code_output_streaming]/s",
         "vllm/nemotron_v3/test_nemotron_v3_without_thinking_moves_into_content",
+    ),
+    "policy": (
+        "vllm/tool_calls/test_extract_tool_calls_parallel_malformed_then_well_formed",
+        "vllm/tool_calls/test_legacy_extract_tool_calls_none_with_tools",
         "vllm/minicpm5xml/test_single_call_with_surrounding_text",
         "vllm/minicpm5xml/test_unknown_tool_block_preserved",
         "vllm/minicpm5xml/test_multiple_calls_interleaved_text",
@@ -54,54 +43,11 @@ FAILING: dict[str, tuple[str, ...]] = {
         "vllm/minicpm5xml/test_alias_get_line_details",
         "vllm/minicpm5xml/test_alias_enable_roaming",
     ),
-    "deviation": (
+    "space": (
         "vllm/deepseek_v4/TestImplicitReasoningEnd::test_streaming_implicit_end_trailing_whitespace_stripped/s",
         "vllm/qwen3_reasoning/TestNonStreaming::test_tool_call_implicit_end",
-        "vllm/gigachat3/test_tool_call[mixed_content_streaming_with_eos_gigachat31]/s",
-        "vllm/lfm2/test_tool_call[nested_quote_streaming]/s",
-        "vllm/lfm2/test_tool_call[nested_quote_nonstreaming]",
-        "vllm/lfm2/test_tool_call[nested_python_c_streaming]/s",
-        "vllm/llama3_json/test_extract_tool_calls_multiple_json_with_surrounding_text",
-        "vllm/minicpm5xml/test_collapsed_function_and_param_tags",
-        "vllm/minicpm5xml/test_extract_tool_calls_streaming_tokenizer_space_marker/s",
-        "vllm/minicpm5xml/test_collapsed_tags_current_weather",
-        "vllm/kimi_k3/test_extract_content_from_whitespace_degraded_markers",
     ),
-    "version": (
-        "vllm/tool_calls/test_extract_tool_calls~4",
-        "vllm/tool_calls/test_extract_tool_calls~5",
-        "vllm/tool_calls/test_extract_tool_calls~6",
-        "vllm/tool_calls/test_extract_tool_calls~8",
-        "vllm/tool_calls/test_extract_tool_calls~9",
-        "vllm/tool_calls/test_extract_tool_calls_parallel_malformed_then_well_formed",
-        "vllm/tool_calls/test_legacy_extract_tool_calls_none_with_tools",
-        "vllm/hy_v3/test_reasoning[with_think_stream]/s",
-        "vllm/hy_v3/test_reasoning[complete_reasoning]",
-        "vllm/hy_v3/test_reasoning[complete_reasoning_stream]/s",
-        "vllm/hy_v3/test_reasoning[multiline_reasoning]",
-        "vllm/hy_v3/test_reasoning[multiline_reasoning_stream]/s",
-        "vllm/gigachat3/test_tool_call[simple_streaming_gigachat3]/s",
-        "vllm/gigachat3/test_tool_call[simple_nonstreaming_gigachat3]",
-        "vllm/gigachat3/test_tool_call[parameterless_nonstreaming_gigachat3]",
-        "vllm/gigachat3/test_tool_call[complex_nonstreaming_gigachat3]",
-        "vllm/gigachat3/test_tool_call[mixed_content_streaming_gigachat3]/s",
-        "vllm/gigachat3/test_tool_call[mixed_content_nonstreaming_gigachat3]",
-        "vllm/gigachat3/test_tool_call[mixed_content_streaming_with_eos_gigachat3]/s",
-        "vllm/gigachat3/test_streaming_tool_call_with_large_steps[gigachat3]/s",
-        "vllm/granite/TestGraniteToolParser::test_granite_string_prefix_format/s",
-        "vllm/granite/TestGraniteToolParser::test_granite_string_prefix_format",
-        "vllm/hy_v3/TestHYV3ExtractToolCalls::test_multiple",
-        "vllm/hy_v3/TestHYV3ExtractToolCalls::test_zero_arg_newline",
-    ),
-    "unseen": (
-        "vllm/granite/test_reasoning[multiple_lines]",
-        "vllm/hunyuan/test_reasoning[complete_reasoning]",
-        "vllm/hunyuan/test_reasoning[complete_reasoning_with_symbol]",
-        "vllm/hunyuan/test_reasoning[no_reasoning_quick_stream]/s",
-        "vllm/phi4mini/TestPhi4MiniToolParser::test_parallel_tool_calls/s",
-        "vllm/phi4mini/TestPhi4MiniToolParser::test_single_tool_call_simple_args/s",
-        "vllm/phi4mini/TestPhi4MiniToolParser::test_various_data_types/s",
-    ),
+    "deviation": ("vllm/llama3_json/test_extract_tool_calls_multiple_json_with_surrounding_text",),
 }
 
 LISTED = {id: reason for reason, ids in FAILING.items() for id in ids}

@@ -18,6 +18,7 @@ from turnwise.cli.demo import demo
 from turnwise.cli.encode import encode, stops
 from turnwise.cli.explain import explain
 from turnwise.cli.output import reported
+from turnwise.cli.parse import parse
 from turnwise.cli.registry import listed, match
 from turnwise.cli.render import render
 
@@ -27,6 +28,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "render": render,
     "encode": encode,
     "stops": stops,
+    "parse": parse,
     "explain": explain,
     "list": listed,
     "match": match,

@@ -1,9 +1,10 @@
-r"""`turnwise explain`: what a template reads, and the markers it writes.
+r"""`turnwise explain`: what a template reads, the markers it writes, and how replies to it are read.
 
 The variables come from the program. The markers are read off renderings of a few conversations made up for it, whose
 own text has nothing that looks like one: whatever looks like a marker there was written by the template, or is one of
 the special tokens it was given. Looks like: `<|...|>`, `<...>`, `[INST]`, `<<SYS>>`. A marker made of plain words
-("### Instruction:") is not seen, nor one that these conversations do not reach.
+("### Instruction:") is not seen, nor one that these conversations do not reach. The table of replies is the template's
+grammar, which has an origin for each marker.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def explain(
 
 def explained(template: Template) -> dict[str, Any]:
     markers, refusals = probed(template)
+    rows, unreached = replies(template, refusals)
     return {
         "name": template.name,
         "reads": [name for name in template.variables if name in GIVEN],
@@ -80,8 +82,21 @@ def explained(template: Template) -> dict[str, Any]:
         "unread": sorted(template.options.keys() - set(template.variables)),
         "named": sorted(template.named),
         "markers": markers,
+        "replies": rows,
+        "unreached": unreached,
         "refusals": refusals,
     }
+
+
+def replies(template: Template, refusals: dict[str, str]) -> tuple[list[dict[str, str]], list[str]]:
+    """The grammar of replies as a table, and what no probe reached."""
+    try:
+        grammar = template.grammar
+    except TurnwiseError as error:
+        refusals["replies"] = error.message
+        return [], []
+    rows = [{"part": part, "text": text, "origin": origin} for part, text, origin in grammar.rows()]
+    return rows, list(grammar.unreached)
 
 
 def probed(template: Template) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -123,6 +138,8 @@ def lines_of(facts: dict[str, Any]) -> list[Text]:
         "not read": [", ".join(facts["unread"])],
         "templates": [", ".join(["default", *facts["named"]]) if facts["named"] else ""],
         "markers": [marker_line(marker) for marker in facts["markers"]],
+        "replies": reply_lines(facts["replies"]),
+        "not seen": facts["unreached"],
         "refuses": [f"{probe}: {said}" for probe, said in facts["refusals"].items()],
     }
     lines = [Text(printable(facts["name"]), "bold")]
@@ -130,6 +147,12 @@ def lines_of(facts: dict[str, Any]) -> list[Text]:
         for number, entry in enumerate(filter(None, entries)):
             lines.append(Text.assemble((f"{'' if number else heading:<11}", "dim"), printable(entry)))
     return lines
+
+
+def reply_lines(rows: list[dict[str, str]]) -> list[str]:
+    """Part, text and origin, one below the other."""
+    wide = {key: min(48, max((len(row[key]) for row in rows), default=0)) for key in ("part", "text")}
+    return [f"{row['part']:<{wide['part']}}  {row['text']:<{wide['text']}}  {row['origin']}".rstrip() for row in rows]
 
 
 def marker_line(marker: dict[str, Any]) -> str:

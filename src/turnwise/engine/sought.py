@@ -40,8 +40,9 @@ ORDER = frozenset(("gt", "gteq", "lt", "lteq"))
 def weighs(text: str) -> bool:
     """Whether the template decides by texts in a way that no constant in it shows: by their length, their order."""
     tree = parse(text, "template")
-    tests = [node.test for node in tree.find_all((nodes.If, nodes.CondExpr))]
-    return any(weighed(test) for test in tests)
+    tests: list[nodes.Node] = [node.test for node in tree.find_all(nodes.If)]
+    tests += [node.test for node in tree.find_all(nodes.CondExpr)]
+    return any(map(weighed, tests))
 
 
 def weighed(test: nodes.Node) -> bool:

@@ -92,6 +92,7 @@ class Arguments:
         stream = self.stream
         while True:
             at = stream.position
+            reader.last = stream.ended
             stream.consume(reader.read(stream.buffer, at) - at, "arguments")
             if reader.out:
                 stream.argue(call, reader.take())
@@ -104,7 +105,7 @@ class Arguments:
                 return self.broke_off(call)
             if stream.position == len(stream.buffer):
                 if reader.state == STRING and not reader.is_key:
-                    stream.arm(reader.quote.stops, ARGUMENTS)
+                    stream.arm_string(reader.quote.stops)
                 elif reader.state == WORD:
                     stream.arm_silent(LETTERS, reader.word.append)
             yield
@@ -152,7 +153,9 @@ class Arguments:
             marks = (self.plan.spelling.spell(marks[0]), self.plan.spelling.spell(marks[1]))
         types = self.types.get(call.name)
         syntax = "quoted" if marks is not None and pairs.values != "python" else pairs.values
-        return self.stream_of(call, Reader(syntax, marks=marks, closer=self.layout.members, types=types))
+        follows = self.layout.follows if syntax == "python" and "quotes" in self.plan.tolerances else None
+        reader = Reader(syntax, marks=marks, closer=self.layout.members, types=types, follows=follows)
+        return self.stream_of(call, reader)
 
     # -- pairs between tags
 
@@ -193,7 +196,7 @@ class Arguments:
             return None, ""
         stream.mark(found)
         for text in parts[1:]:
-            if not (yield from stream.eat_spaced(self.plan.spelling.spell(text))) and stream.ended:
+            if not (yield from stream.eat_spaced(self.plan.variants.of(text))) and stream.ended:
                 return None, ""
         kind = ""
         if len(cores) > 1:

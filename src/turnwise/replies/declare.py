@@ -12,6 +12,8 @@
     parts   = ["{name}", "(", "{arguments}"]     # or: json = {arguments = "parameters"}, or: raw = {name = "python"}
     pairs   = { string = ["=", ""], other = ["=", ""], between = ", ", values = "python", strings = "python" }
 
+    [[replies.more]]                             # ways besides those that the template shows, in the same words
+
 A declaration is checked against what was derived from the template: where both speak of a part and disagree, that is
 an error, unless the part is named in `instead`.
 """
@@ -25,7 +27,7 @@ from typing import Any
 from turnwise.errors import SourceError, shown, suggestion
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, RawCall, Region, Source, TaggedCall
 
-KEYS = ("reasoning", "content", "calls", "stops", "starts", "instead")
+KEYS = ("reasoning", "content", "calls", "more", "stops", "starts", "instead")
 CALLS = ("section", "each", "between", "lead", "first", "parts", "pairs", "json", "raw")
 REGIONS = ("string", "other", "wrap")
 DECLARED = "declared"
@@ -37,22 +39,27 @@ COMPLETE: list[Callable[[Any, Grammar], Grammar]] = []
 def declared(data: Mapping[str, Any], where: str = "replies") -> Grammar:
     """The parts of a grammar that a declaration states; the others are empty."""
     known(data, KEYS, where)
-    calls = data.get("calls", [])
-    if isinstance(calls, Mapping):
-        calls = [calls]
-    if not isinstance(calls, list):
-        raise SourceError(f"{where}.calls is {shown(calls)}", hint="It must be a table, or a list of tables.")
-    ways = [declared_calls(table, f"{where}.calls") for table in calls]
+    ways = declared_ways(data, "calls", where)
     sources: dict[str, Source] = {key: "declared" for key in KEYS if key in data and key != "instead"}
     return Grammar(
         reasoning=region(data["reasoning"], f"{where}.reasoning") if "reasoning" in data else None,
         content=region(data.get("content", ["", ""]), f"{where}.content"),
         calls=ways[0] if ways else None,
-        more=tuple(ways[1:]),
+        more=(*ways[1:], *declared_ways(data, "more", where)),
         stops=texts(data.get("stops", []), f"{where}.stops"),
         starts=texts(data.get("starts", []), f"{where}.starts"),
         sources=sources,
     )
+
+
+def declared_ways(data: Mapping[str, Any], key: str, where: str) -> list[Calls]:
+    """All tables under this key, one for every way in which calls are written."""
+    calls = data.get(key, [])
+    if isinstance(calls, Mapping):
+        calls = [calls]
+    if not isinstance(calls, list):
+        raise SourceError(f"{where}.{key} is {shown(calls)}", hint="It must be a table, or a list of tables.")
+    return [declared_calls(table, f"{where}.{key}") for table in calls]
 
 
 def declared_calls(data: Any, where: str) -> Calls:
@@ -111,7 +118,7 @@ def made(kind: Any, data: Any, where: str) -> Any:
     table = mapping(data, where)
     known(table, [item.name for item in fields(kind)], where)
     try:
-        return kind(**table)
+        return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in table.items()})
     except TypeError as error:
         raise SourceError(f"{where} does not say enough: {shown(dict(table))}") from error
 
@@ -170,12 +177,17 @@ def merged(derived: Grammar, data: Mapping[str, Any], where: str = "replies") ->
             )
         if name not in instead and derived.sources.get(name) == "derived":
             given[name] = own  # it knows more: where each marker came from
+    ways = given.get("calls") or derived.calls
+    known_ways = {said(way) for way in (ways, *derived.more)}
+    more = tuple(way for way in stated.more if said(way) not in known_ways)
+    if ways is None and more:  # the first of them is the way
+        given["calls"], more = more[0], more[1:]
     resolved = tuple(what for what in derived.unreached if what.partition(":")[0] not in given)
     sources: dict[str, Source] = {name: "declared" for name in stated.sources if given.get(name) is not None}
     return replace(
         derived,
         **given,
-        more=stated.more or derived.more,
+        more=(*derived.more, *more),
         stops=tuple(dict.fromkeys((*derived.stops, *stated.stops))),
         starts=tuple(dict.fromkeys((*derived.starts, *stated.starts))),
         unreached=resolved,

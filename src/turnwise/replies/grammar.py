@@ -13,9 +13,9 @@ A grammar is data: it is derived from a template (`derive.py`), or declared in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Source = Literal["derived", "declared", "sought"]  # `sought`: the template looks for the text, it never writes it
 
@@ -104,6 +104,7 @@ class RawCall:
     fenced: bool = False  # a fence around the text (```python ... ```) is taken off
 
 
+WRITERS: dict[str, Callable[..., dict[str, Any]]] = {}  # other people's words for a grammar; `export.py` fills it
 SLOTS = ("name", "id", "index", "arguments")  # index: a number that the template counts
 
 
@@ -163,6 +164,13 @@ class Grammar:
         wide = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
         lines = [f"{part:{wide[0]}}  {text:{wide[1]}}  {origin}".rstrip() for part, text, origin in rows]
         return "\n".join(lines + [f"not reached: {what}" for what in self.unreached])
+
+    def to_response_template(self, *, partly: bool = False) -> dict[str, Any]:
+        """The grammar in transformers' words; a TurnwiseError with the reason where it cannot be said.
+
+        `partly`: where calls may be written in several ways, the first one will do.
+        """
+        return WRITERS["response_template"](self, partly)
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Part, text and origin of everything that is there."""

@@ -3,31 +3,25 @@
 `Stream` is the buffer, the record of what each stretch of the reply was, and the events. Reading a grammar
 (`reading.py`) is then written as if the whole reply were there; each `yield` waits for the next chunk.
 
-Most of a long reply is text in which nothing can start a marker. For that there is a shortcut: while the coroutine
-waits with an empty buffer within a text, it leaves behind a test for chunks that mean nothing to it (`shortcut`):
-mostly, that a chunk has none of the characters that a marker can start with. Such a chunk does not wake it.
+Most of a long reply is text without a marker. For that there is a shortcut: while the coroutine waits within a text, it
+leaves behind what it would ask of the next chunk (`shortcut`): how much of what is held back and the chunk is certainly
+text. Unless the answer is that a marker is complete, the chunk does not wake it. The answers are few, since what is
+held back is the beginning of a marker, so the parser remembers them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from functools import lru_cache
 from io import StringIO
 
 from turnwise.replies.events import ARGUMENTS, END, REASONING, START, STOP, TEXT, Attempt, Event, Kind
 from turnwise.replies.spelling import PLAIN, Spelling
-from turnwise.replies.syntaxes import ESCAPED, escape
+from turnwise.replies.syntaxes import escape
 from turnwise.replies.watch import Found, Watch
 
 SPACES = 64  # white space that is looked past
 
 Steps = Generator[None, None, None]
-
-
-@lru_cache(maxsize=256)
-def escaping(alert: frozenset[str]) -> frozenset[str]:
-    """These characters, and those that a JSON string cannot hold."""
-    return alert | ESCAPED
 
 
 class Call:
@@ -67,12 +61,18 @@ class Stream:
         self.said: list[str] = []
         self.said_of: tuple[Kind, int | None] = (TEXT, None)
         # the shortcut
-        self.shortcut: Callable[[str], bool] | None = None
+        self.shortcut: Callable[[str], int] | None = None
+        self.state: object = None  # where the same chunk means the same
         self.kind: Kind | None = None
+        self.span: str = TEXT
         self.index: int | None = None
         self.sink: Callable[[str], object] = self.content.write
 
     # -- reading
+
+    def refill(self, text: str) -> None:
+        """What is to be read next; the shortcut is over."""
+        self.buffer, self.position, self.shortcut = text, 0, None
 
     def consume(self, size: int, kind: str) -> str:
         """The next characters, which are of this kind."""
@@ -128,18 +128,20 @@ class Stream:
                 return body[:size], len(window) - len(body)
             yield
 
-    def eat_spaced(self, text: str) -> Generator[None, None, bool]:
-        """Take this text if it is next, and the white space before it only then."""
-        core = text.strip()
+    def eat_spaced(self, forms: tuple[str, ...]) -> Generator[None, None, bool]:
+        """Take the longest of these texts that is next, and the white space before it only then."""
+        cores = sorted((form.strip() for form in forms), key=len, reverse=True)
+        size = SPACES + len(cores[0])
         while True:
-            ahead = self.buffer[self.position : self.position + SPACES + len(core)]
+            ahead = self.buffer[self.position : self.position + size]
             body = ahead.lstrip()
-            if body.startswith(core):
-                self.consume(len(ahead) - len(body), "space")
-                self.consume(len(core), "marker")
-                return True
-            if not core.startswith(body) or self.ended or len(ahead) == SPACES + len(core):
-                return False
+            open = not self.ended and len(ahead) < size
+            if not (open and any(core.startswith(body) and core != body for core in cores)):
+                core = next((core for core in cores if body.startswith(core)), None)
+                if core is not None:
+                    self.consume(len(ahead) - len(body), "space")
+                    self.consume(len(core), "marker")
+                return core is not None
             yield
 
     def trail(self, text: str) -> Steps:
@@ -172,36 +174,47 @@ class Stream:
                 into(self.consume(safe - self.position, span))
             if found is not None or self.ended:
                 return found
-            if self.position == len(self.buffer) and not self.fresh and self.held is None:
-                self.arm(watch.first, kind)
+            if self.held is None:
+                self.arm(watch, kind)
             yield
 
-    def arm(self, alert: frozenset[str], kind: Kind | None) -> None:
-        """Leave the shortcut behind: texts without these characters go the short way."""
-        if kind == TEXT:
-            self.sink, self.index = self.content.write, None
-        elif kind == REASONING:
-            self.sink, self.index = self.thought.write, None
-        elif kind == ARGUMENTS:
-            call = self.calls[-1]
-            alert, self.sink, self.index = escaping(alert), call.arguments.write, call.index
-        else:
+    def arm(self, watch: Watch, kind: Kind | None) -> None:
+        """Leave the shortcut behind: texts without a marker go the short way."""
+        if kind is None:
             return
-        self.kind = kind
-        self.shortcut = alert.isdisjoint
+        if self.fresh:  # white space is kept back until something else follows
+            self.shorten(watch.blank, (None, watch), None, self.gap.append, "space")
+        else:
+            self.shorten(watch.safe, (kind, watch), kind, self.sinks(kind), kind)
+
+    def arm_string(self, alert: frozenset[str]) -> None:
+        """The same within a string of the arguments: texts without these characters."""
+        sink = self.sinks(ARGUMENTS)
+        self.shorten(lambda text: len(text) if alert.isdisjoint(text) else -1, alert, ARGUMENTS, sink, ARGUMENTS)
 
     def arm_silent(self, letters: frozenset[str], sink: Callable[[str], object]) -> None:
         """The same for texts of nothing but these characters, which are not said yet."""
-        self.kind, self.sink = None, sink
-        self.shortcut = letters.issuperset
+        self.shorten(lambda text: len(text) if letters.issuperset(text) else -1, letters, None, sink, ARGUMENTS)
+
+    def shorten(
+        self, safe: Callable[[str], int], state: object, kind: Kind | None, sink: Callable[[str], object], span: str
+    ) -> None:
+        self.index = self.calls[-1].index if kind == ARGUMENTS else None
+        self.shortcut, self.kind, self.sink, self.span = safe, kind, sink, span
+        self.state = (state, self.index)
+
+    def sinks(self, kind: Kind) -> Callable[[str], object]:
+        if kind == ARGUMENTS:
+            return self.calls[-1].arguments.write
+        return self.content.write if kind == TEXT else self.thought.write
 
     def passed(self, text: str) -> None:
         """Text that went the short way."""
-        kind = self.kind or ARGUMENTS
-        if not self.spans or self.spans[-1][0] != kind:
-            self.spans.append((kind, self.at))
-        self.at += len(text)
-        self.sink(text)
+        if text:
+            if not self.spans or self.spans[-1][0] != self.span:
+                self.spans.append((self.span, self.at))
+            self.at += len(text)
+            self.sink(escape(text) if self.kind == ARGUMENTS else text)
 
     # -- saying
 

@@ -17,22 +17,39 @@ keeps them as they were written; both are listed in `attempts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
 from turnwise.errors import TokenizerError
-from turnwise.replies.events import Event, Message, Span
+from turnwise.replies.events import ARGUMENTS, Event, Message, Span
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.machine import Stream, attempt
 from turnwise.replies.plan import ALL, Plan
 from turnwise.replies.prompts import begun
 from turnwise.replies.reading import Reading
 from turnwise.replies.spelling import PLAIN, Spelling, markers
-from turnwise.replies.syntaxes import declared
+from turnwise.replies.syntaxes import declared, escape
 
-new_event = tuple.__new__
-Shortcut = tuple[Callable[[Any], bool], Callable[[Any], None], str | None, int | None]
+KNOWN = 4096  # chunks that are remembered at one place,
+SHORT = 8  # if they have no more characters than this
+PLACES = 256
+
+
+class Place(dict[str, tuple[list[Event], "Place"]]):
+    """A place within a text, as far as it matters: what is held back there.
+
+    By chunk: what is said when it comes, and the place behind it.
+    """
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: str = "") -> None:
+        super().__init__()
+        self.held = held
+
+
+NOWHERE = Place()
 
 
 class Parser:
@@ -56,7 +73,9 @@ class Parser:
         self.message: Message | None = None
         # the shortcut of the stream, at hand
         self._kept: list[str] = []
-        self._short: Shortcut | None = None
+        self._keep = self._kept.append
+        self._place = NOWHERE
+        self._places_of: dict[object, Place] = {}
         self._begin(PLAIN)
         self._fresh = True
 
@@ -78,16 +97,44 @@ class Parser:
 
     def feed(self, chunk: str | int | Sequence[int]) -> list[Event]:
         """The next part of the reply."""
-        if (short := self._short) is not None and chunk.__class__ is str and chunk:
-            passes, keep, kind, index = short
-            if passes(chunk):
-                keep(chunk)
-                return [new_event(Event, (kind, chunk, index, None, None))] if kind is not None else []
+        if chunk.__class__ is str and (known := self._place.get(chunk)) is not None:
+            self._keep(chunk)
+            self._place = known[1]
+            return known[0].copy()
         text = chunk if isinstance(chunk, str) else self._spelled([chunk] if isinstance(chunk, int) else chunk)
         if not text or self.message is not None:
             return []
         self._fresh = False
-        return self._push(text)
+        said = self._pass(text)
+        return self._push(text) if said is None else said
+
+    def _pass(self, text: str) -> list[Event] | None:
+        """What is said of a text that goes the short way; None if it does not."""
+        stream, place = self.stream, self._place
+        if stream.shortcut is None or self.spelling.full:
+            return None
+        whole = place.held + text
+        safe = stream.shortcut(whole)
+        if safe < 0:
+            return None
+        said: list[Event] = []
+        if safe and stream.kind is not None:
+            sure = whole[:safe]
+            said.append(Event(stream.kind, escape(sure) if stream.kind == ARGUMENTS else sure, stream.index))
+        self._keep(text)
+        self._place = self._place_of(whole[safe:])
+        if len(text) <= SHORT and len(place) < KNOWN:
+            place[text] = said, self._place
+        return said.copy()
+
+    def _place_of(self, held: str) -> Place:
+        key = self.stream.state, held
+        place = self._places_of.get(key)
+        if place is None:
+            if len(self._places_of) >= PLACES:
+                self._places_of.clear()
+            place = self._places_of[key] = Place(held)
+        return place
 
     def _spelled(self, ids: Sequence[int]) -> str:
         if self.tokenizer is None:
@@ -98,18 +145,20 @@ class Parser:
 
     def _push(self, text: str) -> list[Event]:
         stream = self.stream
+        rest = stream.buffer[stream.position :]
         if self._kept:
             passed = "".join(self._kept)
             self._kept.clear()
-            stream.passed(passed)
-            self.raw.write(passed + text)
-        else:
-            self.raw.write(text)
-        stream.buffer = stream.buffer[stream.position :] + text
-        stream.position = 0
-        stream.shortcut = None
+            held = self._place.held
+            rest += passed
+            stream.passed(rest[: len(rest) - len(held)])
+            rest = held
+            self.raw.write(passed)
+        self.raw.write(text)
+        stream.refill(rest + text)
         next(self.steps, None)
-        self._short = (passes, self._kept.append, stream.kind, stream.index) if (passes := stream.shortcut) else None
+        short = stream.shortcut is not None and not stream.ended
+        self._place = self._place_of(stream.buffer[stream.position :]) if short else NOWHERE
         return stream.take_events()
 
     # -- out

@@ -6,7 +6,7 @@ a bracket or a word is looked for only where it is due.
 
     state       what is watched for
     text        all openers (section, call, reasoning, content), all closers, starts and stops
-    reasoning   its closer, the stops; the openers of calls if the model was put into its reasoning by the prompt
+    reasoning   its closer, the stops; the openers of calls and content if the prompt put the model into its reasoning
     name, id    the next marker that is due, or any later one
     values      the closer of the value
 
@@ -18,23 +18,27 @@ header, and read as one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from turnwise.replies.grammar import KEY, Calls, Grammar, JsonCall, Marker, Pairs, RawCall, TaggedCall
-from turnwise.replies.spelling import PLAIN, Spelling
-from turnwise.replies.watch import Watch, watching
+from turnwise.replies.spelling import PLAIN, Spelling, markers
+from turnwise.replies.variants import Variants, suffix
+from turnwise.replies.watch import Watch
 
 # What is forgiven, by name. `Parser(tolerances=...)` takes the names that shall be on; all are by default.
 TOLERANCES = {
     "section": "calls without the section around them",
     "call": "a call that starts with a later marker than its first",
-    "reasoning": "a call ends the reasoning that the prompt opened",
+    "reasoning": "a call, or the content's own opener, ends the reasoning that the prompt opened",
     "bare": "JSON or a Python call at the start of the content is a call if the grammar writes calls without markers",
     "closers": "a closer where nothing is open is no text",
     "strings": "arguments that are a JSON text within a string",
     "unwrap": "one argument named like `arguments` that holds the declared ones",
     "headers": "the words of a header in another order",
+    "quotes": "a quote within a Python text that is not escaped, if what follows it fits no end of the text",
+    "blanks": "blanks within a tag that are missing, or too many",
+    "suffixes": "tags without the word behind a colon with which all tags end",
 }
 ALL = frozenset(TOLERANCES)
 
@@ -85,7 +89,7 @@ class Layout:
     calls: Calls
     starts: tuple[str, ...]
     stops: tuple[str, ...]
-    spelling: Spelling
+    variants: Variants
     section: list[str] = field(default_factory=list)
     openers: list[str] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
@@ -139,6 +143,23 @@ class Layout:
                     holder[at : at + 1] = pieces(text.strip()[1:])
                     return
 
+    @property
+    def mark(self) -> str:
+        """The marker that calls start with."""
+        return next((text.strip() for text in (*self.section, *self.openers)), "")
+
+    @property
+    def listed(self) -> bool:
+        """Whether the bracket of a list of calls is part of the marker before it."""
+        call = self.calls.call
+        return isinstance(call, JsonCall) and call.listed and not call.around[0]
+
+    def goes_on(self, char: str) -> bool:
+        """Whether a call may go on with this character behind its first marker."""
+        if isinstance(self.calls.call, JsonCall) and len(self.section + self.openers) == 1:
+            return char in ("{", "[")
+        return char not in ("{", "[")
+
     def first(self) -> list[tuple[str, str]]:
         """What a call may start with: the section, or without it the call; and where in it the text is."""
         openers = [(text, "section") for text in self.section[:1] if text.strip(SIGNS)]
@@ -148,7 +169,7 @@ class Layout:
         return [(text, f"call {at}") for at, text in enumerate(self.openers) if at and tag_like(text)]
 
     def watch(self, texts: list[tuple[str, str]]) -> Watch:
-        return spelled(texts, self.spelling)
+        return self.variants.watch(texts)
 
     def due(self, at: int) -> Watch:
         """The markers that may follow item `at`: the next one, or a later one if it is missing."""
@@ -166,8 +187,8 @@ class Layout:
                     yield self.pairs.key.text, f"slot {index}"
             elif item.text.strip():
                 yield item.text, f"mark {index + 1}"
-                if tag_like(item.text):
-                    return
+                if tag_like(item.text) and self.pairs is not None:
+                    return  # a bracket behind it could be part of a name; JSON's own cannot
 
     def after(self) -> list[tuple[str, str]]:
         """What ends a call, one way or the other."""
@@ -175,6 +196,12 @@ class Layout:
         closers = [(text, "over") for text in (*self.closers, *self.ends) if text.strip()]
         openers = [(text, "over") for text in (*self.section[:1], *self.openers[:1]) if tag_like(text)]
         return closers + openers + stops
+
+    @property
+    def follows(self) -> frozenset[str]:
+        """The characters with which the text behind a call may start."""
+        texts = [self.calls.between.text, *(text for text, _ in self.after()), ",", ";"]
+        return frozenset(self.variants.of(text.strip())[0][0] for text in texts if text.strip())
 
     def end(self) -> Watch:
         if "end" not in self.cache:
@@ -197,6 +224,7 @@ class Plan:
     tolerances: frozenset[str] = ALL
     spelling: Spelling = PLAIN
     layouts: list[Layout] = field(default_factory=list)
+    variants: Variants = field(init=False)
     text: Watch = field(init=False)
     prompted: Watch = field(init=False)  # reasoning that the prompt opened
     reasoning: Watch = field(init=False)
@@ -208,11 +236,23 @@ class Plan:
 
     def __post_init__(self) -> None:
         grammar = self.grammar
+        self.variants = Variants(self.spelling, self.tolerances, suffix(markers(grammar)))
         for calls in (grammar.calls, *grammar.more):
             if calls is not None:
-                self.layouts.append(Layout(calls, grammar.starts, grammar.stops, self.spelling))
+                self.layouts.append(Layout(calls, grammar.starts, grammar.stops, self.variants))
+        self._told_apart()
         self._channels()
         self._watches()
+
+    def _told_apart(self) -> None:
+        """Ways of writing calls that start with the same tag and go on with different ones start with both tags."""
+        several = [layout for layout in self.layouts if not layout.section and len(layout.openers) > 1]
+        seconds: dict[str, set[str]] = {}
+        for layout in several:
+            seconds.setdefault(layout.openers[0], set()).add(layout.openers[1])
+        for layout in several:
+            if len(seconds[layout.openers[0]]) > 1:
+                layout.openers[:2] = ["".join(layout.openers[:2])]
 
     def bare(self, char: str) -> int | None:
         """Which layout a call without a marker has that starts with `char`."""
@@ -220,9 +260,14 @@ class Plan:
             return next((at for at, layout in enumerate(self.layouts) if char in layout.bare), None)
         return None
 
+    def fitting(self, layout: Layout, char: str) -> Layout:
+        """Of the layouts that start with the same marker, the one that goes on with `char`; this one if none does."""
+        same = [other for other in self.layouts if other.mark and other.mark == layout.mark]
+        return next((other for other in (layout, *same) if other.goes_on(char)), layout)
+
     def nowhere(self) -> Layout:
         """A layout for a grammar without calls, where nothing ever asks for it."""
-        return Layout(Calls(JsonCall()), (), (), self.spelling)
+        return Layout(Calls(JsonCall()), (), (), self.variants)
 
     # -- headers
 
@@ -257,13 +302,14 @@ class Plan:
         headers = [(self.channels.before, "header")] if self.channels else []
         self.text = self.watch(openers + again + regions + starts + stops + thought + closers + headers)
         self.reasoning = self.watch(thought + stops + starts + again)
-        early = [pair for pair in openers if tag_like(pair[0])] if "reasoning" in on else []
+        early = [pair for pair in openers + regions if tag_like(pair[0])] if "reasoning" in on else []
         self.prompted = self.watch(thought + early + stops + starts + again)
         self.resume = self.watch(starts)
         self.over = self.watch(thought + closers + stops + starts)
         self.header = self.watch([(self.channels.behind, "body"), *stops] if self.channels else stops)
         for text, _ in (*openers, *regions, *again, *starts, *thought, *closers):
-            self.trails.setdefault(self.spelling.spell(text.strip()), trail(text))
+            for form in self.variants.of(text.strip()):
+                self.trails.setdefault(form, trail(text))
 
     def _stops(self) -> list[tuple[str, str]]:
         """The stops; of one that is made of several tags also the last one alone."""
@@ -286,19 +332,16 @@ class Plan:
         return found
 
     def _closers(self) -> list[tuple[str, str]]:
-        texts = [self.grammar.content.close.text]
+        texts: list[str] = []
         for layout in self.layouts:
             texts += (*layout.closers, *layout.ends)
         for stop in self.grammar.stops:
             texts += pieces(stop)[:-1]
-        return [(text, "closer") for text in texts if tag_like(text)]
+        content = [(self.grammar.content.close.text, "end")]
+        return [pair for pair in (*content, *((text, "closer") for text in texts)) if tag_like(pair[0])]
 
     def watch(self, texts: list[tuple[str, str]]) -> Watch:
-        return spelled(texts, self.spelling)
-
-
-def spelled(texts: Iterable[tuple[str, str]], spelling: Spelling) -> Watch:
-    return watching(tuple((spelling.spell(text), tag) for text, tag in texts if text.strip()))
+        return self.variants.watch(texts)
 
 
 def blank(marker: Marker) -> str:

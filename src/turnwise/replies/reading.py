@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping
 
+from turnwise.replies.arguments import Done
 from turnwise.replies.events import ARGUMENTS, REASONING, TEXT
 from turnwise.replies.grammar import JsonCall, RawCall
 from turnwise.replies.jsoncalls import JsonCalls
@@ -82,6 +83,9 @@ class Reading(JsonCalls):
         if self.broken:
             self.stream.text(self.stream.consume(found.end - self.stream.position, TEXT))
             return
+        yield from self.on_end(found, number)
+
+    def on_end(self, found: Found, number: int) -> Steps:
         yield from self.take(found)
         self.stream.boundary()
 
@@ -169,16 +173,18 @@ class Reading(JsonCalls):
     # -- calls
 
     def on_section(self, found: Found, number: int) -> Steps:
-        stream, layout, spell = self.stream, self.layout, self.plan.spelling.spell
+        stream, layout = self.stream, self.layout
         stream.open_call()
         stream.mark(found)
+        if (yield from self.another()):
+            return
         for text in layout.section[1:]:
-            yield from stream.eat_spaced(spell(text))
+            yield from stream.eat_spaced(self.plan.variants.of(text))
         if not layout.openers:
             yield from self.row()
             return
         for at, text in enumerate(layout.openers):
-            if (at == 0 or tag_like(text)) and (yield from stream.eat_spaced(spell(text))):
+            if (at == 0 or tag_like(text)) and (yield from stream.eat_spaced(self.plan.variants.of(text))):
                 yield from self.call(at)
                 return
         self.unread(ended=stream.ended and stream.position == len(stream.buffer))
@@ -186,13 +192,26 @@ class Reading(JsonCalls):
     def on_call(self, found: Found, number: int) -> Steps:
         self.stream.open_call()
         self.stream.mark(found)
-        yield from self.call(number)
+        if number or not (yield from self.another()):
+            yield from self.call(number)
+
+    def another(self) -> Done:
+        """Behind a marker that several layouts start with: whether another one was meant, and read."""
+        if len(self.plan.layouts) == 1:
+            return False
+        char, _ = yield from self.stream.ahead()
+        layout = self.plan.fitting(self.layout, char) if char else self.layout
+        if layout is self.layout:
+            return False
+        self.layout = layout
+        yield from self.call(0) if layout.openers else self.row()
+        return True
 
     def call(self, number: int) -> Steps:
         """A call behind its opener, or behind a later part of it."""
         layout = self.layout
         for text in layout.openers[number + 1 :]:
-            yield from self.stream.eat_spaced(self.plan.spelling.spell(text))
+            yield from self.stream.eat_spaced(self.plan.variants.of(text))
         if isinstance(layout.calls.call, JsonCall):
             yield from self.row()
         elif isinstance(layout.calls.call, RawCall):
@@ -236,7 +255,7 @@ class Reading(JsonCalls):
     def row(self, bare: bool = False) -> Steps:
         """Calls one behind the other, with nothing but brackets and commas between them."""
         stream, spec = self.stream, self.layout.calls
-        listed = False
+        listed = self.layout.listed and not bare
         while True:
             char, spaces = yield from stream.ahead()
             starts = char == "{" if isinstance(spec.call, JsonCall) else char.isalpha() or char == "_"
@@ -294,7 +313,7 @@ class Reading(JsonCalls):
                 if kind == "mark":
                     stream.mark(found)
                     yield from stream.trail(trail(items[at - 1].text))
-            elif item.text.strip() and (yield from stream.eat_spaced(self.plan.spelling.spell(item.text))):
+            elif item.text.strip() and (yield from stream.eat_spaced(self.plan.variants.of(item.text))):
                 yield from stream.trail(trail(item.text))
         if call is None:
             call = self.named(slots, "", bare)
@@ -340,7 +359,7 @@ class Reading(JsonCalls):
         status = "complete" if self.offered(call.name) else "unknown"
         last = ""
         for text in self.layout.closers:
-            if (yield from self.stream.eat_spaced(self.plan.spelling.spell(text))):
+            if (yield from self.stream.eat_spaced(self.plan.variants.of(text))):
                 last = text.strip()
             elif tag_like(text):
                 status = "unclosed"
@@ -375,11 +394,13 @@ ON_TEXT: Mapping[str, On] = {
     "stop": Reading.on_stop,
     "unreasoning": Reading.on_stray,
     "closer": Reading.on_closer,
+    "end": Reading.on_end,
     "header": Reading.on_header,
 }
 ON_REASONING: Mapping[str, On] = {
     "unreasoning": Reading.on_answer,
     "reasoning": Reading.on_again,
+    "content": Reading.on_start,
     "start": Reading.on_start,
     "stop": Reading.on_stop,
     "section": Reading.on_early,

@@ -16,8 +16,10 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import Any
 
+LOOK = 200  # characters behind a quote that tell whether it ends a string
 DEPTH = 64  # containers within containers
 TOKEN = 400  # characters of a number; a longer one is text
 
@@ -34,7 +36,7 @@ ESCAPED = frozenset('"\\') | frozenset(map(chr, range(32)))  # what cannot stand
 
 def escape(text: str) -> str:
     """`text` as the inside of a JSON string."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return encode_basestring(text)[1:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ class Reader:
     """One value, or the members of one object up to `closer`; `take()` is its JSON, as far as it is certain."""
 
     __slots__ = (
-        "brace", "closers", "done", "failed", "is_key", "key", "marks", "objects", "out", "quote", "state", "syntax",
-        "tied", "types", "word",
+        "brace", "closers", "done", "failed", "follows", "is_key", "key", "last", "marks", "objects", "out", "quote",
+        "state", "syntax", "tied", "types", "word",
     )  # fmt: skip
 
     def __init__(
@@ -91,8 +93,11 @@ class Reader:
         marks: tuple[str, str] | None = None,
         closer: str | None = None,
         types: Mapping[str, frozenset[str]] | None = None,
+        follows: frozenset[str] | None = None,
     ) -> None:
         self.syntax = SYNTAXES[syntax]
+        self.follows = follows  # what may stand behind the whole; None: every quote ends a string
+        self.last = False  # no more text will come
         self.marks = {marks[0]: quote(marks[1], False)} if marks else {}
         self.closers = [closer] if closer else []
         self.objects = [True] if closer else []
@@ -263,6 +268,12 @@ class Reader:
         char = text[at]
         if char == self.quote.close[0]:
             if text.startswith(self.quote.close, at):
+                inner = self.follows is not None and not self.is_key and self.inner(text, at + 1)
+                if inner is None:
+                    return WAIT
+                if inner:
+                    self.put(escape(char))
+                    return at + 1
                 self.out.append('"')
                 if self.is_key:
                     self.is_key, self.state = False, COLON
@@ -275,6 +286,37 @@ class Reader:
             return self.escaped(text, at)
         self.put(escape(char))
         return at + 1
+
+    def inner(self, text: str, at: int) -> bool | None:
+        """Whether a quote before `at` is part of its string, for what follows it fits no end; None: not known yet.
+
+        Behind the end stand closers of what is open, then a comma; behind the last closer, what may follow the whole.
+        """
+        window = text[at : at + LOOK]
+        depth, where = len(self.closers), 0
+        while True:
+            rest = window[where:].lstrip()
+            if not rest:
+                return False if self.last or len(window) == LOOK else None
+            if depth == 0:
+                return bool(self.follows) and rest[0] not in (self.follows or ())
+            if rest[0] == ",":
+                return (
+                    self.keyless(rest[1:], len(window) == LOOK) if depth == 1 and depth == len(self.closers) else False
+                )
+            if rest[0] != self.closers[depth - 1]:
+                return True
+            where = len(window) - len(rest) + 1
+            depth -= 1
+
+    def keyless(self, rest: str, full: bool) -> bool | None:
+        """Whether no key follows a comma; None: not known yet."""
+        body = rest.lstrip()
+        match = self.syntax.key.match(body)
+        behind = body[match.end() :].lstrip() if match else body
+        if not behind:
+            return False if self.last or full else None
+        return behind[0] not in "=:" if match else behind[0] != self.closers[0]
 
     def escaped(self, text: str, at: int) -> int:
         follows = text[at + 1 : at + 2]

@@ -1,0 +1,142 @@
+"""`turnwise parse`, and the table of replies in `turnwise explain`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import sources
+import turnwise
+from turnwise.cli import app
+from turnwise.tokens.tokenizers import tokenizer
+
+CALL = '<tool_call>\n{"name": "tide", "arguments": {"harbour": "Tromsø"}}\n</tool_call>'
+REPLY = f"<think>\nLook.\n</think>\n\nOne moment.\n{CALL}<|im_end|>"
+TOOLS = [{"type": "function", "function": {"name": "tide", "parameters": {"type": "object"}}}]
+
+
+def run(*arguments: str, stdin: str | bytes = "", code: int = 0) -> Result:
+    found = CliRunner().invoke(app, arguments, input=stdin)
+    assert found.exit_code == code, found.output
+    return found
+
+
+def data(*arguments: str, stdin: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("parse", *arguments, "--json", stdin=stdin).stdout)
+    return found
+
+
+def test_lines() -> None:
+    lines = run("parse", "qwen3", REPLY).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["reasoning", "content", "call", "stop"]
+    assert 'tide({"harbour": "Tromsø"})  complete' in lines[2] and "<|im_end|>" in lines[3]
+
+
+def test_json_is_what_parse_gives() -> None:
+    message = turnwise.load("qwen3").parse(REPLY)
+    found = data("qwen3", REPLY)
+    assert found["message"] == dict(message) and found["stop"] == "<|im_end|>"
+    assert [span["end"] for span in found["spans"]] == [span.end for span in message.spans]
+    assert found["attempts"][0]["status"] == "complete" and CALL in found["attempts"][0]["raw"]
+
+
+def test_a_text_a_file_or_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "reply.txt").write_text(REPLY, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert data("qwen3", "reply.txt") == data("qwen3", "-", stdin=REPLY) == data("qwen3", REPLY)
+    assert data("qwen3", "absent.txt")["message"]["content"] == "absent.txt"
+    assert data("qwen3", "x" * 5000)["message"]["content"] == "x" * 5000
+
+
+def test_stdin_is_read_for_one_thing_only() -> None:
+    assert "stdin" in run("parse", "-", "-", code=2).stderr
+
+
+@pytest.mark.parametrize("given", [["-"], [REPLY]])
+def test_stream(given: list[str]) -> None:
+    """Events as they come; together they are the message."""
+    stdin = REPLY if given == ["-"] else ""
+    lines = run("parse", "qwen3", *given, "--stream", "--json", stdin=stdin).stdout.splitlines()
+    *events, last = map(json.loads, lines)
+    kinds = list(dict.fromkeys(event["kind"] for event in events))
+    assert kinds == ["reasoning", "text", "start", "arguments", "end", "stop"]
+    message = last["message"]
+    assert "".join(event["text"] for event in events if event["kind"] == "text") == message["content"]
+    assert "".join(event["delta"].get("reasoning_content", "") for event in events) == message["reasoning_content"]
+
+
+def test_stream_for_people() -> None:
+    text = run("parse", "qwen3", REPLY, "--stream").stdout
+    assert "start 0     tide\n" in text and "reasoning   'Look.'\n" in text
+    assert "\x1b" in run("parse", "qwen3", REPLY, "--stream", "--colour").stdout
+
+
+def test_stream_does_not_wait_for_the_end() -> None:
+    command = [sys.executable, "-c", "from turnwise.cli import main; main()", "parse", "chatml", "-", "--stream"]
+    path = {**os.environ, "PYTHONPATH": str(sources.PACKAGE.parent)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=path) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"first ")
+        process.stdin.flush()
+        assert b"first" in process.stdout.readline()  # while stdin is still open
+        process.stdin.write("zweitens ü".encode())
+        process.stdin.close()
+        assert "ü" in process.stdout.read().decode()
+    assert process.returncode == 0
+
+
+def test_the_prompt_decides_where_a_reply_begins(tmp_path: Path) -> None:
+    chat, tools = tmp_path / "chat.json", tmp_path / "tools.json"
+    chat.write_text(json.dumps([{"role": "user", "content": "hi"}]), encoding="utf-8")
+    tools.write_text(json.dumps(TOOLS), encoding="utf-8")
+    reply = "I think.</think>So."
+    opened = {"content": "So.", "reasoning_content": "I think."}
+    for more in ([], ["--chat", str(chat)], ["--user", "hi", "--tools", str(tools)]):
+        message = data("qwen3-thinking", reply, *more)["message"]
+        assert {key: message[key] for key in opened} == opened
+    # the question is made up where only options are given
+    message = data("qwen3", "So.", "-o", "enable_thinking=false")["message"]
+    assert message["content"] == "So." and "reasoning_content" not in message
+
+
+def test_tools_are_known(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([{"type": "function", "function": {"name": "other"}}]), encoding="utf-8")
+    result = run("parse", "qwen3", CALL, "--tools", str(tools))
+    assert "unknown" in result.stdout and "note: unknown" in result.stderr
+
+
+def test_ids() -> None:
+    known = tokenizer("turnwise")
+    ids = turnwise.load("chatml").encode([{"role": "assistant", "content": "Yes <|im_end|>"}], known).input_ids
+    reply = ids[ids.index(known.encode("\n")[0]) + 1 :]
+    found = data("chatml", json.dumps(reply), "-k", "turnwise")
+    assert found["message"]["content"] == "Yes <|im_end|>" and found["stop"] == "<|im_end|>"
+
+
+def test_bad_replies_are_no_errors() -> None:
+    result = run("parse", "qwen3", '<tool_call>\n{"name": "x", "arguments": {"a": ')
+    assert "unterminated" in result.stderr
+    assert run("parse", "qwen3", "-", stdin=b"\xff\xfe<think>").exit_code == 0
+    assert "\x07" not in run("parse", "chatml", "a\x07b").stdout
+
+
+def test_explain_shows_where_each_marker_came_from() -> None:
+    text = run("explain", "internlm2-tools").stdout
+    assert "<|action_start|><|plugin|>" in text and "template 9:9" in text and "declared" in text
+    facts = json.loads(run("explain", "qwen3", "--json").stdout)
+    grammar = turnwise.load("qwen3").grammar
+    assert [tuple(row.values()) for row in facts["replies"]] == list(grammar.rows())
+    assert facts["unreached"] == list(grammar.unreached)
+
+
+def test_explain_a_template_that_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "t.jinja").write_text("{{ raise_exception('never') }}", encoding="utf-8")
+    assert "never" in run("explain", str(tmp_path / "t.jinja")).stdout
