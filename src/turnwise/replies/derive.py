@@ -168,6 +168,8 @@ class Derivation:
             tags = max(len(self.content_open.tags), 1)
             if len(tail.tags) > tags:
                 size = len(tail) - tail.tags[tags - 1][1]
+        if self.one is None and size == len(tail) and tail.core:
+            size -= blank(tail.text)  # white space before the stop is not content
         self.content_close, self.end = tail.part(0, len(tail) - size), tail.part(len(tail) - size)
         turn = self.prober.turn({"content": self.prober.said(CONTENT)}, self.prober.user(AGAIN))
         if not self.end.core and turn is not None and AGAIN in turn.text and CONTENT in turn.text:

@@ -313,7 +313,8 @@ class Plan:
 
     def _stops(self) -> list[tuple[str, str]]:
         """The stops; of one that is made of several tags also the last one alone."""
-        found = [(text, "stop") for text in self.grammar.stops]
+        lead = blank(self.grammar.content.close)
+        found = [(lead + text, "stop") for text in self.grammar.stops]
         return found + [(pieces(text)[-1], "stop") for text in self.grammar.stops if len(pieces(text)) > 1]
 
     def _openers(self) -> list[tuple[str, str]]:

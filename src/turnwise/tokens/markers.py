@@ -11,6 +11,7 @@ Also found here: a bos token that the template writes twice, and turns that noth
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
@@ -26,6 +27,7 @@ REMEDY = (
     "model must be trained with them before it understands them. Or choose the template that the model was trained "
     "with, or one whose markers are ordinary words (`default` for base models)."
 )
+ORDINARY = re.compile(r"</?[A-Za-z][A-Za-z-]*>")  # as in XML and HTML
 UNENDED = {
     True: "the template ends replies with eos_token, and the tokenizer has none: a model does not learn to stop. Pass "
     "eos_token=...",
@@ -63,6 +65,11 @@ class Markers(tuple[Marker, ...]):
     def missing(self) -> tuple[Marker, ...]:
         """Those that the tokenizer splits or does not know: add them to it."""
         return tuple(marker for marker in self if marker.missing)
+
+    @property
+    def ordinary(self) -> tuple[Marker, ...]:
+        """Those around messages that people write in their texts, too, such as `<message>`: a poor choice."""
+        return tuple(marker for marker in self if marker.turn and ORDINARY.fullmatch(marker.text))
 
 
 def markers(ends: Ends, tokenizer: Tokenizer, declared: Iterable[str] = ()) -> Markers:
