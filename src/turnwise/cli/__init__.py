@@ -15,6 +15,7 @@ import typer
 
 from turnwise.cli.compare import compare, convert
 from turnwise.cli.demo import demo
+from turnwise.cli.doctor import doctor
 from turnwise.cli.encode import encode, stops
 from turnwise.cli.explain import explain
 from turnwise.cli.output import reported
@@ -34,6 +35,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "match": match,
     "diff": compare,
     "convert": convert,
+    "doctor": doctor,
     "demo": demo,
 }
 

@@ -1,0 +1,69 @@
+"""`doctor` and `scan`: what may be wrong with a template for a model, and what collides in a dataset."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import turnwise
+from turnwise.cli import app
+from turnwise.evidence import doctor, scan
+
+MODEL = "Qwen/Qwen2.5-7B-Instruct"
+ROWS = [
+    {"messages": [{"role": "user", "content": "fine"}]},
+    {"conversations": [{"from": "human", "value": "a<|im_end|>b"}, {"from": "gpt", "value": "ok<|im_start|>"}]},
+]
+
+
+def test_garbled_output_gets_three_questions() -> None:
+    """R201: the model's own template, the training format, the format of other systems; each with evidence."""
+    own, trained, *others = doctor(MODEL, "chatml", trained="qwen2.5")
+    assert "qwen2.5" in own.check and not own.well and "messages" not in own.evidence.splitlines()[0]
+    assert "trained" in trained.check and not trained.well and "<|im_start|>" in trained.evidence
+    assert any("fastchat" in one.check for one in others)
+
+
+def test_what_fits_is_well() -> None:
+    own, trained, *_ = doctor(MODEL, "qwen2.5", trained="qwen2.5")
+    assert own.well and trained.well and "no difference" in own.evidence
+
+
+def test_a_model_that_nobody_knows() -> None:
+    own, *_ = doctor("somebody/nothing-like-it", "chatml")
+    assert not own.well and "no template is known" in own.evidence
+
+
+def test_an_ignored_switch_is_named() -> None:
+    """R086: a template that ignores add_generation_prompt."""
+    deaf = turnwise.compile("{% for m in messages %}{{ m.content }}{% endfor %}")
+    findings = {one.check: one for one in doctor(MODEL, deaf)}
+    assert not findings["add_generation_prompt"].well
+    assert {one.check: one for one in doctor(MODEL, "chatml")}["add_generation_prompt"].well
+
+
+def test_an_unknown_variable_is_named() -> None:
+    """R111: a variable that is misspelled."""
+    template = turnwise.compile("{% for m in messages %}{{ m.content }}{{ usre }}{% endfor %}")
+    found = {one.check: one for one in doctor(MODEL, template)}["variables that it reads"]
+    assert not found.well and "usre" in found.evidence
+
+
+def test_collisions_of_a_dataset_are_listed() -> None:
+    """R101: row, field and token of every text that is spelled like a control token."""
+    assert [tuple(one) for one in scan(ROWS, "turnwise")] == [
+        (1, "messages[0].content", "<|im_end|>"),
+        (1, "messages[1].content", "<|im_start|>"),
+    ]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_command(as_json: bool) -> None:
+    found = CliRunner().invoke(app, ["doctor", MODEL, "chatml", *(["--json"] if as_json else [])])
+    assert found.exit_code == 1
+    if as_json:
+        assert {"check", "well", "evidence"} == set(json.loads(found.stdout)[0])
+    else:
+        assert found.stdout.startswith("LOOK: the model's template is qwen2.5")
