@@ -278,8 +278,9 @@ class Template:
         if max_length is not None and (type(max_length) is not int or max_length < 1):
             raise MessageError(f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length")
         known = tokenizers.tokenizer(tokenizer)
-        if known not in self.met or arguments.get("strict"):
-            self._meet(known, arguments.get("strict"))
+        met = self.met.get(known)
+        if met is None or "strict" in arguments:
+            met = self._meet(known, arguments.get("strict"))
         own = self.options
         named = {name: text for name, text in known.named.items() if name in self.variables and name not in own}
         given = {**named, **arguments, "now": arguments.get("now") or datetime.now()}
@@ -293,7 +294,7 @@ class Template:
             prompt=lambda chat: self.render(chat, **served),
             boundaries=self._boundaries(given),
             reply=self._reply,
-            stops=self.met[known][1],
+            stops=met[1],
             train_on=checked(train_on, self.text),
             trust=trust,
             compatible=compatible,
@@ -335,9 +336,8 @@ class Template:
 
     def _boundaries(self, given: Mapping[str, Any]) -> Boundaries:
         """What was learned of turns under these options; tools and documents count by whether there are any."""
-        aside = ("tools", "documents", "now", "add_generation_prompt", "continue_final_message")
-        options = tuple(sorted((name, repr(value)) for name, value in given.items() if name not in aside))
-        key = (options, bool(given.get("tools")), bool(given.get("documents")))
+        options = [(name, repr(value)) for name, value in given.items() if name not in RENDERS]
+        key = (tuple(sorted(options)) if options else (), bool(given.get("tools")), bool(given.get("documents")))
         found = self.learned.get(key)
         if found is None:
             if len(self.learned) >= LEARNED:
@@ -371,7 +371,7 @@ class Template:
         key = tuple(asking.tokens.items())
         return self.asked.get(key) or self.asked.setdefault(key, Ends(asking))
 
-    def _meet(self, known: Tokenizer, strict: Any) -> None:
+    def _meet(self, known: Tokenizer, strict: Any) -> tuple[tuple[str, ...], frozenset[str]]:
         """Say what is wrong with this template and this tokenizer together: once, or as an error."""
         if known not in self.met:
             ends = self._ends(known.named)
@@ -381,9 +381,10 @@ class Template:
             self.met[known] = tuple(problems(ends, known)), stops
             for problem in () if strict else self.met[known][0]:
                 warn(f"{self.name}: {problem}", TurnwiseWarning, stacklevel=4)
-        found = self.met[known][0]
-        if found and strict:
-            raise TokenizerError(f"{self.name}: {found[0]}")
+        found = self.met[known]
+        if found[0] and strict:
+            raise TokenizerError(f"{self.name}: {found[0][0]}")
+        return found
 
     def convert(
         self,

@@ -112,6 +112,7 @@ class Marks:
         """The texts and their trails. What a block or macro wrote is walked too, for it has marks of its own."""
         texts: list[str] = []
         trails: list[Any] = []
+        begins, placed = self.begins, self.placed
         waiting = [zip(out[::2], out[1::2], strict=True)]
         while waiting:
             for text, trail in waiting[-1]:
@@ -123,7 +124,12 @@ class Marks:
                     texts.append(text)
                     trails.append(trail)
                 elif type(trail) is tuple:
-                    self.mark(trail, len(texts))
+                    if len(self.loops) == 1 and trail[0] == MESSAGES and len(trail) == 2 and type(trail[1]) is int:
+                        self.loops[0] = self.message = trail[1]  # the next message of the one loop that there is
+                        begins.append(len(texts))
+                        placed.append(trail[1])
+                    else:
+                        self.mark(trail, len(texts))
             else:
                 waiting.pop()
         return texts, trails
