@@ -166,3 +166,21 @@ def test_only_ids_are_tokens() -> None:
     found = template("current").parse([*plain, 92542], tokenizer=known)
     assert "tool_calls" not in found and found.stop == "<|im_end|>"
     assert found["content"].replace(" ", "") == f"Write {CALL}".replace(" ", "")
+
+
+REACT = {"more": [{"each": ["\nAction: ", ""], "parts": ["{name}", "\nAction Input: ", "{arguments}"]}]}
+ACTING = 'I look it up.\nAction: get_weather\nAction Input: {"city": "Oslo"}<|im_end|>'
+
+
+def test_react_is_text_unless_it_is_declared() -> None:
+    template = turnwise.load("internlm2-tools")
+    assert "tool_calls" not in template.parse(ACTING)
+    found = template.parse(ACTING, declared=REACT)
+    (call,) = found["tool_calls"]
+    assert found["content"] == "I look it up."
+    assert call["function"] == {"name": "get_weather", "arguments": '{"city": "Oslo"}'}
+
+
+def test_a_declaration_that_is_none_is_refused() -> None:
+    with pytest.raises(turnwise.SourceError, match="declared"):
+        turnwise.load("chatml").parse("x", declared={"mor": []})

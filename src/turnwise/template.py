@@ -311,18 +311,35 @@ class Template:
             self.grammars.append(found)
         return self.grammars[0]
 
-    def parse(self, reply: Any, prompt: Any = None, tools: Any = None, tokenizer: Any = None) -> Message:
+    def parse(
+        self,
+        reply: Any,
+        prompt: Any = None,
+        tools: Any = None,
+        tokenizer: Any = None,
+        declared: Mapping[str, Any] | None = None,
+    ) -> Message:
         """A reply, as text or as ids, as a message in OpenAI's shape; `prompt` is the rendering that was sent."""
-        parser = self.parser(prompt, tools, tokenizer)
+        parser = self.parser(prompt, tools, tokenizer, declared)
         events = parser.feed(reply)
         message = parser.close()
         message.events = (*events, *message.events)
         return message
 
-    def parser(self, prompt: Any = None, tools: Any = None, tokenizer: Any = None) -> Parser:
-        """Reads a reply as it comes: `feed(chunk)` gives events, `close()` the message."""
+    def parser(
+        self,
+        prompt: Any = None,
+        tools: Any = None,
+        tokenizer: Any = None,
+        declared: Mapping[str, Any] | None = None,
+    ) -> Parser:
+        """Reads a reply as it comes: `feed(chunk)` gives events, `close()` the message.
+
+        `declared` adds what the template does not show, in the words of a declaration: `{"more": [...]}`.
+        """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        return Parser(self.grammar, prompt, tools, tokenizer=known)
+        grammar = self.grammar if declared is None else declare.merged(self.grammar, declared, "declared")
+        return Parser(grammar, prompt, tools, tokenizer=known)
 
     def _reply(self, message: Mapping[str, Any], prompt: Rendering) -> list[tuple[str, str | None]]:
         """A message as a model would write it behind this prompt, cut into fields and markers."""
