@@ -55,6 +55,13 @@ def test_a_text_a_file_or_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert data("qwen3", "x" * 5000)["message"]["content"] == "x" * 5000
 
 
+@pytest.mark.parametrize(("reply", "noted"), [("nosuch.txt", True), ("a/no-such.json", True), ("Fine.", False)])
+def test_a_missing_file_is_noted(reply: str, noted: bool) -> None:
+    result = run("parse", "qwen3", reply)
+    assert reply in result.stdout
+    assert ("no file" in result.stderr) == noted
+
+
 def test_stdin_is_read_for_one_thing_only() -> None:
     assert "stdin" in run("parse", "-", "-", code=2).stderr
 

@@ -24,6 +24,7 @@ from turnwise.registry.replies import declarations
 from turnwise.replies.declare import declared, merged
 from turnwise.replies.derive import derive
 from turnwise.replies.grammar import Grammar, Marker, RawCall, Region
+from turnwise.replies.objects import decoded
 from turnwise.replies.stretch import Stretch, between, shared_end, shared_start
 
 CASES = sorted((Path(__file__).parent / "grammars").glob("*.case"))
@@ -338,3 +339,39 @@ def test_a_bad_declaration_is_refused(data: dict[str, Any], words: str) -> None:
     with pytest.raises(SourceError) as caught:
         declared(data)
     assert words in str(caught.value)
+
+
+# Reading back
+
+ODD_MARKS = (
+    "{%% for m in messages %%}<|{{ m.role }}|>{{ m.content or '' }}{%% if m.tool_calls %%}%s"
+    "{%% for c in m.tool_calls %%}"
+    "%s{{ c.function.name }}»{{ c.function.arguments | tojson }}{%% if not loop.last %%}%s{%% endif %%}{%% endfor %%}%s"
+    "{%% endif %%}<|end|>{%% endfor %%}{%% if add_generation_prompt %%}<|assistant|>{%% endif %%}"
+)
+
+
+@pytest.mark.parametrize(
+    ("opens", "each", "separator", "closes"),
+    [
+        ("§TOOLS§", "«", ";;", "§END§"),
+        ("TOOLS", "«", "%%", "END"),
+        ("```tools ", "«", "|", " ```"),
+        ("@@", "«", "|", "@@"),
+    ],
+)
+def test_what_stands_behind_a_call_need_not_look_like_a_tag(opens: str, each: str, separator: str, closes: str) -> None:
+    template = turnwise.compile(ODD_MARKS % (opens, each, separator, closes), dialect="jinja")
+    reply = f'Aye.{opens}«look»{{"a": 1}}{separator}«plan»{{}}{closes}<|end|>'
+    message = template.parse(reply)
+    assert message["content"] == "Aye."
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["look", "plan"]
+
+
+def test_calls_that_are_not_read_back_are_named() -> None:
+    template = turnwise.compile(ODD_MARKS % ("", "((", "", "))"), dialect="jinja")
+    assert any("not read back the same" in note for note in derive(template).unreached)
+
+
+def test_a_set_of_mappings_is_no_value() -> None:
+    assert decoded("{{'a': 1}}", 0) is None

@@ -224,6 +224,9 @@ def test_a_declared_string_is_verbatim(value: str) -> None:
         ("b", {"enum": ["a", "b"]}, "b"),
         ("3", {"enum": [1, 3]}, 3),
         ("x", "integer", "x"),
+        ("3", {"const": "3"}, "3"),
+        ("3", {"const": 3}, 3),
+        ("3", {"enum": ["3", "4"]}, "3"),
     ],
 )
 def test_declared_types(value: str, schema: Any, expected: Any) -> None:
@@ -288,6 +291,15 @@ def test_python_literals_become_json(value: Any, cuts: list[int]) -> None:
     assert json.loads(read_value(text, sorted(min(cut, len(text)) for cut in cuts), syntax="python")) == value
 
 
+@pytest.mark.parametrize("syntax", ["json", "python", "quoted"])
+def test_strange_white_space_is_the_same_whatever_the_cuts(syntax: str) -> None:
+    text = '{"a":\u2028 \u20281\u00a0\u00a0,\n\u3000\u3000"b"\x0b\x0c: \x85[ true\u2003\u2003] }'
+    whole = read_value(text, [], syntax=syntax)
+    assert json.loads(whole) == {"a": 1, "b": [True]}
+    assert all(read_value(text, cuts, syntax=syntax) == whole for cuts in ([at] for at in range(len(text))))
+    assert read_value(text, range(1, len(text)), syntax=syntax) == whole
+
+
 def test_markers_within_strings_are_text() -> None:
     value = '</tool_call><tool_call>\n{"name": "g"}<|im_end|>'
     text = f'<tool_call>\n{{"name": "f", "arguments": {json.dumps({"x": value})}}}\n</tool_call>'
@@ -326,6 +338,37 @@ def test_bad_input_is_a_message_with_a_status(name: str) -> None:
 def test_arguments_that_cannot_be_read_stand_as_they_were_written() -> None:
     message = parse(GRAMMARS["qwen3"], BAD["missing comma"][1])
     assert message["tool_calls"][0]["function"]["arguments"].startswith('{"x": 1 "y": 2}')
+
+
+def one_call(arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"a":NaN, "b": 2}', '{"a": 1, ;}', '{"a": [1, 2,, 3]}', '{"a": tru}', '{"a": 1,  <b>}', "nul", "[1, x]", "{]"],
+)
+def test_nothing_of_bad_arguments_is_lost(arguments: str) -> None:
+    reply = one_call(arguments)
+    whole = parse(GRAMMARS["qwen3"], reply)
+    assert [attempt.status for attempt in whole.attempts] == ["malformed"]
+    assert whole["tool_calls"][0]["function"]["arguments"].rstrip() == arguments + "}"  # up to the end of the call
+    check("qwen3", reply, reply, whole)
+    for at in range(len(reply)):
+        check("qwen3", reply, [reply[:at], reply[at:]], whole)
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "5", '"hi"', "true", "[]", '"[1]"', "null", "None", "{}"])
+def test_arguments_are_an_object_or_nothing(arguments: str) -> None:
+    kimi = f"<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
+    late = f'<tool_call>\n{{"arguments": {arguments}, "name": "f"}}\n</tool_call>'
+    fine = arguments in ("null", "None", "{}")
+    for grammar, reply in (("qwen3", one_call(arguments)), ("qwen3", late), ("kimi-k2", kimi)):
+        whole = parse(GRAMMARS[grammar], reply)
+        assert [attempt.status for attempt in whole.attempts] == ["complete" if fine else "malformed"]
+        assert whole["tool_calls"][0]["function"]["arguments"] in (["{}"] if fine else [arguments, arguments[1:-1]])
+        for at in range(len(reply)):
+            check(grammar, reply, [reply[:at], reply[at:]], whole)
 
 
 @pytest.mark.parametrize("grammar", sorted(GRAMMARS))
@@ -417,6 +460,9 @@ class Bytes:
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(ids).decode("utf-8", "replace")
 
+    def token(self, id: int) -> str | None:
+        return self.texts.get(id) or (chr(id) if id < 256 else None)
+
     def ids(self, *parts: str) -> list[int]:
         """Parts that are control tokens become one id; all else becomes bytes."""
         return [id for part in parts for id in ([self.added[part].id] if part in self.added else part.encode())]
@@ -451,6 +497,14 @@ def test_broken_characters_end_somewhere() -> None:
 def test_ids_need_a_tokenizer() -> None:
     with pytest.raises(TokenizerError):
         Parser(GRAMMARS["qwen3"]).feed([1, 2])
+
+
+def test_ids_outside_the_vocabulary_are_shown() -> None:
+    ids = [*b"a", 10**6, *b"b", 0xE2, 2**40, *b"c"]
+    for chunks in ([ids], ids):
+        _, message = read("qwen3", chunks, tokenizer=CONTROLS)
+        assert message["content"] == "a\ufffdb\ufffd\ufffdc"
+    assert turnwise.load("qwen3").parse([10**9], tokenizer="turnwise")["content"] == "\ufffd"
 
 
 # With a real vocabulary: where it is, and the template whose markers it knows.

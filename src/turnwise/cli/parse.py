@@ -36,6 +36,7 @@ from turnwise.replies.events import STATUSES, Event, Message
 from turnwise.template import Template
 
 WORDS = re.compile(r"\s*\S{1,8}|\s+")  # about what a model says at a time
+FILE = re.compile(r"[\w.~/\\:-]*\w\.[A-Za-z]\w{0,4}")  # what is more likely the name of a file than a reply
 ONCE = 2**16
 STYLES = {"reasoning": "dim", "text": "", "start": "bold", "arguments": "cyan", "end": "bold", "stop": "bold reverse"}
 
@@ -124,9 +125,13 @@ def arriving() -> Iterator[str]:
 def text_of(reply: str) -> str:
     try:
         path = Path(reply)
-        return path.read_bytes().decode("utf-8", "replace") if path.is_file() else reply
+        if path.is_file():
+            return path.read_bytes().decode("utf-8", "replace")
     except (OSError, ValueError):  # too long for a name, or with a zero in it: it is a text
         return reply
+    if FILE.fullmatch(reply):
+        output.note(f"there is no file {reply!r}: it was read as the text of a reply")
+    return reply
 
 
 def numbers(text: str) -> list[int] | None:

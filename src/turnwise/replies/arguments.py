@@ -26,6 +26,8 @@ from turnwise.replies.syntaxes import (
 
 WRAPPERS = ("arguments", "parameters", "properties", "input")
 KEYS = 256  # characters of a key
+NOTHING = {"null": "{}"}  # arguments that mean an empty object
+NULLS = frozenset(word[0] for word, value in WORDS.items() if value in NOTHING)
 
 Done = Generator[None, None, bool]  # whether the arguments were read to their end
 
@@ -39,6 +41,7 @@ class Arguments:
         self.types = types
         self.layout = plan.layouts[0] if plan.layouts else plan.nowhere()
         self.lost = False  # the last value could not be read
+        self.partial = ""  # what there was of it
 
     def arguments(self, call: Call) -> Done:
         if self.layout.pairs is None:
@@ -68,13 +71,14 @@ class Arguments:
             if reader.done:
                 return "".join(texts)
             if reader.failed is not None or stream.ended:
+                self.partial = "".join(texts)
                 return None
             yield
 
     def kept_arguments(self) -> Generator[None, None, str | None]:
         """Arguments that stand before the name: JSON, kept until there is a call to say them of."""
         text = yield from self.text_of(Reader(), "arguments")
-        return unquoted(text) if text is not None else None
+        return NOTHING.get(text, unquoted(text)) if text is not None else None
 
     def json_arguments(self, call: Call) -> Done:
         stream = self.stream
@@ -85,7 +89,21 @@ class Arguments:
                 return self.broke_off(call)
             stream.argue(call, unquoted(text))
             return True
+        if char and char in NULLS:
+            return (yield from self.no_arguments(call))
         return (yield from self.stream_of(call, Reader()))
+
+    def no_arguments(self, call: Call) -> Done:
+        """A word where an object is due: nothing at all is an empty object."""
+        text = yield from self.text_of(Reader(), "arguments")
+        if text is None:
+            self.stream.argue(call, self.partial)
+            if self.stream.ended and self.stream.position == len(self.stream.buffer):
+                return self.broke_off(call)
+            yield from self.as_written(call)
+            return False
+        self.stream.argue(call, NOTHING.get(text, text))
+        return True
 
     def stream_of(self, call: Call, reader: Reader) -> Done:
         """A value that is said while it is read."""
@@ -134,7 +152,7 @@ class Arguments:
         watch = self.layout.end()
         yield from stream.until(watch, texts.append, "arguments")
         text = stream.spelling.plain("".join(texts))
-        if text.strip():
+        if text.strip() and WORDS.get(text.strip()) not in NOTHING:
             stream.argue(call, text)
             stream.end_call(call, "malformed")
             return False

@@ -7,6 +7,8 @@ call and two, the opening that serving sends. Texts are cut only at boundaries (
     header  reasoning.open  R  reasoning.close  content.open  C  content.close  end of turn
     header  section.open  each.open  CALL  each.close  between  each.open  CALL  each.close  section.close  end of turn
 
+The grammar then reads the probes back (`readback.py`), and what comes back as something else is named.
+
 What a template never writes cannot be learned from it, except what it looks for: `content.split('</think>')` tells
 that replies may hold `</think>`. What no probe showed is listed in `Grammar.unreached`; an entry of the registry may
 declare it.
@@ -23,6 +25,7 @@ from turnwise.replies.calls import Written, completed, one_call, slots_in, two_c
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Region, Source, calls_rows
 from turnwise.replies.objects import decoded
 from turnwise.replies.probing import AGAIN, ARGUMENTS, CONTENT, IDS, NAMES, REASONING, RESULT, Prober, Template
+from turnwise.replies.readback import misread
 from turnwise.replies.stretch import NONE, Stretch, between, shared_end, shared_start
 from turnwise.replies.thoughts import find_thought, sought_region
 
@@ -100,7 +103,7 @@ class Derivation:
         if reasoning is None:
             self.unreached.append("reasoning: no rendering shows it")
         self.sources.update({"content": "derived"} if self.plain else {})
-        return Grammar(
+        found = Grammar(
             opening=self.opening.text,
             reasoning=reasoning,
             content=Region(self.content_open.marker(), self.content_close.marker()),
@@ -111,6 +114,10 @@ class Derivation:
             unreached=tuple(self.unreached),
             sources=self.sources,
         )
+        if self.one is None or calls is None:
+            return found
+        notes = misread(found, self.prober, self.one.shape, self.header.text)
+        return replace(found, unreached=(*found.unreached, *notes))
 
     # Reasoning and content
 

@@ -4,7 +4,8 @@ An event is final: no later event takes anything of it back. So the texts of all
 what the message holds under that name, however the reply was cut.
 
 A call that could not be read is not lost and not an error: it is an `Attempt` with a status (`STATUSES`), its place and
-its text. The spans of a message cover the reply from end to end, without gaps and without overlaps.
+its text. Arguments that are JSON but no object (`[1]`, `5`, `"hi"`) are `malformed`; `null` counts as `{}`. The
+spans of a message cover the reply from end to end, without gaps and without overlaps.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ held back is the beginning of a marker, so the parser remembers them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from io import StringIO
 
 from turnwise.replies.events import ARGUMENTS, END, REASONING, START, STOP, TEXT, Attempt, Event, Kind
@@ -128,8 +128,8 @@ class Stream:
                 return body[:size], len(window) - len(body)
             yield
 
-    def eat_spaced(self, forms: tuple[str, ...]) -> Generator[None, None, bool]:
-        """Take the longest of these texts that is next, and the white space before it only then."""
+    def coming(self, forms: Iterable[str]) -> Generator[None, None, tuple[str, int]]:
+        """The longest of these texts that is next, empty if none is; and how much white space stands before it."""
         cores = sorted((form.strip() for form in forms), key=len, reverse=True)
         size = SPACES + len(cores[0])
         while True:
@@ -137,12 +137,16 @@ class Stream:
             body = ahead.lstrip()
             open = not self.ended and len(ahead) < size
             if not (open and any(core.startswith(body) and core != body for core in cores)):
-                core = next((core for core in cores if body.startswith(core)), None)
-                if core is not None:
-                    self.consume(len(ahead) - len(body), "space")
-                    self.consume(len(core), "marker")
-                return core is not None
+                return next((core for core in cores if body.startswith(core)), ""), len(ahead) - len(body)
             yield
+
+    def eat_spaced(self, forms: tuple[str, ...]) -> Generator[None, None, bool]:
+        """Take the longest of these texts that is next, and the white space before it only then."""
+        core, spaces = yield from self.coming(forms)
+        if core:
+            self.consume(spaces, "space")
+            self.consume(len(core), "marker")
+        return bool(core)
 
     def trail(self, text: str) -> Steps:
         """Take as much as there is of the white space that a marker ends with."""
@@ -164,7 +168,8 @@ class Stream:
         """
         start = self.at
         while True:
-            found, safe = watch.find(self.buffer, self.position, self.ended)
+            left = limit if limit is None else limit - (self.at - start)
+            found, safe = watch.find(self.buffer, self.position, self.ended, left)
             if found is None and self.ended and span not in (TEXT, REASONING):
                 safe = watch.hold(self.buffer, self.position)  # the beginning of a marker is no part of a value
             if limit is not None and self.at + safe - self.position - start > limit:

@@ -64,7 +64,7 @@ def decoded(text: str, at: int) -> Value | None:
     while end > 0 and closer:
         try:
             return Value(at, end, ast.literal_eval(text[at:end]), "python")
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             end = text.find(closer, end) + 1
     return None
 

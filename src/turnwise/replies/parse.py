@@ -12,28 +12,33 @@ space that would belong to it. Nothing that was said is taken back, so cutting a
 the sizes of the events.
 
 Nothing raises on what a model wrote. A call whose name cannot be read is text; a call whose arguments cannot be read
-keeps them as they were written; both are listed in `attempts`.
+keeps them as they were written; both are listed in `attempts`. So is a call whose arguments are JSON but no object: it
+is `malformed`. Only `null` is forgiven, as no arguments.
+
+What the caller gives is checked: a reply is text or ids from its first chunk to its last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import Any
 
-from turnwise.errors import TokenizerError
+from turnwise.errors import TokenizerError, TurnwiseError, shown, suggestion
+from turnwise.messages import prepared_tools
 from turnwise.replies.events import ARGUMENTS, Event, Message, Span
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.machine import Stream, attempt
 from turnwise.replies.plan import ALL, Plan
 from turnwise.replies.prompts import begun
 from turnwise.replies.reading import Reading
-from turnwise.replies.spelling import PLAIN, Spelling, markers
+from turnwise.replies.spelling import Spelling, ids_of, markers
 from turnwise.replies.syntaxes import declared, escape
 
 KNOWN = 4096  # chunks that are remembered at one place,
 SHORT = 8  # if they have no more characters than this
 PLACES = 256
+ONE = "one parser reads one reply, of one kind: start another one"
 
 
 class Place(dict[str, tuple[list[Event], "Place"]]):
@@ -62,13 +67,13 @@ class Parser:
         tools: Any = None,
         *,
         tokenizer: Any = None,
-        tolerances: frozenset[str] = ALL,
+        tolerances: Iterable[str] = ALL,
     ) -> None:
         self.grammar = grammar
         self.tokenizer = tokenizer
-        self.tolerances = tolerances
-        self.types = declared(tools)
-        self.tail = begun(grammar, prompt)
+        self.tolerances = forgiven(tolerances)
+        self.types = declared(prepared_tools(tools).plain)
+        self.tail = begun(grammar, prompt, tokenizer)
         self.prefill: list[Event] = []  # what the prompt already holds of the message
         self.message: Message | None = None
         # the shortcut of the stream, at hand
@@ -76,7 +81,7 @@ class Parser:
         self._keep = self._kept.append
         self._place = NOWHERE
         self._places_of: dict[object, Place] = {}
-        self._begin(PLAIN)
+        self._begin(Spelling())
         self._fresh = True
 
     def _begin(self, spelling: Spelling) -> None:
@@ -101,9 +106,10 @@ class Parser:
             self._keep(chunk)
             self._place = known[1]
             return known[0].copy()
-        text = chunk if isinstance(chunk, str) else self._spelled([chunk] if isinstance(chunk, int) else chunk)
-        if not text or self.message is not None:
-            return []
+        text = self._text(chunk) if isinstance(chunk, str) else self._spelled(chunk)
+        return self._read(text) if text and self.message is None else []
+
+    def _read(self, text: str) -> list[Event]:
         self._fresh = False
         said = self._pass(text)
         return self._push(text) if said is None else said
@@ -111,7 +117,7 @@ class Parser:
     def _pass(self, text: str) -> list[Event] | None:
         """What is said of a text that goes the short way; None if it does not."""
         stream, place = self.stream, self._place
-        if stream.shortcut is None or self.spelling.full:
+        if stream.shortcut is None or self.spelling.tokenizer is not None:
             return None
         whole = place.held + text
         safe = stream.shortcut(whole)
@@ -136,11 +142,21 @@ class Parser:
             place = self._places_of[key] = Place(held)
         return place
 
-    def _spelled(self, ids: Sequence[int]) -> str:
+    def _text(self, text: str) -> str:
+        if text and self.spelling.tokenizer is not None:
+            raise TokenizerError(f"this reply began with token ids; it cannot go on with text: {shown(text)}", hint=ONE)
+        return text
+
+    def _spelled(self, chunk: Any) -> str:
+        ids = ids_of(chunk, "a reply")
+        if not ids:
+            return ""
         if self.tokenizer is None:
             raise TokenizerError("token ids can only be read with a tokenizer", hint="give the parser `tokenizer=`")
         if self._fresh:
             self._begin(Spelling(self.tokenizer, markers(self.grammar)))
+        if self.spelling.tokenizer is None:
+            raise TokenizerError(f"this reply began with text; it cannot go on with token ids: {shown(ids)}", hint=ONE)
         return self.spelling.read(ids)
 
     def _push(self, text: str) -> list[Event]:
@@ -168,7 +184,7 @@ class Parser:
         if self.message is None:
             stream = self.stream
             rest = self.spelling.flush()
-            events = self.feed(rest) if rest else []
+            events = self._read(rest) if rest else []
             stream.ended = True
             events += self._push("")
             if stream.gap and not (stream.content.tell() or stream.thought.tell() or stream.calls):
@@ -221,9 +237,32 @@ class Parser:
         message.spans = tuple(spans)
         text = self.spelling.plain(raw)[zero:]
         message.attempts = tuple(
-            attempt((status, place(start), place(end), name, index), text[place(start) : place(end)])
+            attempt(
+                (self._status(status, index), place(start), place(end), name, index), text[place(start) : place(end)]
+            )
             for status, start, end, name, index in stream.attempts
         )
+
+    def _status(self, status: str, index: int | None) -> str:
+        """What was read to its end and is no object cannot be the arguments of a call."""
+        if index is None or status not in ENDED:
+            return status
+        return status if self.stream.calls[index].arguments.getvalue().lstrip().startswith("{") else "malformed"
+
+
+ENDED = ("complete", "unknown", "unclosed")
+
+
+def forgiven(names: Iterable[str]) -> frozenset[str]:
+    """Tolerances by their names."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TurnwiseError(f"tolerances are a set of names, not {shown(names)}", hint=suggestion("", ALL, "there are"))
+    found = list(names)
+    for name in found:
+        if not isinstance(name, str) or name not in ALL:
+            hint = suggestion(str(name), sorted(ALL), "there are")
+            raise TurnwiseError(f"no tolerance is called {shown(name)}", hint=hint)
+    return frozenset(found)
 
 
 def parse(grammar: Grammar, reply: str | Sequence[int], prompt: Any = None, tools: Any = None, **more: Any) -> Message:

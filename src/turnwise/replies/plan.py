@@ -144,6 +144,15 @@ class Layout:
                     return
 
     @property
+    def behind(self) -> list[str]:
+        """What may stand directly behind a call, whatever it looks like: a separator, the end of the section.
+
+        What stands between calls without openers is left to the reader of rows.
+        """
+        texts = (self.calls.between.text, *self.ends[:1]) if self.openers else ()
+        return [text for text in texts if text.strip()]
+
+    @property
     def mark(self) -> str:
         """The marker that calls start with."""
         return next((text.strip() for text in (*self.section, *self.openers)), "")

@@ -3,13 +3,33 @@
 A prompt ends with the opening of the assistant's turn, and often with more: a reasoning block that is opened, or opened
 and closed, or the beginning of the answer. What stands behind the turn's header is read as part of the reply. The
 header is the grammar's opening up to the first marker of a region; it is looked for from the end of the prompt.
+
+A prompt is what was sent, in any of its shapes: a rendering, its text, an encoded conversation, or ids.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from turnwise.errors import MessageError, TokenizerError, shown
 from turnwise.replies.grammar import Grammar
+from turnwise.replies.spelling import Spelling, ids_of
+
+ACCEPTED = "a rendering, a text, an encoded conversation, or token ids with a tokenizer"
+
+
+def sent(prompt: Any, tokenizer: Any = None) -> str:
+    """The text of a prompt."""
+    text = prompt if isinstance(prompt, str) else getattr(prompt, "text", None)
+    if isinstance(text, str):
+        return str(text)
+    if not isinstance(prompt, (list, tuple)) and not hasattr(prompt, "tolist"):
+        raise MessageError(f"a prompt is not {shown(prompt)}", path="prompt", hint=f"accepted: {ACCEPTED}")
+    ids = ids_of(prompt, "a prompt")
+    if tokenizer is None:
+        raise TokenizerError("a prompt of token ids can only be read with a tokenizer", hint="give `tokenizer=` too")
+    spelling = Spelling(tokenizer)
+    return spelling.read(ids) + spelling.flush()
 
 
 def header(grammar: Grammar) -> str:
@@ -22,12 +42,12 @@ def header(grammar: Grammar) -> str:
     return opening[: min(cuts)] if cuts else opening
 
 
-def begun(grammar: Grammar, prompt: Any) -> str:
+def begun(grammar: Grammar, prompt: Any, tokenizer: Any = None) -> str:
     """The part of the reply that the prompt already holds; without a prompt, what the opening holds of it."""
     head = header(grammar)
     if prompt is None:
         return grammar.opening[len(head) :]
-    text = str(prompt)
+    text = sent(prompt, tokenizer)
     core = head.strip()
     if not core:
         return text[len(text) - len(grammar.opening) :] if grammar.opening and text.endswith(grammar.opening) else ""

@@ -366,6 +366,25 @@ class Reading(JsonCalls):
         self.stream.end_call(call, status, id or f"call_{call.index}")
         if last in self.plan.grammar.stops:
             yield from self.stopped(last)
+        else:
+            yield from self.passed()
+
+    def passed(self) -> Steps:
+        """Behind a call: what separates it from the next one, or ends the section."""
+        stream, plan, layout = self.stream, self.plan, self.layout
+        due = {form.strip(): text for text in reversed(layout.behind) for form in plan.variants.of(text)}
+        if not due:
+            return
+        others = (*plan.grammar.stops, *plan.grammar.starts, *layout.section[:1], *layout.openers[:1])
+        core, spaces = yield from stream.coming([*due, *filter(str.strip, others)])
+        if core not in due or core in plan.grammar.stops:
+            return
+        stream.consume(spaces, "space")
+        stream.consume(len(core), "marker")
+        rest = layout.ends[1:] if due[core] in layout.ends[:1] else []
+        for text in rest:
+            yield from stream.eat_spaced(plan.variants.of(text))
+        yield from stream.trail(trail((due[core], *rest)[-1]))
 
     def stopped(self, text: str) -> Steps:
         self.stream.halt(text)

@@ -5,17 +5,20 @@ tokens, for instance by a model that explains its own format. With ids the two c
 occurs in a marker is spelled as one character that no text can hold (half of a surrogate pair), in the markers that are
 watched for and in the stream. On the way out it is written in full again.
 
-Ids are decoded as they come. A character may be spread over several tokens: it is given out when it is whole.
+Ids are decoded as they come. A character may be spread over several tokens: it is given out when it is whole. An id
+that the vocabulary does not have (models are wider than their vocabularies) is shown as U+FFFD, not dropped.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import accumulate
+from operator import index
 from typing import Any
 
+from turnwise.errors import TokenizerError, shown
 from turnwise.replies.grammar import Grammar
 
 FIRST, LAST = 0xD800, 0xDFFF
@@ -36,6 +39,7 @@ class Spelling:
         self.signs: dict[str, str] = {}
         self.past: list[int] = []
         self.waiting: list[int] = []
+        self.known: set[int] = set()  # ids that the vocabulary has
         if tokenizer is not None:
             self._name(tokenizer.added, "\0".join(texts))
 
@@ -77,10 +81,18 @@ class Spelling:
             if id in self.added:
                 out += (self.flush(), self.added[id])
                 self.past.clear()
-            else:
+            elif id in self.known or self.has(id):
                 self.waiting.append(id)
                 out.append(self.whole())
+            else:
+                out += (self.flush(), BROKEN)
         return "".join(out)
+
+    def has(self, id: int) -> bool:
+        if self.tokenizer.token(id) is None:
+            return False
+        self.known.add(id)
+        return True
 
     def whole(self, last: bool = False) -> str:
         before = self.tokenizer.decode(self.past) if self.past else ""
@@ -96,7 +108,31 @@ class Spelling:
         return self.whole(last=True) if self.waiting else ""
 
 
-PLAIN = Spelling()
+PLAIN = Spelling()  # of text that is only looked at; a stream has its own
+
+
+def ids_of(value: Any, what: str) -> list[int]:
+    """Token ids, from whatever holds some: a number, a list, a tuple, an array."""
+    if type(value) is int and value >= 0:
+        return [value]  # as a stream mostly brings them
+    rows = value.tolist() if hasattr(value, "tolist") else value
+    rows = [rows] if isinstance(rows, int) else rows
+    if isinstance(rows, (str, bytes, bytearray, Mapping, Set)) or not isinstance(rows, Iterable):
+        raise TokenizerError(f"{what} is text or token ids, not {shown(value)}", hint=HINTS.get(type(value)))
+    return [checked(id, what) for id in rows]
+
+
+def checked(id: Any, what: str) -> int:
+    try:
+        number = -1 if isinstance(id, bool) else index(id)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise TokenizerError(f"{what} holds {shown(id)}, which is no token id", hint="an id is a number from 0 on")
+    return number
+
+
+HINTS: Mapping[type, str] = {bytes: "decode it first: reply.decode()", bytearray: "decode it first: reply.decode()"}
 
 
 def markers(grammar: Grammar) -> list[str]:

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any
+from urllib.parse import unquote
 
 LOOK = 200  # characters behind a quote that tell whether it ends a string
 DEPTH = 64  # containers within containers
@@ -27,7 +28,7 @@ WORDS = {"true": "true", "True": "true", "false": "false", "False": "false", "nu
 CLOSERS = {"{": "}", "[": "]", "(": ")"}
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 SPACE = re.compile(r"\s+")
-PLAIN = " \t\n\r"  # white space that JSON knows too
+STRANGE = re.compile(r"[^\S \t\n\r]")  # white space that JSON does not know
 LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")  # of words in all syntaxes
 HEX = frozenset("0123456789abcdefABCDEF")
 SIMPLE_ESCAPES = frozenset('bfnrt"\\/')
@@ -136,6 +137,7 @@ class Reader:
 
     def fail(self, reason: str) -> int:
         self.brace = None
+        self.untie()
         self.failed = reason
         return WAIT
 
@@ -172,7 +174,7 @@ class Reader:
     def space(self, text: str, at: int) -> int:
         match = SPACE.match(text, at)
         end = match.end() if match else at
-        written = text[at:end] if text[at:end].strip(PLAIN) == "" else " "
+        written = STRANGE.sub(" ", text[at:end])  # one by one, so that it does not matter where a text is cut
         if self.tied:
             self.tied += written
         else:
@@ -361,8 +363,9 @@ class Reader:
         core = word.rstrip()
         written = self.written(core)
         if written is None:
+            self.out.append(word)
             return self.fail("a word that is no value")
-        self.out += (written, word[len(core) :])
+        self.out += (written, STRANGE.sub(" ", word[len(core) :]))
         self.over()
         return at
 
@@ -418,29 +421,44 @@ def as_json(text: str, syntax: str = "json") -> str | None:
 TEXT_ONLY = frozenset({"string"})
 NO_TYPES: frozenset[str] = frozenset()
 KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
-NESTED = 8  # how deep `anyOf` within `anyOf` is followed
+NESTED = 8  # how deep `anyOf` within `anyOf` is followed, and a `$ref` behind a `$ref`
 
 
-def types_of(schema: Any, depth: int = 0) -> frozenset[str]:
-    """The types that a schema allows; empty if it does not say."""
+def types_of(schema: Any, root: Any = None, seen: set[str] | None = None, depth: int = 0) -> frozenset[str]:
+    """The types that a schema allows; empty if it does not say. `root` is where a `$ref` points into."""
     if not isinstance(schema, Mapping) or depth > NESTED:
         return NO_TYPES
+    seen = set() if seen is None else seen  # what a `$ref` has named already adds nothing
     named = schema.get("type")
-    found = (
-        {named}
-        if isinstance(named, str)
-        else {x for x in named if isinstance(x, str)}
-        if isinstance(named, list)
-        else set()
-    )
-    for key in ("anyOf", "oneOf", "allOf"):
-        for one in schema[key] if isinstance(schema.get(key), list) else ():
-            found |= types_of(one, depth + 1)
-    if not found and isinstance(schema.get("enum"), list):
-        found = {KINDS.get(type(x), "null") for x in schema["enum"]}
+    found = {x for x in (named if isinstance(named, (list, tuple)) else [named]) if isinstance(x, str)}
+    inner = [one for key in ("anyOf", "oneOf", "allOf") for one in listed(schema.get(key))]
+    pointer = schema.get("$ref")
+    if isinstance(pointer, str) and pointer not in seen:
+        seen.add(pointer)
+        inner.append(pointed(root, pointer))
+    for one in inner:
+        found |= types_of(one, root, seen, depth + 1)
+    if not found:
+        values = [*listed(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
+        found = {KINDS.get(type(x), "null") for x in values}
     if schema.get("nullable") is True and found:
         found.add("null")
     return frozenset(found)
+
+
+def listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def pointed(root: Any, pointer: str) -> Any:
+    """What a `$ref` means within its own document; None if it points elsewhere, or at nothing."""
+    if not pointer.startswith("#"):
+        return None
+    found = root
+    for step in pointer.split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 Types = Mapping[str, Mapping[str, frozenset[str]]]
@@ -455,7 +473,7 @@ def declared(tools: Any) -> dict[str, dict[str, frozenset[str]]]:
             parameters = function.get("parameters")
             properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
             fields = properties if isinstance(properties, Mapping) else {}
-            found[function["name"]] = {str(key): types_of(schema) for key, schema in fields.items()}
+            found[function["name"]] = {str(key): types_of(schema, parameters) for key, schema in fields.items()}
     return found
 
 

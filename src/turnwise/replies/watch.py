@@ -51,11 +51,15 @@ class Watch:
                 return at
         return size
 
-    def find(self, text: str, start: int, ended: bool) -> tuple[Found | None, int]:
-        """The first complete marker, if it can be decided; and up to where `text` is certainly no marker."""
+    def find(self, text: str, start: int, ended: bool, limit: int | None = None) -> tuple[Found | None, int]:
+        """The first complete marker, if it can be decided; and up to where `text` is certainly no marker.
+
+        With a limit, only markers that start at most so many characters ahead are looked for.
+        """
         if len(text) - start < self.shortest and not ended:
             return None, self.hold(text, start)
-        match = self.pattern.search(text, start)
+        end = len(text) if limit is None else start + limit + self.longest
+        match = self.pattern.search(text, start, end)
         if match is None:
             return None, len(text) if ended else self.hold(text, start)
         if not ended:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from turnwise.errors import MessageError, shown
 from turnwise.replies.events import REASONING
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, RawCall, Region, Spacing
 from turnwise.replies.parse import Parser
@@ -22,8 +23,13 @@ THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 def write(grammar: Grammar, message: Mapping[str, Any], prompt: Any = None, *, stop: bool = True) -> str:
     """The reply, up to and with its stop."""
+    if not isinstance(message, Mapping):
+        raise MessageError(f"a message is a mapping, not {shown(message)}")
     parser = Parser(grammar, prompt)
-    regions = [text for text in (thought(grammar, message, parser), *answer(grammar, message)) if text]
+    try:
+        regions = [text for text in (thought(grammar, message, parser), *answer(grammar, message)) if text]
+    except (TypeError, ValueError, RecursionError) as error:  # what JSON cannot say
+        raise MessageError(f"the message cannot be written: {error}") from None
     text = (grammar.starts[0] if grammar.starts else "").join(regions)
     if stop and grammar.stops and not text.endswith(grammar.stops):
         text += grammar.stops[0]
@@ -32,7 +38,7 @@ def write(grammar: Grammar, message: Mapping[str, Any], prompt: Any = None, *, s
 
 def thought(grammar: Grammar, message: Mapping[str, Any], parser: Parser) -> str:
     """The reasoning, from where the prompt left it."""
-    text = next((message[key] for key in THOUGHTS if message.get(key)), "")
+    text = next((text_at(message, key) for key in THOUGHTS if message.get(key)), "")
     if grammar.reasoning is None:
         return ""
     if parser.reading.state == REASONING:
@@ -44,7 +50,7 @@ def thought(grammar: Grammar, message: Mapping[str, Any], parser: Parser) -> str
 
 def answer(grammar: Grammar, message: Mapping[str, Any]) -> tuple[str, ...]:
     """Content and calls, in the order in which the template writes them."""
-    content, calls = content_of(message), message.get("tool_calls") or []
+    content, calls = content_of(message), calls_of(message)
     said = around(grammar.content, content) if content or not calls else ""
     if not calls or grammar.calls is None:
         return (said,)
@@ -56,23 +62,57 @@ def answer(grammar: Grammar, message: Mapping[str, Any]) -> tuple[str, ...]:
 
 def content_of(message: Mapping[str, Any]) -> str:
     content = message.get("content")
-    if isinstance(content, list):
-        return "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
-    return content or ""
+    if not isinstance(content, list):
+        return text_at(message, "content")
+    for index, part in enumerate(content):
+        if not isinstance(part, (Mapping, str)):
+            raise MessageError(f"a part is a mapping, not {shown(part)}", path=f"content[{index}]")
+    return "".join(
+        part if isinstance(part, str) else text_at(part, "text", f"content[{index}].")
+        for index, part in enumerate(content)
+    )
+
+
+def text_at(message: Mapping[str, Any], key: str, where: str = "") -> str:
+    value = message.get(key)
+    if value is not None and not isinstance(value, str):
+        raise MessageError(f"text is due here, not {shown(value)}", path=where + key)
+    return value or ""
+
+
+def calls_of(message: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str, Any]]:
+    """The calls of a message: each with its name and its arguments."""
+    calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, (list, tuple)):
+        raise MessageError(f"calls are a list, not {shown(calls)}", path="tool_calls")
+    return [(call, *named_call(call, f"tool_calls[{index}]")) for index, call in enumerate(calls or ())]
+
+
+def named_call(call: Any, path: str) -> tuple[str, Mapping[str, Any]]:
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        raise MessageError(f"a call is a mapping, not {shown(call)}", path=path)
+    name, arguments = function.get("name"), function.get("arguments") or {}
+    if not isinstance(name, str) or not name:
+        raise MessageError(f"a call needs a name, and this is none: {shown(name)}", path=path)
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError) as error:
+            raise MessageError(f"the arguments are no JSON: {error}", path=f"{path}.arguments") from None
+    if not isinstance(arguments, Mapping):
+        raise MessageError(f"arguments are an object, not {shown(arguments)}", path=f"{path}.arguments")
+    return name, arguments
 
 
 def around(region: Region, text: str) -> str:
     return region.open.text + text + region.close.text
 
 
-def written_calls(grammar: Grammar, calls: Calls, messages: list[Mapping[str, Any]]) -> str:
+def written_calls(grammar: Grammar, calls: Calls, named: list[tuple[Mapping[str, Any], str, Any]]) -> str:
     texts: list[str] = []
-    for index, message in enumerate(messages):
-        function = message.get("function", message)
-        arguments = function.get("arguments") or {}
-        if isinstance(arguments, str):
-            arguments = json.loads(arguments)
-        slots = {"name": function["name"], "id": message.get("id") or "", "index": str(index + calls.first)}
+    for index, (call, name, arguments) in enumerate(named):
+        slots = {"name": name, "id": text_at(call, "id", f"tool_calls[{index}]."), "index": str(index + calls.first)}
         texts.append(around(calls.each, written_call(calls, slots, arguments)))
     if isinstance(calls.call, JsonCall) and calls.call.listed:
         opened, between, closed = calls.call.around
