@@ -1,7 +1,8 @@
 """Ids and loss mask of a conversation, against everyone who makes them: `python benchmarks/encode.py`.
 
     turnwise       template.encode: ids, then labels
-    transformers   apply_chat_template with return_assistant_tokens_mask, on a template with generation tags
+    transformers   apply_chat_template with return_assistant_tokens_mask, on a template with generation tags; TRL's
+                   assistant-only loss is this call, on these templates
     renderers      its hand-written Qwen3 renderer: ids and who wrote each
     tokenizers     encode of the finished text, nothing else: no rendering, no mask
     fastokens      the same with the fast library

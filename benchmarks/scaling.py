@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 
 import measure
 import peers
@@ -64,7 +65,7 @@ def encoding(effort: measure.Effort) -> dict[str, tuple[float, float]]:
 
     found = {}
     for what, sizes in ENCODED_SIZES.items():
-        calls = {str(size): [lambda what=what, size=size: call(what, size)] for size in sizes}  # type: ignore[misc]
+        calls = {str(size): [partial(call, what, size)] for size in sizes}
         one, two, four = measure.interleave(calls, effort).values()
         found[what] = measure.ratio(two, one), measure.ratio(four, two)
     return found

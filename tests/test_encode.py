@@ -143,7 +143,7 @@ def both(
             theirs = peer(name).apply_chat_template(
                 messages, chat_template=template(used).text, tokenize=True, return_dict=False, **known
             )
-    except Exception:
+    except Exception:  # anything at all may leave the reference: then it gives no ids
         theirs = None
     try:
         ours = template(used).encode(messages, tokenizer, compatible=True, now=corpus.NOW, **known)
@@ -189,19 +189,19 @@ def test_probes_agree_with_transformers(name: str, tokenizers: Tokenizers) -> No
     for index, probe in enumerate(conversations()):
         used = TEMPLATES[index % len(TEMPLATES)]
         count[agree(name, used, tokenizers(name), probe.messages, **asked(probe))] += 1
-    assert count["same"] >= 60 and count["defused"] <= 4 and count["seam"] <= SEAMS[name]
+    assert (count["same"], count["defused"], count["seam"]) == PROBED[name]
 
 
-# At most so many replies merge into their openings: those that begin with white space behind an opening that ends with
-# it, or with a word behind a space.
-SEAMS = {
-    "qwen2_5": 6,
-    "qwen3": 6,
-    "llama3": 8,
-    "deepseek_v3": 2,
-    "gemma2": 6,
-    "internlm2": 6,
-    "mistral_v0_1": 6,
+# Conversations with the same ids by default; with a look-alike in them; with a reply that merges into its opening,
+# which is one that begins with white space behind an opening that ends with it (or a word behind a space).
+PROBED = {
+    "qwen2_5": (76, 2, 1),
+    "qwen3": (75, 3, 1),
+    "llama3": (107, 0, 1),
+    "deepseek_v3": (107, 0, 1),
+    "gemma2": (106, 2, 0),
+    "internlm2": (103, 2, 3),
+    "mistral_v0_1": (106, 2, 0),
 }
 
 

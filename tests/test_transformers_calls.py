@@ -73,7 +73,7 @@ def outcome(call: Callable[..., Any], *given: Any, **arguments: Any) -> Any:
         found = call(*given, **arguments)
     except turnwise.TurnwiseError:
         return "refused"
-    except Exception as error:
+    except Exception as error:  # the peer may raise anything; from us it is a failure
         assert call is not apply_chat_template, error
         return "refused"
     return plain(found)

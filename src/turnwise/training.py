@@ -57,7 +57,10 @@ def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:
             lost = Untrained(last, reason, departs=True) if reason else None
         if turn is None or lost is not None:
             written = behind_prompt(ask, lost or Untrained(last, "its place is not known"))
-            (samples if isinstance(written, Encoded) else untrained).append(written)  # type: ignore[arg-type]
+            if isinstance(written, Encoded):
+                samples.append(written)
+            else:
+                untrained.append(written)
             continue
         holds = [
             one for one in sample.turns if one == turn or (one.message in left and alone(ask, sample, one, served))

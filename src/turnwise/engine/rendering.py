@@ -78,7 +78,7 @@ class Rendering:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rendering) and self.text == other.text and self.pieces == other.pieces
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as Python says that a value is not hashable
 
     def __repr__(self) -> str:
         return f"<Rendering of {len(self.text)} characters>"

@@ -109,8 +109,8 @@ class Boundaries:
                 continue
             stop, end = ending(outline, text, start, region, hits, places, stops)
             if end <= start or not calls_written(messages[index], text, region):
-                lost = "its calls" if end > start else "anything"
-                untrained.append(Untrained(index, f"the template does not write {lost} of the message"))
+                lost = "does not write its calls" if end > start else "writes nothing of it"
+                untrained.append(Untrained(index, f"the template {lost}"))
                 continue
             turns.append(Turn(index, start, end, max(start, stop)))
         return turns, untrained

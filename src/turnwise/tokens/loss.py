@@ -72,8 +72,10 @@ def spans(
 ) -> list[Span]:
     """The trained characters in order, without those that weigh nothing; `within`: only those of these turns."""
     weigh = weights.__getitem__
-    policy = POLICIES.get(train_on) if isinstance(train_on, str) else None
-    found = policy(rendering, turns, weigh) if policy else weighed(rendering, weigh, train_on)  # type: ignore[arg-type]
+    if isinstance(train_on, str):
+        found = POLICIES[train_on](rendering, turns, weigh)
+    else:
+        found = weighed(rendering, weigh, train_on)
     if within and train_on not in ("assistant", "last"):
         found = [(max(start, turn.start), min(end, turn.end), weight) for start, end, weight in found for turn in turns]
     return sorted(span for span in found if span[0] < span[1] and span[2])
