@@ -11,11 +11,8 @@ from turnwise.replies.grammar import Pairs
 from turnwise.replies.machine import Call, Stream
 from turnwise.replies.plan import Plan, common, keyed, pieces
 from turnwise.replies.syntaxes import (
-    LETTERS,
     NO_TYPES,
-    STRING,
     TEXT_ONLY,
-    WORD,
     WORDS,
     Reader,
     as_json,
@@ -121,11 +118,8 @@ class Arguments:
                 return False
             if stream.ended:
                 return self.broke_off(call)
-            if stream.position == len(stream.buffer):
-                if reader.state == STRING and not reader.is_key:
-                    stream.arm_string(reader.quote.stops)
-                elif reader.state == WORD:
-                    stream.arm_silent(LETTERS, reader.word.append)
+            if reader.form() is not None:
+                stream.arm_value(reader)
             yield
 
     def broke_off(self, call: Call) -> bool:

@@ -3,10 +3,8 @@
 `Stream` is the buffer, the record of what each stretch of the reply was, and the events. Reading a grammar
 (`reading.py`) is then written as if the whole reply were there; each `yield` waits for the next chunk.
 
-Most of a long reply is text without a marker. For that there is a shortcut: while the coroutine waits within a text, it
-leaves behind what it would ask of the next chunk (`shortcut`): how much of what is held back and the chunk is certainly
-text. Unless the answer is that a marker is complete, the chunk does not wake it. The answers are few, since what is
-held back is the beginning of a marker, so the parser remembers them.
+Most of a long reply is text without a marker. While the coroutine waits within a text or a value it leaves a shortcut
+behind (`shortcut.py`), and a chunk that needs no decision does not wake it.
 """
 
 from __future__ import annotations
@@ -15,8 +13,9 @@ from collections.abc import Callable, Generator, Iterable
 from io import StringIO
 
 from turnwise.replies.events import ARGUMENTS, END, REASONING, START, STOP, TEXT, Attempt, Event, Kind
+from turnwise.replies.shortcut import Shortcut, Text, Value
 from turnwise.replies.spelling import PLAIN, Spelling
-from turnwise.replies.syntaxes import escape
+from turnwise.replies.syntaxes import Reader, escape
 from turnwise.replies.watch import Found, Watch
 
 SPACES = 64  # white space that is looked past
@@ -60,13 +59,7 @@ class Stream:
         # the event that is being put together
         self.said: list[str] = []
         self.said_of: tuple[Kind, int | None] = (TEXT, None)
-        # the shortcut
-        self.shortcut: Callable[[str], int] | None = None
-        self.state: object = None  # where the same chunk means the same
-        self.kind: Kind | None = None
-        self.span: str = TEXT
-        self.index: int | None = None
-        self.sink: Callable[[str], object] = self.content.write
+        self.shortcut: Shortcut | None = None  # while the reading waits
 
     # -- reading
 
@@ -188,38 +181,26 @@ class Stream:
         if kind is None:
             return
         if self.fresh:  # white space is kept back until something else follows
-            self.shorten(watch.blank, (None, watch), None, self.gap.append, "space")
+            self.shortcut = Text(watch.blank, watch, None, None, self.gap.append, "space")
         else:
-            self.shorten(watch.safe, (kind, watch), kind, self.sinks(kind), kind)
+            index = self.calls[-1].index if kind == ARGUMENTS else None
+            self.shortcut = Text(watch.safe, watch, kind, index, self.sinks(kind), kind)
 
-    def arm_string(self, alert: frozenset[str]) -> None:
-        """The same within a string of the arguments: texts without these characters."""
-        sink = self.sinks(ARGUMENTS)
-        self.shorten(lambda text: len(text) if alert.isdisjoint(text) else -1, alert, ARGUMENTS, sink, ARGUMENTS)
-
-    def arm_silent(self, letters: frozenset[str], sink: Callable[[str], object]) -> None:
-        """The same for texts of nothing but these characters, which are not said yet."""
-        self.shorten(lambda text: len(text) if letters.issuperset(text) else -1, letters, None, sink, ARGUMENTS)
-
-    def shorten(
-        self, safe: Callable[[str], int], state: object, kind: Kind | None, sink: Callable[[str], object], span: str
-    ) -> None:
-        self.index = self.calls[-1].index if kind == ARGUMENTS else None
-        self.shortcut, self.kind, self.sink, self.span = safe, kind, sink, span
-        self.state = (state, self.index)
+    def arm_value(self, reader: Reader) -> None:
+        """The same within a value of the arguments."""
+        self.shortcut = Value(reader, self.calls[-1].index, self.sinks(ARGUMENTS))
 
     def sinks(self, kind: Kind) -> Callable[[str], object]:
         if kind == ARGUMENTS:
             return self.calls[-1].arguments.write
         return self.content.write if kind == TEXT else self.thought.write
 
-    def passed(self, text: str) -> None:
-        """Text that went the short way."""
-        if text:
-            if not self.spans or self.spans[-1][0] != self.span:
-                self.spans.append((self.span, self.at))
-            self.at += len(text)
-            self.sink(escape(text) if self.kind == ARGUMENTS else text)
+    def passed(self, size: int, span: str) -> None:
+        """So many characters went the short way."""
+        if size:
+            if not self.spans or self.spans[-1][0] != span:
+                self.spans.append((span, self.at))
+            self.at += size
 
     # -- saying
 

@@ -26,32 +26,19 @@ from typing import Any
 
 from turnwise.errors import TokenizerError, TurnwiseError, shown, suggestion
 from turnwise.messages import prepared_tools
-from turnwise.replies.events import ARGUMENTS, Event, Message, Span
+from turnwise.replies.events import Event, Message, Span
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.machine import Stream, attempt
 from turnwise.replies.plan import ALL, Plan
 from turnwise.replies.prompts import begun
 from turnwise.replies.reading import Reading
+from turnwise.replies.shortcut import Place, Places, Step
 from turnwise.replies.spelling import Spelling, ids_of, markers
-from turnwise.replies.syntaxes import declared, escape
+from turnwise.replies.syntaxes import declared
 
 KNOWN = 4096  # chunks that are remembered at one place,
 SHORT = 8  # if they have no more characters than this
-PLACES = 256
 ONE = "one parser reads one reply, of one kind: start another one"
-
-
-class Place(dict[str, tuple[list[Event], "Place"]]):
-    """A place within a text, as far as it matters: what is held back there.
-
-    By chunk: what is said when it comes, and the place behind it.
-    """
-
-    __slots__ = ("held",)
-
-    def __init__(self, held: str = "") -> None:
-        super().__init__()
-        self.held = held
 
 
 NOWHERE = Place()
@@ -77,10 +64,10 @@ class Parser:
         self.prefill: list[Event] = []  # what the prompt already holds of the message
         self.message: Message | None = None
         # the shortcut of the stream, at hand
-        self._kept: list[str] = []
+        self._kept: list[Step] = []
         self._keep = self._kept.append
         self._place = NOWHERE
-        self._places_of: dict[object, Place] = {}
+        self._places = Places()
         self._begin(Spelling())
         self._fresh = True
 
@@ -103,7 +90,7 @@ class Parser:
     def feed(self, chunk: str | int | Sequence[int]) -> list[Event]:
         """The next part of the reply."""
         if chunk.__class__ is str and (known := self._place.get(chunk)) is not None:
-            self._keep(chunk)
+            self._keep(known)
             self._place = known[1]
             return known[0].copy()
         text = self._text(chunk) if isinstance(chunk, str) else self._spelled(chunk)
@@ -116,31 +103,17 @@ class Parser:
 
     def _pass(self, text: str) -> list[Event] | None:
         """What is said of a text that goes the short way; None if it does not."""
-        stream, place = self.stream, self._place
-        if stream.shortcut is None or self.spelling.tokenizer is not None:
+        shortcut, place = self.stream.shortcut, self._place
+        if shortcut is None or self.spelling.tokenizer is not None:
             return None
-        whole = place.held + text
-        safe = stream.shortcut(whole)
-        if safe < 0:
+        step = shortcut.step(self._places, place, text, self._kept)
+        if step is None:
             return None
-        said: list[Event] = []
-        if safe and stream.kind is not None:
-            sure = whole[:safe]
-            said.append(Event(stream.kind, escape(sure) if stream.kind == ARGUMENTS else sure, stream.index))
-        self._keep(text)
-        self._place = self._place_of(whole[safe:])
-        if len(text) <= SHORT and len(place) < KNOWN:
-            place[text] = said, self._place
-        return said.copy()
-
-    def _place_of(self, held: str) -> Place:
-        key = self.stream.state, held
-        place = self._places_of.get(key)
-        if place is None:
-            if len(self._places_of) >= PLACES:
-                self._places_of.clear()
-            place = self._places_of[key] = Place(held)
-        return place
+        self._keep(step)
+        self._place = step.place
+        if step.sure and len(text) <= SHORT and len(place) < KNOWN:
+            place[text] = step
+        return step.events.copy()
 
     def _text(self, text: str) -> str:
         if text and self.spelling.tokenizer is not None:
@@ -163,19 +136,27 @@ class Parser:
         stream = self.stream
         rest = stream.buffer[stream.position :]
         if self._kept:
-            passed = "".join(self._kept)
-            self._kept.clear()
-            held = self._place.held
-            rest += passed
-            stream.passed(rest[: len(rest) - len(held)])
-            rest = held
-            self.raw.write(passed)
+            rest = self._wake(rest)
         self.raw.write(text)
         stream.refill(rest + text)
         next(self.steps, None)
-        short = stream.shortcut is not None and not stream.ended
-        self._place = self._place_of(stream.buffer[stream.position :]) if short else NOWHERE
+        shortcut = stream.shortcut
+        held = stream.buffer[stream.position :]
+        self._place = NOWHERE if shortcut is None or stream.ended else shortcut.start(self._places, held)
         return stream.take_events()
+
+    def _wake(self, rest: str) -> str:
+        """Hand over what went the short way; what of it is still held back."""
+        stream, place, kept = self.stream, self._place, self._kept
+        passed = "".join([step.chunk for step in kept])
+        self.raw.write(passed)
+        whole = rest + passed
+        sure = whole[: len(whole) - len(place.held)]
+        if stream.shortcut is not None:
+            stream.passed(len(sure), stream.shortcut.span)
+            stream.shortcut.passed(sure, place, kept)
+        kept.clear()
+        return place.held
 
     # -- out
 
@@ -213,10 +194,10 @@ class Parser:
                 for call in stream.calls
             ]
         message.stop, message.events = stream.stop, events
-        self._places(message)
+        self._locate(message)
         return message
 
-    def _places(self, message: Message) -> None:
+    def _locate(self, message: Message) -> None:
         """Spans and attempts, in characters of the reply as it is read."""
         raw = self.raw.getvalue()
         places = self.spelling.places(raw)

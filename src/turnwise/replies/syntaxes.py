@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 LOOK = 200  # characters behind a quote that tell whether it ends a string
@@ -29,10 +29,8 @@ CLOSERS = {"{": "}", "[": "]", "(": ")"}
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 SPACE = re.compile(r"\s+")
 STRANGE = re.compile(r"[^\S \t\n\r]")  # white space that JSON does not know
-LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")  # of words in all syntaxes
 HEX = frozenset("0123456789abcdefABCDEF")
 SIMPLE_ESCAPES = frozenset('bfnrt"\\/')
-ESCAPED = frozenset('"\\') | frozenset(map(chr, range(32)))  # what cannot stand in a JSON string as it is
 
 
 def escape(text: str) -> str:
@@ -57,20 +55,18 @@ SYNTAXES: Mapping[str, Syntax] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Quote:
     """How one kind of string ends, and what can go through it as it stands."""
 
     close: str
     run: re.Pattern[str]
     escapes: bool
-    stops: frozenset[str]
 
 
 def quote(close: str, escapes: bool) -> Quote:
-    stops = ESCAPED | {close[0]}
     run = re.compile(r"[^" + re.escape('"\\' + close[0]) + r"\x00-\x1f]+")
-    return Quote(close, run, escapes, stops)
+    return Quote(close, run, escapes)
 
 
 QUOTES = {'"': quote('"', True), "'": quote("'", True)}
@@ -79,12 +75,24 @@ VALUE, STRING, WORD, KEY, COLON, AFTER = range(6)
 WAIT = -1  # a step's answer when it cannot go on without more text
 
 
+class Form(NamedTuple):
+    """Where a reader stands, as far as it matters for what comes next; the letters of an open word are left out."""
+
+    state: int
+    tied: str
+    closers: tuple[str, ...]
+    objects: tuple[bool, ...]
+    is_key: bool
+    quote: Quote
+    key: str | None
+
+
 class Reader:
     """One value, or the members of one object up to `closer`; `take()` is its JSON, as far as it is certain."""
 
     __slots__ = (
         "brace", "closers", "done", "failed", "follows", "is_key", "key", "last", "marks", "objects", "out", "quote",
-        "state", "syntax", "tied", "types", "word",
+        "rules", "state", "syntax", "tied", "types", "word",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +104,7 @@ class Reader:
         types: Mapping[str, frozenset[str]] | None = None,
         follows: frozenset[str] | None = None,
     ) -> None:
+        self.rules = (syntax, marks, follows)  # what readers must share if they are to read the same
         self.syntax = SYNTAXES[syntax]
         self.follows = follows  # what may stand behind the whole; None: every quote ends a string
         self.last = False  # no more text will come
@@ -123,6 +132,24 @@ class Reader:
                 break
             at = went
         return at
+
+    def form(self) -> Form | None:
+        """Where it stands; None where that takes more words than a form has."""
+        if self.brace is not None or (self.is_key and self.key is not None):
+            return None
+        key = None if self.key is None else "".join(self.key)
+        closers, objects = tuple(self.closers), tuple(self.objects)
+        return Form(self.state, self.tied, closers, objects, self.is_key, self.quote, key)
+
+    def adopt(self, form: Form, word: str) -> None:
+        """Stand there again, within a word of which these letters are read; nothing is written yet."""
+        self.state, self.tied, closers, objects, self.is_key, self.quote, key = form
+        self.closers, self.objects = list(closers), list(objects)
+        self.key = None if key is None else [key]
+        self.word = [word] if word else []
+        self.brace = self.failed = None
+        self.done = False
+        self.out.clear()
 
     def take(self) -> str:
         """What was written since the last time."""
