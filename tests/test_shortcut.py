@@ -127,6 +127,15 @@ def test_a_number_is_remembered_by_what_ends_it() -> None:
     assert value.open_word(kept) == "8"
 
 
+@pytest.mark.parametrize("limit", [1, 2, 7])
+def test_steps_are_put_together_in_between(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnwise.replies.parse.KEPT", limit)
+    before, behind = AROUND["qwen3"]
+    reply = "So <tool" + before + '[1, 22, {"a": [true, null, "x\\n"]}, 12345678901234567890]' + behind
+    for size in (1, 2, 3):
+        assert read("qwen3", [reply[at : at + size] for at in range(0, len(reply), size)]) == read("qwen3", [reply])
+
+
 @pytest.mark.parametrize("limit", [1, 2])
 def test_places_may_be_forgotten(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Places, "LIMIT", limit)

@@ -38,6 +38,7 @@ from turnwise.replies.syntaxes import declared
 
 KNOWN = 4096  # chunks that are remembered at one place,
 SHORT = 8  # if they have no more characters than this
+KEPT = 4096  # steps of the short way that are kept before they are put together
 ONE = "one parser reads one reply, of one kind: start another one"
 
 
@@ -65,7 +66,6 @@ class Parser:
         self.message: Message | None = None
         # the shortcut of the stream, at hand
         self._kept: list[Step] = []
-        self._keep = self._kept.append
         self._place = NOWHERE
         self._places = Places()
         self._begin(Spelling())
@@ -90,8 +90,11 @@ class Parser:
     def feed(self, chunk: str | int | Sequence[int]) -> list[Event]:
         """The next part of the reply."""
         if chunk.__class__ is str and (known := self._place.get(chunk)) is not None:
-            self._keep(known)
+            kept = self._kept
+            kept.append(known)
             self._place = known[1]
+            if len(kept) >= KEPT:
+                self._fold()
             return known[0].copy()
         text = self._text(chunk) if isinstance(chunk, str) else self._spelled(chunk)
         return self._read(text) if text and self.message is None else []
@@ -109,8 +112,10 @@ class Parser:
         step = shortcut.step(self._places, place, text, self._kept)
         if step is None:
             return None
-        self._keep(step)
+        self._kept.append(step)
         self._place = step.place
+        if len(self._kept) >= KEPT:
+            self._fold()
         if step.sure and len(text) <= SHORT and len(place) < KNOWN:
             place[text] = step
         return step.events.copy()
@@ -134,29 +139,28 @@ class Parser:
 
     def _push(self, text: str) -> list[Event]:
         stream = self.stream
-        rest = stream.buffer[stream.position :]
         if self._kept:
-            rest = self._wake(rest)
+            self._fold()
         self.raw.write(text)
-        stream.refill(rest + text)
+        stream.refill(stream.buffer[stream.position :] + text)
         next(self.steps, None)
         shortcut = stream.shortcut
         held = stream.buffer[stream.position :]
         self._place = NOWHERE if shortcut is None or stream.ended else shortcut.start(self._places, held)
         return stream.take_events()
 
-    def _wake(self, rest: str) -> str:
-        """Hand over what went the short way; what of it is still held back."""
+    def _fold(self) -> None:
+        """Hand over what went the short way, up to what is held back."""
         stream, place, kept = self.stream, self._place, self._kept
         passed = "".join([step.chunk for step in kept])
         self.raw.write(passed)
-        whole = rest + passed
+        whole = stream.buffer[stream.position :] + passed
         sure = whole[: len(whole) - len(place.held)]
         if stream.shortcut is not None:
             stream.passed(len(sure), stream.shortcut.span)
             stream.shortcut.passed(sure, place, kept)
+        stream.buffer, stream.position = place.held, 0
         kept.clear()
-        return place.held
 
     # -- out
 

@@ -78,7 +78,7 @@ class Shortcut(Protocol):
         ...
 
     def passed(self, text: str, place: Place, kept: Sequence[Step]) -> None:
-        """The reading wakes: all that went the short way, and where that led."""
+        """All that went the short way since the last time, and where that led."""
         ...
 
 
@@ -194,9 +194,11 @@ class Value:
     def passed(self, text: str, place: Place, kept: Sequence[Step]) -> None:
         assert place.form is not None
         self.sink("".join([step.said for step in kept]))
-        self.reader.adopt(place.form, self.open_word(kept) if place.form.state == WORD else "")
+        self.word = self.open_word(kept) if place.form.state == WORD else ""
+        self.reader.adopt(place.form, self.word)
 
 
 def is_number(word: str) -> bool:
     """Whether a word is said as it stands."""
-    return len(word) <= TOKEN and NUMBER.fullmatch(word) is not None
+    plain = word.isdecimal() and word.isascii() and word[0] != "0"
+    return len(word) <= TOKEN and (plain or NUMBER.fullmatch(word) is not None)
