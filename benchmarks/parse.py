@@ -2,12 +2,14 @@
 
 A reply of 1 MB for each of six argument syntaxes, and some that are all white space, beginnings of markers or brackets,
 in chunks of 1 and 4 characters and in chunks the size of tokens.
-Three figures for each, all ratios, since only those mean something on a busy machine:
+Four figures for each, all ratios, since only those mean something on a busy machine:
 
     floor    time over that of a loop that only keeps the chunks and returns a list: what any parser must spend
     double   time for the whole reply over that for half of it; more than LIMIT fails the run
     again    time of parsing from the start once every 1,000 chunks over ours, as servers do whose parser cannot
              stream; measured on a tenth of the reply and scaled up: the work grows with the square of the length
+    peer     time of transformers' streaming parser over ours, with the grammar in its words, on a fiftieth of the
+             reply: it looks through all that is open again for every chunk; - where its words do not say the grammar
 
 Processor time is measured, with the garbage collector off.
 """
@@ -25,12 +27,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from transformers.utils.chat_parsing import ResponseParser
+
 from replygrammars import GRAMMARS
+from turnwise.errors import TurnwiseError
 from turnwise.replies.parse import Parser, parse
 
 SIZE = 1_000_000
 EVERY = 1_000
 PART = 10
+LITTLE = 50
 LIMIT = 2.2
 WORDS = "The weather in Paris is fine today: 20 degrees, a < b, “so” it says;\nsee there.\n\n"
 
@@ -112,6 +118,23 @@ def again(grammar: str, parts: Sequence[str]) -> None:
             parse(GRAMMARS[grammar], text)
 
 
+def peer(grammar: str, parts: Sequence[str]) -> float | None:
+    """Their time over ours; None if they cannot read it."""
+    try:
+        exported = GRAMMARS[grammar].to_response_template(partly=True)
+    except TurnwiseError:
+        return None
+
+    def theirs() -> None:
+        parser = ResponseParser(exported, prefix=GRAMMARS[grammar].opening)
+        for part in parts:
+            parser.feed(part)
+        parser.finalize()
+
+    times = [(spent(theirs), spent(lambda: stream(grammar, parts))) for _ in range(2)]
+    return min(time for time, _ in times) / min(time for _, time in times)
+
+
 def row(name: str, kind: str, size: int, rounds: int) -> dict[str, object]:
     grammar, reply = replies(size)[name]
     half, part = chunks(replies(size // 2)[name][1], kind), chunks(replies(size // PART)[name][1], kind)
@@ -122,9 +145,11 @@ def row(name: str, kind: str, size: int, rounds: int) -> dict[str, object]:
     ]
     whole, least, less = (min(column) for column in zip(*times, strict=True))
     over = spent(lambda: again(grammar, part)) * PART**2
+    ratio = peer(grammar, chunks(replies(size // LITTLE)[name][1], kind))
     return {
         "syntax": name, "chunks": kind, "seconds": round(whole, 2), "floor": round(whole / least, 1),
         "double": round(whole / less, 2), "again": round(over / whole),
+        "peer": "-" if ratio is None else round(ratio, 1),
     }  # fmt: skip
 
 
