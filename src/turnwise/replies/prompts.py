@@ -33,13 +33,30 @@ def sent(prompt: Any, tokenizer: Any = None) -> str:
 
 
 def header(grammar: Grammar) -> str:
-    """The opening without what belongs to a region already."""
+    """The opening without what belongs to a region already: a whole marker, or at its end the beginning of one."""
     opening = grammar.opening
-    regions = [grammar.content.open.core, grammar.empty.strip()]
+    openers = [grammar.content.open.core]
+    regions = [*openers, grammar.empty.strip()]
     if grammar.reasoning is not None:
+        openers.append(grammar.reasoning.open.core)
         regions += [grammar.reasoning.open.core, grammar.reasoning.close.core]
     cuts = [opening.find(text) for text in regions if text and text in opening]
+    cuts += [len(opening) - size for marker in openers if (size := begins(opening, marker))]
     return opening[: min(cuts)] if cuts else opening
+
+
+def begins(opening: str, marker: str) -> int:
+    """How many characters at the end of an opening begin a marker. Words and rows of signs stay whole."""
+    for size in range(len(marker) - 1, 0, -1):
+        behind, before = marker[size - 1 : size + 1], opening[-size - 1 : len(opening) - size + 1]
+        if opening.endswith(marker[:size]) and not joined(behind) and not (joined(before) and before.isalnum()):
+            return size
+    return 0
+
+
+def joined(pair: str) -> bool:
+    """Whether two characters belong together: both of a word, or both signs."""
+    return len(pair) == 2 and pair[0].isalnum() == pair[1].isalnum() and not pair[0].isspace()
 
 
 def begun(grammar: Grammar, prompt: Any, tokenizer: Any = None) -> str:
