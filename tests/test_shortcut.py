@@ -115,7 +115,7 @@ def test_a_number_is_remembered_by_what_ends_it() -> None:
     reader.read("[1", 0)
     reader.take()
     said: list[str] = []
-    value, places = Value(reader, 0, said.append), Places()
+    value, places = Value(reader, 0, said.append, str), Places()
     place = value.start(places, "")
     kept: list[Step] = []
     for chunk in ("2", ", ", "34", ", ", "5", ", 6", "7, 8"):

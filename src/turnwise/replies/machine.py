@@ -181,19 +181,18 @@ class Stream:
         if kind is None:
             return
         if self.fresh:  # white space is kept back until something else follows
-            self.shortcut = Text(watch.blank, watch, None, None, self.gap.append, "space")
+            self.shortcut = Text(watch.blank, watch, "space", self.gap.append, str)
+        elif kind == ARGUMENTS:
+            call = self.calls[-1]
+            self.shortcut = Text(watch.safe, watch, kind, call.arguments.write, self.within, kind, call.index)
         else:
-            index = self.calls[-1].index if kind == ARGUMENTS else None
-            self.shortcut = Text(watch.safe, watch, kind, index, self.sinks(kind), kind)
+            sink = self.content.write if kind == TEXT else self.thought.write
+            self.shortcut = Text(watch.safe, watch, kind, sink, self.spelling.plain, kind)
 
     def arm_value(self, reader: Reader) -> None:
         """The same within a value of the arguments."""
-        self.shortcut = Value(reader, self.calls[-1].index, self.sinks(ARGUMENTS))
-
-    def sinks(self, kind: Kind) -> Callable[[str], object]:
-        if kind == ARGUMENTS:
-            return self.calls[-1].arguments.write
-        return self.content.write if kind == TEXT else self.thought.write
+        call = self.calls[-1]
+        self.shortcut = Value(reader, call.index, call.arguments.write, self.spelling.quoted)
 
     def passed(self, size: int, span: str) -> None:
         """So many characters went the short way."""
@@ -289,6 +288,10 @@ class Stream:
     def argue_text(self, text: str) -> None:
         """Text within a string of the arguments."""
         self.argue(self.calls[-1], escape(text))
+
+    def within(self, text: str) -> str:
+        """The same as it is said."""
+        return self.spelling.quoted(escape(text))
 
     def end_call(self, call: Call, status: str, late: str | None = None) -> None:
         if late is not None and call.id is None:

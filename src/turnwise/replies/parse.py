@@ -107,9 +107,9 @@ class Parser:
     def _pass(self, text: str) -> list[Event] | None:
         """What is said of a text that goes the short way; None if it does not."""
         shortcut, place = self.stream.shortcut, self._place
-        if shortcut is None or self.spelling.tokenizer is not None:
+        if shortcut is None:
             return None
-        step = shortcut.step(self._places, place, text, self._kept)
+        step = place.get(text) or shortcut.step(self._places, place, text, self._kept)
         if step is None:
             return None
         self._kept.append(step)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 from turnwise.replies.events import ARGUMENTS, Event, Kind
-from turnwise.replies.syntaxes import NUMBER, TOKEN, WORD, Form, Reader, escape
+from turnwise.replies.syntaxes import NUMBER, TOKEN, WORD, Form, Reader
 
 HELD = 8  # characters that a value may hold back at a place
 ENDS = 256  # what may stand between two numbers; so many are remembered at a place
@@ -85,14 +85,23 @@ class Shortcut(Protocol):
 class Text:
     """Within a text: a chunk goes the short way if no marker is complete."""
 
-    __slots__ = ("index", "key", "kind", "safe", "sink", "span")
+    __slots__ = ("index", "key", "kind", "safe", "sink", "span", "written")
 
     def __init__(
-        self, safe: Callable[[str], int], state: Hashable, kind: Kind | None, index: int | None, sink: Write, span: str
+        self,
+        safe: Callable[[str], int],
+        key: Hashable,
+        span: str,
+        sink: Write,
+        written: Callable[[str], str],
+        kind: Kind | None = None,
+        index: int | None = None,
     ) -> None:
         self.safe = safe  # how much of a text is certainly no marker; -1 if a marker is complete
-        self.kind, self.index, self.sink, self.span = kind, index, sink, span
-        self.key = (state, kind, index)  # where the same chunk means the same
+        self.span, self.sink = span, sink
+        self.written = written  # as it is said
+        self.kind, self.index = kind, index  # None: nothing is said yet
+        self.key = (key, kind, index)  # where the same chunk means the same
 
     def start(self, places: Places, held: str) -> Place:
         return places.at(self.key, held)
@@ -102,24 +111,23 @@ class Text:
         safe = self.safe(whole)
         if safe < 0:
             return None
-        says = self.kind is not None and safe > 0
-        events = [Event(self.kind, self.written(whole[:safe]), self.index)] if self.kind is not None and says else []
+        events: list[Event] = []
+        if safe and self.kind is not None:
+            events.append(Event(self.kind, self.written(whole[:safe]), self.index))
         return Step(events, places.at(self.key, whole[safe:]), chunk)
 
     def passed(self, text: str, place: Place, kept: Sequence[Step]) -> None:
         self.sink(self.written(text))
 
-    def written(self, text: str) -> str:
-        return escape(text) if self.kind == ARGUMENTS else text
-
 
 class Value:
     """Within a value of the arguments: a chunk goes the short way unless the value ends or cannot be read."""
 
-    __slots__ = ("index", "key", "plain", "reader", "sink", "span", "word")
+    __slots__ = ("index", "key", "plain", "reader", "sink", "span", "word", "written")
 
-    def __init__(self, reader: Reader, index: int, sink: Write) -> None:
-        self.reader, self.index, self.sink, self.span = reader, index, sink, ARGUMENTS
+    def __init__(self, reader: Reader, index: int, sink: Write, written: Callable[[str], str]) -> None:
+        self.reader, self.index, self.span = reader, index, ARGUMENTS
+        self.sink, self.written = sink, written
         self.key = (reader.rules, index)
         self.word = "".join(reader.word)
         self.plain = not reader.syntax.texts  # words are made of the letters that SEPARATED knows
@@ -171,7 +179,7 @@ class Value:
         if reader.done or reader.failed is not None or after is None or len(whole) - went > HELD:
             reader.adopt(form, before)
             return None
-        said, word = reader.take(), "".join(reader.word)
+        said, word = self.written(reader.take()), "".join(reader.word)
         in_word = form.state == WORD
         goes_on = in_word and not said and after.state == WORD
         events = [Event(ARGUMENTS, said, self.index)] if said else []
