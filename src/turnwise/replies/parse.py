@@ -75,15 +75,27 @@ class Parser:
         self.spelling = spelling
         self.raw = StringIO()  # the tail of the prompt, and the reply
         self.stream = Stream(spelling)
-        self.reading = Reading(self.stream, Plan(self.grammar, self.tolerances, spelling), self.types)
+        own = bool(spelling.signs)
+        plan = Plan(self.grammar, self.tolerances, spelling) if own else planned(self.grammar, self.tolerances)
+        self.reading = Reading(self.stream, plan, self.types)
         self.steps = self.reading.run()
         next(self.steps)
         tail = spelling.spell(self.tail)
         self.offset = len(tail)
         if tail:
             self.prefill = self._push(tail)
+            self._settle()
         self.reading.prompting = False
         self._fresh = False
+
+    def _settle(self) -> None:
+        """White space behind the last marker of a prompt is the template's, and no part of the reply."""
+        stream = self.stream
+        rest = stream.buffer[stream.position :]
+        if stream.fresh and not rest.strip():
+            stream.gap.clear()
+            stream.consume(len(rest), "space")
+            stream.shortcut, self._place = None, NOWHERE
 
     # -- in
 
@@ -236,6 +248,19 @@ class Parser:
 
 
 ENDED = ("complete", "unknown", "unclosed")
+PLANS: dict[tuple[int, frozenset[str]], tuple[Grammar, Plan]] = {}
+PLANNED = 64  # grammars whose plans are kept
+
+
+def planned(grammar: Grammar, tolerances: frozenset[str]) -> Plan:
+    """The plan of a grammar for text. Parsers may share it: what it adds to itself is the same whoever asks."""
+    key = id(grammar), tolerances
+    known = PLANS.get(key)
+    if known is None:
+        if len(PLANS) >= PLANNED:
+            PLANS.clear()
+        known = PLANS[key] = grammar, Plan(grammar, tolerances)  # the grammar is kept, so its id stays its own
+    return known[1]
 
 
 def forgiven(names: Iterable[str]) -> frozenset[str]:

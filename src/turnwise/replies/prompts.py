@@ -2,7 +2,8 @@
 
 A prompt ends with the opening of the assistant's turn, and often with more: a reasoning block that is opened, or opened
 and closed, or the beginning of the answer. What stands behind the turn's header is read as part of the reply. The
-header is the grammar's opening up to the first marker of a region; it is looked for from the end of the prompt.
+header is the grammar's opening up to the first marker of a region; it is looked for from the end of the prompt. Where
+a turn goes on behind a tool's result without another header, the end of the result counts as one.
 
 A prompt is what was sent, in any of its shapes: a rendering, its text, an encoded conversation, or ids.
 """
@@ -46,17 +47,16 @@ def header(grammar: Grammar) -> str:
 
 
 def begins(opening: str, marker: str) -> int:
-    """How many characters at the end of an opening begin a marker. Words and rows of signs stay whole."""
+    """How many characters at the end of an opening begin a marker. Words and rows of signs stay whole, in both."""
     for size in range(len(marker) - 1, 0, -1):
-        behind, before = marker[size - 1 : size + 1], opening[-size - 1 : len(opening) - size + 1]
-        if opening.endswith(marker[:size]) and not joined(behind) and not (joined(before) and before.isalnum()):
-            return size
+        if opening.endswith(marker[:size]) and not joined(marker[size - 1 : size + 1]):
+            return 0 if opening[: len(opening) - size][-1:].isalnum() else size
     return 0
 
 
 def joined(pair: str) -> bool:
     """Whether two characters belong together: both of a word, or both signs."""
-    return len(pair) == 2 and pair[0].isalnum() == pair[1].isalnum() and not pair[0].isspace()
+    return pair[0].isalnum() == pair[1].isalnum() and not pair[0].isspace()
 
 
 def begun(grammar: Grammar, prompt: Any, tokenizer: Any = None) -> str:
@@ -68,11 +68,18 @@ def begun(grammar: Grammar, prompt: Any, tokenizer: Any = None) -> str:
     core = head.strip()
     if not core:
         return text[len(text) - len(grammar.opening) :] if grammar.opening and text.endswith(grammar.opening) else ""
-    at = text.rfind(core)
+    end = max(end_of(text, head), end_of(text, grammar.reopening))
+    return text[end:] if end else ""
+
+
+def end_of(text: str, head: str) -> int:
+    """Where the last header ends, with the white space behind it; 0 if there is none."""
+    core = head.strip()
+    at = text.rfind(core) if core else -1
     if at < 0:
-        return ""
+        return 0
     end = at + len(core)
     space = head[len(head.rstrip()) :]
     while space and text.startswith(space[0], end):
         space, end = space[1:], end + 1
-    return text[end:]
+    return end
