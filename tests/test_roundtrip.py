@@ -7,7 +7,9 @@ and a reply that the writer could have written is written again, letter for lett
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,13 +20,19 @@ import corpus
 import turnwise
 from corpus import needs_corpus
 from replygrammars import EXAMPLES, GRAMMARS, Example
+from turnwise.replies.calls import one_call
 from turnwise.replies.derive import derive
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parse import parse
+from turnwise.replies.probing import ABSENT, Prober, Shape
 from turnwise.replies.write import write
 
+Message = dict[str, Any]
 ARGUMENTS = {"city": 'São <b> "P"', "days": 3, "note": "12", "deep": {"a": [1, True, None], "b": "x"}}
 TYPES = {"city": "string", "days": "integer", "note": "string", "deep": "object", "text": "string"}
+MANY = {"s": "plain", "i": -7, "f": 2.5, "b": False, "n": None, "l": [1, "two", {"k": [True]}], "o": {"a": {"b": "c"}}}
+KINDS = {"s": "string", "i": "integer", "f": "number", "b": "boolean", "n": "null", "l": "array", "o": "object"}
+LETTERS = {"city": "Zürich 漢字 😀 \u2028 é", "text": "tab\tline\nback\\slash 'q' \"d\" & {x} [y] <|z|>"}
 
 
 def tool(name: str, **types: str) -> dict[str, Any]:
@@ -33,21 +41,35 @@ def tool(name: str, **types: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "description": "d", "parameters": parameters}}
 
 
-TOOLS = [tool("get_weather", **TYPES), tool("now")]
+TOOLS = [tool("get_weather", **TYPES), tool("now"), tool("many", **KINDS)]
 
 
 def call(name: str, arguments: Any, number: int) -> dict[str, Any]:
     return {"id": f"abcd0000{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-FIRST, SECOND = call("get_weather", ARGUMENTS, 1), call("now", {}, 2)
-MESSAGES: dict[str, dict[str, Any]] = {
+FIRST, SECOND, THIRD = call("get_weather", ARGUMENTS, 1), call("now", {}, 2), call("many", MANY, 1)
+MESSAGES: dict[str, Message] = {
     "content": {"content": "It is fine.\n\nSo."},
     "reasoning": {"content": "It is fine.", "reasoning_content": "Let me see:\n1 < 2."},
     "call": {"content": "", "tool_calls": [FIRST]},
     "calls": {"content": "", "tool_calls": [FIRST, SECOND]},
     "content and call": {"content": "I look.", "tool_calls": [FIRST]},
     "reasoning and call": {"content": "", "reasoning_content": "Hm.", "tool_calls": [FIRST]},
+    "no arguments": {"content": "", "tool_calls": [SECOND]},
+    "many kinds of values": {"content": "", "tool_calls": [THIRD, call("get_weather", ARGUMENTS, 2)]},
+    "letters of many kinds": {"content": "", "tool_calls": [call("get_weather", LETTERS, 1)]},
+    "everything": {"content": "I look.", "reasoning_content": "Hm.\nSo?", "tool_calls": [FIRST, SECOND]},
+}
+ASK = {"role": "user", "content": "Q?"}
+HISTORIES: dict[str, list[Message]] = {
+    "alone": [ASK],
+    "rounds": [ASK, {"role": "assistant", "content": "Hello."}, ASK],
+    "result": [
+        ASK,
+        {"role": "assistant", "content": "", "tool_calls": [call("now", {}, 3)]},
+        {"role": "tool", "content": "R!", "tool_call_id": "abcd00003", "name": "now"},
+    ],
 }
 
 # Templates that write what cannot be read back, and why.
@@ -65,19 +87,40 @@ UNREADABLE = {
 }
 
 
+# Templates that write a header behind a result in history, and none in a prompt: what a model writes is not known.
+HEADED = ("trl-diffusion_gemma_training", "axolotl-deepseek_v3")
+
+
 @cache
-def derived(name: str) -> tuple[turnwise.Template, Grammar]:
+def derived(name: str) -> tuple[turnwise.Template, Grammar, Shape]:
     published = corpus.published()[name]
     template = turnwise.compile(published.text, options=dict(published.options))
-    return template, derive(template)
+    prober = Prober(template)
+    one = one_call(prober) if any(prober.settle(parts) for parts in (False, True)) else None
+    return template, derive(template), one.shape if one is not None else Shape()
 
 
-def shown(message: dict[str, Any], reply: str) -> dict[str, Any] | None:
-    """What of a message its rendering holds; None if a call or the reasoning is missing."""
-    names = reply.count("get_weather") > 0, reply.count("now") > 0
-    calls = [one for one, there in zip(message.get("tool_calls", []), names, strict=False) if there]
-    thought = message.get("reasoning_content", "")
-    if len(calls) < min(1, len(message.get("tool_calls", []))) or thought not in reply:
+def formed(message: Message, shape: Shape) -> Message:
+    """A message with calls in the form in which a template takes them."""
+    if not message.get("tool_calls"):
+        return message
+    calls = [one["function"] for one in message["tool_calls"]]
+    given = [{**one, "arguments": json.dumps(one["arguments"]) if shape.as_text else one["arguments"]} for one in calls]
+    content = message["content"] or (shape.content if shape.content is not ABSENT else "")
+    wrapped = [{**one, "function": function} for one, function in zip(message["tool_calls"], given, strict=True)]
+    return {**message, "content": content, "tool_calls": given if shape.bare else wrapped}
+
+
+def switches(template: turnwise.Template) -> Iterator[Message]:
+    yield {}
+    for name in {"enable_thinking", "thinking"} & set(template.variables):
+        yield from ({name: value} for value in (True, False))
+
+
+def shown(message: Message, reply: str) -> Message | None:
+    """What of a message its rendering holds; None if all calls or the reasoning are missing."""
+    calls = [one for one in message.get("tool_calls", []) if one["function"]["name"] in reply]
+    if len(calls) < min(1, len(message.get("tool_calls", []))) or message.get("reasoning_content", "") not in reply:
         return None
     return {**message, "content": message["content"] if message["content"] in reply else "", "tool_calls": calls}
 
@@ -97,25 +140,34 @@ def read(message: Any) -> tuple[Any, ...]:
 def test_parse_undoes_render(name: str) -> None:
     if name in UNREADABLE:
         pytest.skip(UNREADABLE[name])
-    template, grammar = derived(name)
-    for kind, fields in MESSAGES.items():
-        tools = TOOLS if "tool_calls" in fields else None
-        if (tools and grammar.calls is None) or ("reasoning_content" in fields and grammar.reasoning is None):
+    template, grammar, _ = derived(name)
+    for options, history, kind in product(switches(template), HISTORIES, MESSAGES):
+        message = MESSAGES[kind]
+        if (message.get("tool_calls") and grammar.calls is None) or (history == "result" and name in HEADED):
             continue
-        history = [{"role": "user", "content": "Q?"}]
-        try:
-            prompt = str(template.render(history, tools=tools, add_generation_prompt=True, now=corpus.NOW))
-            whole = str(template.render([*history, {"role": "assistant", **fields}], tools=tools, now=corpus.NOW))
-        except turnwise.TurnwiseError:
-            continue  # the template does not take it
-        reply = whole.removeprefix(prompt)
-        expected = shown(fields, reply)
-        if reply == whole or expected is None:
-            continue  # the turn does not continue its opening, or the template leaves the field out
-        message = parse(grammar, reply, prompt, TOOLS)
-        if kind == "content and call" and message.get("reasoning_content") == fields["content"]:
+        if "reasoning_content" in message and grammar.reasoning is None:
+            continue
+        both = written(name, HISTORIES[history], message, options)
+        expected = shown(message, both[1]) if both is not None else None
+        if both is None or expected is None:
+            continue  # the template refuses the message, leaves the field out, or its turn does not continue the prompt
+        found = parse(grammar, both[1], both[0], TOOLS)
+        if "tool_calls" in message and (found.get("reasoning_content") or "").endswith(message["content"] or "\0"):
             continue  # what is said beside a call is written as reasoning
-        assert read(message) == read(expected), (kind, reply)
+        assert read(found) == read(expected), (history, kind, options, both[1])
+
+
+def written(name: str, history: list[Message], message: Message, options: Message) -> tuple[str, str] | None:
+    """The prompt and what the template writes behind it."""
+    template, _, shape = derived(name)
+    chat = [formed(turn, shape) for turn in history]
+    given = {"tools": TOOLS if any("tool_calls" in turn for turn in (*history, message)) else None, "now": corpus.NOW}
+    try:
+        prompt = str(template.render(chat, add_generation_prompt=True, **given, **options))
+        whole = str(template.render([*chat, {"role": "assistant", **formed(message, shape)}], **given, **options))
+    except turnwise.TurnwiseError:
+        return None
+    return (prompt, whole.removeprefix(prompt)) if whole.startswith(prompt) else None
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[f"{one.grammar}-{at}" for at, one in enumerate(EXAMPLES)])

@@ -7,6 +7,7 @@ call and behind its last is not looked at here: comparing one call with two tell
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from turnwise.replies.grammar import JsonCall, Marker, TaggedCall
 from turnwise.replies.objects import Found, find_call, find_list, spacing
 from turnwise.replies.pairs import Ask, find_pairs, pairs_of, with_kinds
 from turnwise.replies.probing import ARGUMENTS, CONTENTS, IDS, NAMES, Prober, Shape
-from turnwise.replies.stretch import Stretch
+from turnwise.replies.stretch import Stretch, places
 
 Span = tuple[int, int]
 Slot = tuple[int, int, str]
@@ -76,34 +77,39 @@ def as_json(turn: Stretch, count: int, shape: Shape) -> Written | None:
     calls = find_calls(turn.text, count)
     if calls is None:
         return None
-    spans: list[Span] = []
-    parts: tuple[Marker | str, ...] = ()
-    start = 0
+    rows, start = [], 0
     for number, call in enumerate(calls):
         slots = slots_in(turn, number, (start, call.arguments.end), call)
+        slots = sorted(slots + words_in(turn, number, call.arguments.end))
         if not any(slot in ("name", "id") for _, _, slot in slots):
             return None
-        spans.append((slots[0][0], slots[-1][1]))
-        parts = parts or parts_of(turn, slots)
-        start = call.arguments.end
-    layout = TaggedCall(parts, spacing=spacing(turn, calls[0].arguments))
-    return Written(turn, layout, tuple(spans), shape, calls[0].arguments.syntax == "json")
+        rows.append(slots)
+        start = slots[-1][1]
+    rows[0] = numbered(turn, rows)
+    layout = TaggedCall(parts_of(turn, rows[0]), spacing=spacing(turn, calls[0].arguments))
+    return Written(turn, layout, spans_of(rows), shape, calls[0].arguments.syntax == "json")
 
 
 def as_pairs(turn: Stretch, count: int, shape: Shape) -> Written | None:
-    spans, call, start = [], None, 0
+    rows, pairs, start = [], None, 0
     for number in range(count):
         name = turn.text.find(NAMES[number], start)
-        places = find_pairs(turn.text, ARGUMENTS[number], name) if name >= 0 else None
-        if places is None:
+        found = find_pairs(turn.text, ARGUMENTS[number], name) if name >= 0 else None
+        if found is None:
             return None
-        slots = slots_in(turn, number, (start, places.keys[0][0]))
-        layout = pairs_of(turn, places, slots[-1][1], ARGUMENTS[number])
+        slots = slots_in(turn, number, (start, found.keys[0][0]))
+        layout = pairs_of(turn, found, slots[-1][1], ARGUMENTS[number])
         slots.append((slots[-1][1] + len(layout.before), layout.behind, "arguments"))
-        spans.append((slots[0][0], layout.behind))
-        call = call or TaggedCall(parts_of(turn, slots), layout.pairs)
-        start = layout.behind
-    return Written(turn, call, tuple(spans), shape) if call is not None else None
+        slots += words_in(turn, number, layout.behind)
+        rows.append(slots)
+        pairs = pairs or layout.pairs
+        start = slots[-1][1]
+    rows[0] = numbered(turn, rows)
+    return Written(turn, TaggedCall(parts_of(turn, rows[0]), pairs), spans_of(rows), shape)
+
+
+def spans_of(rows: list[list[Slot]]) -> tuple[Span, ...]:
+    return tuple((slots[0][0], slots[-1][1]) for slots in rows)
 
 
 def slots_in(turn: Stretch, number: int, span: Span, call: Found | None = None) -> list[Slot]:
@@ -113,15 +119,35 @@ def slots_in(turn: Stretch, number: int, span: Span, call: Found | None = None) 
     if call is not None:
         slots.append((call.arguments.start, call.arguments.end, "arguments"))
         end = call.arguments.end if call.object is None else end
-    for word, slot in ((NAMES[number], "name"), (IDS[number], "id")):
-        at = turn.text.find(word, start, end)
-        while at >= 0:
-            slots.append((at, at + len(word), slot))
-            at = turn.text.find(word, at + len(word), end)
-    for at, origin, following in zip(turn.starts, turn.origins, (*turn.starts[1:], len(turn)), strict=True):
-        if start <= at and following <= end and origin.kind == "computed" and turn.text[at:following].isdigit():
-            slots.append((at, following, "index"))
+    slots += words_in(turn, number, start, end)
+    slots += [(at, to, "index") for at, to, kind in digits_in(turn, start, end) if kind == "computed"]
     return sorted(slots)
+
+
+def words_in(turn: Stretch, number: int, start: int, end: int | None = None) -> list[Slot]:
+    """Name and id of one call in this part of the turn."""
+    words = ((NAMES[number], "name"), (IDS[number], "id"))
+    found = [(*span, slot) for word, slot in words for span in places(turn.text[:end], word) if span[0] >= start]
+    return sorted(found)
+
+
+def digits_in(turn: Stretch, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, str]]:
+    """Numbers that are pieces of their own, and of which kind they are."""
+    end = len(turn) if end is None else end
+    for at, following, origin in turn.pieces:
+        if start <= at and following <= end and turn.text[at:following].isdigit():
+            yield at, following, origin.kind
+
+
+def numbered(turn: Stretch, rows: list[list[Slot]]) -> list[Slot]:
+    """The slots of the first call; if a later one is counted, with the number from which the template counts."""
+    first, last = rows[0], rows[-1]
+    place = next((at for at, slot in enumerate(last) if slot[2] == "index"), None)
+    if place is None or any(slot == "index" for _, _, slot in first):
+        return first
+    start = first[place - 1][1] if place else 0
+    found = [(at, to, "index") for at, to, _ in digits_in(turn, start, first[place][0])]
+    return [*first[:place], *found[-1:], *first[place:]]
 
 
 def parts_of(turn: Stretch, slots: list[Slot], around: Any = None) -> tuple[Marker | str, ...]:
@@ -138,31 +164,58 @@ def parts_of(turn: Stretch, slots: list[Slot], around: Any = None) -> tuple[Mark
     return tuple(parts)
 
 
+FORMS = {  # which form of a call a template may take, by the word that its source has then
+    "tool_calls": (Shape(), Shape(as_text=True), Shape(bare=True)),
+    "function_call": (Shape(single=True), Shape(as_text=True, single=True)),
+}
+
+
 def one_call(prober: Prober) -> Written | None:
     """The turn of one call, in the first shape that the template takes and that makes sense."""
+    given = prober.given
+    for more in prober.widened():
+        if more is not given:
+            prober.give(more)
+        for prober.answered in (False, True):
+            found = shaped(prober)
+            if found is not None:
+                return found
+    prober.answered = False
+    if prober.given is not given:
+        prober.give(given)
+    return None
+
+
+def shaped(prober: Prober) -> Written | None:
     found: list[Written] = []
-    if not prober.mentions("tool_calls"):
-        return None
-    for as_text, bare in ((False, False), (True, False), (False, True)):
-        for content in CONTENTS:
-            shape = Shape(content, as_text, bare)
-            turn = prober.turn(prober.calls(shape, ARGUMENTS[0]))
-            if turn is None or not any(word in turn.text for word in (NAMES[0], IDS[0])):
-                continue
-            call = written(turn, 1, shape)
-            if call is not None:
-                found.append(call)
-                break
+    for form in (form for word, forms in FORMS.items() if prober.mentions(word) for form in forms):
+        calls = [call for content in CONTENTS if (call := asked(prober, form._replace(content=content))) is not None]
+        if calls:
+            found.append(min(calls, key=lambda call: len(call.turn)))  # content that is empty may have markers
         if found and found[0].plain and not (isinstance(found[0].call, JsonCall) and found[0].call.as_text):
             break
-    return next((call for call in found if call.plain), found[0] if found else None)
+    return min(found, key=doubt, default=None)
+
+
+def doubt(call: Written) -> int:
+    """How little sense a layout makes: the more, the less likely that somebody meant it so."""
+    if isinstance(call.call, JsonCall) and call.call.as_text:
+        return 1
+    if not call.plain:
+        return 3
+    return 2 if call.shape.as_text and isinstance(call.call, TaggedCall) and call.call.pairs is not None else 0
+
+
+def asked(prober: Prober, shape: Shape) -> Written | None:
+    turn = prober.turn(prober.calls(shape, ARGUMENTS[0]))
+    if turn is None or not any(word in turn.text for word in (NAMES[0], IDS[0])):
+        return None
+    return written(turn, 1, shape)
 
 
 def two_calls(prober: Prober, one: Written) -> Written | None:
-    turn = prober.turn(prober.calls(one.shape, *ARGUMENTS))
-    if turn is None:
-        return None
-    return written(turn, 2, one.shape)
+    turn = prober.turn(prober.calls(one.shape, *ARGUMENTS)) if not one.shape.single else None
+    return written(turn, 2, one.shape) if turn is not None else None
 
 
 def asking(prober: Prober, shape: Shape) -> Ask:

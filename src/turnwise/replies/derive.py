@@ -16,20 +16,24 @@ declare it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from turnwise.engine.sought import sought
-from turnwise.replies.calls import Written, completed, one_call, slots_in, two_calls
-from turnwise.replies.grammar import Calls, Grammar, JsonCall, Region, Source, calls_rows
+from turnwise.replies.answers import Answers
+from turnwise.replies.calls import Written, completed, digits_in, two_calls
+from turnwise.replies.ends import split_close, stop_of, stops_of, uncounted
+from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Region, Source, TaggedCall, calls_rows
 from turnwise.replies.objects import decoded
-from turnwise.replies.probing import AGAIN, ARGUMENTS, CONTENT, IDS, NAMES, REASONING, RESULT, Prober, Template
+from turnwise.replies.probing import AGAIN, ARGUMENTS, CONTENT, IDS, NAMES, REASONING, RESULT, RESULTS, Prober, Template
 from turnwise.replies.readback import misread
-from turnwise.replies.stretch import NONE, Stretch, between, shared_end, shared_start
-from turnwise.replies.thoughts import find_thought, sought_region
+from turnwise.replies.stretch import NONE, Stretch, behind, between, blank, shared_end, shared_start, upto
+from turnwise.replies.thoughts import kindred, sought_region
 
 WORDS = (*NAMES, *IDS, CONTENT, REASONING, *(key for given in ARGUMENTS for key in given))
+ROLE = re.compile(r"""['"](\w*(?:tool|function)_call\w*)['"]""")  # what may be the name of a role, in a source
 
 
 def derive(template: Template, tokens: Iterable[str] = ()) -> Grammar:
@@ -43,55 +47,17 @@ def derive(template: Template, tokens: Iterable[str] = ()) -> Grammar:
     return Derivation(prober).grammar()
 
 
-class Derivation:
-    """The questions put to one template, and what follows from the answers."""
+class Derivation(Answers):
+    """What follows from the answers of one template."""
 
     def __init__(self, prober: Prober) -> None:
-        self.prober = prober
+        super().__init__(prober)
         self.starts: dict[str, None] = {}
         self.stops: dict[str, None] = {}
         self.unreached: list[str] = []
         self.sources: dict[str, Source] = {}
         self.content_open = self.content_close = self.end = NONE
         self.empty = self.last_stop = ""
-        self.plain = self.plainly()
-        self.opening = prober.prompt() or NONE
-        self.one = one_call(prober)
-        self.thought = find_thought(prober, self.one)
-        self.header = self.find_header()
-        if self.thought is not None:
-            before = upto(self.thought.turn, REASONING)
-            opener, _ = self.thought.markers(self.header)
-            self.header = self.header.part(0, min(len(self.header), len(before) - len(opener)))
-
-    def plainly(self) -> Stretch | None:
-        """A message that only says something."""
-        for parts in (False, True):
-            if not self.prober.settle(parts):
-                continue
-            turn = self.prober.turn({"content": self.prober.said(CONTENT)})
-            if turn is not None and CONTENT in turn.text:
-                return turn
-        if not self.prober.settle(False):
-            self.prober.settle(True)
-        return None
-
-    def find_header(self) -> Stretch:
-        """What every turn begins with: it stands in all prompts and in all messages."""
-        turns = [self.opening]
-        turns += filter(None, (self.prober.prompt(**options) for options in self.prober.switches()))
-        if self.plain is not None:
-            turns.append(upto(self.plain, CONTENT))
-            behind = self.prober.turn({"content": self.prober.said(CONTENT)}, self.prober.user(AGAIN))
-            turns += [upto(behind, CONTENT)] if behind is not None else []
-        if self.thought is not None:
-            turns.append(upto(self.thought.turn, REASONING))
-        if self.one is not None:
-            turns.append(self.one.turn.part(0, self.one.spans[0][0]))
-        header = turns[-1]
-        for turn in turns[:-1]:
-            header = header.part(0, shared_start(header, turn))
-        return header
 
     def grammar(self) -> Grammar:
         reasoning = self.reasoning()
@@ -100,11 +66,14 @@ class Derivation:
         self.read_stops(calls)
         if self.plain is None:
             self.unreached.append("content: no message's text comes out")
-        if reasoning is None:
+        elif not self.verbatim():
+            self.unreached.append("content: it does not come out letter for letter")
+        if self.thought is None and reasoning is None:
             self.unreached.append("reasoning: no rendering shows it")
         self.sources.update({"content": "derived"} if self.plain else {})
         found = Grammar(
             opening=self.opening.text,
+            reopening=self.reopening(reasoning),
             reasoning=reasoning,
             content=Region(self.content_open.marker(), self.content_close.marker()),
             calls=calls,
@@ -114,10 +83,29 @@ class Derivation:
             unreached=tuple(self.unreached),
             sources=self.sources,
         )
-        if self.one is None or calls is None:
-            return found
-        notes = misread(found, self.prober, self.one.shape, self.header.text)
+        return self.checked(found, self.one) if self.one is not None and calls is not None else found
+
+    def checked(self, found: Grammar, one: Written) -> Grammar:
+        """The grammar with a note of what it does not read back; first a single call may be written in its own way."""
+        notes = list(misread(found, self.prober, one.shape, self.header.text))
+        if notes and found.calls is not None and found.calls.section:
+            lone = self.alone(replace(found.calls, section=Region(), between=Marker()), one, found.reasoning, False)
+            other = replace(found, more=(lone,))
+            if not list(misread(other, self.prober, one.shape, self.header.text)):
+                return other
         return replace(found, unreached=(*found.unreached, *notes))
+
+    def reopening(self, reasoning: Region | None) -> str:
+        """The last tag of a prompt behind a tool's result, if no header stands there."""
+        if self.one is None or not self.header.core:
+            return ""
+        tail = self.behind_result(self.one)
+        if self.header.core in tail.text:
+            return ""
+        cores = [self.content_open.core, *((reasoning.open.core, reasoning.close.core) if reasoning else ())]
+        cuts = [tail.text.index(core) for core in cores if core and core in tail.text]
+        tail = tail.part(0, min(cuts, default=None))
+        return tail.text[tail.tags[-1][0] :] if tail.tags else ""
 
     # Reasoning and content
 
@@ -127,11 +115,16 @@ class Derivation:
         if self.thought is None:
             return self.sought_reasoning(plain)
         open_, close = self.thought.markers(self.header)
+        if self.unopened(self.thought):
+            open_ = self.prompted()
+            if not open_.core:
+                self.unreached.append("reasoning: no marker opens it, so nothing tells it from content")
+                return None
         self.sources["reasoning"] = "derived"
         if not self.thought.before_content:
             self.content_open = plain if not (close.core and close.core in plain.text) else NONE
             return Region(open_.marker(), self.without_start(close).marker())
-        closer, opener = split_close(open_, close, plain)
+        closer, opener = split_close(open_, close, plain, self.called())
         self.empty = plain.text[: len(plain) - len(opener)] if plain.text.endswith(opener.text) else plain.text
         self.content_open = opener
         return Region(open_.marker(), self.without_start(closer).marker())
@@ -139,9 +132,9 @@ class Derivation:
     def sought_reasoning(self, plain: Stretch) -> Region | None:
         """Reasoning that the template never writes; `plain` stands between header and content."""
         self.content_open = plain
-        opened = self.opening.part(len(self.header)) if self.opening.text.startswith(self.header.text) else NONE
+        opened = self.prompted()
         texts = [text for source in self.prober.texts for text in sought(source)]
-        region = sought_region(texts, self.opening, plain, opened)
+        region = sought_region(texts, self.prompts, plain, opened) or kindred(texts, self.resumed())
         if region is None:
             return None
         self.sources["reasoning"] = "sought"
@@ -169,25 +162,46 @@ class Derivation:
         tail = behind(self.plain, CONTENT)
         size = len(tail)
         if self.one is not None:
-            after_calls = self.one.turn.part(self.one.spans[-1][1])
-            size = shared_end(tail, after_calls) or len(tail)
+            size = shared_end(tail, self.one.turn.part(self.one.spans[-1][1])) or len(tail) - self.closed(tail)
         if size == len(tail) and self.content_open.core:  # content that is opened is closed
             tags = max(len(self.content_open.tags), 1)
             if len(tail.tags) > tags:
                 size = len(tail) - tail.tags[tags - 1][1]
-        if self.one is None and size == len(tail) and tail.core:
-            size -= blank(tail.text)  # white space before the stop is not content
+        space = blank(tail.text[len(tail) - size :])
+        if space and self.closed_by(tail.text[len(tail) - size :][:space]):
+            size -= space  # white space before the stop is not content
         self.content_close, self.end = tail.part(0, len(tail) - size), tail.part(len(tail) - size)
         turn = self.prober.turn({"content": self.prober.said(CONTENT)}, self.prober.user(AGAIN))
         if not self.end.core and turn is not None and AGAIN in turn.text and CONTENT in turn.text:
-            self.last_stop = stop_of(behind(upto(turn, AGAIN), CONTENT).part(len(self.content_close)).text)
+            self.last_stop = stop_of(uncounted(behind(upto(turn, AGAIN), CONTENT).part(len(self.content_close))))
+
+    def closed(self, tail: Stretch) -> int:
+        """How much of what stands behind content stands there before a call too, and does not end a message."""
+        turn = self.beside()
+        rest = behind(turn, CONTENT) if turn is not None else NONE
+        size = shared_start(tail, rest)
+        ended = self.header.core and rest.text[size:].lstrip().startswith(self.header.core)
+        called = any(word in rest.text for word in (NAMES[0], IDS[0]))
+        return size if called and tail.part(0, size).core and not ended else 0
+
+    def closed_by(self, space: str) -> bool:
+        """Whether white space before the end of a turn closes content: then it stands there before a call too."""
+        if self.one is None or self.plain is None:
+            return True
+        turn = self.beside()
+        if not behind(self.plain, CONTENT).core or turn is None:
+            return bool(behind(self.plain, CONTENT).core)
+        rest = behind(turn, CONTENT).text
+        if NAMES[0] not in rest:  # the call stands before content
+            return True
+        more = rest[len(space) : len(space) + 1].isspace()
+        return rest.startswith(space) and not more and not rest.startswith(self.called().text or space)
 
     # Calls
 
     def calls(self, reasoning: Region | None) -> Calls | None:
         if self.one is None:
-            self.unreached.append("calls: no rendering shows a call's name with its arguments")
-            return None
+            return self.by_role()
         one, two = self.one, two_calls(self.prober, self.one)
         call, unread = completed(self.prober, one)
         self.unreached += [f"calls: {what}" for what in unread]
@@ -195,30 +209,49 @@ class Derivation:
         single = isinstance(call, JsonCall) and call.listed
         if two is not None and isinstance(call, JsonCall) and isinstance(two.call, JsonCall):
             calls = replace(calls, call=replace(call, around=two.call.around, parts=two.call.parts))
-        calls = replace(calls, first=first_number(one))
+        elif two is not None and isinstance(call, TaggedCall) and "index" in two.call.parts:
+            calls = replace(calls, call=replace(call, parts=two.call.parts))
+        calls = replace(calls, first=first_number(two or one))
         if two is not None and len(two.spans) == 2:
             calls = self.several(calls, two, reasoning)
         else:
             if two is None:
                 self.unreached.append("calls: the template does not write two calls")
             calls = self.alone(calls, one, reasoning, single)
-        calls = self.with_content(calls, one, reasoning)
+        calls = self.with_content(calls, reasoning)
         if any(word in str(marker) for marker in calls_rows(calls) for word in WORDS):
             self.unreached.append("calls: a marker holds a part of the message, so the layout was not understood")
             return None
         self.sources["calls"] = "derived"
         return calls
 
+    def by_role(self) -> Calls | None:
+        """Calls that are a message of a role of their own, whose text somebody else has written."""
+        for role in dict.fromkeys(role for text in self.prober.texts for role in ROLE.findall(text)):
+            turn = self.prober.turn({"role": role, "content": self.prober.said(CONTENT)})
+            if turn is None or not self.header.core or not turn.text.startswith(self.header.text):
+                continue
+            before = upto(turn, CONTENT).part(len(self.header))
+            if before.core and CONTENT in turn.text:
+                self.sources["calls"] = "sought"
+                self.unreached.append(f"calls: {role!r} has a marker, and what stands behind it is taken for JSON")
+                around = Region(before.marker(), self.section_end(behind(turn, CONTENT), before).marker())
+                return Calls(JsonCall(listed=True), section=around)
+        self.unreached.append("calls: no rendering shows a call's name with its arguments")
+        return None
+
     def several(self, calls: Calls, two: Written, reasoning: Region | None) -> Calls:
         """Section, separator and what surrounds each call, from a turn with two."""
         (start, end), (second, last) = two.spans
-        before = self.bare(two.turn.part(len(self.header), start), reasoning)
+        before = self.bare(self.headless(two.turn.part(0, start)), reasoning)
         after, middle = two.turn.part(last), two.turn.part(end, second)
         close, separator, open_ = between(middle, before, after)
         section = before.part(0, len(before) - len(open_))
         rest = after.part(len(close))
         closing = self.section_end(rest, section)
         separator = self.without_start(separator)
+        if any(kind == "computed" for part in (section, close, open_, closing) for _, _, kind in digits_in(part)):
+            self.unreached.append("calls: a marker around them holds a number that is computed")
         return replace(
             calls,
             section=Region(section.marker(), closing.marker()),
@@ -229,7 +262,7 @@ class Derivation:
     def alone(self, calls: Calls, one: Written, reasoning: Region | None, single: bool) -> Calls:
         """What surrounds the only call, or the list of all calls."""
         (start, end) = one.spans[0]
-        before = self.bare(one.turn.part(len(self.header), start), reasoning)
+        before = self.bare(self.headless(one.turn.part(0, start)), reasoning)
         around = Region(before.marker(), self.section_end(one.turn.part(end), before).marker())
         return replace(calls, section=around) if single else replace(calls, each=around)
 
@@ -265,21 +298,21 @@ class Derivation:
             before = before.part(before.text.rindex(own) + len(own))
         return before
 
-    def with_content(self, calls: Calls, one: Written, reasoning: Region | None) -> Calls:
+    def with_content(self, calls: Calls, reasoning: Region | None) -> Calls:
         """How content stands with calls: before them, behind them, or not at all."""
-        turn = self.prober.turn(self.prober.calls(one.shape, ARGUMENTS[0], content=CONTENT))
-        text = turn.text if turn is not None else ""
-        at, called = text.find(CONTENT), [text.find(word) for word in (NAMES[0], IDS[0]) if word in text]
-        if turn is None or at < 0 or not called:
+        turn = self.beside()
+        if turn is None:
             return replace(calls, excludes_content=True)
-        if at > min(called):
+        at = turn.text.find(CONTENT)
+        if at > min(turn.text.find(word) for word in (NAMES[0], IDS[0]) if word in turn.text):
             return replace(calls, content_after=True)
         if reasoning is not None and reasoning.open.core and turn.text[:at].endswith(reasoning.open.text):
             return replace(calls, excludes_content=True)  # beside a call, content is written as reasoning
         gap = turn.part(at + len(CONTENT))
         opener = calls.section.open.text + calls.each.open.text
         if opener not in gap.text and opener.lstrip() in gap.text:  # the white space stood for content that is empty
-            calls, opener = without_lead(calls), opener.lstrip()
+            calls = without_lead(calls)
+            opener = calls.section.open.text + calls.each.open.text
         size = gap.text.find(opener) if opener else start_of_call(gap)
         gap = gap.part(0, max(size, 0))
         closer = self.content_close.text
@@ -293,8 +326,7 @@ class Derivation:
         """What ends a turn; where the template writes nothing there, what the next turn begins with does."""
         found = [*stops_of(stop_of(self.end.text)), self.last_stop]
         if not self.end.core and self.one is not None and calls is not None:
-            result = {"role": "tool", "content": RESULT, "tool_call_id": IDS[0], "name": NAMES[0]}
-            turn = self.prober.turn(self.prober.calls(self.one.shape, ARGUMENTS[0]), result)
+            turn = self.prober.turn(self.prober.calls(self.one.shape, ARGUMENTS[0]), RESULTS[0])
             end = self.one.spans[-1][1]
             if turn is not None and turn.text.startswith(self.one.turn.text[:end]) and RESULT in turn.text[end:]:
                 rest = upto(turn, RESULT).text[end + len(calls.each.close.text + calls.section.close.text) :]
@@ -302,16 +334,17 @@ class Derivation:
         self.stops = {**dict.fromkeys(filter(None, found)), **self.stops}
 
 
-def first_number(one: Written) -> int:
+def first_number(calls: Written) -> int:
     """Where the template begins to count calls."""
-    start, end = one.spans[0]
-    if isinstance(one.call, JsonCall):
-        found = decoded(one.turn.text, start)
+    start, end = calls.spans[0]
+    if isinstance(calls.call, JsonCall):
+        found = decoded(calls.turn.text, start)
         value = found.value[0] if found is not None and isinstance(found.value, list) else found and found.value
-        number = str(value.get(one.call.id)) if isinstance(value, dict) else ""
+        number = str(value.get(calls.call.id)) if isinstance(value, dict) else ""
         return int(number) if number.isdecimal() else 0
-    slots = slots_in(one.turn, 0, (start, end))
-    return next((int(one.turn.text[a:b]) for a, b, slot in slots if slot == "index"), 0)
+    if "index" not in calls.call.parts:
+        return 0
+    return next((int(calls.turn.text[at:to]) for at, to, _ in digits_in(calls.turn, start, end)), 0)
 
 
 def start_of_call(gap: Stretch) -> int:
@@ -328,50 +361,3 @@ def without_lead(calls: Calls) -> Calls:
             found: dict[str, Any] = {name: Region(opens, region.close)}
             return replace(calls, **found)
     return calls
-
-
-def upto(turn: Stretch, word: str) -> Stretch:
-    return turn.part(0, max(turn.text.find(word), 0))
-
-
-def behind(turn: Stretch, word: str) -> Stretch:
-    return turn.part(turn.text.find(word) + len(word))
-
-
-def blank(text: str) -> int:
-    return len(text) - len(text.lstrip())
-
-
-def split_close(open_: Stretch, close: Stretch, plain: Stretch) -> tuple[Stretch, Stretch]:
-    """What stands between reasoning and content, as the end of the one and the beginning of the other.
-
-    `plain` stands before content where there is no reasoning: the beginning of content alone, or behind the markers of
-    reasoning that is empty, or behind its end alone.
-    """
-    if plain.text and close.text.endswith(plain.text) and close.text[: len(close) - len(plain)].strip():
-        at = len(close) - len(plain)
-        return close.part(0, at), close.part(at)
-    if not plain.core or not open_.core or not plain.core.startswith(open_.core):
-        return close, NONE
-    tags = close.tags
-    count = max(len(open_.tags), 1)  # a marker is closed by as many tags as it was opened with
-    if len(tags) > count:
-        at = tags[count][0]
-        return close.part(0, at), close.part(at)
-    return close, NONE
-
-
-def stops_of(stop: str) -> tuple[str, ...]:
-    """A stop of several tags (`<|close|>message<|sep|><|end|>`) in two: the last may be missing, or be all there is."""
-    tags = Stretch(stop).tags
-    return (stop[: tags[-1][0]], stop[tags[-1][0] :]) if len(tags) > 1 else (stop,)
-
-
-def stop_of(text: str) -> str:
-    """The text that ends a turn: the first word, and where it begins with two tags, the first of them."""
-    words = text.split()
-    if not words:
-        return ""
-    tags = Stretch(words[0]).tags
-    joined = len(tags) > 1 and tags[0][0] == 0 and tags[0][1] == tags[1][0]
-    return words[0][: tags[0][1]] if joined else words[0]

@@ -148,6 +148,7 @@ class Grammar:
     """How replies to one template look."""
 
     opening: str = ""  # what a prompt ends with
+    reopening: str = ""  # what it ends with behind a tool's result, where the turn goes on there without its header
     reasoning: Region | None = None
     content: Region = Region()
     calls: Calls | None = None
@@ -175,6 +176,8 @@ class Grammar:
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Part, text and origin of everything that is there."""
         yield "opening", repr(self.opening), ""
+        if self.reopening:
+            yield "behind a result", repr(self.reopening), ""
         regions = [("reasoning", self.reasoning), ("content", self.content)]
         for name, region in regions:
             if region is not None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
 from turnwise.replies.stretch import NONE, Stretch, between, shared_end
 
-ODD = 'zs"zt\nzu\\zw'  # a text that every language of literals must escape
+ODD = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape
 MARKUP = "zx<b>zy"
 KINDS: dict[str, Any] = {
     "integer": 90417,
@@ -161,7 +161,7 @@ def with_strings(pairs: Pairs, ask: Ask, key: str, unread: list[str]) -> Pairs:
                 return unquoted(pairs, language)
     if ODD not in text:
         unread.append("texts: how they are escaped")
-    elif not pairs.string.close.core and not pairs.string.open.core.strip("="):
+    elif not (pairs.string.close.core or pairs.string.open.core.strip("=") or "\n" in ends(pairs)):
         unread.append("texts: they are written without quotes, and read as literals")
         return replace(pairs, strings="python")
     elif quoted_value(pairs):
@@ -175,6 +175,11 @@ def with_strings(pairs: Pairs, ask: Ask, key: str, unread: list[str]) -> Pairs:
     stop = turn.text.find(pairs.string.close.text, end) if pairs.string.close else end
     opens, closes = turn.part(start, at), turn.part(end, max(stop, end))
     return replace(pairs, wrap=Region(opens.marker(), closes.marker())) if opens is not NONE else pairs
+
+
+def ends(pairs: Pairs) -> str:
+    """What stands between a text and the next key."""
+    return pairs.string.close.text + pairs.between.text
 
 
 def quoted_value(pairs: Pairs) -> bool:

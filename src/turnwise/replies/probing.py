@@ -3,7 +3,7 @@
 Every field of a probe is a word of its own that no template writes, so a field is found by its word wherever it comes
 out. Templates are particular about what they take (arguments as a mapping or as text, content that is empty or null,
 text in parts), so a question is asked in several shapes and the first that is answered counts. A template that refuses
-all of them cannot write the thing.
+all of them cannot write the thing. Some want a system's message first, some write a message only when another follows.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, Protocol
 from turnwise.engine.rendering import Piece, Rendering
 from turnwise.errors import TurnwiseError
 from turnwise.probes import NOW, STANDARD, TOKENS, tool
-from turnwise.replies.stretch import Stretch
+from turnwise.replies.stretch import NONE, Stretch, shared_start
 
-USER, AGAIN, CONTENT, REASONING, RESULT = "Zuserq", "Zagainq", "Zcontentq", "Zreasonq", "Zresultq"
+SYSTEM, USER, AGAIN, RESULT = "Zsystemq", "Zuserq", "Zagainq", "Zresultq"
+CONTENT, REASONING = "Zcontentq", "Zreasonq"
 NAMES = ("zfuna", "zfunb")
 IDS = ("zid0aaaa1", "zid0bbbb2")  # nine letters and digits, as some templates demand
 # A text, a number, a text: only then do the end of a text, the end of a number and what separates two show apart.
@@ -26,12 +27,14 @@ ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"zkeya": "zvala", "zkeyb": 90417, "zkeyc": "zvalc"},
     {"zkeyd": "zvald", "zkeye": 80351, "zkeyf": "zvalf"},
 )
+RESULTS = [{"role": "tool", "content": RESULT, "tool_call_id": IDS[at], "name": NAMES[at]} for at in (0, 1)]
 KINDS = {"zkeya": "string", "zkeyb": "integer", "zkeyc": "string", "zkeyd": "string", "zkeye": "integer"}
 TOOLS = [
     tool(name, **{key: {"type": KINDS.get(key, "string")} for key in ARGUMENTS[i]}) for i, name in enumerate(NAMES)
 ]
+DOCUMENTS = [{"title": "Ztitleq", "text": "Ztextq"}]
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "tool_plan", "thought")  # where templates look for reasoning
-SWITCHES = ("think", "reason")  # what options that turn reasoning on have in their names
+SWITCHES = ("think", "thought", "reason")  # what options that turn reasoning on have in their names
 SETTINGS: tuple[Any, ...] = (True, False, "thinking", "high")
 GIVEN = ("strftime_now", "raise_exception")  # names that every rendering has
 ABSENT = object()
@@ -55,6 +58,7 @@ class Shape(NamedTuple):
     content: Any = ""  # of a message that only calls
     as_text: bool = False  # arguments are JSON text
     bare: bool = False  # name and arguments stand in the call itself, not under `function`
+    single: bool = False  # the message has one call, under `function_call`
 
 
 class Prober:
@@ -69,6 +73,10 @@ class Prober:
         )
         self.tokens = tuple(token for token in tokens if token.strip())
         self.parts = False
+        self.first: list[dict[str, Any]] = []  # what the template wants before a user's message
+        self.followed = False  # a message comes out only if another one follows it
+        self.answered = False  # a call comes out only if its result follows it
+        self.trimmed = False  # white space before a turn is no part of it
         self.given: dict[str, Any] = {"tools": TOOLS}
         self.asked: dict[str, Stretch | None] = {}
         self.begun: dict[str, str | None] = {}
@@ -82,13 +90,26 @@ class Prober:
         """Find what the template can be asked with: with tools if it takes them, and with the variables it demands."""
         self.parts = parts
         demanded = {name: "" for name in self.variables if name not in STANDARD and name not in GIVEN}
-        for given in ({"tools": TOOLS}, {"tools": TOOLS, **demanded}, {}, demanded):
-            self.given = given
-            self.asked.clear()
-            self.begun.clear()
-            if self.rendering([self.user()], add_generation_prompt=True) is not None:
-                return True
+        for first in ([], [{"role": "system", "content": self.said(SYSTEM)}]):
+            for given in ({"tools": TOOLS}, {"tools": TOOLS, **demanded}, {}, demanded):
+                self.first = first
+                self.give(given)
+                if self.rendering([self.user()], add_generation_prompt=True) is not None:
+                    return True
         return False
+
+    def give(self, given: dict[str, Any]) -> None:
+        """From now on, ask with these."""
+        self.given = given
+        self.asked.clear()
+        self.begun.clear()
+
+    def widened(self) -> Iterator[dict[str, Any]]:
+        """What is given, and more that may be needed for a call to come out."""
+        given = self.given
+        yield given
+        if "documents" in self.variables and self.mentions("tool_calls"):
+            yield {**given, "documents": DOCUMENTS}
 
     def switches(self, settings: tuple[Any, ...] = (True, False)) -> Iterator[dict[str, Any]]:
         """Settings of the options that may turn reasoning on or off."""
@@ -102,9 +123,15 @@ class Prober:
     def user(self, text: str = USER) -> dict[str, Any]:
         return {"role": "user", "content": self.said(text)}
 
+    def follows(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What stands behind a message so that it comes out."""
+        if self.answered and "tool_calls" in message:
+            return [{**RESULTS[at], "content": self.said(RESULT)} for at in range(len(message["tool_calls"]))]
+        return [self.user(AGAIN)] if self.followed else []
+
     def rendering(self, messages: list[dict[str, Any]], **options: Any) -> Rendering | None:
         try:
-            return self.template.render(messages, **{**self.given, "now": NOW, **options})
+            return self.template.render([*self.first, *messages], **{**self.given, "now": NOW, **options})
         except TurnwiseError:
             return None
 
@@ -114,29 +141,59 @@ class Prober:
         opened = self.rendering([self.user()], add_generation_prompt=True, **options)
         if opened is None:
             return None
+        if closed is not None and closed.text == opened.text:
+            return self.trim(self.unasked(opened, **options))
         if closed is not None and opened.text.startswith(closed.text):
-            return self.stretch(opened, len(closed.text))
-        return self.stretch(opened, opened.text.rfind(USER) + len(USER)) if USER in opened.text else None
+            return self.trim(self.stretch(opened, len(closed.text)))
+        if USER not in opened.text:
+            return None
+        tail = self.stretch(opened, after(opened.text, USER))
+        ended = self.stretch(closed, after(closed.text, USER)) if closed is not None else NONE
+        return self.trim(tail.part(shared_start(tail, ended)))  # without what ends the user's turn
+
+    def unasked(self, opened: Rendering, **options: Any) -> Stretch:
+        """The opening that stands behind every last message, asked for or not; no part of the user's turn."""
+        message = {"role": "assistant", "content": self.said(CONTENT)}
+        turn = self.rendering([self.user(), message, *self.follows(message)], **options)
+        if turn is None or USER not in turn.text or USER not in opened.text:
+            return NONE
+        tail, whole = self.stretch(opened, after(opened.text, USER)), self.stretch(turn, after(turn.text, USER))
+        if turn.text.startswith(opened.text):  # it goes on there, and the opening may come again
+            opening = tail.part(max((end for _, end, origin in tail.pieces if origin.message is not None), default=0))
+            return opening if opening.core and turn.text.endswith(opening.text) else NONE
+        shared = whole.text[: self.place_of(whole, len(self.first) + 1)].strip()
+        at = tail.text.find(shared)
+        return tail.part(at + len(shared)) if not tail.text[: max(at, 0)].strip() else NONE
 
     def turn(self, message: Mapping[str, Any], *behind: Mapping[str, Any], **options: Any) -> Stretch | None:
         """What the template makes of this message after a user's, and of those behind it."""
-        key = json.dumps([message, behind, options], sort_keys=True, default=str)
+        key = json.dumps([message, behind, options, self.followed, self.answered], sort_keys=True, default=str)
         if key not in self.asked:
             self.asked[key] = self._turn(message, behind, options)
-        return self.asked[key]
+        found = self.asked[key]
+        return self.trim(found) if found is not None else None
+
+    def trim(self, stretch: Stretch) -> Stretch:
+        return stretch.part(len(stretch) - len(stretch.text.lstrip())) if self.trimmed else stretch
 
     def _turn(self, message: Mapping[str, Any], behind: Any, options: dict[str, Any]) -> Stretch | None:
-        rendering = self.rendering([self.user(), {"role": "assistant", **message}, *behind], **options)
+        follows = self.follows(message) if not behind else []
+        rendering = self.rendering([self.user(), {"role": "assistant", **message}, *behind, *follows], **options)
         if rendering is None:
             return None
-        before = self.before(**options)
+        place, before = len(self.first) + 1, self.before(**options)
         if before is not None and rendering.text.startswith(before):
-            return self.stretch(rendering, len(before))
-        if USER not in rendering.text:
+            turn = self.stretch(rendering, len(before))
+        elif USER not in rendering.text:
             return None
-        whole = self.stretch(rendering, rendering.text.rfind(USER) + len(USER))
-        places = zip(whole.starts, whole.origins, strict=True)
-        return whole.part(next((start for start, origin in places if origin.message == 1), 0))
+        else:
+            whole = self.stretch(rendering, after(rendering.text, USER))
+            turn = whole.part(self.place_of(whole, place))
+        return turn.part(0, self.place_of(turn, place + 1) or None) if follows else turn
+
+    def place_of(self, stretch: Stretch, message: int) -> int:
+        """Where the message with this number begins, 0 if it does not show."""
+        return next((start for start, _, origin in stretch.pieces if origin.message == message), 0)
 
     def before(self, **options: Any) -> str | None:
         """The conversation up to the message."""
@@ -168,10 +225,18 @@ class Prober:
 
     def calls(self, shape: Shape, *arguments: Any, content: str | None = None, **more: Any) -> dict[str, Any]:
         """A message with one call for each of the arguments."""
+        said = shape.content if content is None else self.said(content)
+        spoken = {**({} if said is ABSENT else {"content": said}), **more}
         listed = []
         for name, identity, given in zip(NAMES, IDS, arguments, strict=False):
             taken = json.dumps(given, ensure_ascii=False) if shape.as_text else given
             function = {"name": name, "arguments": taken}
+            if shape.single:
+                return {**spoken, "function_call": function}
             listed.append({"id": identity, **(function if shape.bare else {"type": "function", "function": function})})
-        said = shape.content if content is None else self.said(content)
-        return {**({} if said is ABSENT else {"content": said}), "tool_calls": listed, **more}
+        return {**spoken, "tool_calls": listed}
+
+
+def after(text: str, word: str) -> int:
+    """Where the last of these words ends."""
+    return text.rfind(word) + len(word)

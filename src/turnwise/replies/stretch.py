@@ -25,7 +25,7 @@ from turnwise.engine.rendering import Origin, Piece
 from turnwise.replies.grammar import Marker
 
 # Matched against texts of templates, never against replies. No part can match in two ways.
-TAG = re.compile(r"<[^<>\n]*>|\[[/|A-Za-z_][^\[\]\n\"{}<>]*\]|<[^<>\n]*$|^[^<>\n]*>")
+TAG = re.compile(r"<[^<>\n]*>|\[[/|A-Za-z_][^\[\]\n\"{}<>]*\]|(?<!<)<[^<>\n]*$|^[^<>\n]*>(?!>)")
 WHOLE = re.compile(r"<[^<>\n]*>|\[[/|A-Za-z_][^\[\]\n\"{}<>]*\]")
 SPACES = re.compile(r"\s+")
 
@@ -59,6 +59,11 @@ class Stretch:
         first, last = bisect_right(self.starts, start) - 1, bisect_right(self.starts, end - 1)
         starts = tuple(max(at - start, 0) for at in self.starts[first:last])
         return Stretch(self.text[start:end], starts, self.origins[first:last], self.tokens)
+
+    @property
+    def pieces(self) -> Iterator[tuple[int, int, Origin]]:
+        """From where to where each origin goes."""
+        return zip(self.starts, (*self.starts[1:], len(self)), self.origins, strict=False)
 
     def origin(self, index: int) -> Origin:
         return self.origins[bisect_right(self.starts, index) - 1]
@@ -158,5 +163,22 @@ def agreement(middle: Stretch, before: Stretch, after: Stretch, at: int) -> int:
 
 
 def last_tag(stretch: Stretch) -> int:
-    """Where the last whole tag begins; the end if there is none."""
-    return stretch.tags[-1][0] if stretch.tags else len(stretch)
+    """Where the last whole tag begins; if there is none, the last text that a node of its own wrote; else the end."""
+    if stretch.tags:
+        return stretch.tags[-1][0]
+    return next((at for at in reversed(stretch.starts) if at > 0 and stretch.text[at:].strip()), len(stretch))
+
+
+def upto(turn: Stretch, word: str) -> Stretch:
+    """What stands before the word."""
+    return turn.part(0, max(turn.text.find(word), 0))
+
+
+def behind(turn: Stretch, word: str) -> Stretch:
+    """What stands behind the word."""
+    return turn.part(turn.text.find(word) + len(word))
+
+
+def blank(text: str) -> int:
+    """How much white space a text begins with."""
+    return len(text) - len(text.lstrip())

@@ -7,7 +7,8 @@ they look for tells its end (`content.split('</think>')`), and the opening may s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from turnwise.replies.calls import Written
 from turnwise.replies.grammar import Marker, Region
 from turnwise.replies.probing import ARGUMENTS, CONTENT, NAMES, REASONING, SETTINGS, THOUGHTS, Prober
 from turnwise.replies.stretch import WHOLE, Stretch, last_tag
+
+WORD = re.compile(r"[^\W\d_]{4,}")  # in texts of templates
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,26 @@ class Thought:
     call_starts: int = 0
 
     def markers(self, header: Stretch) -> tuple[Stretch, Stretch]:
-        """What stands before reasoning and behind it; if all of the first is header, the last tag of it."""
+        """What stands before reasoning and behind it; if all of the first is header, the last tag or text of it."""
         at = self.turn.text.find(REASONING)
         end = at + len(REASONING)
         before = self.turn.part(0, at)
+        close = self.turn.part(end, self.turn.text.find(CONTENT) if self.before_content else self.call_starts)
         opener = before.part(len(header)) if len(header) < at else before
         if not opener.core or opener is before:
-            opener = before.part(last_tag(before))
-        follows = self.turn.text.find(CONTENT) if self.before_content else self.call_starts
-        return opener, self.turn.part(end, follows)
+            opener = before.part(last_tag(before) if (place := mirrored(before.text, close.text)) is None else place)
+        return opener, close
+
+
+def mirrored(before: str, close: str) -> int | None:
+    """Where the opener begins of which a closer is the mirror: `<think>`, `</think>`; `**think**`, `**/think**`."""
+    core, size = close.strip(), len(before.rstrip())
+    for at in range(size - 1, -1, -1):
+        text = before[at:size]
+        signs = next((i for i, char in enumerate(text) if char.isalnum()), len(text))
+        if 0 < signs < len(text) and core.startswith(f"{text[:signs]}/{text[signs:]}"):
+            return at
+    return None
 
 
 def find_thought(prober: Prober, one: Written | None) -> Thought | None:
@@ -87,17 +101,18 @@ def beside_call(prober: Prober, one: Written, options: dict[str, Any]) -> Though
     return None
 
 
-def sought_region(texts: Sequence[str], opening: Stretch, plain: Stretch, opened: Stretch) -> Region | None:
+def sought_region(texts: Sequence[str], prompts: Sequence[Stretch], plain: Stretch, opened: Stretch) -> Region | None:
     """The markers of reasoning that a template looks for, or opens without ever showing its end.
 
+    `prompts` are the openings that it writes with one option or another, `plain` is what content alone begins with.
     `opened` is what only prompts end with, and no message begins with: if the template looks for a tag, that ends it.
     """
     closers = [text.strip() for text in texts if closes(text.strip())]
-    written = opening.text + plain.text
-    closers += [closer for closer in map(closed, WHOLE.findall(written)) if closer]
+    written = [*(prompt.text for prompt in prompts[:1]), plain.text, *(prompt.text for prompt in prompts[1:])]
+    closers += [closer for text in written for closer in map(closed, WHOLE.findall(text)) if closer]
     for closer in closers:
         opener = "".join(closer.split("/", 1))
-        shown = next((text for text in (opening.text, plain.text) if opener in text or closer in text), None)
+        shown = next((text for text in written if opener in text or closer in text), None)
         if shown is None and closer not in texts:
             continue
         gap, end = space(shown or "", opener), space(shown or "", closer)
@@ -108,6 +123,16 @@ def sought_region(texts: Sequence[str], opening: Stretch, plain: Stretch, opened
         )
     if opened.core:
         return next((Region(opened.marker(), Marker(text, "sought")) for text in texts if WHOLE.fullmatch(text)), None)
+    return None
+
+
+def kindred(texts: Sequence[str], opened: Iterable[Stretch]) -> Region | None:
+    """Reasoning that a prompt opens in some place, if the template looks for a tag with a word of the opener in it."""
+    for opener in opened:
+        words = {word for word in WORD.findall(opener.text) if opener.tags}
+        for text in texts:
+            if WHOLE.fullmatch(text) and text not in opener.text and words & set(WORD.findall(text)):
+                return Region(opener.marker(), Marker(text, "sought"))
     return None
 
 
