@@ -1,4 +1,16 @@
-"""Reading the arguments of a call, whatever their syntax: JSON, members in brackets, or pairs between tags."""
+"""Reading the arguments of a call, whatever their syntax.
+
+    JSON        `{"a": 1}`, also within a string
+    members     `a=1, b='x')`, `{a:1,b:<|"|>x<|"|>}`: up to a bracket
+    pairs       `<arg=a>1</arg>`: each between tags
+    lines       `a: 1`: each up to the end of its line
+
+Where pairs or lines are due and there is other text, the text is kept (`raw`), the call is malformed, and reading goes
+on: the arguments that can be read stay.
+
+The limits: a text without quotes ends with the first closer that stands in it; of values in lines each is one line; a
+literal whose quote never comes takes along the rest of the reply.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +21,10 @@ from typing import Any
 from turnwise.replies.events import ARGUMENTS
 from turnwise.replies.grammar import Pairs
 from turnwise.replies.machine import Call, Stream
-from turnwise.replies.plan import Plan, common, keyed, pieces
+from turnwise.replies.plan import Plan, common, keyed, pieces, unworded
 from turnwise.replies.syntaxes import (
     NO_TYPES,
+    SYNTAXES,
     TEXT_ONLY,
     WORDS,
     Reader,
@@ -20,9 +33,16 @@ from turnwise.replies.syntaxes import (
     may_be_other,
     typed,
 )
+from turnwise.replies.watch import Found, Watch
 
 WRAPPERS = ("arguments", "parameters", "properties", "input")
 KEYS = 256  # characters of a key
+TYPE_WORDS = (
+    *("string", "integer", "number", "boolean", "array", "object", "null", "true", "false", "json"),
+    *("str", "int", "float", "bool", "list", "dict"),
+)  # by which models say the type of a value, whichever of them the template writes
+CLOSING = "} \t\r\n"
+LITERALS = frozenset("\"'[{(")  # what has an end of its own
 NOTHING = {"null": "{}"}  # arguments that mean an empty object
 NULLS = frozenset(word[0] for word, value in WORDS.items() if value in NOTHING)
 
@@ -39,10 +59,14 @@ class Arguments:
         self.layout = plan.layouts[0] if plan.layouts else plan.nowhere()
         self.lost = False  # the last value could not be read
         self.partial = ""  # what there was of it
+        self.stray = False  # the call holds text that is no part of it
+        self.depth = 0  # of the objects around the arguments
 
     def arguments(self, call: Call) -> Done:
         if self.layout.pairs is None:
             return self.bare_arguments(call)
+        if self.layout.lines:
+            return self.lines(call, self.layout.pairs)
         if self.layout.members:
             return self.members(call, self.layout.pairs)
         return self.tags(call, self.layout.pairs)
@@ -130,10 +154,27 @@ class Arguments:
         return False
 
     def as_written(self, call: Call) -> Generator[None, None, None]:
-        """What cannot be read stands in the arguments as it is, up to the end of the call."""
-        stream = self.stream
-        watch = self.layout.end()
-        yield from stream.until(watch, lambda text: stream.argue(call, text), "arguments")
+        """What cannot be read stands in the arguments as it is, up to the end of the call.
+
+        The last braces are those of the object that is the call, unless the arguments need them.
+        """
+        stream, own, braces = self.stream, unclosed(call.arguments.getvalue()), list[str]()
+
+        def into(text: str) -> None:
+            core = text.rstrip(CLOSING)
+            if core:
+                stream.argue(call, "".join(braces) + core)
+                braces.clear()
+            braces.append(text[len(core) :])
+
+        yield from stream.until(self.layout.end(), into, "arguments")
+        last = "".join(braces)
+        at = len(last)
+        for _ in range(min(self.depth, last.count("}") - own)):
+            at = last.rindex("}", 0, at)
+        stream.argue(call, last[:at])
+        if at < len(last):
+            stream.rename("marker", len(last) - at)
         stream.end_call(call, "malformed")
 
     def bare_arguments(self, call: Call) -> Done:
@@ -160,9 +201,9 @@ class Arguments:
 
     def members(self, call: Call, pairs: Pairs) -> Done:
         opened = pairs.string.open.text.removeprefix(pairs.other.open.text).strip()
-        marks = (opened, pairs.string.close.core) if opened and pairs.strings == "raw" else None
-        if marks is not None:
-            marks = (self.plan.spelling.spell(marks[0]), self.plan.spelling.spell(marks[1]))
+        marks: tuple[str, str] | None = None
+        if opened and pairs.string.close.core and pairs.strings == "raw":
+            marks = (self.plan.spelling.spell(opened), self.plan.spelling.spell(pairs.string.close.core))
         types = self.types.get(call.name)
         syntax = "quoted" if marks is not None and pairs.values != "python" else pairs.values
         follows = self.layout.follows if syntax == "python" and "quotes" in self.plan.tolerances else None
@@ -175,7 +216,7 @@ class Arguments:
         stream = self.stream
         between, first = self.layout.pair(), True
         while True:
-            found = yield from stream.until(between, lambda text: None, "space")
+            found = yield from self.nothing(between, pairs.between.core)
             if found is None:
                 return self.broke_off(call)
             if found.tag != "key":
@@ -193,6 +234,61 @@ class Arguments:
             first = False
         stream.argue(call, "{}" if first else "}")
         return True
+
+    def nothing(self, watch: Watch, due: str = "") -> Generator[None, None, Found | None]:
+        """Up to a marker, where only white space is due, or one sign. Any other text is kept, but not as a part."""
+        stream, texts = self.stream, list[str]()
+        found = yield from stream.until(watch, texts.append, "raw")
+        text = "".join(texts)
+        if stream.spelling.plain(text).strip() in ("", due):
+            stream.rename("space", len(text))
+        else:
+            self.stray = True
+        return found
+
+    def strays(self, start: int) -> None:
+        """What stands in the reply from `start` on is no part of the call."""
+        self.stream.rename("raw", self.stream.at - start)
+        self.stray = True
+
+    # -- pairs in lines
+
+    def lines(self, call: Call, pairs: Pairs) -> Done:
+        stream, open, first = self.stream, pairs.string.open, True
+        while (yield from stream.spaces()) and not (yield from self.over()):
+            start = stream.at
+            key, found = yield from self.line(open.text)
+            if found is None:
+                return self.broke_off(call)
+            if found.tag != ("open" if open.core else "line"):
+                self.strays(start)
+                continue
+            stream.consume(found.end - stream.position, "marker" if open.core else "space")
+            yield from stream.trail(open.trail if open.core else "")
+            value, found = yield from self.written(pairs, self.layout.line(""))
+            if found is None and self.layout.closed:
+                return self.broke_off(call)
+            types = self.types.get(call.name, {}).get(key.strip(), NO_TYPES)
+            literal = pairs.strings != "raw" and value.lstrip()[:1] in ("'", '"')
+            lead = ("{" if first else ", ") + f'"{escape(key.strip())}": '
+            said = self.converted(pairs, value, "", types, key) if literal else typed(value, types)
+            stream.argue(call, lead + said)
+            first = False
+        if self.layout.closed and stream.ended and stream.position == len(stream.buffer):
+            return self.broke_off(call)
+        stream.argue(call, "{}" if first else "}")
+        return True
+
+    def line(self, text: str) -> Generator[None, None, tuple[str, Found | None]]:
+        """Up to this text, the end of the line or the end of the call."""
+        texts: list[str] = []
+        found = yield from self.stream.until(self.layout.line(text), texts.append, "arguments")
+        return self.stream.spelling.plain("".join(texts)), found
+
+    def over(self) -> Done:
+        """Whether the end of the call is next."""
+        forms = [form for text, _ in self.layout.after() for form in self.plan.variants.of(text)]
+        return bool(forms) and bool((yield from self.stream.coming(forms))[0])
 
     def key(self, pairs: Pairs) -> Generator[None, None, tuple[str | None, str]]:
         """A key and the kind of its value: "string", "other", or "" where the markers do not say."""
@@ -212,13 +308,16 @@ class Arguments:
                 return None, ""
         kind = ""
         if len(cores) > 1:
-            words: list[str] = []
+            start, words = stream.at, list[str]()
             found = yield from stream.until(watch([(behind, "open")]), words.append, "marker", limit=KEYS)
             if found is None:
                 return None, ""
+            word = stream.spelling.plain("".join(words))
+            kind = next((kind for kind, text in opens.items() if text.strip() == before + word + behind), "")
+            if not kind and word.strip() not in TYPE_WORDS:
+                self.strays(start)
+            kind = kind or "other"
             stream.mark(found)
-            written = before + stream.spelling.plain("".join(words)) + behind
-            kind = next((kind for kind, text in opens.items() if text.strip() == written), "other")
         yield from stream.trail(pairs.string.open.trail)
         return stream.spelling.plain("".join(texts)).strip().strip("\"'"), kind
 
@@ -237,16 +336,27 @@ class Arguments:
             return (yield from self.wrapped_text(call, pairs, close))
         if pairs.strings == "raw" and not wrapped and (yield from self.is_text(kind, types)):
             return (yield from self.streamed_text(call, pairs, close))
-        texts: list[str] = []
-        found = yield from stream.until(close, texts.append, "arguments")
+        text, found = yield from self.written(pairs, close)
         if found is None:
             return False
         stream.mark(found)
-        text = stream.spelling.plain("".join(texts))
         inner = unwrapped(text, offered or {}) if wrapped else None
         value = inner if inner is not None else self.converted(pairs, text, kind, types, key)
         stream.argue(call, "{" + inner[1:-1] if inner is not None else (lead if wrapped else "") + value)
         return True
+
+    def written(self, pairs: Pairs, close: Watch) -> Generator[None, None, tuple[str, Found | None]]:
+        """A value up to its closer; a closer within the quotes of a literal is none."""
+        stream, texts = self.stream, list[str]()
+        char = yield from stream.peek()
+        reader = Reader(pairs.strings if pairs.strings in SYNTAXES else "json")
+        while pairs.strings != "raw" and char in LITERALS and not (reader.done or reader.failed or stream.ended):
+            went = reader.read(stream.buffer, stream.position)
+            texts.append(stream.consume(went - stream.position, "arguments"))
+            if not (reader.done or reader.failed):
+                yield
+        found = yield from stream.until(close, texts.append, "arguments")
+        return stream.spelling.plain("".join(texts)), found
 
     def closes(self, pairs: Pairs) -> list[str]:
         texts = [pairs.string.close.text, pairs.other.close.text, *(region.close.text for _, region in pairs.typed)]
@@ -269,7 +379,7 @@ class Arguments:
             return False
         return not (nesting(pairs) and self.plan.spelling.spell(pairs.key.core).startswith(char))
 
-    def streamed_text(self, call: Call, pairs: Pairs, close: Any) -> Done:
+    def streamed_text(self, call: Call, pairs: Pairs, close: Watch) -> Done:
         stream = self.stream
         stream.argue(call, '"')
         found = yield from stream.until(close, stream.argue_text, "arguments", ARGUMENTS)
@@ -279,12 +389,12 @@ class Arguments:
         stream.argue(call, '"')
         return True
 
-    def wrapped_text(self, call: Call, pairs: Pairs, close: Any) -> Done:
+    def wrapped_text(self, call: Call, pairs: Pairs, close: Watch) -> Done:
         """Text with a wrapper of its own, within which the closer means nothing."""
         inner = self.plan.watch([(pairs.wrap.close.core, "close")])
         if not (yield from self.streamed_text(call, pairs, inner)):
             return False
-        found = yield from self.stream.until(close, lambda text: None, "space")
+        found = yield from self.nothing(close)
         if found is None:
             return False
         self.stream.mark(found)
@@ -301,6 +411,12 @@ class Arguments:
         if not types and "python" in (pairs.scalars, pairs.values):
             return python_typed(text)
         return typed(text, types)
+
+
+def unclosed(text: str) -> int:
+    """How many braces are open at the end of what was read of some JSON."""
+    outside = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
+    return sum(part.count("{") - part.count("}") for part in outside)
 
 
 def nesting(pairs: Pairs) -> bool:
@@ -337,13 +453,13 @@ def unwrapped(text: str, offered: Mapping[str, Any]) -> str | None:
 
 
 def affixes(texts: list[str]) -> tuple[str, str]:
-    """What texts have in common at their start and at their end, without overlapping."""
+    """What texts have in common at their start and at their end, without overlapping, and up to whole words."""
     if len(texts) < 2:
         return texts[0], ""
     before, behind = texts[0], texts[0][::-1]
     for text in texts[1:]:
         before, behind = common(before, text), common(behind, text[::-1])
-    return before, behind[::-1]
+    return unworded(before) or before, (unworded(behind) or behind)[::-1]
 
 
 def elements(text: str, pairs: Pairs) -> Any:

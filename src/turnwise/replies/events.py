@@ -4,12 +4,15 @@ An event is final: no later event takes anything of it back. So the texts of all
 what the message holds under that name, however the reply was cut.
 
 A call that could not be read is not lost and not an error: it is an `Attempt` with a status (`STATUSES`), its place and
-its text. Arguments that are JSON but no object (`[1]`, `5`, `"hi"`) are `malformed`; `null` counts as `{}`. The
-spans of a message cover the reply from end to end, without gaps and without overlaps.
+its text. Arguments that are JSON but no object (`[1]`, `5`, `"hi"`) are `malformed`; `null` counts as `{}`. So is a
+call that holds text which is no part of it, between two arguments or as a member that is there twice: the arguments
+that were read stay, and the text is a `raw` span. The spans of a message cover the reply from end to end, without gaps
+and without overlaps.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -26,13 +29,17 @@ STATUSES: Mapping[str, str] = {
     "complete": "a call, read to its end",
     "unclosed": "a call whose arguments are complete, but what should stand behind them is missing",
     "unterminated": "the reply ended within the call",
-    "malformed": "the arguments cannot be read: they stand in the call as they were written",
+    "malformed": (
+        "a part of the call cannot be read, or its arguments are no object: what was read stands in it, the rest as it"
+        " was written"
+    ),
     "unreadable": "no name could be read: the text is part of the content",
     "unknown": "a call, read to its end, of a tool that was not offered",
     "recipient": "a text for someone who is neither the user nor one of the tools",
 }
 
-# What a stretch of a reply is. `space`: white space at the edge of a marker; `rest`: all that stands behind a stop.
+# What a stretch of a reply is. `space`: white space at the edge of a marker; `raw`: text within a call that is no part
+# of it; `rest`: all that stands behind a stop.
 SPANS = ("text", "reasoning", "name", "id", "arguments", "marker", "space", "raw", "rest")
 
 
@@ -102,3 +109,25 @@ class Message(dict[str, Any]):
     spans: tuple[Span, ...] = ()
     stop: str | None = None  # the marker that ended the reply; None if it was cut off or the marker was taken away
     events: tuple[Event, ...] = ()  # what was still held back when the reply was closed
+
+    def as_turn(self, *, as_text: bool = False) -> dict[str, Any]:
+        """The message as part of a conversation, in plain data: "" for null, arguments as a mapping or as JSON text.
+
+        Arguments that are no JSON object stay as they are. A template that is given the message itself does this.
+        """
+        turn = {**self, "content": self.get("content") or ""}
+        if self.get("tool_calls"):
+            turn["tool_calls"] = [self._turned(call, as_text) for call in self["tool_calls"]]
+        return turn
+
+    @staticmethod
+    def _turned(call: Any, as_text: bool) -> Any:
+        try:
+            given = call["function"]["arguments"]
+            read = json.loads(given) if isinstance(given, str) else given
+        except (LookupError, TypeError, ValueError, RecursionError):
+            return call
+        if not isinstance(read, dict) or isinstance(given, str) is as_text:
+            return call
+        arguments = json.dumps(read, ensure_ascii=False) if as_text else read
+        return {**call, "function": {**call["function"], "arguments": arguments}}

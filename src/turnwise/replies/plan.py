@@ -5,7 +5,8 @@ between them is forgiven and a missing wrapper is noticed. A piece that looks li
 a bracket or a word is looked for only where it is due.
 
     state       what is watched for
-    text        all openers (section, call, reasoning, content), all closers, starts and stops
+    text        all openers (section, call, reasoning, content), closers that look like tags, starts and stops
+    opened      the same within content that has an opener: its closer too, whatever it looks like
     reasoning   its closer, the stops; the openers of calls and content if the prompt put the model into its reasoning
     name, id    the next marker that is due, or any later one
     values      the closer of the value
@@ -31,7 +32,10 @@ TOLERANCES = {
     "section": "calls without the section around them",
     "call": "a call that starts with a later marker than its first",
     "reasoning": "a call, or the content's own opener, ends the reasoning that the prompt opened",
-    "bare": "JSON or a Python call at the start of the content is a call if the grammar writes calls without markers",
+    "bare": (
+        "JSON or a Python call at the start of the content is a call if the grammar writes calls without markers;"
+        " behind content, JSON that says a name and then arguments"
+    ),
     "closers": "a closer where nothing is open is no text",
     "strings": "arguments that are a JSON text within a string",
     "unwrap": "one argument named like `arguments` that holds the declared ones",
@@ -41,6 +45,10 @@ TOLERANCES = {
     "suffixes": "tags without the word behind a colon with which all tags end",
 }
 ALL = frozenset(TOLERANCES)
+
+# Keys that models use in place of each other.
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
+NAME_KEYS = ("name", "tool_name", "function")
 
 CUT = re.compile(r"(?<=>)(?=\s*<)|(?<=\])(?=\s*\[[A-Z/])|(?<=>)(?=[\w.:]+$)")  # on markers only, never on a reply
 SIGNS = "{}[]()\",:' \n\t"
@@ -98,6 +106,7 @@ class Layout:
     bare: str = ""  # characters with which a call without a marker may start
     pairs: Pairs | None = None
     members: str = ""  # the bracket that ends arguments written without tags
+    lines: bool = False  # arguments are lines
     cache: dict[str, Watch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,7 +118,7 @@ class Layout:
         if isinstance(calls.call, TaggedCall):
             self._tagged(calls.call)
         marked = [text for text in (*self.section[:1], *self.openers[:1]) if text.strip(SIGNS)]
-        if not marked and not isinstance(calls.call, RawCall):
+        if not marked and not self.openers and not isinstance(calls.call, RawCall):
             self.bare = "{[" if isinstance(calls.call, JsonCall) else (self.section or ["["])[0].strip()[:1]
 
     def _tagged(self, call: TaggedCall) -> None:
@@ -131,7 +140,9 @@ class Layout:
                 seen.add(part)
         self.pairs = call.pairs
         if self.pairs is not None and not self.pairs.key.core and not self.pairs.echoed:
-            self._members()
+            self.lines = lined(self.pairs)
+            if not self.lines:
+                self._members()
 
     def _members(self) -> None:
         """Take the closing bracket off the marker that it stands in: the reader of values takes it."""
@@ -140,7 +151,7 @@ class Layout:
             for at, text in enumerate(holder):
                 if text.strip()[:1] in ("}", ")", "]"):
                     self.members = text.strip()[0]
-                    holder[at : at + 1] = pieces(text.strip()[1:])
+                    holder[at : at + 1] = pieces(text.lstrip()[1:])
                     return
 
     @property
@@ -163,6 +174,17 @@ class Layout:
         call = self.calls.call
         return isinstance(call, JsonCall) and call.listed and not call.around[0]
 
+    @property
+    def starts_with_name(self) -> bool:
+        """Whether nothing stands before the name of a call, and a tag behind it."""
+        first = [item.slot or tag_like(item.text) for item in self.items[:2]]
+        return first == ["name", True] and not self.section and not self.openers
+
+    @property
+    def closed(self) -> bool:
+        """Whether something stands behind every call."""
+        return any(text.strip() for text in (*self.closers, *self.ends))
+
     def goes_on(self, char: str) -> bool:
         """Whether a call may go on with this character behind its first marker."""
         if isinstance(self.calls.call, JsonCall) and len(self.section + self.openers) == 1:
@@ -171,8 +193,9 @@ class Layout:
 
     def first(self) -> list[tuple[str, str]]:
         """What a call may start with: the section, or without it the call; and where in it the text is."""
-        openers = [(text, "section") for text in self.section[:1] if text.strip(SIGNS)]
-        return openers + [(text, "call 0") for text in self.openers[:1] if text.strip(SIGNS)]
+        if not self.section and not self.openers and self.bare == "{[":
+            return [("{", "bare")]
+        return [(text, "section") for text in self.section[:1]] + [(text, "call 0") for text in self.openers[:1]]
 
     def later(self) -> list[tuple[str, str]]:
         return [(text, f"call {at}") for at, text in enumerate(self.openers) if at and tag_like(text)]
@@ -183,7 +206,7 @@ class Layout:
     def due(self, at: int) -> Watch:
         """The markers that may follow item `at`: the next one, or a later one if it is missing."""
         if f"due {at}" not in self.cache:
-            self.cache[f"due {at}"] = self.watch([*self._due(at), *self.after()])
+            self.cache[f"due {at}"] = self.variants.watch([*self._due(at), *self.after()], self._blanks(at))
         return self.cache[f"due {at}"]
 
     def _due(self, at: int) -> Iterator[tuple[str, str]]:
@@ -192,12 +215,17 @@ class Layout:
             if item.slot == "arguments":
                 if self.pairs is None:
                     yield "{", f"slot {index}"
-                elif not self.members:
+                elif not self.members and not self.lines:
                     yield self.pairs.key.text, f"slot {index}"
             elif item.text.strip():
                 yield item.text, f"mark {index + 1}"
                 if tag_like(item.text) and self.pairs is not None:
                     return  # a bracket behind it could be part of a name; JSON's own cannot
+
+    def _blanks(self, at: int) -> list[tuple[str, str]]:
+        """The line ends where the arguments begin, if they are lines."""
+        due = at + 2 < len(self.items) and self.items[at + 2].slot == "arguments"
+        return [("\n", f"slot {at + 2}")] if self.lines and due else []
 
     def after(self) -> list[tuple[str, str]]:
         """What ends a call, one way or the other."""
@@ -208,14 +236,23 @@ class Layout:
 
     @property
     def follows(self) -> frozenset[str]:
-        """The characters with which the text behind a call may start."""
+        """The characters with which the text behind a call may start; empty if it may be any."""
         texts = [self.calls.between.text, *(text for text, _ in self.after()), ",", ";"]
+        if not self.openers and not self.calls.between.core:
+            return frozenset()  # another name may follow
         return frozenset(self.variants.of(text.strip())[0][0] for text in texts if text.strip())
 
     def end(self) -> Watch:
         if "end" not in self.cache:
             self.cache["end"] = self.watch(self.after())
         return self.cache["end"]
+
+    def line(self, text: str) -> Watch:
+        """Within a line of arguments: `text` behind a key, the end of the line, or the end of the call."""
+        if f"line {text}" not in self.cache:
+            within = [(text, "open")] if text.strip() else []
+            self.cache[f"line {text}"] = self.variants.watch([*within, *self.after()], [("\n", "line")])
+        return self.cache[f"line {text}"]
 
     def pair(self) -> Watch:
         """Between two arguments: the next key, or the end."""
@@ -233,8 +270,10 @@ class Plan:
     tolerances: frozenset[str] = ALL
     spelling: Spelling = PLAIN
     layouts: list[Layout] = field(default_factory=list)
+    unopened: list[Layout] = field(default_factory=list)  # in which calls begin with their name
     variants: Variants = field(init=False)
     text: Watch = field(init=False)
+    opened: Watch = field(init=False)  # content behind its opener
     prompted: Watch = field(init=False)  # reasoning that the prompt opened
     reasoning: Watch = field(init=False)
     resume: Watch = field(init=False)
@@ -250,6 +289,7 @@ class Plan:
             if calls is not None:
                 self.layouts.append(Layout(calls, grammar.starts, grammar.stops, self.variants))
         self._told_apart()
+        self.unopened = [layout for layout in self.layouts if layout.starts_with_name]
         self._channels()
         self._watches()
 
@@ -286,7 +326,7 @@ class Plan:
             return
         one = unstarted(grammar.reasoning.open.text, grammar.starts).strip()
         other = unstarted(grammar.content.open.text, grammar.starts).strip()
-        before, behind = common(one, other), common(one[::-1], other[::-1])[::-1]
+        before, behind = unworded(common(one, other)), unworded(common(one[::-1], other[::-1]))[::-1]
         words = [text[len(before) : len(text) - len(behind)] for text in (one, other)]
         if len(behind) < 4 or len(before) < 3 or not all(word.isalnum() for word in words):
             return
@@ -309,14 +349,16 @@ class Plan:
             thought = [(grammar.reasoning.close.text, "unreasoning")]
         starts = [(text, "start") for text in grammar.starts]
         headers = [(self.channels.before, "header")] if self.channels else []
-        self.text = self.watch(openers + again + regions + starts + stops + thought + closers + headers)
+        texts = openers + again + regions + starts + stops + thought + closers + headers
+        self.text = self.watch(texts)
+        self.opened = self.watch([*texts, (grammar.content.close.text, "end")])
         self.reasoning = self.watch(thought + stops + starts + again)
         early = [pair for pair in openers + regions if tag_like(pair[0])] if "reasoning" in on else []
         self.prompted = self.watch(thought + early + stops + starts + again)
         self.resume = self.watch(starts)
         self.over = self.watch(thought + closers + stops + starts)
         self.header = self.watch([(self.channels.behind, "body"), *stops] if self.channels else stops)
-        for text, _ in (*openers, *regions, *again, *starts, *thought, *closers):
+        for text, _ in (*openers, *regions, *again, *starts, *thought, *closers, (grammar.content.close.text, "")):
             for form in self.variants.of(text.strip()):
                 self.trails.setdefault(form, trail(text))
 
@@ -336,6 +378,8 @@ class Plan:
                 first = [pair for pair in first if pair[0].strip() != self.channels.recipient]
             if "section" not in self.tolerances and layout.section:
                 first = first[:1]
+            if "bare" not in self.tolerances:
+                first = [pair for pair in first if pair[1] != "bare"]
             found += [
                 (lead + text, f"{tag.partition(' ')[0]} {at}.{tag.partition(' ')[2] or 0}") for text, tag in first
             ]
@@ -354,6 +398,14 @@ class Plan:
         return self.variants.watch(texts)
 
 
+def lined(pairs: Pairs) -> bool:
+    """Whether nothing but the end of its line ends a value."""
+    ends = (pairs.between, pairs.string.close, pairs.other.close)
+    return not any(marker.core for marker in ends) and all(
+        "\n" in region.close.text + pairs.between.text for region in (pairs.string, pairs.other)
+    )
+
+
 def blank(marker: Marker) -> str:
     """A marker that is nothing but white space."""
     return marker.text if not marker.core else ""
@@ -364,6 +416,13 @@ def unstarted(text: str, starts: tuple[str, ...]) -> str:
     for start in starts:
         if start.strip() and text.strip().startswith(start.strip()):
             return text.strip()[len(start.strip()) :] + trail(text)
+    return text
+
+
+def unworded(text: str) -> str:
+    """A text without the beginning of a word at its end."""
+    while text[-1:].isalnum() or text[-1:] == "_":
+        text = text[:-1]
     return text
 
 

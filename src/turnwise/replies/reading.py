@@ -7,18 +7,20 @@ next has a tag, and a tag has a method: `ON_TEXT` and `ON_REASONING` are the tab
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from turnwise.replies.arguments import Done
 from turnwise.replies.events import ARGUMENTS, REASONING, TEXT
 from turnwise.replies.grammar import JsonCall, RawCall
 from turnwise.replies.jsoncalls import JsonCalls
+from turnwise.replies.likely import WINDOW, likely, says_call, weak
 from turnwise.replies.machine import Call, Steps, Stream
-from turnwise.replies.plan import SIGNS, Plan, tag_like, trail
+from turnwise.replies.plan import SIGNS, Item, Layout, Plan, blank, tag_like, trail
 from turnwise.replies.watch import Found
 
 NAME = 256  # characters of a name
 HEADER = 512  # characters of a header
+OPENERS = ("section", "call", "bare")
 NAMELESS = frozenset("{}[]()\"',<>")  # what no name holds
 
 
@@ -30,6 +32,7 @@ class Reading(JsonCalls):
         self.state = TEXT
         self.prompting = True  # the prompt is being read
         self.prompted = True  # the reasoning was opened by the prompt
+        self.opened = False  # the content has an opener, and no closer yet
         reasoning = plan.grammar.reasoning
         if reasoning is not None and reasoning.close and not reasoning.open:
             self.state = REASONING
@@ -47,7 +50,8 @@ class Reading(JsonCalls):
             else:
                 if self.stream.fresh and (yield from self.unmarked()):
                     continue
-                found = yield from self.stream.until(self.plan.text, self.stream.text, TEXT, TEXT)
+                watch = self.plan.opened if self.opened else self.plan.text
+                found = yield from self.stream.until(watch, self.stream.text, TEXT, TEXT)
                 table = ON_TEXT
             if found is None:
                 return
@@ -55,7 +59,42 @@ class Reading(JsonCalls):
             layout, _, number = place.partition(".")
             if place:
                 self.layout = self.plan.layouts[int(layout)]
+            if tag in OPENERS:
+                if not (yield from self.believed(found, int(number or 0))):
+                    continue
+                found = self.here(found)
+            self.opened = tag == "content"
             yield from table[tag](self, found, int(number or 0))
+
+    def believed(self, found: Found, number: int) -> Done:
+        """Whether an opener is one: signs alone are, if a call follows them; else they are text."""
+        stream, size, layout = self.stream, found.end - found.start, self.layout
+        due = layout.openers[number + 1 :] if found.tag.startswith("call") else layout.section[1:] + layout.openers
+        while weak(stream.spelling.plain(stream.buffer[stream.position : stream.position + size])):
+            verdict = self.likely(layout, size, due)
+            if verdict is False:  # a marker may begin within it
+                _, spaces = yield from stream.ahead()
+                stream.text(stream.consume(min(spaces, size) or 1, TEXT))
+            if verdict is not None:
+                return verdict
+            yield
+        return True
+
+    def likely(self, layout: Layout, skipped: int = 0, due: Sequence[str] = ()) -> bool | None:
+        """Whether a call follows behind so many characters; None: not known yet."""
+        stream = self.stream
+        start = stream.position + skipped
+        ahead = stream.spelling.plain(stream.buffer[start : start + WINDOW])
+        if isinstance(layout.calls.call, JsonCall) and layout.bare:
+            return says_call("{" + ahead, layout.calls.call, self.types, stream.ended)
+        content = self.plan.grammar.content.open.core
+        if not skipped and content and ahead.lstrip().startswith(content):
+            return False
+        return likely(ahead, layout, self.types, stream.ended, due)
+
+    def here(self, found: Found) -> Found:
+        """A marker that is next, where it stands after waiting."""
+        return Found(found.tag, self.stream.position, self.stream.position + found.end - found.start)
 
     def take(self, found: Found) -> Steps:
         """A marker and the white space behind it."""
@@ -65,7 +104,18 @@ class Reading(JsonCalls):
     # -- regions
 
     def on_stop(self, found: Found, number: int) -> Steps:
+        self.blank()
         yield from self.stopped(self.stream.spelling.plain(self.stream.mark(found).strip()))
+
+    def blank(self) -> None:
+        """A reply of nothing but white space: that is its content."""
+        stream = self.stream
+        if stream.gap and not (stream.content.tell() or stream.thought.tell() or stream.calls):
+            text = "".join(stream.gap)
+            stream.boundary()
+            stream.fresh = False
+            stream.rename(TEXT, len(text))
+            stream.text(text)
 
     def on_start(self, found: Found, number: int) -> Steps:
         yield from self.take(found)
@@ -90,6 +140,7 @@ class Reading(JsonCalls):
         self.stream.boundary()
 
     def on_stray(self, found: Found, number: int) -> Steps:
+        self.stream.gap.clear()
         yield from self.take(found)
 
     def on_reasoning(self, found: Found, number: int) -> Steps:
@@ -100,7 +151,7 @@ class Reading(JsonCalls):
     def on_again(self, found: Found, number: int) -> Steps:
         """An opener where reasoning is open already: the model repeats what the prompt said."""
         if self.stream.fresh:
-            yield from self.take(found)
+            yield from self.on_stray(found, number)
         else:
             self.stream.thinking(self.stream.consume(found.end - self.stream.position, REASONING))
 
@@ -117,20 +168,37 @@ class Reading(JsonCalls):
         stream, channels = self.stream, self.plan.channels
         if any(layout.bare for layout in self.plan.layouts):
             char, spaces = yield from stream.ahead()
-            layout = self.plan.bare(char)
-            if layout is not None:
-                self.layout = self.plan.layouts[layout]
-                stream.consume(spaces, "space")
+            number = self.plan.bare(char)
+            if number is not None:
+                self.layout = self.plan.layouts[number]
+                self.space(spaces)
                 stream.open_call()
                 yield from self.row(bare=True)
+                return True
+        for layout in self.plan.unopened:
+            if (yield from self.named_first(layout)):
+                self.layout = layout
+                stream.open_call()
+                yield from self.call(0)
                 return True
         if channels is not None and channels.stem:
             ahead, spaces = yield from stream.ahead(len(channels.stem))
             if ahead == channels.stem:
-                stream.consume(spaces, "space")
+                self.space(spaces)
                 yield from self.header()
                 return True
         return False
+
+    def named_first(self, layout: Layout) -> Done:
+        """Whether a region begins with the name of a call, in a layout where nothing stands before it."""
+        while (verdict := self.likely(layout)) is None:
+            yield
+        return verdict
+
+    def space(self, size: int) -> None:
+        """White space before what may still turn out to be text."""
+        if size:
+            self.stream.text(self.stream.consume(size, "space"))
 
     def on_header(self, found: Found, number: int) -> Steps:
         yield from self.header()
@@ -195,6 +263,11 @@ class Reading(JsonCalls):
         if number or not (yield from self.another()):
             yield from self.call(number)
 
+    def on_bare(self, found: Found, number: int) -> Steps:
+        """A call without a marker behind content."""
+        self.stream.open_call()
+        yield from self.row(bare=True)
+
     def another(self) -> Done:
         """Behind a marker that several layouts start with: whether another one was meant, and read."""
         if len(self.plan.layouts) == 1:
@@ -245,6 +318,7 @@ class Reading(JsonCalls):
         """A call without a name: text, unless the reply ended before the name could come."""
         stream = self.stream
         if ended:
+            stream.consume(len(stream.buffer) - stream.position, "raw")
             stream.attempts.append(("unterminated", stream.begin[0], stream.at, None, None))
             stream.rename("raw", stream.at - stream.begin[0])
             stream.held = None
@@ -255,10 +329,12 @@ class Reading(JsonCalls):
     def row(self, bare: bool = False) -> Steps:
         """Calls one behind the other, with nothing but brackets and commas between them."""
         stream, spec = self.stream, self.layout.calls
-        listed = self.layout.listed and not bare
+        listed, closed = self.layout.listed and not bare, False
         while True:
             char, spaces = yield from stream.ahead()
             starts = char == "{" if isinstance(spec.call, JsonCall) else char.isalpha() or char == "_"
+            if starts and stream.held is None and not listed and (yield from self.marked(char)):
+                break
             if starts:
                 stream.consume(spaces, "space")
                 if stream.held is None:
@@ -271,17 +347,41 @@ class Reading(JsonCalls):
             elif char and (
                 char in ",;" or (char == "[" and stream.held is not None and not listed) or (char == "]" and listed)
             ):
-                listed = char != "]" and (listed or char == "[")
+                closed = char == "]"
+                listed = not closed and (listed or char == "[")
                 stream.consume(spaces, "space")
                 stream.consume(1, "marker")
-            else:
+            elif stream.held is not None or not (yield from self.separated()):
                 break
-        if stream.held is not None:
-            ended = stream.ended and stream.position >= len(stream.buffer)
-            if bare and not ended:
-                stream.abandon(record=False)
-            else:
-                self.unread(ended=ended)
+        if stream.held is None:
+            yield from self.section_over(closed)
+            return
+        ended = stream.ended and stream.position >= len(stream.buffer)
+        if bare and not ended:
+            stream.abandon(record=False)
+        else:
+            self.unread(ended=ended)
+
+    def separated(self) -> Done:
+        """Whether what stands between calls comes next, and is taken."""
+        between = self.layout.calls.between.text
+        return bool(between.strip()) and (yield from self.stream.eat_spaced(self.plan.variants.of(between)))
+
+    def marked(self, char: str) -> Done:
+        """Whether a marker comes next that starts with this character, as another call might."""
+        ends = (form for text in self.layout.ends for form in self.plan.variants.of(text))
+        forms = [form for form in (*self.plan.text.tags, *ends) if form.lstrip().startswith(char)]
+        return bool(forms) and bool((yield from self.stream.coming(forms))[0])
+
+    def section_over(self, closed: bool) -> Steps:
+        """What ends a section whose calls have no openers; `closed`: the bracket of its list was taken already."""
+        last = ""
+        for text in self.layout.ends if not self.layout.openers else ():
+            due = text.strip().removeprefix("]") if closed else text
+            if due.strip() and not (yield from self.stream.eat_spaced(self.plan.variants.of(due))):
+                return
+            last, closed = text, False
+        yield from self.stream.trail(trail(last))
 
     def tagged(
         self, bare: bool = False, at: int = 0, known: Mapping[str, str] | None = None
@@ -291,39 +391,73 @@ class Reading(JsonCalls):
         slots: dict[str, str] = dict(known or {})
         begin = len(stream.held or ())
         call: Call | None = None
+        kept = "{}"  # arguments that stand before the name
+        self.stray, self.depth = False, 0
         while at < len(items):
             item = items[at]
             at += 1
             if item.slot == "arguments":
+                if "name" not in slots and Item(slot="name") in items[at:]:
+                    early = yield from self.kept_arguments()
+                    if early is None:
+                        return False
+                    kept = early
+                    continue
                 native = "".join((stream.held or ())[begin:])
-                call = self.named(slots, native, bare)
+                call = self.named(slots, native, bare, later=Item(slot="id") in items[at:])
                 if call is None:
                     return False
                 if not (yield from self.arguments(call)):
                     return True
             elif item.slot:
-                texts: list[str] = []
-                span = "name" if item.slot == "name" else "id"
-                found = yield from stream.until(self.layout.due(at - 1), texts.append, span, limit=NAME)
-                if found is None:
-                    return False
-                slots.setdefault(item.slot, stream.spelling.plain("".join(texts)).strip())
-                kind, _, number = found.tag.partition(" ")
-                at = int(number) if number else len(items)
-                if kind == "mark":
-                    stream.mark(found)
-                    yield from stream.trail(trail(items[at - 1].text))
+                start = stream.at
+                behind = yield from self.slot(at - 1, slots)
+                if behind is None:
+                    return call is not None and self.unended(call, start)
+                at = behind
             elif item.text.strip() and (yield from stream.eat_spaced(self.plan.variants.of(item.text))):
                 yield from stream.trail(trail(item.text))
         if call is None:
-            call = self.named(slots, "", bare)
+            stray, call = self.stray, self.named(slots, "", bare)
             if call is None:
                 return False
-            stream.argue(call, "{}")
-        yield from self.finish(call, None)
+            stream.argue(call, kept)
+            self.stray = stray
+        yield from self.finish(call, slots.get("id"))
         return True
 
-    def named(self, slots: Mapping[str, str], native: str, bare: bool) -> Call | None:
+    def slot(self, at: int, slots: dict[str, str]) -> Generator[None, None, int | None]:
+        """Read item `at`, a name or an id. The number of the item behind it; None if it does not end."""
+        stream, items = self.stream, self.layout.items
+        texts: list[str] = []
+        yield from stream.spaces()
+        start, slot = stream.at, items[at].slot
+        span = "name" if slot in ("name", "echo") else "id"
+        found = yield from stream.until(self.layout.due(at), texts.append, span, limit=NAME)
+        if found is None:
+            return None
+        text = stream.spelling.plain("".join(texts)).strip()
+        if slot == "echo" and text not in slots.values():
+            self.strays(start)
+        slots.setdefault(slot, text)
+        kind, _, number = found.tag.partition(" ")
+        behind = int(number) if number else len(items)
+        if kind == "mark":
+            stream.mark(found)
+            yield from stream.trail(trail(items[behind - 1].text))
+        return behind
+
+    def unended(self, call: Call, start: int) -> bool:
+        """A call that does not end as it should: from `start` on it cannot be read."""
+        stream = self.stream
+        ended = stream.ended
+        stream.consume(len(stream.buffer) - stream.position if ended else 0, "raw")
+        if stream.at > start:
+            stream.rename("raw", stream.at - start)
+        stream.end_call(call, "unterminated" if ended else "malformed")
+        return True
+
+    def named(self, slots: Mapping[str, str], native: str, bare: bool, later: bool = False) -> Call | None:
         """The call, once its name is read; None if there is no name."""
         id = slots.get("id") or None
         name = slots.get("name")
@@ -334,7 +468,7 @@ class Reading(JsonCalls):
             return None
         if bare and not self.offered(name):
             return None
-        return self.start(name, id or self.native(slots, native))
+        return self.start(name, id or self.native(slots, native), later)
 
     def native(self, slots: Mapping[str, str], text: str) -> str | None:
         """An id that is made of the name and a number: `functions.NAME:0`."""
@@ -357,34 +491,36 @@ class Reading(JsonCalls):
     def finish(self, call: Call, id: str | None) -> Steps:
         """What stands behind the arguments."""
         status = "complete" if self.offered(call.name) else "unknown"
-        last = ""
+        last = blank(self.layout.calls.each.close)
         for text in self.layout.closers:
             if (yield from self.stream.eat_spaced(self.plan.variants.of(text))):
-                last = text.strip()
+                last = text
             elif tag_like(text):
                 status = "unclosed"
+        status = "malformed" if self.stray else status
         self.stream.end_call(call, status, id or f"call_{call.index}")
-        if last in self.plan.grammar.stops:
-            yield from self.stopped(last)
-        else:
-            yield from self.passed()
+        if last.strip() in self.plan.grammar.stops:
+            yield from self.stopped(last.strip())
+        elif not (yield from self.passed()):
+            yield from self.stream.trail(trail(last))
 
-    def passed(self) -> Steps:
-        """Behind a call: what separates it from the next one, or ends the section."""
+    def passed(self) -> Done:
+        """Behind a call: whether there is something that separates it from the next one, or ends the section."""
         stream, plan, layout = self.stream, self.plan, self.layout
         due = {form.strip(): text for text in reversed(layout.behind) for form in plan.variants.of(text)}
         if not due:
-            return
+            return False
         others = (*plan.grammar.stops, *plan.grammar.starts, *layout.section[:1], *layout.openers[:1])
         core, spaces = yield from stream.coming([*due, *filter(str.strip, others)])
         if core not in due or core in plan.grammar.stops:
-            return
+            return False
         stream.consume(spaces, "space")
         stream.consume(len(core), "marker")
         rest = layout.ends[1:] if due[core] in layout.ends[:1] else []
         for text in rest:
             yield from stream.eat_spaced(plan.variants.of(text))
         yield from stream.trail(trail((due[core], *rest)[-1]))
+        return True
 
     def stopped(self, text: str) -> Steps:
         self.stream.halt(text)
@@ -405,6 +541,7 @@ def unfenced(text: str) -> str:
 On = Callable[[Reading, Found, int], Steps]
 
 ON_TEXT: Mapping[str, On] = {
+    "bare": Reading.on_bare,
     "section": Reading.on_section,
     "call": Reading.on_call,
     "reasoning": Reading.on_reasoning,

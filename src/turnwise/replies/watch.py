@@ -79,12 +79,13 @@ class Watch:
 
 
 def forms(text: str) -> Iterator[str]:
-    """A marker with all, some and none of the white space in front of it; nothing for white space alone."""
+    """A marker with all, some and none of the white space in front of it; white space alone is itself."""
     core = text.strip()
     lead = text[: len(text) - len(text.lstrip())]
-    if core:
-        for size in range(len(lead) + 1):
-            yield lead[size:] + core
+    for size in range(len(lead) + 1 if core else 0):
+        yield lead[size:] + core
+    if text and not core:
+        yield text
 
 
 @lru_cache(maxsize=512)
