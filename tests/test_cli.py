@@ -406,7 +406,8 @@ def test_demo() -> None:
     assert "Let me look at the tide.\n<tool_call>" in text and "messages[2].tool_calls[0].function.name" in text
     assert "⟨<|im_end|>⟩" in text.replace("⟩|⟨", "") and "⟦<|im_end|>⟧'" in text
     assert "The user wrote <|im_end|>, <|im_start|>: text here" in text
-    assert "start 0     tide" in text and '"role": "assistant"' in text.splitlines()[-1]
+    assert "start 0     tide" in text and '"role": "assistant"' in text.splitlines()[-3]
+    assert text.endswith("it stands behind the prompt letter for letter.\n")
     assert len(text.splitlines()) <= 85
     assert "\x1b[" in good("demo", "--colour") and "\x1b" not in good("demo", "--no-colour")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,59 @@ def test_ids() -> None:
     reply = ids[ids.index(known.encode("\n")[0]) + 1 :]
     found = data("chatml", json.dumps(reply), "-k", "turnwise")
     assert found["message"]["content"] == "Yes <|im_end|>" and found["stop"] == "<|im_end|>"
+
+
+REACT = '[[more]]\neach  = ["\\nAction: ", ""]\nparts = ["{name}", "\\nAction Input: ", "{arguments}"]\n'
+ACTING = 'I look it up.\nAction: tide\nAction Input: {"day": 3}<|im_end|>'
+
+
+@pytest.mark.parametrize("text", [REACT, 'name = "mine"\n' + REACT.replace("[[more]]", "[[replies.more]]")])
+def test_what_a_file_declares(tmp_path: Path, text: str) -> None:
+    """The words of an entry, in their table or by themselves; from a file or from stdin."""
+    file = tmp_path / "react.toml"
+    file.write_text(text, encoding="utf-8")
+    for place, stdin in ((str(file), ""), ("-", text)):
+        message = data("chatml", ACTING, "--declared", place, stdin=stdin)["message"]
+        assert message["content"] == "I look it up."
+        assert message["tool_calls"][0]["function"] == {"name": "tide", "arguments": '{"day": 3}'}
+    assert "tool_calls" not in data("chatml", ACTING)["message"]
+    lines = run("parse", "chatml", ACTING, "--declared", str(file), "--stream").stdout
+    assert "start 0     tide\n" in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("more = [", "is not TOML"),
+        ("\xff", "is not TOML.*0xff"),
+        ("", "declares nothing"),
+        ("replies = 5", "replies is 5"),
+        ("mroe = []", "unknown key 'mroe'.*Did you mean 'more'"),
+        ("more = 5", "more is 5.*a list of tables"),
+        ('[[more]]\neach = ["A", ""]', "says nothing of how a call is written"),
+        ('[[more]]\neach = ["A"]\njson = {}', "two texts: before and behind"),
+        ('[[more]]\nparts = ["{nam}"]', "no '{nam}'.*Did you mean '{name}'"),
+        ('[[more]]\nparts = ["{arguments}"]', "must say where {name} stands"),
+        ("[[more]]\njson = { arguments = 5 }", "json.arguments is 5.*a text"),
+        ('[[more]]\njson = { listed = "yes" }', "json.listed is 'yes'.*true or false"),
+        ('[[more]]\nparts = ["{name}"]\npairs = { values = "yaml" }', "no 'yaml'.*json, python, quoted, tags"),
+        ('[[more]]\nparts = ["{name}"]\npairs = { typed = { integer = 3 } }', "typed.integer is 3"),
+        ('reasoning = ["<a>", "</a>"]', "contradicts the template.*instead"),
+        ('instead = "reasoning"', "instead is 'reasoning'.*a list of texts"),
+        ('instead = ["reason"]', "no 'reason'.*Did you mean 'reasoning'"),
+    ],
+)
+def test_a_declaration_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_bytes(text.encode("latin-1"))
+    result = run("parse", "qwen3", "x", "--declared", str(file), code=2)
+    assert "wrong.toml" in result.stderr and re.search(said, result.stderr, re.DOTALL), result.stderr
+    assert "Traceback" not in result.stderr and not result.stdout
+
+
+def test_a_declaration_that_is_not_there() -> None:
+    assert "cannot be read: no such file" in run("parse", "qwen3", "x", "--declared", "nosuch.toml", code=2).stderr
+    assert "stdin" in run("parse", "qwen3", "-", "--declared", "-", code=2).stderr
 
 
 def test_bad_replies_are_no_errors() -> None:

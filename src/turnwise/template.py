@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -21,8 +21,10 @@ from turnwise.engine.sought import sought, weighs
 from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, TokenizerError, TurnwiseWarning
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
 from turnwise.replies import declare
+from turnwise.replies.again import Form, form_of
 from turnwise.replies.derive import derive
 from turnwise.replies.events import Message
+from turnwise.replies.glance import Glance
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parse import Parser, parse
 from turnwise.replies.same import same
@@ -56,6 +58,8 @@ class Template:
     __slots__ = (
         "asked",
         "dialect",
+        "forms",
+        "glances",
         "grammars",
         "learned",
         "limits",
@@ -85,6 +89,8 @@ class Template:
         self.limits = limits
         self.learned: dict[Any, Boundaries] = {}
         self.grammars: list[Grammar] = []
+        self.forms: list[Form] = []
+        self.glances: list[Glance] = []
         self.asked: dict[Any, Ends] = {}
         self.met: WeakKeyDictionary[Tokenizer, tuple[tuple[str, ...], frozenset[str]]] = WeakKeyDictionary()
 
@@ -156,7 +162,7 @@ class Template:
             program, known_tools = self.named.get("tool_use", program), prepared_tools(tools)
         if continue_final_message or not simple(messages):
             intake = Intake()
-            chat, aliases = intake.messages(messages), intake.aliases
+            chat, aliases = intake.messages(self._turns(messages)), intake.aliases
         else:
             chat = list(map(dict.copy, messages))  # pieces are made later, and the caller may change a message by then
         context: dict[str, Any] = {
@@ -248,7 +254,11 @@ class Template:
         """
         self._own(options, "session")
         ask = self._ask([], tokenizer, "assistant", None, trust, False, {**options, "tools": tools})
-        return Session(ask, (*self.stops(), *ask.stops), exact)
+
+        def parse(reply: str | Sequence[int], words: str, prompt: Rendering | None) -> Mapping[str, Any] | None:
+            return self._spoken(reply, words, prompt, tools, ask.tokenizer)
+
+        return Session(ask, (*self.stops(), *ask.stops), exact, parse, self._turns)
 
     def _own(self, arguments: Mapping[str, Any], verb: str) -> None:
         """Refuse what looks like an argument of ours and would be an option that the template does not read."""
@@ -286,7 +296,7 @@ class Template:
         given = {**named, **arguments, "now": arguments.get("now") or datetime.now()}
         served = {**given, "add_generation_prompt": True, "continue_final_message": False}
         if type(messages) is not list or not all(type(message) is dict for message in messages):
-            messages = Intake().messages(messages)  # objects become plain data; or it says what is wrong
+            messages = Intake().messages(self._turns(messages))  # objects become plain data; or it says what is wrong
         return Ask(
             messages=messages,
             tokenizer=known,
@@ -319,7 +329,10 @@ class Template:
         tokenizer: Any = None,
         declared: Mapping[str, Any] | None = None,
     ) -> Message:
-        """A reply, as text or as ids, as a message in OpenAI's shape; `prompt` is the rendering that was sent."""
+        """A reply, as text or as ids, as a message in OpenAI's shape; `prompt` is the rendering that was sent.
+
+        The message may be given back to this template as it is: to `render`, `encode` or a session.
+        """
         parser = self.parser(prompt, tools, tokenizer, declared)
         events = parser.feed(reply)
         message = parser.close()
@@ -340,6 +353,25 @@ class Template:
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
         grammar = self.grammar if declared is None else declare.merged(self.grammar, declared, "declared")
         return Parser(grammar, prompt, tools, tokenizer=known)
+
+    def _spoken(
+        self, reply: str | Sequence[int], words: str, prompt: Rendering | None, tools: Any, tokenizer: Tokenizer
+    ) -> Mapping[str, Any] | None:
+        """A reply as a message in the form that this template takes; None if its words are all there is."""
+        if not self.glances:
+            self.glances.append(Glance(self.grammar))
+        if self.glances[0].plain(words, prompt) or "content" not in self.grammar.sources:
+            return None
+        found: Mapping[str, Any] = self._turns([self.parse(reply, prompt, tools, tokenizer)])[0]
+        return found
+
+    def _turns(self, messages: Any) -> Any:
+        """Messages that were read from replies, in the form that this template takes."""
+        if not isinstance(messages, (list, tuple)) or Message not in map(type, messages):
+            return messages
+        if not self.forms:
+            self.forms.append(form_of(self))
+        return [self.forms[0].turn(message) if type(message) is Message else message for message in messages]
 
     def _reply(self, message: Mapping[str, Any], prompt: Rendering) -> list[tuple[str, str | None]]:
         """A message as a model would write it behind this prompt, cut into fields and markers."""

@@ -100,7 +100,10 @@ def reply(template: Template, prompt: Rendering, painted: bool) -> None:
         output.write_lines(map(event_line, parser.feed(word)), painted)
     message = parser.close()
     output.write_lines(map(event_line, message.events), painted)
-    output.write(f"\nThe message, ready to be rendered again:\n{json.dumps(message, ensure_ascii=False)}\n")
+    output.write(f"\nThe message:\n{json.dumps(message, ensure_ascii=False)}\n")
+    again = template.render([*CHAT, message], tools=TOOLS)
+    same = "letter for letter" if str(again).startswith(str(prompt) + REPLY) else "in the template's own way"
+    output.write(f"\nGiven back to the template, it stands behind the prompt {same}.\n")
 
 
 def legend(painted: bool) -> str:

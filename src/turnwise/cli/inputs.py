@@ -21,6 +21,7 @@ from turnwise.cli.output import note
 from turnwise.errors import MessageError, SourceError, shown, suggestion
 from turnwise.registry import compiled, read
 from turnwise.registry.files import read_bytes
+from turnwise.replies.declare import KEYS
 from turnwise.shapes import SHAPES, are_rows, conversation
 from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
@@ -178,6 +179,26 @@ def _tools(place: str) -> Any:
     return value["tools"] if isinstance(value, dict) and "tools" in value else value
 
 
+def declared_of(place: str) -> dict[str, Any]:
+    """What a TOML file declares of replies: an entry's table `replies`, or the words of one by themselves."""
+    import tomllib  # slow to import, and rarely needed
+
+    name = "stdin" if place == STDIN else place
+    text = _stdin() if place == STDIN else _file(place, "A declaration is a TOML file.")
+    try:
+        data = tomllib.loads(text.decode("utf-8-sig"))
+    except ValueError as error:  # not UTF-8, not TOML
+        raise SourceError(f"{name} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise SourceError(f"{name} is not TOML that can be read: it is nested too deeply") from error
+    found = data.get("replies", data)
+    if not isinstance(found, dict):
+        raise SourceError(f"{name}: replies is {shown(found)}", hint="It must be a table.")
+    if not found:
+        raise SourceError(f"{name} declares nothing", hint=f"It may say: {', '.join(KEYS)}.")
+    return found
+
+
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -188,13 +209,14 @@ def _stdin() -> bytes:
     return data
 
 
-def _file(place: str) -> bytes:
+def _file(place: str, hint: str | None = None) -> bytes:
     try:
         with Path(place).open("rb") as file:
             data = file.read(MAX_CHAT + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = None if Path(place).suffix else f"To render it as what a user says: --user {shown(place)}"
+        if hint is None and not Path(place).suffix:
+            hint = f"To render it as what a user says: --user {shown(place)}"
         raise SourceError(f"{shown(place, 200)} cannot be read: {reason.lower()}", hint=hint) from error
     if len(data) > MAX_CHAT:
         raise SourceError(f"{place} is larger than {MAX_CHAT:,} bytes")

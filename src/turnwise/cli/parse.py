@@ -3,6 +3,8 @@
 REPLY is a text; a file, if there is one of that name; or - for stdin, which `--stream` reads as it arrives. With a
 tokenizer, a REPLY that is a JSON list of numbers is token ids. What a model wrote is never an error: a call that could
 not be read is shown with its status, and noted.
+
+`--declared` tells the parser what the template does not show, in the words of an entry's table `replies`.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ from turnwise.cli.render import (
     UserOption,
     VariableOption,
 )
-from turnwise.errors import printable
+from turnwise.errors import SourceError, printable
 from turnwise.replies.events import STATUSES, Event, Message
+from turnwise.replies.parse import Parser
 from turnwise.template import Template
 
 WORDS = re.compile(r"\s*\S{1,8}|\s+")  # about what a model says at a time
@@ -53,16 +56,20 @@ def parse(
     tools: ToolsOption = None,
     option: VariableOption = None,
     tokenizer: Annotated[str | None, typer.Option("--tokenizer", "-k", help="For a REPLY of token ids.")] = None,
+    declared: Annotated[
+        str | None,
+        typer.Option("--declared", metavar="FILE", help="TOML: what the template does not show of replies."),
+    ] = None,
     now: NowOption = None,
     pick: PickOption = None,
     as_json: JsonOption = False,
     colour: ColourOption = None,
 ) -> None:
     """Read a reply back into a message: reasoning, content, calls, and what ended it."""
-    inputs.check_stdin(template, reply, chat, tools)
+    inputs.check_stdin(template, reply, chat, tools, declared)
     loaded = inputs.template_of(template, pick)
     prompt, offered = prompt_of(loaded, chat, user, tools, option, now)
-    parser = loaded.parser(prompt, offered, tokenizer_of(tokenizer) if tokenizer else None)
+    parser = parser_of(loaded, prompt, offered, tokenizer, declared)
     painted = output.coloured(colour)
     for chunk in chunks(reply, stream, ids=tokenizer is not None):
         events = parser.feed(chunk)
@@ -92,6 +99,18 @@ def prompt_of(
         return None, offered
     messages, arguments = inputs.asked(given, option, True, False, now)
     return template.render(messages, **arguments), offered
+
+
+def parser_of(template: Template, prompt: Any, tools: Any, tokenizer: str | None, declared: str | None) -> Parser:
+    """The template's parser, told what a file declares; what is wrong with a declaration is said of its file."""
+    known = tokenizer_of(tokenizer) if tokenizer else None
+    if declared is None:
+        return template.parser(prompt, tools, known)
+    data = inputs.declared_of(declared)
+    try:
+        return template.parser(prompt, tools, known, data)
+    except SourceError as error:
+        raise error.within("stdin" if declared == inputs.STDIN else declared) from None
 
 
 # -- what comes in

@@ -2,7 +2,8 @@
 
 Change `create_renderer(tokenizer, config)` to `Renderer(template, tokenizer, **options)`: where that package has a
 class for each family of models, written by hand, this one reads the template. `render`, `render_ids`,
-`get_stop_token_ids` and `bridge_to_next_turn` take the same arguments and give values with the same fields.
+`get_stop_token_ids`, `bridge_to_next_turn` and `parse_response` take the same arguments and give values with the same
+fields.
 
 A bridge is given ids, not messages, so what stood before is not known. It is worked out behind conversations made up
 for it, one short and one longer; what both say is added, and where they disagree, or the template would write the reply
@@ -10,25 +11,34 @@ in another way once more follows, there is no bridge (None), and the caller rend
 replies stay as they were sampled all the same. Whoever has the messages uses `Template.session`, which needs no such
 guess.
 
-Not here: images and other media; `parse_response`, which needs the grammar of replies; and whose each token of a
-bridge is (`message_indices` are -1, `is_content` is empty, which means unknown). What a template writes around a system
-message outside of its loop belongs to no message.
+A response is read by the parser that is derived from the template. `STATUSES` says what its words are there; a call of
+a tool that was not offered is always told apart, and of a call that failed name and arguments are given as far as they
+could be read. Without the ids of the prompt, a prompt with the renderer's own options stands for it.
+
+Not here: images and other media; and whose each token of a bridge is (`message_indices` are -1, `is_content` is empty,
+which means unknown). What a template writes around a system message outside of its loop belongs to no message.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate
 from typing import Any
 
 from turnwise.errors import MessageError, SourceError, TurnwiseError, shown
 from turnwise.messages import Intake
+from turnwise.replies.events import REASONING, Attempt, Message
+from turnwise.replies.spelling import Spelling
 from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
 from turnwise.tokens.session import Session, listed, whole_numbers
 from turnwise.tokens.stops import id_of
 from turnwise.tokens.tokenizers import tokenizer as adapted
+from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.trust import SPEAKERS
 
 ARGUMENTS = RESERVED - {"now", "normalise", "strict"}
@@ -53,6 +63,50 @@ class RenderedTokens:
     message_roles: list[str] = field(default_factory=list)
     message_tool_names: list[str | None] = field(default_factory=list)
     multi_modal_data: None = None
+
+
+class ToolCallParseStatus(StrEnum):
+    """What became of an attempt at a call."""
+
+    OK = "ok"
+    INVALID_JSON = "invalid_json"
+    UNCLOSED_BLOCK = "unclosed_block"
+    MISSING_NAME = "missing_name"
+    MALFORMED_STRUCTURE = "malformed_structure"
+    UNKNOWN_TOOL = "unknown_tool"
+
+
+STATUSES = {
+    "complete": ToolCallParseStatus.OK,
+    "unclosed": ToolCallParseStatus.UNCLOSED_BLOCK,
+    "unterminated": ToolCallParseStatus.UNCLOSED_BLOCK,
+    "malformed": ToolCallParseStatus.INVALID_JSON,
+    "unreadable": ToolCallParseStatus.MISSING_NAME,
+    "unknown": ToolCallParseStatus.UNKNOWN_TOOL,
+    "recipient": ToolCallParseStatus.MALFORMED_STRUCTURE,
+}
+
+
+@dataclass
+class ParsedToolCall:
+    """An attempt at a call; `token_span` counts tokens of the response up to its stop."""
+
+    raw: str  # without the tokens that open and close it
+    name: str | None = None
+    arguments: dict[str, Any] | str | None = None
+    token_span: tuple[int, int] | None = None
+    status: ToolCallParseStatus = ToolCallParseStatus.OK
+    id: str | None = None  # as the model wrote it
+
+
+@dataclass
+class ParsedResponse:
+    """A response, read; `reasoning_complete` is False where it ended within the reasoning."""
+
+    content: str
+    reasoning_content: str | None = None
+    tool_calls: list[ParsedToolCall] = field(default_factory=list)
+    reasoning_complete: bool | None = True
 
 
 class Renderer:
@@ -87,7 +141,7 @@ class Renderer:
 
     def render(self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False) -> RenderedTokens:
         """The ids of the messages, and what is known of each."""
-        messages = some(messages)
+        messages = some(self.template._turns(messages))
         found = self.template.encode(
             messages, self.tokenizer, tools=tools, add_generation_prompt=add_generation_prompt, **self.options
         )
@@ -103,7 +157,7 @@ class Renderer:
 
     def render_ids(self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False) -> list[int]:
         """The ids alone, which is faster."""
-        messages = some(messages)
+        messages = some(self.template._turns(messages))
         given = {"tools": tools, "add_generation_prompt": add_generation_prompt, **self.options}
         return self.template.encode(messages, self.tokenizer, **given).input_ids
 
@@ -126,7 +180,7 @@ class Renderer:
             whole_numbers(ids, f"{name} are a list of ids")
             for name, ids in (("prompt", previous_prompt_ids), ("completion", previous_completion_ids))
         )
-        new_messages = listed(new_messages)
+        new_messages = listed(self.template._turns(new_messages))
         if not prompt or not new_messages or any(one.get("role") in SPEAKERS for one in new_messages):
             return None
         following: list[list[int]] = []
@@ -147,12 +201,49 @@ class Renderer:
         nobody, unsampled = [NOBODY] * len(ids), [False] * len(ids)
         return RenderedTokens(ids, nobody, unsampled, [], roles(new_messages), tool_names(new_messages))
 
-    def parse_response(self, token_ids: Sequence[int], *, tools: Tools = None, prompt_ids: Any = None) -> Any:
-        """Not here yet."""
-        raise TurnwiseError(
-            "replies cannot be parsed yet: parse_response needs the grammar of replies",
-            hint="decode the ids with the tokenizer, or use the model's own parser",
+    def parse_response(
+        self, token_ids: Sequence[int], *, tools: Tools = None, prompt_ids: Any = None
+    ) -> ParsedResponse:
+        """The response as content, reasoning and attempts at calls."""
+        ids = whole_numbers(token_ids, "a response is a list of ids")
+        given = prompt_ids is not None and len(prompt_ids) > 0
+        prompt = whole_numbers(prompt_ids, "prompt_ids are a list of ids") if given else self._prior(tools)[0].text
+        parser = self.template.parser(prompt, tools, self.tokenizer)
+        parser.feed(ids)
+        message = parser.close()
+        ends = list(accumulate(len(text) for text in spelled(ids, self.tokenizer)))
+        calls = [self._attempt(message, attempt, ids, ends) for attempt in message.attempts]
+        thought = message.get("reasoning_content")
+        open_ = parser.reading.state == REASONING
+        return ParsedResponse(message["content"] or "", thought, calls, not open_)
+
+    def _attempt(self, message: Message, attempt: Attempt, ids: list[int], ends: list[int]) -> ParsedToolCall:
+        """An attempt, with its place in tokens: `ends` says behind which character each token stops."""
+        start, end = attempt.end - len(self._unsectioned(attempt.raw)), attempt.start + len(attempt.raw.rstrip())
+        first, last = bisect_right(ends, start), bisect_left(ends, end) + 1
+        found = ParsedToolCall(
+            self._inner(ids[first:last]), attempt.name, None, (first, last), STATUSES[attempt.status]
         )
+        if attempt.index is not None:
+            call = message.as_turn()["tool_calls"][attempt.index]
+            found.arguments = call["function"]["arguments"]
+            found.id = call["id"] if call["id"] in attempt.raw else None
+        return found
+
+    def _unsectioned(self, raw: str) -> str:
+        """An attempt without the marker that opens the section of all calls."""
+        raw = raw.lstrip()
+        for calls in filter(None, (self.template.grammar.calls, *self.template.grammar.more)):
+            if calls.section.open.core and calls.each.open.core:
+                raw = raw.removeprefix(calls.section.open.core).lstrip()
+        return raw
+
+    def _inner(self, ids: list[int]) -> str:
+        """The text of ids between two control tokens."""
+        added = {token.id for token in self.tokenizer.added.values()}
+        start = 1 if ids and ids[0] in added else 0
+        end = -1 if len(ids) > start and ids[-1] in added else None
+        return "".join(spelled(ids[start:end], self.tokenizer)).strip()
 
     def _prior(self, tools: Tools) -> list[Session]:
         """Sessions in which something was asked, ready for a reply."""
@@ -168,6 +259,13 @@ class Renderer:
                 found.append(session)
             self._priors[key] = found
         return found
+
+
+def spelled(ids: list[int], tokenizer: Tokenizer) -> list[str]:
+    """What each id adds to the text."""
+    spelling = Spelling(tokenizer)
+    texts = [spelling.read([id]) for id in ids]
+    return [*texts[:-1], texts[-1] + spelling.flush()] if texts else []
 
 
 def some(messages: Any) -> list[Mapping[str, Any]]:

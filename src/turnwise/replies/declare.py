@@ -20,6 +20,7 @@ an error, unless the part is named in `instead`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -81,7 +82,11 @@ def declared_call(data: Mapping[str, Any], where: str) -> JsonCall | TaggedCall 
     if "raw" in data:
         raw: RawCall = made(RawCall, data["raw"], f"{where}.raw")
         return raw
-    parts = tuple(part[1:-1] if part in SLOTTED else Marker(part, DECLARED) for part in texts(data["parts"], where))
+    given = texts(data["parts"], f"{where}.parts")
+    known([part for part in given if SLOT.fullmatch(part)], SLOTTED, f"{where}.parts")
+    if SLOTTED[0] not in given:
+        raise SourceError(f"{where}.parts is {shown(list(given))}", hint=f"It must say where {SLOTTED[0]} stands.")
+    parts = tuple(part[1:-1] if part in SLOTTED else Marker(part, DECLARED) for part in given)
     return TaggedCall(parts, declared_pairs(data["pairs"], f"{where}.pairs") if "pairs" in data else None)
 
 
@@ -97,6 +102,12 @@ def with_parts(call: JsonCall) -> JsonCall:
 
 ONE_OF = "Say one of: json, parts, raw."
 SLOTTED = ("{name}", "{id}", "{index}", "{arguments}")
+SLOT = re.compile(r"\{\w+\}")
+LANGUAGES = {
+    "values": ("json", "python", "quoted", "tags"),
+    "scalars": ("json", "python"),
+    "strings": ("raw", "json", "python"),
+}
 
 
 def declared_pairs(data: Any, where: str) -> Pairs:
@@ -107,7 +118,11 @@ def declared_pairs(data: Any, where: str) -> Pairs:
             given[key] = region(value, f"{where}.{key}")
         elif key in ("key", "between"):
             given[key] = marker(value, f"{where}.{key}")
+        elif key == "typed":
+            kinds = mapping(value, f"{where}.{key}").items()
+            given[key] = tuple((kind, region(around, f"{where}.{key}.{kind}")) for kind, around in kinds)
         else:
+            known([value] if key in LANGUAGES else (), LANGUAGES.get(key, ()), f"{where}.{key}")
             given[key] = value
     pairs: Pairs = made(Pairs, given, where)
     return pairs
@@ -116,11 +131,21 @@ def declared_pairs(data: Any, where: str) -> Pairs:
 def made(kind: Any, data: Any, where: str) -> Any:
     """A part of the grammar from a table of its fields."""
     table = mapping(data, where)
-    known(table, [item.name for item in fields(kind)], where)
+    types = {item.name: str(item.type) for item in fields(kind)}
+    known(table, list(types), where)
+    for key, value in table.items():
+        wanted = TYPES.get(types[key].removesuffix(NULL))
+        if wanted is not None and type(value) is not wanted and not (value is None and types[key].endswith(NULL)):
+            raise SourceError(f"{where}.{key} is {shown(value)}", hint=f"It must be {WORDS[wanted]}.")
     try:
         return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in table.items()})
     except TypeError as error:
         raise SourceError(f"{where} does not say enough: {shown(dict(table))}") from error
+
+
+NULL = " | None"
+TYPES = {"str": str, "bool": bool, "int": int}
+WORDS = {str: "a text", bool: "true or false", int: "a number"}
 
 
 def mapping(data: Any, where: str) -> Mapping[str, Any]:
@@ -130,9 +155,10 @@ def mapping(data: Any, where: str) -> Mapping[str, Any]:
 
 
 def known(data: Any, keys: Any, where: str) -> None:
-    for key in mapping(data, where):
+    for key in data if isinstance(data, list | tuple) else mapping(data, where):
         if key not in keys:
-            raise SourceError(f"{where}: unknown key {shown(key)}", hint=suggestion(key, keys, "There are"))
+            what = "unknown key " if isinstance(data, Mapping) else "there is no "
+            raise SourceError(f"{where}: {what}{shown(key)}", hint=suggestion(str(key), keys, "There are"))
 
 
 def texts(data: Any, where: str) -> tuple[str, ...]:
@@ -163,7 +189,8 @@ def number(data: Any, where: str) -> int:
 def merged(derived: Grammar, data: Mapping[str, Any], where: str = "replies") -> Grammar:
     """The derived grammar with what a declaration adds to it."""
     stated = declared(data, where)
-    instead = texts(list(data.get("instead", [])), f"{where}.instead")
+    instead = texts(data.get("instead", []), f"{where}.instead")
+    known(instead, KEYS[:3], f"{where}.instead")
     given: dict[str, Any] = {}
     for name in ("reasoning", "content", "calls"):
         if name not in stated.sources:

@@ -68,15 +68,14 @@ class Parser:
         self._kept: list[Step] = []
         self._place = NOWHERE
         self._places = Places()
-        self._begin(Spelling())
+        self._begin(None)
         self._fresh = True
 
-    def _begin(self, spelling: Spelling) -> None:
-        self.spelling = spelling
+    def _begin(self, tokenizer: Any) -> None:
+        plan = planned(self.grammar, self.tolerances, tokenizer)
+        self.spelling = spelling = plan.spelling.again()
         self.raw = StringIO()  # the tail of the prompt, and the reply
         self.stream = Stream(spelling)
-        own = bool(spelling.signs)
-        plan = Plan(self.grammar, self.tolerances, spelling) if own else planned(self.grammar, self.tolerances)
         self.reading = Reading(self.stream, plan, self.types)
         self.steps = self.reading.run()
         next(self.steps)
@@ -144,7 +143,7 @@ class Parser:
         if self.tokenizer is None:
             raise TokenizerError("token ids can only be read with a tokenizer", hint="give the parser `tokenizer=`")
         if self._fresh:
-            self._begin(Spelling(self.tokenizer, markers(self.grammar)))
+            self._begin(self.tokenizer)
         if self.spelling.tokenizer is None:
             raise TokenizerError(f"this reply began with text; it cannot go on with token ids: {shown(ids)}", hint=ONE)
         return self.spelling.read(ids)
@@ -248,19 +247,24 @@ class Parser:
 
 
 ENDED = ("complete", "unknown", "unclosed")
-PLANS: dict[tuple[int, frozenset[str]], tuple[Grammar, Plan]] = {}
-PLANNED = 64  # grammars whose plans are kept
+PLANS: dict[tuple[int, int, frozenset[str]], tuple[Grammar, Any, Plan]] = {}
+PLANNED = 64  # plans that are kept
 
 
-def planned(grammar: Grammar, tolerances: frozenset[str]) -> Plan:
-    """The plan of a grammar for text. Parsers may share it: what it adds to itself is the same whoever asks."""
-    key = id(grammar), tolerances
+def planned(grammar: Grammar, tolerances: frozenset[str], tokenizer: Any) -> Plan:
+    """The plan of a grammar, for text or for the ids of a tokenizer.
+
+    Parsers may share it: what it adds to itself is the same whoever asks. What it was made for is kept with it, so that
+    no other grammar can have the same `id`.
+    """
+    key = id(grammar), id(tokenizer), tolerances
     known = PLANS.get(key)
     if known is None:
         if len(PLANS) >= PLANNED:
             PLANS.clear()
-        known = PLANS[key] = grammar, Plan(grammar, tolerances)  # the grammar is kept, so its id stays its own
-    return known[1]
+        spelling = Spelling(tokenizer, () if tokenizer is None else markers(grammar))
+        known = PLANS[key] = grammar, tokenizer, Plan(grammar, tolerances, spelling)
+    return known[2]
 
 
 def forgiven(names: Iterable[str]) -> frozenset[str]:

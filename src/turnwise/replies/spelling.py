@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from copy import copy
 from itertools import accumulate
 from operator import index
 from typing import Any
@@ -42,6 +43,12 @@ class Spelling:
         self.known: set[int] = set()  # ids that the vocabulary has
         if tokenizer is not None:
             self._name(tokenizer.added, "\0".join(texts))
+
+    def again(self) -> Spelling:
+        """Another stream, spelled the same way."""
+        other = copy(self)
+        other.past, other.waiting = [], []
+        return other
 
     def _name(self, added: Mapping[str, Any], markers: str) -> None:
         for text, token in sorted(added.items(), key=lambda row: (-len(row[0]), row[0])):
@@ -77,15 +84,16 @@ class Spelling:
     def read(self, ids: Sequence[int]) -> str:
         """The text of the next ids, as far as it is whole."""
         out: list[str] = []
+        run: list[int] = []  # ids of ordinary text
         for id in ids:
+            if id not in self.added and (id in self.known or self.has(id)):
+                run.append(id)
+                continue
+            out += (self.ordinary(run), self.flush(), self.added.get(id, BROKEN))
+            run = []
             if id in self.added:
-                out += (self.flush(), self.added[id])
                 self.past.clear()
-            elif id in self.known or self.has(id):
-                self.waiting.append(id)
-                out.append(self.whole())
-            else:
-                out += (self.flush(), BROKEN)
+        out.append(self.ordinary(run))
         return "".join(out)
 
     def has(self, id: int) -> bool:
@@ -94,13 +102,33 @@ class Spelling:
         self.known.add(id)
         return True
 
+    def ordinary(self, ids: list[int]) -> str:
+        """At once if every character of it is whole, else id by id: in both ways it is the same text."""
+        if len(ids) > 1 and not self.waiting:
+            text = self.decoded(ids)
+            if BROKEN not in text:
+                return self.said(ids, text)
+        return "".join(map(self.next, ids))
+
+    def next(self, id: int) -> str:
+        self.waiting.append(id)
+        return self.whole()
+
     def whole(self, last: bool = False) -> str:
-        before = self.tokenizer.decode(self.past) if self.past else ""
-        text = self.tokenizer.decode(self.past + self.waiting)[len(before) :]
+        text = self.decoded(self.waiting)
         if text.endswith(BROKEN) and len(self.waiting) < BYTES and not last:
             return ""
-        self.past = (self.past + self.waiting)[-CONTEXT:]
-        self.waiting = []
+        waiting, self.waiting = self.waiting, []
+        return self.said(waiting, text)
+
+    def decoded(self, ids: list[int]) -> str:
+        """The text of ids, behind those before them."""
+        before = self.tokenizer.decode(self.past) if self.past else ""
+        text: str = self.tokenizer.decode(self.past + ids)
+        return text[len(before) :]
+
+    def said(self, ids: list[int], text: str) -> str:
+        self.past = (self.past + ids)[-CONTEXT:]
         return "".join(char for char in text if not FIRST <= ord(char) <= LAST) if self.full else text
 
     def flush(self) -> str:

@@ -2,14 +2,15 @@
 
     write(grammar, message, prompt)  ==  what stands behind the prompt
 
-The prompt decides how the reply begins: where it opened the reasoning, the reply goes on with the reasoning; where it
+The prompt decides how the reply begins. Mostly it holds the beginning of what the template writes for the message, and
+the rest is written. Else the reply makes the best of it: where the prompt opened the reasoning, it is closed; where it
 closed it, there is none. What stands in the prompt is not written again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnwise.errors import MessageError, shown
@@ -27,31 +28,83 @@ def write(grammar: Grammar, message: Mapping[str, Any], prompt: Any = None, *, s
         raise MessageError(f"a message is a mapping, not {shown(message)}")
     parser = Parser(grammar, prompt)
     try:
-        regions = [text for text in (thought(grammar, message, parser), *answer(grammar, message)) if text]
+        text = joined(grammar, [whole_thought(grammar, message), *answer(grammar, message, around)])
+        if not text.startswith(parser.tail):
+            text = resumed(grammar, message, parser)
     except (TypeError, ValueError, RecursionError) as error:  # what JSON cannot say
         raise MessageError(f"the message cannot be written: {error}") from None
-    text = (grammar.starts[0] if grammar.starts else "").join(regions)
+    text = text.removeprefix(parser.tail)
     if stop and grammar.stops and not text.endswith(grammar.stops):
         text += grammar.stops[0]
     return text
 
 
-def thought(grammar: Grammar, message: Mapping[str, Any], parser: Parser) -> str:
-    """The reasoning, from where the prompt left it."""
-    text = next((text_at(message, key) for key in THOUGHTS if message.get(key)), "")
+def joined(grammar: Grammar, regions: list[str]) -> str:
+    return (grammar.starts[0] if grammar.starts else "").join(filter(None, regions))
+
+
+def whole_thought(grammar: Grammar, message: Mapping[str, Any]) -> str:
+    """The reasoning of a reply of which nothing is there yet."""
+    text = thought_of(message)
     if grammar.reasoning is None:
-        return ""
-    if parser.reading.state == REASONING:
-        return text.removeprefix(parser.stream.thought.getvalue()) + grammar.reasoning.close.text
-    if parser.tail.strip():
         return ""
     return around(grammar.reasoning, text) if text else grammar.empty
 
 
-def answer(grammar: Grammar, message: Mapping[str, Any]) -> tuple[str, ...]:
+def thought_of(message: Mapping[str, Any]) -> str:
+    return next((text_at(message, key) for key in THOUGHTS if message.get(key)), "")
+
+
+# -- behind a prompt that the template would not have written for this message
+
+
+def resumed(grammar: Grammar, message: Mapping[str, Any], parser: Parser) -> str:
+    """The prompt's part of the reply, and what can be said of the message behind it."""
+
+    def opened(region: Region, content: str) -> str:
+        """The content, from where the prompt left it."""
+        begun = parser.stream.content.getvalue()
+        if begun and content.startswith(begun):
+            return content[len(begun) :] + region.close.text
+        return behind(region.open, parser.tail) + content + region.close.text
+
+    return parser.tail + joined(grammar, [resumed_thought(grammar, message, parser), *answer(grammar, message, opened)])
+
+
+def resumed_thought(grammar: Grammar, message: Mapping[str, Any], parser: Parser) -> str:
+    """The reasoning, from where the prompt left it: none where it was closed, or where something else was begun."""
+    text, region, tail = thought_of(message), grammar.reasoning, parser.tail
+    if region is None:
+        return ""
+    if not text and grammar.empty.startswith(tail):
+        return grammar.empty[len(tail) :]
+    if ends(tail, region.close):
+        return behind(region.close, tail)
+    if not ends(tail, region.open) and parser.reading.state != REASONING:
+        return ""
+    before = behind(region.open, tail) if ends(tail, region.open) else ""
+    return before + text.removeprefix(parser.stream.thought.getvalue()) + region.close.text
+
+
+def ends(tail: str, marker: Marker) -> bool:
+    return bool(marker.core) and tail.rstrip().endswith(marker.core)
+
+
+def behind(marker: Marker, tail: str) -> str:
+    """A marker; if the prompt ends with it, the white space of it that is still missing there."""
+    if not ends(tail, marker):
+        return marker.text
+    space = tail[tail.rindex(marker.core) + len(marker.core) :]
+    return marker.trail[len(space) :] if marker.trail.startswith(space) else ""
+
+
+# -- content and calls
+
+
+def answer(grammar: Grammar, message: Mapping[str, Any], written: Callable[[Region, str], str]) -> tuple[str, ...]:
     """Content and calls, in the order in which the template writes them."""
     content, calls = content_of(message), calls_of(message)
-    said = around(grammar.content, content) if content or not calls else ""
+    said = written(grammar.content, content) if content or not calls else ""
     if not calls or grammar.calls is None:
         return (said,)
     called = written_calls(grammar, grammar.calls, calls)

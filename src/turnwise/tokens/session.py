@@ -14,13 +14,17 @@ out on all of it as well. Should the two disagree (`[Round 3]`), the session wor
 whatever the window objects to is decided by the whole conversation. So steps cost the same however long the
 conversation is, but for those few.
 
+A reply is read into a message where the template shows how (`parse`): reasoning and calls stand in the history as such.
+A model need not write them as the template does; then the words themselves are taken for content, as long as that is
+what the ids say, and only if neither comes out as it was sampled is it `Unstable`.
+
 Limit: a template that changes what the window does not show is found at the next such step, not at once. `verify` looks
 at once, and `exact=True` at every step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import index as as_int
 from typing import Any
@@ -46,6 +50,8 @@ HISTORY = {
 
 Messages = Sequence[Mapping[str, Any]]
 Kind = tuple[str, frozenset[str]]
+# A reply, its text without the stop, and the prompt: the message, or None if the text is all it says.
+Parse = Callable[[str | Sequence[int], str, Rendering | None], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +68,20 @@ class Session:
     """`prompt`, `add_reply`, `extend`, `add_reply`, ...; `ids` holds everything so far."""
 
     def __init__(
-        self, ask: Ask, stops: Sequence[str], exact: bool = False, read: Callable[..., Any] | None = None
+        self,
+        ask: Ask,
+        stops: Sequence[str],
+        exact: bool = False,
+        parse: Parse | None = None,
+        turns: Callable[[Any], Any] = lambda messages: messages,
     ) -> None:
         self.ask = ask
         self.tokenizer = ask.tokenizer
         self.stops = tuple(sorted({stop for stop in stops if stop}, key=len, reverse=True))
         self.exact = exact
-        self.read = read
+        self.read: Callable[[str], Any] | None = None  # the caller's own way from a text to a message
+        self._parse = parse
+        self._turns = turns  # messages that were read from replies, in the form that the template takes
         self.messages: list[Mapping[str, Any]] = []
         self.ids: list[int] = []
         self._known: set[int] = set()  # ids that the tokenizer is known to have
@@ -80,6 +93,7 @@ class Session:
         self.kept = False  # some earlier text stays although the template would now write another
         self._texts: list[str] = []  # that the ids stand for
         self._reply: str | None = None  # the text of a reply that nothing follows yet
+        self._words: Mapping[str, Any] | None = None  # that reply as content and nothing else, if it was read as more
         self._prompted = 0  # messages that the last prompt was made of
         self._edge = 0  # the message from which on the window of the last step shows everything
         self._head: tuple[int, ...] = ()  # the system messages before it
@@ -92,7 +106,7 @@ class Session:
 
     def prompt(self, messages: Messages) -> list[int]:
         """The ids to send to the model; starts the conversation, anew if there was one."""
-        chat = listed(messages)
+        chat = listed(self._turns(messages))
         found = encoded(replace(self.ask, messages=chat, render=self.ask.prompt))
         self._restart()
         self.messages, self._prompted, self._proved, self._kinds = chat, len(chat), len(chat), kinds(chat)
@@ -105,10 +119,13 @@ class Session:
             raise MessageError("there is no prompt to reply to", hint="call prompt first")
         if self._reply is not None:
             raise MessageError("there is a reply already, and nothing follows it yet", hint="call extend first")
-        meant = None if message is None else mapped(Intake().taken(message, "message"), message)
+        meant = None
+        if message is not None:
+            meant = mapped(Intake().taken(self._turns([message])[0], "message"), message)
         ids = self._encoded(reply) if isinstance(reply, str) else self.checked(reply)
         text = reply if isinstance(reply, str) else self._decoded(ids)
-        self.messages.append(self._message(text) if meant is None else meant)
+        said, self._words = (meant, None) if meant is not None else self._message(text, ids, reply)
+        self.messages.append(said)
         self.ids += ids
         self._reply = text
 
@@ -123,11 +140,11 @@ class Session:
             raise MessageError(f"there is no history {history!r}", path="history", hint=hint)
         if self._reply is None:
             raise MessageError("messages follow a reply, and there is none yet", hint="call add_reply first")
-        grown = self.messages + listed(messages)
+        grown = self.messages + listed(self._turns(messages))
         if history == "rewrite":
-            return self.prompt(grown)
+            return self._rewritten(grown)
         edge, head = self._window(grown)
-        step = self._windowed_step(grown, edge, head, history) if edge else self._step(grown, 0, (), history)
+        grown, step = self._found_step(grown, edge, head, history)
         if not edge or self.exact:
             edge, head, self._proved = 0, (), len(grown)
         self._edge, self._head, self._before, self.kept = edge, head, step.now, self.kept or step.kept
@@ -192,6 +209,40 @@ class Session:
             if index == self._edge:
                 return index
         return 0
+
+    def _found_step(
+        self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str
+    ) -> tuple[list[Mapping[str, Any]], Step]:
+        """The step; and the messages, in which the words of the reply stand for what was read if only they fit."""
+        if self._words is None:
+            return grown, self._any_step(grown, edge, head, history)
+        problems: list[TurnwiseError] = []
+        for how in dict.fromkeys(("same", history)):
+            for chat in self._told(grown):
+                try:
+                    return chat, self._any_step(chat, edge, head, how)
+                except TurnwiseError as error:
+                    problems.append(error)
+        raise problems[-2]  # that of the message as it was read
+
+    def _any_step(self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str) -> Step:
+        return self._windowed_step(grown, edge, head, history) if edge else self._step(grown, 0, (), history)
+
+    def _rewritten(self, grown: list[Mapping[str, Any]]) -> list[int]:
+        """Everything anew; where the template refuses what was read of the reply, with its words."""
+        *first, last = self._told(grown)
+        for chat in first:
+            try:
+                return self.prompt(chat)
+            except TurnwiseError:
+                continue
+        return self.prompt(last)
+
+    def _told(self, grown: list[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+        """The messages with the reply as it was read, and with its words alone."""
+        yield grown
+        if self._words is not None:
+            yield [*grown[: self._prompted], self._words, *grown[self._prompted + 1 :]]
 
     def _windowed_step(self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str) -> Step:
         """The step as a window shows it, if that is to be believed; else as it is."""
@@ -309,8 +360,10 @@ class Session:
 
         return worker.segments(text, worker.scanner.hits(text, allowed), at=WITHIN)[0]
 
-    def _message(self, text: str) -> Mapping[str, Any]:
-        """The reply as a message."""
+    def _message(
+        self, text: str, ids: list[int], reply: str | Sequence[int]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+        """The reply as a message; and as content and nothing else, if it was read as more than that."""
         if self.read is not None:
             try:
                 found = self.read(text)
@@ -318,9 +371,12 @@ class Session:
                 raise
             except Exception as error:  # the caller's code
                 raise MessageError(f"the reply could not be read: {error!r:.200}", path="read") from error
-            return mapped(Intake().taken(found, "read"), found)
+            return mapped(Intake().taken(found, "read"), found), None
         stop = next((stop for stop in self.stops if text.endswith(stop)), "")
-        return {"role": "assistant", "content": text.removesuffix(stop)}
+        words = {"role": "assistant", "content": text.removesuffix(stop)}
+        given = text if isinstance(reply, str) else ids
+        read = None if self._parse is None else self._parse(given, words["content"], self._before)
+        return (words, None) if read is None else (read, words)
 
 
 def listed(messages: Any) -> list[Mapping[str, Any]]:
