@@ -18,7 +18,7 @@ import turnwise
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parse import Parser
-from turnwise.replies.prompts import header
+from turnwise.replies.read.prompts import header
 
 # What a vector calls a template, where the corpus has it under another name.
 NAMES = {

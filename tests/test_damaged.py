@@ -28,8 +28,8 @@ from turnwise.replies.derive import derive
 from turnwise.replies.events import SPANS, STATUSES, Message
 from turnwise.replies.grammar import Grammar, JsonCall
 from turnwise.replies.parse import Parser
-from turnwise.replies.plan import ARGUMENT_KEYS, NAME_KEYS, Plan
-from turnwise.replies.spelling import markers
+from turnwise.replies.read.plan import ARGUMENT_KEYS, NAME_KEYS, Plan
+from turnwise.replies.read.spelling import markers
 from turnwise.replies.write import write
 
 TEMPLATES = 30

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from turnwise.replies.events import STATUSES
-from turnwise.replies.plan import TOLERANCES
+from turnwise.replies.read.plan import TOLERANCES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

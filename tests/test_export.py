@@ -16,7 +16,7 @@ from replygrammars import EXAMPLES, GRAMMARS, Example
 from test_roundtrip import MESSAGES, TOOLS
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parse import parse
-from turnwise.replies.prompts import header
+from turnwise.replies.read.prompts import header
 from turnwise.replies.write import write
 
 SAID = 230  # of the corpus' templates, at least

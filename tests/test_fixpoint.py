@@ -25,12 +25,12 @@ from corpus import needs_corpus
 from replygrammars import region
 from test_roundtrip import ARGUMENTS, TYPES, call, tool
 from turnwise.replies.again import IN_PARTS, Form
+from turnwise.replies.derive.probing import Shape
 from turnwise.replies.events import Message
-from turnwise.replies.glance import Glance
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.probing import Shape
+from turnwise.replies.read.glance import Glance
+from turnwise.replies.read.spelling import markers
 from turnwise.replies.same import same
-from turnwise.replies.spelling import markers
 from turnwise.replies.write import write
 
 VALUES = {

@@ -23,9 +23,9 @@ from turnwise.probes import NOW, tool
 from turnwise.registry.replies import declarations
 from turnwise.replies.declare import declared, merged
 from turnwise.replies.derive import derive
+from turnwise.replies.derive.objects import decoded
+from turnwise.replies.derive.stretch import Stretch, between, shared_end, shared_start
 from turnwise.replies.grammar import Grammar, Marker, RawCall, Region
-from turnwise.replies.objects import decoded
-from turnwise.replies.stretch import Stretch, between, shared_end, shared_start
 
 CASES = sorted((Path(__file__).parent / "grammars").glob("*.case"))
 TOOLS = [tool("look", city={"type": "string"}), tool("plan", n={"type": "integer"})]

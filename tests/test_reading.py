@@ -13,10 +13,10 @@ import pytest
 from replygrammars import GRAMMARS, region, tagged
 from turnwise.replies.events import SPANS, STATUSES, Message
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs
-from turnwise.replies.likely import WINDOW, likely
 from turnwise.replies.parse import Parser
-from turnwise.replies.plan import Plan
-from turnwise.replies.watch import Found, Watch
+from turnwise.replies.read.likely import WINDOW, likely
+from turnwise.replies.read.plan import Plan
+from turnwise.replies.read.watch import Found, Watch
 
 
 def tools(**types: str) -> list[dict[str, Any]]:

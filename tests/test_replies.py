@@ -20,9 +20,9 @@ from turnwise.errors import TokenizerError
 from turnwise.replies.events import SPANS, STATUSES, Event, Message
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, Region, TaggedCall
 from turnwise.replies.parse import Parser, parse
-from turnwise.replies.plan import ALL
-from turnwise.replies.syntaxes import DEPTH, Reader, as_json, typed
-from turnwise.replies.variants import suffix
+from turnwise.replies.read.plan import ALL
+from turnwise.replies.read.syntaxes import DEPTH, Reader, as_json, typed
+from turnwise.replies.read.variants import suffix
 
 IDS = [f"{example.grammar}-{at}" for at, example in enumerate(EXAMPLES)]
 EACH = pytest.mark.parametrize("example", EXAMPLES, ids=IDS)

@@ -28,7 +28,7 @@ from replyvectors import template
 from test_roundtrip import UNREADABLE, tool
 from turnwise.replies.events import Event
 from turnwise.replies.grammar import Grammar, JsonCall, TaggedCall
-from turnwise.replies.spelling import markers
+from turnwise.replies.read.spelling import markers
 from turnwise.replies.write import write
 
 FEW, MANY = 4, 100

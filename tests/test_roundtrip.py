@@ -20,11 +20,11 @@ import corpus
 import turnwise
 from corpus import needs_corpus
 from replygrammars import EXAMPLES, GRAMMARS, Example
-from turnwise.replies.calls import one_call
 from turnwise.replies.derive import derive
+from turnwise.replies.derive.calls import one_call
+from turnwise.replies.derive.probing import ABSENT, Prober, Shape
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parse import parse
-from turnwise.replies.probing import ABSENT, Prober, Shape
 from turnwise.replies.write import write
 
 Message = dict[str, Any]

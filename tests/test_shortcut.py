@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from replygrammars import GRAMMARS
 from turnwise.replies.parse import Parser
-from turnwise.replies.shortcut import Places, Step, Value
-from turnwise.replies.syntaxes import Reader
+from turnwise.replies.read.shortcut import Places, Step, Value
+from turnwise.replies.read.syntaxes import Reader
 
 ODD = (
     "1, 2",

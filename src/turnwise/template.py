@@ -24,9 +24,9 @@ from turnwise.replies import declare
 from turnwise.replies.again import Form, form_of
 from turnwise.replies.derive import derive
 from turnwise.replies.events import Message
-from turnwise.replies.glance import Glance
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parse import Parser, parse
+from turnwise.replies.read.glance import Glance
 from turnwise.replies.same import same
 from turnwise.replies.write import write
 from turnwise.tokens import tokenizers

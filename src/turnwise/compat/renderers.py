@@ -32,7 +32,7 @@ from typing import Any
 from turnwise.errors import MessageError, SourceError, TurnwiseError, shown
 from turnwise.messages import Intake
 from turnwise.replies.events import REASONING, Attempt, Message
-from turnwise.replies.spelling import Spelling
+from turnwise.replies.read.spelling import Spelling
 from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
 from turnwise.tokens.session import Session, listed, whole_numbers

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from turnwise.replies.answers import Answers
+from turnwise.replies.derive.answers import Answers
+from turnwise.replies.derive.probing import ABSENT, ARGUMENTS, REASONING, SETTINGS, THOUGHTS, Prober, Shape, Template
+from turnwise.replies.derive.thoughts import keys, listed, messages
 from turnwise.replies.events import Message
-from turnwise.replies.probing import ABSENT, ARGUMENTS, REASONING, SETTINGS, THOUGHTS, Prober, Shape, Template
-from turnwise.replies.thoughts import keys, listed, messages
 
 THOUGHT = THOUGHTS[0]  # where a message that was read has its reasoning
 IN_PARTS = "content"  # reasoning is a part of the content, beside the text

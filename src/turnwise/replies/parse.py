@@ -28,13 +28,14 @@ from turnwise.errors import TokenizerError, TurnwiseError, shown, suggestion
 from turnwise.messages import prepared_tools
 from turnwise.replies.events import Event, Message, Span
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.machine import Stream, attempt
-from turnwise.replies.plan import ALL, Plan
-from turnwise.replies.prompts import begun
-from turnwise.replies.reading import Reading
-from turnwise.replies.shortcut import Place, Places, Step
-from turnwise.replies.spelling import Spelling, ids_of, markers
-from turnwise.replies.syntaxes import declared
+from turnwise.replies.read.machine import Stream, attempt
+from turnwise.replies.read.plan import ALL as ALL
+from turnwise.replies.read.plan import Plan
+from turnwise.replies.read.prompts import begun
+from turnwise.replies.read.reading import Reading
+from turnwise.replies.read.shortcut import Place, Places, Step
+from turnwise.replies.read.spelling import Spelling, ids_of, markers
+from turnwise.replies.read.syntaxes import declared
 
 KNOWN = 4096  # chunks that are remembered at one place,
 SHORT = 8  # if they have no more characters than this

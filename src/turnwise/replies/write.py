@@ -17,7 +17,7 @@ from turnwise.errors import MessageError, shown
 from turnwise.replies.events import REASONING
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, RawCall, Region, Spacing
 from turnwise.replies.parse import Parser
-from turnwise.replies.plan import keyed
+from turnwise.replies.read.plan import keyed
 
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from turnwise.errors import MessageError, TokenizerError, shown
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.spelling import Spelling, ids_of
+from turnwise.replies.read.spelling import Spelling, ids_of
 
 ACCEPTED = "a rendering, a text, an encoded conversation, or token ids with a tokenizer"
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from turnwise.replies.grammar import JsonCall
-from turnwise.replies.plan import ARGUMENT_KEYS, NAME_KEYS, Layout
+from turnwise.replies.read.plan import ARGUMENT_KEYS, NAME_KEYS, Layout
 
 WINDOW = 320  # characters that are looked at
 NAME = re.compile(r"[\w.\-]+")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.replies.calls import Written
+from turnwise.replies.derive.calls import Written
+from turnwise.replies.derive.probing import ARGUMENTS, CONTENT, NAMES, REASONING, SETTINGS, THOUGHTS, Prober
+from turnwise.replies.derive.stretch import WHOLE, Stretch, last_tag
 from turnwise.replies.grammar import Marker, Region
-from turnwise.replies.probing import ARGUMENTS, CONTENT, NAMES, REASONING, SETTINGS, THOUGHTS, Prober
-from turnwise.replies.stretch import WHOLE, Stretch, last_tag
 
 WORD = re.compile(r"[^\W\d_]{4,}")  # in texts of templates
 

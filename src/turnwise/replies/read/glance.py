@@ -13,8 +13,8 @@ from typing import Any
 
 from turnwise.engine.rendering import Rendering
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.plan import Plan
-from turnwise.replies.prompts import begun, header
+from turnwise.replies.read.plan import Plan
+from turnwise.replies.read.prompts import begun, header
 
 
 class Glance:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 
-from turnwise.replies.arguments import Done
 from turnwise.replies.events import ARGUMENTS, REASONING, TEXT
 from turnwise.replies.grammar import JsonCall, RawCall
-from turnwise.replies.jsoncalls import JsonCalls
-from turnwise.replies.likely import WINDOW, likely, says_call, weak
-from turnwise.replies.machine import Call, Steps, Stream
-from turnwise.replies.plan import SIGNS, Item, Layout, Plan, blank, tag_like, trail
-from turnwise.replies.watch import Found
+from turnwise.replies.read.arguments import Done
+from turnwise.replies.read.jsoncalls import JsonCalls
+from turnwise.replies.read.likely import WINDOW, likely, says_call, weak
+from turnwise.replies.read.machine import Call, Steps, Stream
+from turnwise.replies.read.plan import SIGNS, Item, Layout, Plan, blank, tag_like, trail
+from turnwise.replies.read.watch import Found
 
 NAME = 256  # characters of a name
 HEADER = 512  # characters of a header

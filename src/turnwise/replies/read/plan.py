@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from turnwise.replies.grammar import KEY, Calls, Grammar, JsonCall, Marker, Pairs, RawCall, TaggedCall
-from turnwise.replies.spelling import PLAIN, Spelling, markers
-from turnwise.replies.variants import Variants, suffix
-from turnwise.replies.watch import Watch
+from turnwise.replies.read.spelling import PLAIN, Spelling, markers
+from turnwise.replies.read.variants import Variants, suffix
+from turnwise.replies.read.watch import Watch
 
 # What is forgiven, by name. `Parser(tolerances=...)` takes the names that shall be on; all are by default.
 TOLERANCES = {

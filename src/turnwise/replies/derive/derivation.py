@@ -22,15 +22,26 @@ from dataclasses import replace
 from typing import Any
 
 from turnwise.engine.sought import sought
-from turnwise.replies.answers import Answers
-from turnwise.replies.calls import Written, completed, digits_in, two_calls
-from turnwise.replies.ends import split_close, stop_of, stops_of, uncounted
+from turnwise.replies.derive.answers import Answers
+from turnwise.replies.derive.calls import Written, completed, digits_in, two_calls
+from turnwise.replies.derive.ends import split_close, stop_of, stops_of, uncounted
+from turnwise.replies.derive.objects import decoded
+from turnwise.replies.derive.probing import (
+    AGAIN,
+    ARGUMENTS,
+    CONTENT,
+    IDS,
+    NAMES,
+    REASONING,
+    RESULT,
+    RESULTS,
+    Prober,
+    Template,
+)
+from turnwise.replies.derive.readback import misread
+from turnwise.replies.derive.stretch import NONE, Stretch, behind, between, blank, shared_end, shared_start, upto
+from turnwise.replies.derive.thoughts import kindred, sought_region
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Region, Source, TaggedCall, calls_rows
-from turnwise.replies.objects import decoded
-from turnwise.replies.probing import AGAIN, ARGUMENTS, CONTENT, IDS, NAMES, REASONING, RESULT, RESULTS, Prober, Template
-from turnwise.replies.readback import misread
-from turnwise.replies.stretch import NONE, Stretch, behind, between, blank, shared_end, shared_start, upto
-from turnwise.replies.thoughts import kindred, sought_region
 
 WORDS = (*NAMES, *IDS, CONTENT, REASONING, *(key for given in ARGUMENTS for key in given))
 ROLE = re.compile(r"""['"](\w*(?:tool|function)_call\w*)['"]""")  # what may be the name of a role, in a source

@@ -20,9 +20,9 @@ from typing import Any
 
 from turnwise.replies.events import ARGUMENTS
 from turnwise.replies.grammar import Pairs
-from turnwise.replies.machine import Call, Stream
-from turnwise.replies.plan import Plan, common, keyed, pieces, unworded
-from turnwise.replies.syntaxes import (
+from turnwise.replies.read.machine import Call, Stream
+from turnwise.replies.read.plan import Plan, common, keyed, pieces, unworded
+from turnwise.replies.read.syntaxes import (
     NO_TYPES,
     SYNTAXES,
     TEXT_ONLY,
@@ -33,7 +33,7 @@ from turnwise.replies.syntaxes import (
     may_be_other,
     typed,
 )
-from turnwise.replies.watch import Found, Watch
+from turnwise.replies.read.watch import Found, Watch
 
 WRAPPERS = ("arguments", "parameters", "properties", "input")
 KEYS = 256  # characters of a key

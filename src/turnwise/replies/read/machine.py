@@ -13,10 +13,10 @@ from collections.abc import Callable, Generator, Iterable
 from io import StringIO
 
 from turnwise.replies.events import ARGUMENTS, END, REASONING, START, STOP, TEXT, Attempt, Event, Kind
-from turnwise.replies.shortcut import Shortcut, Text, Value
-from turnwise.replies.spelling import PLAIN, Spelling
-from turnwise.replies.syntaxes import Reader, escape
-from turnwise.replies.watch import Found, Watch
+from turnwise.replies.read.shortcut import Shortcut, Text, Value
+from turnwise.replies.read.spelling import PLAIN, Spelling
+from turnwise.replies.read.syntaxes import Reader, escape
+from turnwise.replies.read.watch import Found, Watch
 
 SPACES = 64  # white space that is looked past
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from turnwise.replies.calls import Written, one_call
-from turnwise.replies.pairs import ODD
-from turnwise.replies.probing import AGAIN, ARGUMENTS, CONTENT, IDS, NAMES, REASONING, RESULT, RESULTS, Prober
-from turnwise.replies.stretch import NONE, Stretch, behind, shared_end, shared_start, upto
-from turnwise.replies.thoughts import Thought, find_thought, mirrored
+from turnwise.replies.derive.calls import Written, one_call
+from turnwise.replies.derive.pairs import ODD
+from turnwise.replies.derive.probing import AGAIN, ARGUMENTS, CONTENT, IDS, NAMES, REASONING, RESULT, RESULTS, Prober
+from turnwise.replies.derive.stretch import NONE, Stretch, behind, shared_end, shared_start, upto
+from turnwise.replies.derive.thoughts import Thought, find_thought, mirrored
 
 
 class Answers:

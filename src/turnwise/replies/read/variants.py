@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
-from turnwise.replies.spelling import PLAIN, Spelling
-from turnwise.replies.watch import Watch, watching
+from turnwise.replies.read.spelling import PLAIN, Spelling
+from turnwise.replies.read.watch import Watch, watching
 
 SHOWN = "Ġ"  # how byte-level vocabularies show a blank
 TAGS = 3  # with the same suffix, so that it is one

@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from turnwise.replies.derive.probing import ARGUMENTS, CONTENT, NAMES, TOOLS, Prober, Shape
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parse import parse
-from turnwise.replies.probing import ARGUMENTS, CONTENT, NAMES, TOOLS, Prober, Shape
 
 SHOWN = 120  # characters of a turn that a note quotes
 

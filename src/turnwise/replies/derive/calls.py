@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from turnwise.replies.derive.objects import Found, find_call, find_list, spacing
+from turnwise.replies.derive.pairs import Ask, find_pairs, pairs_of, with_kinds
+from turnwise.replies.derive.probing import ARGUMENTS, CONTENTS, IDS, NAMES, Prober, Shape
+from turnwise.replies.derive.stretch import Stretch, places
 from turnwise.replies.grammar import JsonCall, Marker, TaggedCall
-from turnwise.replies.objects import Found, find_call, find_list, spacing
-from turnwise.replies.pairs import Ask, find_pairs, pairs_of, with_kinds
-from turnwise.replies.probing import ARGUMENTS, CONTENTS, IDS, NAMES, Prober, Shape
-from turnwise.replies.stretch import Stretch, places
 
 Span = tuple[int, int]
 Slot = tuple[int, int, str]

@@ -11,10 +11,10 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.replies.arguments import Arguments
 from turnwise.replies.grammar import JsonCall, Marker
-from turnwise.replies.machine import Call, Steps, Stream
-from turnwise.replies.plan import ARGUMENT_KEYS, NAME_KEYS, Plan
+from turnwise.replies.read.arguments import Arguments
+from turnwise.replies.read.machine import Call, Steps, Stream
+from turnwise.replies.read.plan import ARGUMENT_KEYS, NAME_KEYS, Plan
 
 Verdict = Generator[None, None, bool | None]  # whether it was a call; None: go on reading
 

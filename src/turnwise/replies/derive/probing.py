@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from turnwise.engine.rendering import Piece, Rendering
 from turnwise.errors import TurnwiseError
 from turnwise.probes import NOW, STANDARD, TOKENS, tool
-from turnwise.replies.stretch import NONE, Stretch, shared_start
+from turnwise.replies.derive.stretch import NONE, Stretch, shared_start
 
 SYSTEM, USER, AGAIN, RESULT = "Zsystemq", "Zuserq", "Zagainq", "Zresultq"
 CONTENT, REASONING = "Zcontentq", "Zreasonq"

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from turnwise.replies.derive.stretch import NONE, Stretch, between, shared_end
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
-from turnwise.replies.stretch import NONE, Stretch, between, shared_end
 
 ODD = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape
 MARKUP = "zx<b>zy"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 from turnwise.replies.events import ARGUMENTS, Event, Kind
-from turnwise.replies.syntaxes import NUMBER, TOKEN, WORD, Form, Reader
+from turnwise.replies.read.syntaxes import NUMBER, TOKEN, WORD, Form, Reader
 
 HELD = 8  # characters that a value may hold back at a place
 ENDS = 256  # what may stand between two numbers; so many are remembered at a place

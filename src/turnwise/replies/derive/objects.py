@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from turnwise.replies.derive.probing import IDS, NAMES
+from turnwise.replies.derive.stretch import Stretch
 from turnwise.replies.grammar import JsonCall, Spacing
-from turnwise.replies.probing import IDS, NAMES
-from turnwise.replies.stretch import Stretch
 
 DECODER = json.JSONDecoder()
 INDENTS = (None, 2, 4, 1)
