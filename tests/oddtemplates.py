@@ -547,6 +547,6 @@ BEYOND = {
     ),
     "a name that is not given": (
         "{{- raise_exception('who?') if not agent -}}" + turns(TEXT),
-        "content, reasoning, calls: the template refuses a user's message",
+        "content, reasoning, calls: the template refuses a user's message, or spends too much on it",
     ),
 }  # fmt: skip

@@ -315,11 +315,17 @@ class Template:
     def grammar(self) -> Grammar:
         """How replies to this template look: derived from it, and completed by what is declared of its model."""
         if not self.grammars:
-            found = derive(self)
+            found = derive(self._sparing())
             for complete in declare.COMPLETE:
                 found = complete(self, found)
             self.grammars.append(found)
         return self.grammars[0]
+
+    def _sparing(self) -> Template:
+        """The same template with a tenth of the budgets: for many questions, each of them short."""
+        full = self.limits
+        tenth = replace(full, steps=full.steps // 10, bytes=full.bytes // 10, output=full.output // 10)
+        return Template(self.program, self.options, self.named, tenth, self.dialect, self.reading)
 
     def parse(
         self,
@@ -370,7 +376,7 @@ class Template:
         if not isinstance(messages, (list, tuple)) or Message not in map(type, messages):
             return messages
         if not self.forms:
-            self.forms.append(form_of(self))
+            self.forms.append(form_of(self._sparing()))
         return [self.forms[0].turn(message) if type(message) is Message else message for message in messages]
 
     def _reply(self, message: Mapping[str, Any], prompt: Rendering) -> list[tuple[str, str | None]]:

@@ -44,6 +44,7 @@ from turnwise.replies.derive.thoughts import kindred, sought_region
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Region, Source, TaggedCall, calls_rows
 
 WORDS = (*NAMES, *IDS, CONTENT, REASONING, *(key for given in ARGUMENTS for key in given))
+REFUSED = "content, reasoning, calls: the template refuses a user's message, or spends too much on it"
 ROLE = re.compile(r"""['"](\w*(?:tool|function)_call\w*)['"]""")  # what may be the name of a role, in a source
 
 
@@ -54,7 +55,7 @@ def derive(template: Template, tokens: Iterable[str] = ()) -> Grammar:
     """
     prober = Prober(template, tokens)
     if not any(prober.settle(parts) for parts in (False, True)):
-        return Grammar(unreached=("content, reasoning, calls: the template refuses a user's message",))
+        return Grammar(unreached=(REFUSED,))
     return Derivation(prober).grammar()
 
 
