@@ -15,13 +15,14 @@ literal whose quote never comes takes along the rest of the reply.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from turnwise.replies.events import ARGUMENTS
+from turnwise.replies.events import ARGUMENTS, Kind
 from turnwise.replies.grammar import Pairs
 from turnwise.replies.read.machine import Call, Stream
-from turnwise.replies.read.plan import Plan, common, keyed, pieces, unworded
+from turnwise.replies.read.nested import LIST_ONLY, OBJECT_ONLY, Strange, elements, nesting
+from turnwise.replies.read.plan import Plan, common, keyed, pieces, tag_like, unworded
 from turnwise.replies.read.syntaxes import (
     NO_TYPES,
     SYNTAXES,
@@ -46,6 +47,10 @@ LITERALS = frozenset("\"'[{(")  # what has an end of its own
 NOTHING = {"null": "{}"}  # arguments that mean an empty object
 NULLS = frozenset(word[0] for word, value in WORDS.items() if value in NOTHING)
 
+ENDS = ("close", "key", "over", "line")  # of a value
+EMPTY = {LIST_ONLY: "[]", OBJECT_ONLY: "{}"}  # what nothing at all is, where values hold values
+
+Written = Generator[None, None, tuple[str, Found | None]]  # a text, and what ended it
 Done = Generator[None, None, bool]  # whether the arguments were read to their end
 
 
@@ -71,11 +76,14 @@ class Arguments:
             return self.members(call, self.layout.pairs)
         return self.tags(call, self.layout.pairs)
 
+    def reader(self, syntax: str = "json", **more: Any) -> Reader:
+        return Reader(syntax, control=bool(self.stream.spelling.signs), **more)
+
     # -- JSON
 
     def value(self, span: str) -> Generator[None, None, Any]:
         """A whole JSON value; None, and `lost`, if there is none."""
-        text = yield from self.text_of(Reader(), span)
+        text = yield from self.text_of(self.reader(), span)
         self.lost = text is None
         try:
             return None if text is None else json.loads(text)
@@ -98,25 +106,25 @@ class Arguments:
 
     def kept_arguments(self) -> Generator[None, None, str | None]:
         """Arguments that stand before the name: JSON, kept until there is a call to say them of."""
-        text = yield from self.text_of(Reader(), "arguments")
+        text = yield from self.text_of(self.reader(), "arguments")
         return NOTHING.get(text, unquoted(text)) if text is not None else None
 
     def json_arguments(self, call: Call) -> Done:
         stream = self.stream
         char = yield from stream.peek()
         if char == '"' and "strings" in self.plan.tolerances:
-            text = yield from self.text_of(Reader(), "arguments")
+            text = yield from self.text_of(self.reader(), "arguments")
             if text is None:
                 return self.broke_off(call)
             stream.argue(call, unquoted(text))
             return True
         if char and char in NULLS:
             return (yield from self.no_arguments(call))
-        return (yield from self.stream_of(call, Reader()))
+        return (yield from self.stream_of(call, self.reader()))
 
     def no_arguments(self, call: Call) -> Done:
         """A word where an object is due: nothing at all is an empty object."""
-        text = yield from self.text_of(Reader(), "arguments")
+        text = yield from self.text_of(self.reader(), "arguments")
         if text is None:
             self.stream.argue(call, self.partial)
             if self.stream.ended and self.stream.position == len(self.stream.buffer):
@@ -207,14 +215,16 @@ class Arguments:
         types = self.types.get(call.name)
         syntax = "quoted" if marks is not None and pairs.values != "python" else pairs.values
         follows = self.layout.follows if syntax == "python" and "quotes" in self.plan.tolerances else None
-        reader = Reader(syntax, marks=marks, closer=self.layout.members, types=types, follows=follows)
+        reader = self.reader(
+            syntax, marks=marks, closer=self.layout.members, types=types, follows=follows, separator=pairs.between.core
+        )
         return self.stream_of(call, reader)
 
     # -- pairs between tags
 
     def tags(self, call: Call, pairs: Pairs) -> Done:
         stream = self.stream
-        between, first = self.layout.pair(), True
+        between, first, seen = self.layout.pair(), True, set[str]()
         while True:
             found = yield from self.nothing(between, pairs.between.core)
             if found is None:
@@ -231,6 +241,8 @@ class Arguments:
                 return False
             if not (yield from self.pair(call, pairs, key, kind, first)):
                 return self.broke_off(call)
+            self.stray = self.stray or key in seen
+            seen.add(key)
             first = False
         stream.argue(call, "{}" if first else "}")
         return True
@@ -327,8 +339,7 @@ class Arguments:
         offered = self.types.get(call.name)
         types = (offered or {}).get(key, NO_TYPES)
         lead = ("{" if first else ", ") + f'"{escape(key)}": '
-        closes = [(keyed(text, key), "close") for text in self.closes(pairs)]
-        close = self.plan.watch(closes) if closes else self.layout.pair()
+        close = self.close(pairs, key)
         wrapped = first and key in WRAPPERS and offered and key not in offered and "unwrap" in self.plan.tolerances
         if not wrapped:
             stream.argue(call, lead)
@@ -339,28 +350,67 @@ class Arguments:
         text, found = yield from self.written(pairs, close)
         if found is None:
             return False
-        stream.mark(found)
+        self.closed(found)
         inner = unwrapped(text, offered or {}) if wrapped else None
         value = inner if inner is not None else self.converted(pairs, text, kind, types, key)
         stream.argue(call, "{" + inner[1:-1] if inner is not None else (lead if wrapped else "") + value)
         return True
 
-    def written(self, pairs: Pairs, close: Watch) -> Generator[None, None, tuple[str, Found | None]]:
+    def written(self, pairs: Pairs, close: Watch) -> Written:
         """A value up to its closer; a closer within the quotes of a literal is none."""
         stream, texts = self.stream, list[str]()
         char = yield from stream.peek()
-        reader = Reader(pairs.strings if pairs.strings in SYNTAXES else "json")
+        reader = self.reader(pairs.strings if pairs.strings in SYNTAXES else "json")
         while pairs.strings != "raw" and char in LITERALS and not (reader.done or reader.failed or stream.ended):
             went = reader.read(stream.buffer, stream.position)
             texts.append(stream.consume(went - stream.position, "arguments"))
             if not (reader.done or reader.failed):
                 yield
-        found = yield from stream.until(close, texts.append, "arguments")
+        if nesting(pairs):
+            found = yield from self.counted(close, texts, self.plan.spelling.spell(pairs.key.core))
+        else:
+            found = yield from self.up_to(close, texts.append)
         return stream.spelling.plain("".join(texts)), found
 
-    def closes(self, pairs: Pairs) -> list[str]:
+    def counted(self, close: Watch, texts: list[str], core: str) -> Generator[None, None, Found | None]:
+        """A value that may hold elements: those of its own name are counted, for each has an end."""
+        depth, holds = 0, None
+        while True:
+            found = yield from self.up_to(close, texts.append, ("again", *ENDS))
+            if found is None or (found.tag != "again" and not depth):
+                return found
+            if holds is None:
+                said = "".join(texts).lstrip()
+                holds = not said or said.startswith(core)
+            depth += (1 if found.tag == "again" else -1) if holds else 0
+            texts.append(self.stream.consume(found.end - found.start, "arguments"))
+
+    def close(self, pairs: Pairs, key: str) -> Watch:
+        """What ends a value; and what cannot be part of one unless a closer is missing, or the text quotes it."""
         texts = [pairs.string.close.text, pairs.other.close.text, *(region.close.text for _, region in pairs.typed)]
-        return list(dict.fromkeys(text for text in texts if text.strip()))
+        closes = [(keyed(text, key), "close") for text in dict.fromkeys(texts) if text.strip()]
+        if not closes:
+            return self.layout.pair()
+        own = [*self.layout.closers[:1], *self.layout.openers[:1], *([] if nesting(pairs) else [pairs.key.text])]
+        same = [(pairs.key.core + key + pairs.string.open.core, "again")] if nesting(pairs) else []
+        return self.plan.watch([*closes, *same, *((text, "own") for text in own if tag_like(text))])
+
+    def closed(self, found: Found) -> None:
+        """Take the closer of a value; where values have none, what follows is not theirs."""
+        if found.tag == "close":
+            self.stream.mark(found)
+
+    def up_to(
+        self, close: Watch, into: Callable[[str], object], ends: Sequence[str] = ENDS, kind: Kind | None = None
+    ) -> Generator[None, None, Found | None]:
+        """The text of a value. With markers of the call in it, it may be more than one value: the call is malformed."""
+        stream = self.stream
+        while True:
+            found = yield from stream.until(close, into, "arguments", kind)
+            if found is None or found.tag in ends:
+                return found
+            self.stray = self.stray or found.tag == "own"
+            into(stream.consume(found.end - found.start, "arguments"))
 
     def is_text(self, kind: str, types: frozenset[str]) -> Done:
         """Whether a value is text whatever stands in it, so that it can be said at once."""
@@ -382,10 +432,10 @@ class Arguments:
     def streamed_text(self, call: Call, pairs: Pairs, close: Watch) -> Done:
         stream = self.stream
         stream.argue(call, '"')
-        found = yield from stream.until(close, stream.argue_text, "arguments", ARGUMENTS)
+        found = yield from self.up_to(close, stream.argue_text, kind=ARGUMENTS)
         if found is None:
             return False
-        stream.mark(found)
+        self.closed(found)
         stream.argue(call, '"')
         return True
 
@@ -401,10 +451,8 @@ class Arguments:
         return True
 
     def converted(self, pairs: Pairs, text: str, kind: str, types: frozenset[str], key: str) -> str:
-        if nesting(pairs) and text.strip().startswith(pairs.key.core):
-            nested = elements(text, pairs)
-            if nested is not None:
-                return json.dumps(nested, ensure_ascii=False)
+        if nesting(pairs) and (found := self.nested(text, pairs, types)) is not None:
+            return found
         if pairs.strings != "raw" or (kind not in ("", "string") and not types):
             value = as_json(text)
             return value if value is not None else f'"{escape(text)}"'
@@ -412,16 +460,25 @@ class Arguments:
             return python_typed(text)
         return typed(text, types)
 
+    def nested(self, text: str, pairs: Pairs, types: frozenset[str]) -> str | None:
+        """Values within a value; None if there are none."""
+        if not text.strip():
+            return EMPTY.get(types)
+        if not text.lstrip().startswith(pairs.key.core):
+            return None
+        try:
+            value, whole = elements(text, pairs, types)
+        except Strange:
+            self.stray = True
+            return None
+        self.stray = self.stray or not whole
+        return None if value is None else json.dumps(value, ensure_ascii=False)
+
 
 def unclosed(text: str) -> int:
     """How many braces are open at the end of what was read of some JSON."""
     outside = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
     return sum(part.count("{") - part.count("}") for part in outside)
-
-
-def nesting(pairs: Pairs) -> bool:
-    """Whether values within values are written with the same markers again."""
-    return pairs.echoed or pairs.values == "tags"
 
 
 def python_typed(text: str) -> str:
@@ -460,38 +517,3 @@ def affixes(texts: list[str]) -> tuple[str, str]:
     for text in texts[1:]:
         before, behind = common(before, text), common(behind, text[::-1])
     return unworded(before) or before, (unworded(behind) or behind)[::-1]
-
-
-def elements(text: str, pairs: Pairs) -> Any:
-    """Values within values, written with the same markers: `<a><b>1</b></a>`; a row of `item` is a list."""
-    found: list[tuple[str, Any]] = []
-    key, opened, at = pairs.key.core, pairs.string.open.core, 0
-    while text[at:].strip():
-        start = text.find(key, at)
-        middle = text.find(opened, start + len(key)) if start >= 0 and not text[at:start].strip() else -1
-        if middle < 0:
-            return None
-        name = text[start + len(key) : middle]
-        close = keyed(pairs.string.close.core, name)
-        end = matching(text, middle + len(opened), key + name + opened, close)
-        if end < 0:
-            return None
-        inner = text[middle + len(opened) : end]
-        nested = elements(inner, pairs) if inner.strip().startswith(key) else None
-        found.append((name, nested if nested is not None else json.loads(typed(inner, NO_TYPES))))
-        at = end + len(close)
-    return [value for _, value in found] if found and all(name == "item" for name, _ in found) else dict(found)
-
-
-def matching(text: str, at: int, opened: str, close: str) -> int:
-    """Where the closer stands that belongs to an opener before `at`."""
-    depth = 1
-    while depth:
-        end, again = text.find(close, at), text.find(opened, at)
-        if end < 0:
-            return -1
-        if 0 <= again < end:
-            depth, at = depth + 1, again + len(opened)
-        else:
-            depth, at = depth - 1, end + len(close)
-    return at - len(close)

@@ -141,6 +141,9 @@ class Value:
             return None
         if form.state != WORD:
             return self.taken(places, place, form, "", chunk)
+        letters = self.reader.syntax.key if form.is_key else self.reader.syntax.word
+        if letters.fullmatch(chunk):
+            return Step([], place, chunk, word=chunk)
         word = self.open_word(kept)
         step = self.separated(places, place, word, chunk) if self.plain and form.key is None else None
         return step or self.taken(places, place, form, word, chunk)

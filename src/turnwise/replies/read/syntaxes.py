@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
@@ -65,7 +65,7 @@ class Quote:
 
 
 def quote(close: str, escapes: bool) -> Quote:
-    run = re.compile(r"[^" + re.escape('"\\' + close[0]) + r"\x00-\x1f]+")
+    run = re.compile(r"[^" + re.escape('"\\' + close[0]) + r"\x00-\x1f\ud800-\udfff]+")
     return Quote(close, run, escapes)
 
 
@@ -91,8 +91,8 @@ class Reader:
     """One value, or the members of one object up to `closer`; `take()` is its JSON, as far as it is certain."""
 
     __slots__ = (
-        "brace", "closers", "done", "failed", "follows", "is_key", "key", "last", "marks", "objects", "out", "quote",
-        "rules", "state", "syntax", "tied", "types", "word",
+        "brace", "closers", "control", "done", "failed", "follows", "is_key", "key", "last", "marks", "objects", "out",
+        "quote", "rules", "separators", "state", "syntax", "tied", "types", "word",
     )  # fmt: skip
 
     def __init__(
@@ -103,8 +103,18 @@ class Reader:
         closer: str | None = None,
         types: Mapping[str, frozenset[str]] | None = None,
         follows: frozenset[str] | None = None,
+        separator: str = ",",
+        control: bool = False,
     ) -> None:
-        self.rules = (syntax, marks, follows)  # what readers must share if they are to read the same
+        self.control = control  # control tokens are spelled with halves of surrogate pairs, and are no text
+        self.separators = (",", separator or ",")  # what stands between two members
+        self.rules = (
+            syntax,
+            marks,
+            follows,
+            separator,
+            control,
+        )  # what readers must share to read the same
         self.syntax = SYNTAXES[syntax]
         self.follows = follows  # what may stand behind the whole; None: every quote ends a string
         self.last = False  # no more text will come
@@ -243,7 +253,7 @@ class Reader:
         char = text[at]
         if char.isspace():
             return self.space(text, at)
-        if char == ",":
+        if char in self.separators:
             self.tied = ","
             self.state = KEY if self.objects[-1] else VALUE
             return at + 1
@@ -313,6 +323,8 @@ class Reader:
                 return WAIT
         if char == "\\" and self.quote.escapes:
             return self.escaped(text, at)
+        if self.control and "\ud800" <= char <= "\udfff":
+            return self.fail("a control token within a text")
         self.put(escape(char))
         return at + 1
 
@@ -448,29 +460,33 @@ def as_json(text: str, syntax: str = "json") -> str | None:
 TEXT_ONLY = frozenset({"string"})
 NO_TYPES: frozenset[str] = frozenset()
 KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
-NESTED = 8  # how deep `anyOf` within `anyOf` is followed, and a `$ref` behind a `$ref`
+PARTS = 256  # schemas that are looked at for one type: behind a `$ref`, in an `anyOf`
+MADE_OF = ("anyOf", "oneOf", "allOf")
 
 
-def types_of(schema: Any, root: Any = None, seen: set[str] | None = None, depth: int = 0) -> frozenset[str]:
-    """The types that a schema allows; empty if it does not say. `root` is where a `$ref` points into."""
-    if not isinstance(schema, Mapping) or depth > NESTED:
-        return NO_TYPES
-    seen = set() if seen is None else seen  # what a `$ref` has named already adds nothing
-    named = schema.get("type")
-    found = {x for x in (named if isinstance(named, (list, tuple)) else [named]) if isinstance(x, str)}
-    inner = [one for key in ("anyOf", "oneOf", "allOf") for one in listed(schema.get(key))]
-    pointer = schema.get("$ref")
-    if isinstance(pointer, str) and pointer not in seen:
-        seen.add(pointer)
-        inner.append(pointed(root, pointer))
-    for one in inner:
-        found |= types_of(one, root, seen, depth + 1)
-    if not found:
-        values = [*listed(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
-        found = {KINDS.get(type(x), "null") for x in values}
-    if schema.get("nullable") is True and found:
-        found.add("null")
-    return frozenset(found)
+def parts_of(schema: Any, root: Any) -> Iterator[Mapping[str, Any]]:
+    """The schema and those that it is made of, each once; `root` is where a `$ref` points into."""
+    waiting, seen = [schema], set[int]()
+    while waiting and len(seen) < PARTS:
+        one = waiting.pop()
+        if isinstance(one, Mapping) and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting += [inner for key in MADE_OF for inner in listed(one.get(key))]
+            waiting += [pointed(root, pointer) for pointer in [one.get("$ref")] if isinstance(pointer, str)]
+
+
+def types_of(schema: Any, root: Any = None) -> frozenset[str]:
+    """The types that a schema allows; empty if it does not say."""
+    found: set[str] = set()
+    nullable = False
+    for part in parts_of(schema, root):
+        named = part.get("type")
+        types = {x for x in (named if isinstance(named, (list, tuple)) else [named]) if isinstance(x, str)}
+        values = [*listed(part.get("enum")), *([part["const"]] if "const" in part else [])]
+        found |= types or {KINDS.get(type(x), "null") for x in values}
+        nullable = nullable or part.get("nullable") is True
+    return frozenset(found | {"null"} if nullable and found else found)
 
 
 def listed(value: Any) -> Sequence[Any]:
@@ -491,16 +507,36 @@ def pointed(root: Any, pointer: str) -> Any:
 Types = Mapping[str, Mapping[str, frozenset[str]]]
 
 
-def declared(tools: Any) -> dict[str, dict[str, frozenset[str]]]:
+class Fields(dict[str, frozenset[str]]):
+    """The types of a tool's parameters; `rest` are those of parameters that it does not name."""
+
+    rest = NO_TYPES
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(key, self.rest or default)
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self.rest)
+
+
+def fields_of(schema: Any) -> Fields:
+    """What a tool says of its parameters, wherever in its schema."""
+    found = Fields()
+    for part in parts_of(schema, schema):
+        properties = part.get("properties")
+        for key, value in (properties if isinstance(properties, Mapping) else {}).items():
+            found[str(key)] = found.setdefault(str(key), NO_TYPES) | types_of(value, schema)
+        found.rest |= types_of(part.get("additionalProperties"), schema)
+    return found
+
+
+def declared(tools: Any) -> dict[str, Fields]:
     """Of each tool by its name: the types of its parameters. Whatever is no tool is passed over."""
-    found: dict[str, dict[str, frozenset[str]]] = {}
+    found: dict[str, Fields] = {}
     for tool in tools or ():
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            parameters = function.get("parameters")
-            properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-            fields = properties if isinstance(properties, Mapping) else {}
-            found[function["name"]] = {str(key): types_of(schema, parameters) for key, schema in fields.items()}
+            found[function["name"]] = fields_of(function.get("parameters", function.get("input_schema")))
     return found
 
 
