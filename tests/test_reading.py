@@ -280,9 +280,9 @@ def test_a_closer_within_quotes_is_none() -> None:
 # -- parts in another order, and things around calls
 
 ORDERS = {
-    "the name behind the arguments": (("{arguments}", " -> ", "{name}"), '<c>{"a": 1} -> f</c>', "call_0"),
+    "the name behind the arguments": (("{arguments}", " -> ", "{name}"), '<c>{"a": 1} -> f</c>', "call00000"),
     "the id behind the arguments": (("{name}", ":", "{arguments}", "#", "{id}"), '<c>f:{"a": 1}#x7</c>', "x7"),
-    "the name twice": (("{name}", ":", "{arguments}", "/", "{name}"), '<c>f:{"a": 1}/f</c>', "call_0"),
+    "the name twice": (("{name}", ":", "{arguments}", "/", "{name}"), '<c>f:{"a": 1}/f</c>', "call00000"),
 }
 
 

@@ -15,23 +15,23 @@ Nothing raises on what a model wrote. A call whose name cannot be read is text; 
 keeps them as they were written; both are listed in `attempts`. So is a call whose arguments are JSON but no object: it
 is `malformed`. Only `null` is forgiven, as no arguments.
 
-What the caller gives is checked: a reply is text or ids from its first chunk to its last.
+What the caller gives is checked: a reply is text or ids from its first chunk to its last, and nothing follows that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Any
 
-from turnwise.errors import TokenizerError, TurnwiseError, shown, suggestion
+from turnwise.errors import MessageError, TokenizerError, TurnwiseError, shown, suggestion
 from turnwise.messages import prepared_tools
 from turnwise.replies.events import Event, Message, Span
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.read.machine import Stream, attempt
 from turnwise.replies.read.plan import ALL as ALL
 from turnwise.replies.read.plan import Plan
-from turnwise.replies.read.prompts import begun
+from turnwise.replies.read.prompts import begun, sent
 from turnwise.replies.read.reading import Reading
 from turnwise.replies.read.shortcut import Place, Places, Step
 from turnwise.replies.read.spelling import Spelling, ids_of, markers
@@ -41,7 +41,8 @@ KNOWN = 4096  # chunks that are remembered at one place,
 SHORT = 8  # if they have no more characters than this
 KEPT = 4096  # steps of the short way that are kept before they are put together
 ONE = "one parser reads one reply, of one kind: start another one"
-
+ANOTHER = "another reply has another parser: template.parser()"
+RENDERED = "render it first: template.render(messages, add_generation_prompt=True)"
 
 NOWHERE = Place()
 
@@ -58,11 +59,14 @@ class Parser:
         tokenizer: Any = None,
         tolerances: Iterable[str] = ALL,
     ) -> None:
+        check_given(grammar, prompt)
         self.grammar = grammar
         self.tokenizer = tokenizer
         self.tolerances = forgiven(tolerances)
         self.types = declared(prepared_tools(tools).plain)
-        self.tail = begun(grammar, prompt, tokenizer)
+        text = None if prompt is None else sent(prompt, tokenizer)
+        self.tail = begun(grammar, text)
+        self.history = (text or "").removesuffix(self.tail)  # what was sent before the reply begins
         self.prefill: list[Event] = []  # what the prompt already holds of the message
         self.message: Message | None = None
         # the shortcut of the stream, at hand
@@ -76,7 +80,7 @@ class Parser:
         plan = planned(self.grammar, self.tolerances, tokenizer)
         self.spelling = spelling = plan.spelling.again()
         self.raw = StringIO()  # the tail of the prompt, and the reply
-        self.stream = Stream(spelling)
+        self.stream = Stream(spelling, self.history)
         self.reading = Reading(self.stream, plan, self.types)
         self.steps = self.reading.run()
         next(self.steps)
@@ -109,7 +113,7 @@ class Parser:
                 self._fold()
             return known[0].copy()
         text = self._text(chunk) if isinstance(chunk, str) else self._spelled(chunk)
-        return self._read(text) if text and self.message is None else []
+        return self._read(text) if text else []
 
     def _read(self, text: str) -> list[Event]:
         self._fresh = False
@@ -132,7 +136,13 @@ class Parser:
             place[text] = step
         return step.events.copy()
 
+    def _check_open(self, chunk: Any) -> None:
+        if self.message is not None:
+            raise TurnwiseError(f"this reply was closed; it cannot go on with {shown(chunk)}", hint=ANOTHER)
+
     def _text(self, text: str) -> str:
+        if text:
+            self._check_open(text)
         if text and self.spelling.tokenizer is not None:
             raise TokenizerError(f"this reply began with token ids; it cannot go on with text: {shown(text)}", hint=ONE)
         return text
@@ -141,6 +151,7 @@ class Parser:
         ids = ids_of(chunk, "a reply")
         if not ids:
             return ""
+        self._check_open(ids)
         if self.tokenizer is None:
             raise TokenizerError("token ids can only be read with a tokenizer", hint="give the parser `tokenizer=`")
         if self._fresh:
@@ -266,6 +277,15 @@ def planned(grammar: Grammar, tolerances: frozenset[str], tokenizer: Any) -> Pla
         spelling = Spelling(tokenizer, () if tokenizer is None else markers(grammar))
         known = PLANS[key] = grammar, tokenizer, Plan(grammar, tolerances, spelling)
     return known[2]
+
+
+def check_given(grammar: Any, prompt: Any) -> None:
+    """A template is no grammar yet, and a conversation no prompt."""
+    if not isinstance(grammar, Grammar):
+        hint = "the parser of a template is template.parser(), its grammar template.grammar"
+        raise TurnwiseError(f"a parser is made of a grammar, not {shown(grammar)}", hint=hint)
+    if isinstance(prompt, list | tuple) and isinstance(next(iter(prompt), None), Mapping):
+        raise MessageError("a prompt is what was sent, not a conversation", path="prompt", hint=RENDERED)
 
 
 def forgiven(names: Iterable[str]) -> frozenset[str]:

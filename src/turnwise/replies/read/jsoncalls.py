@@ -148,7 +148,7 @@ class JsonCalls(Arguments):
     def start(self, name: str, id: str | None = None, later: bool = False) -> Call:
         self.broken = self.stray = False
         index = len(self.stream.calls)
-        return self.stream.start_call(name.strip(), id or (None if later else f"call_{index}"))
+        return self.stream.start_call(name.strip(), id or (None if later else self.stream.invented(index)))
 
     def finish(self, call: Call, id: str | None) -> Steps:
         """What stands behind the arguments; only the reader of the whole reply knows."""

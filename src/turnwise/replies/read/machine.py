@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from io import StringIO
+from zlib import crc32
 
 from turnwise.replies.events import ARGUMENTS, END, REASONING, START, STOP, TEXT, Attempt, Event, Kind
 from turnwise.replies.read.shortcut import Shortcut, Text, Value
@@ -38,8 +39,9 @@ class Call:
 class Stream:
     """A reply as it comes in."""
 
-    def __init__(self, spelling: Spelling = PLAIN) -> None:
+    def __init__(self, spelling: Spelling = PLAIN, prompt: str = "") -> None:
         self.spelling = spelling
+        self.prompt = prompt
         self.buffer = ""
         self.position = 0  # in the buffer
         self.at = 0  # in the reply
@@ -266,6 +268,15 @@ class Stream:
         self.gap.clear()
 
     # -- calls
+
+    def invented(self, index: int) -> str:
+        """An id for a call that has none: nine letters and digits, as some templates demand.
+
+        It is made of the prompt: calls of two turns differ, and one reply to one prompt is always read the same.
+        """
+        if not self.prompt:
+            return f"call{index:05}"
+        return f"{crc32(self.prompt.encode('utf-8', 'surrogatepass')) % 0x1000000:06x}{index:03}"
 
     def open_call(self) -> None:
         self.begin = (self.at, len(self.spans))

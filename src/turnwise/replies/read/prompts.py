@@ -59,12 +59,12 @@ def joined(pair: str) -> bool:
     return pair[0].isalnum() == pair[1].isalnum() and not pair[0].isspace()
 
 
-def begun(grammar: Grammar, prompt: Any, tokenizer: Any = None) -> str:
+def begun(grammar: Grammar, prompt: Any) -> str:
     """The part of the reply that the prompt already holds; without a prompt, what the opening holds of it."""
     head = header(grammar)
     if prompt is None:
         return grammar.opening[len(head) :]
-    text = sent(prompt, tokenizer)
+    text = sent(prompt)
     core = head.strip()
     if not core:
         return text[len(text) - len(grammar.opening) :] if grammar.opening and text.endswith(grammar.opening) else ""

@@ -498,7 +498,7 @@ class Reading(JsonCalls):
             elif tag_like(text):
                 status = "unclosed"
         status = "malformed" if self.stray else status
-        self.stream.end_call(call, status, id or f"call_{call.index}")
+        self.stream.end_call(call, status, id or self.stream.invented(call.index))
         if last.strip() in self.plan.grammar.stops:
             yield from self.stopped(last.strip())
         elif not (yield from self.passed()):
