@@ -121,6 +121,52 @@ def test_tools_are_known(tmp_path: Path) -> None:
     assert "unknown" in result.stdout and "note: unknown" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[", "tools.json is not JSON"),
+        ("5", r"tools.json: tools: tools are a list, not int"),
+        ("[5]", r"tools.json: tools\[0\]: a tool is a JSON schema, not int"),
+        ('{"tools": [[]]}', r"tools.json: tools\[0\]: .*not list"),
+        ('[{"a": NaN}]', r"tools.json: tools\[0\].a: nan is not a JSON number"),
+    ],
+)
+@pytest.mark.parametrize("more", [[], ["--user", "hi"]])
+def test_what_is_wrong_with_tools_is_said_of_their_file(tmp_path: Path, text: str, said: str, more: list[str]) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(text, encoding="utf-8")
+    result = run("parse", "qwen3", CALL, "--tools", str(tools), *more, code=1)
+    assert re.search(said, result.stderr) and not result.stdout
+    assert "Tools are a JSON file" in run("parse", "qwen3", CALL, "--tools", str(tmp_path / "absent"), code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("behind", "noted"),
+    [
+        ("trailing", "8 characters stand"),
+        ("!", "1 character stands"),
+        ("\n<|im_end|>", "11 characters"),
+        ("\n", ""),
+        ("", ""),
+    ],
+)
+@pytest.mark.parametrize("more", [[], ["--json"], ["--stream"]])
+def test_what_stands_behind_the_stop_is_noted(behind: str, noted: str, more: list[str]) -> None:
+    """White space is not: most texts end with a line."""
+    result = run("parse", "qwen3", REPLY + behind, *more)
+    assert result.stderr.count("note: ") == bool(noted)
+    assert noted in result.stderr and ("behind the stop '<|im_end|>'" in result.stderr) == bool(noted)
+
+
+def test_ids_behind_the_stop_are_noted() -> None:
+    known = tokenizer("turnwise")
+    chat = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Ü"}]
+    ids = turnwise.load("chatml").encode(chat, known).input_ids
+    reply = ids[ids.index(known.encode("\n")[0]) + 1 :]
+    found = run("parse", "chatml", json.dumps(reply), "-k", "turnwise")
+    assert f"{len('|<|im_start|>user|Ü<|im_end|>|')} characters stand behind" in found.stderr
+
+
 def test_ids() -> None:
     known = tokenizer("turnwise")
     ids = turnwise.load("chatml").encode([{"role": "assistant", "content": "Yes <|im_end|>"}], known).input_ids

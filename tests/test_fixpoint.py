@@ -413,10 +413,60 @@ def test_calls_that_somebody_broke_stay(calls: Any) -> None:
     assert Message(content="x", tool_calls=calls).as_turn() == {"content": "x", "tool_calls": calls}
 
 
+@pytest.mark.parametrize("calls", [5, "x", {"a": 1}, True, 2.5])
+@pytest.mark.parametrize("name", ["qwen3", "mistral-v3", "chatml"])
+def test_what_is_no_list_of_calls_is_passed_on(name: str, calls: Any) -> None:
+    """It becomes of it what becomes of it in plain data."""
+    template = turnwise.load(name)
+    read = template.parse("Aye.")
+    read["tool_calls"] = calls
+    assert read.as_turn() == read.as_turn(as_text=True) == dict(read)
+    given = [[*HISTORY, message] for message in (read, dict(read))]
+    assert len({said(template, chat) for chat in given}) == 1
+
+
+def said(template: turnwise.Template, chat: Any) -> str:
+    """What a template writes, or why it does not."""
+    try:
+        return str(template.render(chat))
+    except turnwise.TurnwiseError as error:
+        return str(error)
+
+
+UNSAYABLE = ('{"a": 1e999}', '{"a": [{"b": -1e999}]}', '{"a": "\\ud800"}', '{"\\udfff": 1}', '{"a": NaN}')
+
+
+@pytest.mark.parametrize("arguments", UNSAYABLE)
+@pytest.mark.parametrize("name", ["qwen3", "qwen2.5", "hermes", "mistral-v3", "llama-3.1", "deepseek-v3"])
+def test_arguments_that_no_template_can_be_given_stay_text(name: str, arguments: str) -> None:
+    """A call that was read does not make `render` raise."""
+    reply = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call><|im_end|>'
+    read = turnwise.load("qwen3").parse(reply)
+    assert read.attempts[0].status == ("malformed" if "NaN" in arguments else "complete")
+    assert read.as_turn()["tool_calls"] == read["tool_calls"]
+    assert turnwise.load(name).render([*HISTORY, read]).text
+    if name == "qwen3":
+        assert arguments in str(turnwise.load(name).render([*HISTORY, read]))
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), "\ud800"])
+def test_a_mapping_that_is_no_json_stays(value: Any) -> None:
+    call = {"function": {"name": "f", "arguments": {"a": value}}}
+    assert Message(content="", tool_calls=[call]).as_turn(as_text=True)["tool_calls"] == [call]
+
+
+def test_a_copy_is_a_message() -> None:
+    read = turnwise.load("qwen3").parse('So.\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call><|im_end|>!')
+    twin = read.copy()
+    assert type(twin) is Message and twin == read and vars(twin) == vars(read) and twin.stop == "<|im_end|>"
+    twin["content"], twin.stop = "No.", None
+    assert read["content"] == "So." and read.stop == "<|im_end|>"
+
+
 @pytest.mark.parametrize("shape", [Shape(), Shape(bare=True), Shape(single=True), Shape(None, True)])
 def test_a_message_that_somebody_changed(shape: Shape) -> None:
     form = Form(shape, parts=True, reasoning=IN_PARTS)
-    for calls in ([5], [{}], [{"function": None}], [None]):
+    for calls in ([5], [{}], [{"function": None}], [None], 5, "x", {"a": 1}):
         turn = form.turn(Message(content="x", tool_calls=calls, reasoning_content="y"))
         assert turn["tool_calls"] == calls and turn["content"][-1] == {"type": "text", "text": "x"}
     parts = [{"type": "text", "text": "x"}]

@@ -160,3 +160,11 @@ def test_a_control_token_is_no_part_of_a_string() -> None:
     whole = [added["<tool_call>"], *vocabulary.encode('\n{"name": "g", "arguments": {}}\n'), added["</tool_call>"]]
     both = of.parse([*cut, added["</tool_call>"], *whole], tokenizer=vocabulary)
     assert [call["function"]["name"] for call in both["tool_calls"]] == ["f", "g"]
+
+
+@pytest.mark.parametrize("extra", ["}", "}}", " ]\n}", ")"])
+def test_a_bracket_too_many_is_no_content(extra: str) -> None:
+    of = turnwise.load("qwen3")
+    call = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}' + extra + "\n</tool_call>"
+    assert read(of, call + "ok<|im_end|>") == ([("f", {"a": 1})], ["malformed"])
+    assert of.parse(call + "ok<|im_end|>")["content"] == "ok"

@@ -306,6 +306,10 @@ def test_misuse_is_told() -> None:
         with pytest.raises(MessageError, match="tool"):
             asked([5], [6], NEXT["user"], tools=tools)
     assert asked([10**9], [6], NEXT["user"]) is None  # sampled with another tokenizer
+    for ids in (5, "ab", b"ab", [None], [True], object()):
+        with pytest.raises(TokenizerError, match="prompt_ids are a list of ids"):
+            renderer.parse_response([5], prompt_ids=ids)
+    assert renderer.parse_response([5], prompt_ids=()) == renderer.parse_response([5])
 
 
 def test_messages_may_be_objects(mine: ours.Renderer) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import turnwise
 from replygrammars import GRAMMARS
-from turnwise.errors import MessageError, TokenizerError, TurnwiseError
+from turnwise.errors import MessageError, SourceError, TokenizerError, TurnwiseError
 from turnwise.replies.events import Message
 from turnwise.replies.parse import Parser, parse
 from turnwise.replies.write import write
@@ -59,6 +59,100 @@ def test_a_prompt_in_any_shape(name: str) -> None:
 def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
     with pytest.raises(TurnwiseError, match="a prompt"):
         Parser(GRAMMARS["qwen3"], prompt)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_conversation_is_to_be_rendered_first(kind: Any) -> None:
+    chat = kind([{"role": "user", "content": "Hi"}])
+    for tokenizer in (None, "turnwise"):
+        with pytest.raises(MessageError, match=r"prompt: .*not a conversation\n.*template\.render\(") as caught:
+            turnwise.load("qwen3").parse("x", chat, tokenizer=tokenizer)
+        assert caught.value.path == "prompt"
+
+
+def test_a_parser_is_made_of_a_grammar() -> None:
+    template = turnwise.load("qwen3")
+    for given in (template, "qwen3", None, {}):
+        for make in (Parser, lambda grammar: parse(grammar, "x")):
+            with pytest.raises(TurnwiseError, match=r"of a grammar, not .*\n.*template\.parser\(\)"):
+                make(given)
+
+
+@pytest.mark.parametrize("chunk", ["more", " ", "<|im_end|>", [5], 5, (5, 6)])
+@pytest.mark.parametrize("before", ["", "Hello", "Hello<|im_end|>", "<tool_call>\n{", [5]])
+def test_nothing_follows_the_end(before: Any, chunk: Any) -> None:
+    """What comes behind `close` is refused, not lost; nothing at all is fine, and so is closing once more."""
+    parser = turnwise.load("qwen3").parser(tokenizer="turnwise")
+    parser.feed(before)
+    message = parser.close()
+    known = facts(message)
+    with pytest.raises(TurnwiseError, match=r"this reply was closed.*\n.*another parser"):
+        parser.feed(chunk)
+    assert parser.feed("") == parser.feed([]) == []
+    assert parser.close() is message and facts(message) == known
+
+
+def calls(**given: Any) -> dict[str, Any]:
+    return {"calls": [{"each": ["<c>", "</c>"], **given}]}
+
+
+SENSELESS: list[tuple[Any, str]] = [
+    ([], r"declared is \[\]\n.*a table"),
+    (5, r"declared is 5\n.*a table"),
+    ("more", r"declared is 'more'\n.*a table"),
+    (["more"], r"declared is .*\n.*a table"),
+    ({5: []}, "unknown key 5"),
+    ({"calls": [["json"]]}, r"calls is \['json'\]\n.*a table"),
+    ({"calls": [5]}, r"calls is 5\n.*a table"),
+    (calls(json={"spacing": 5}), r"json\.spacing is 5\n.*a table"),
+    (calls(json={"spacing": {"item": 5}}), r"spacing\.item is 5\n.*a text"),
+    (calls(json={"spacing": {"indent": True}}), r"indent is True\n.*a number"),
+    (calls(json={"parts": [1]}), "unknown key 'parts'"),
+    (calls(json={"around": ["a"]}), r"around is \['a'\]\n.*three texts"),
+    (calls(json={"around": ["a", 1, "b"]}), r"around is .*\n.*a list of texts"),
+    (calls(json={"around": "[,]"}), r"around is .*\n.*a list of texts"),
+    (calls(json={"name": ""}), r"name is ''\n.*not empty"),
+    (calls(json={"name": "x", "arguments": "x"}), r"json is .*\n.*different keys"),
+    (calls(json={"arguments": "name"}), r"json is .*\n.*different keys"),
+    (calls(json={"id": "arguments"}), r"json is .*\n.*different keys"),
+    (calls(json={}, pairs={}), r"\n.*only beside parts"),
+    (calls(json={}, first=True), r"first is True\n.*a number"),
+    (calls(json={}, first=-1), r"first is -1\n.*from 0 on"),
+    (calls(parts=["{name}", " ", "{name}"]), r"parts is .*\n.*once"),
+    (calls(parts=["{name}", "", "{arguments}"]), r"parts is .*\n.*empty"),
+    (calls(parts=["{name}", "{arguments}"], pairs={"key": 5}), r"pairs\.key is 5\n.*a text"),
+    ({"calls": {"raw": {"name": "python"}}}, r"calls is .*\n.*behind a marker"),
+    (calls(raw={"name": "python"}, each=["\n", "</c>"]), r"calls is .*\n.*behind a marker"),
+    ({"more": [{"raw": {"name": "python"}}]}, r"more is .*\n.*behind a marker"),
+    ({"stops": [""]}, r"stops is \[''\]\n.*empty"),
+    ({"starts": ["<a>", ""]}, r"starts is .*\n.*empty"),
+    ({"reasoning": ["", ""]}, r"reasoning is .*\n.*a marker"),
+    ({"reasoning": ["\n", " "]}, r"reasoning is .*\n.*a marker"),
+]
+
+
+@pytest.mark.parametrize(("data", "said"), SENSELESS)
+def test_a_declaration_that_makes_no_sense(data: Any, said: str) -> None:
+    """It is refused with the place, what stands there, and what is due."""
+    with pytest.raises(SourceError, match=said):
+        turnwise.load("chatml").parse("x", declared=data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"reasoning": ["", "</think>"]},
+        {"stops": ["<e>"], "starts": ["<s>"]},
+        calls(json={"name": None, "spacing": {"indent": 2}, "around": ["", ",", "]"], "listed": True}),
+        calls(json={"id": "id", "inside": "function"}, first=1, between=""),
+        calls(parts=["{name}", ":", "{index}", "{arguments}"], pairs={"typed": {"array": ["<", ">"]}, "echoed": True}),
+        {"calls": [{"section": ["<code>", ""], "raw": {"name": "python", "fenced": True}}]},
+    ],
+)
+def test_a_declaration_that_makes_sense(data: Any) -> None:
+    reply = "</think>x" if "reasoning" in data else "x"
+    assert turnwise.load("chatml").parse(reply, declared=data)["content"] == "x"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import typer
 
 from turnwise.cli.output import note
 from turnwise.errors import MessageError, SourceError, shown, suggestion
+from turnwise.messages import Intake
 from turnwise.registry import compiled, read
 from turnwise.registry.files import read_bytes
 from turnwise.replies.declare import KEYS
@@ -173,10 +174,14 @@ def _with_system(messages: Any, system: str) -> Any:
 def _tools(place: str) -> Any:
     name = "stdin" if place == STDIN else place
     try:
-        value = json.loads(_text(_stdin() if place == STDIN else _file(place), name))
+        value = json.loads(_text(_stdin() if place == STDIN else _file(place, "Tools are a JSON file."), name))
     except (ValueError, RecursionError) as error:
         raise _not_json(name, error) from error
-    return value["tools"] if isinstance(value, dict) and "tools" in value else value
+    found = value["tools"] if isinstance(value, dict) and "tools" in value else value
+    try:
+        return Intake().tools(found)
+    except MessageError as error:
+        raise MessageError(f"{name}: {error.message}", hint=error.hint) from error
 
 
 def declared_of(place: str) -> dict[str, Any]:

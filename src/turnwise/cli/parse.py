@@ -2,7 +2,7 @@
 
 REPLY is a text; a file, if there is one of that name; or - for stdin, which `--stream` reads as it arrives. With a
 tokenizer, a REPLY that is a JSON list of numbers is token ids. What a model wrote is never an error: a call that could
-not be read is shown with its status, and noted.
+not be read is shown with its status, and noted; so is how much stands behind a stop, if it is more than white space.
 
 `--declared` tells the parser what the template does not show, in the words of an entry's table `replies`.
 """
@@ -86,6 +86,9 @@ def parse(
     for one in message.attempts:
         if one.status != "complete":
             output.note(f"{one.status}: {STATUSES[one.status]}: {printable(repr(one.raw))}")
+    if (behind := rest_of(parser, message)).strip():
+        stand = "character stands" if len(behind) == 1 else "characters stand"
+        output.note(f"{len(behind)} {stand} behind the stop {message.stop!r}, and were not read")
 
 
 def prompt_of(
@@ -111,6 +114,12 @@ def parser_of(template: Template, prompt: Any, tools: Any, tokenizer: str | None
         return template.parser(prompt, tools, known, data)
     except SourceError as error:
         raise error.within("stdin" if declared == inputs.STDIN else declared) from None
+
+
+def rest_of(parser: Parser, message: Message) -> str:
+    """What stands behind the stop."""
+    size = sum(span.end - span.start for span in message.spans if span.kind == "rest")
+    return parser.spelling.plain(parser.raw.getvalue())[-size:] if size else ""
 
 
 # -- what comes in

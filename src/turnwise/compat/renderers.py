@@ -206,9 +206,8 @@ class Renderer:
     ) -> ParsedResponse:
         """The response as content, reasoning and attempts at calls."""
         ids = whole_numbers(token_ids, "a response is a list of ids")
-        given = prompt_ids is not None and len(prompt_ids) > 0
-        prompt = whole_numbers(prompt_ids, "prompt_ids are a list of ids") if given else self._prior(tools)[0].text
-        parser = self.template.parser(prompt, tools, self.tokenizer)
+        prompt = [] if prompt_ids is None else whole_numbers(prompt_ids, "prompt_ids are a list of ids")
+        parser = self.template.parser(prompt or self._prior(tools)[0].text, tools, self.tokenizer)
         parser.feed(ids)
         message = parser.close()
         ends = list(accumulate(len(text) for text in spelled(ids, self.tokenizer)))

@@ -51,13 +51,17 @@ class Form(NamedTuple):
     def calls(self, turn: dict[str, Any]) -> dict[str, Any]:
         """The calls of a turn, if this form has them otherwise."""
         calls = turn.get("tool_calls") or []
-        if not all(isinstance(call, Mapping) and isinstance(call.get("function"), Mapping) for call in calls):
+        if not isinstance(calls, list) or not all(map(is_call, calls)):
             return {}  # somebody else's
         if self.shape.single and len(calls) == 1:
             return {"tool_calls": ABSENT, "function_call": calls[0]["function"]}
         if self.shape.bare and calls:
             return {"tool_calls": [{"id": call.get("id"), **call["function"]} for call in calls]}
         return {}
+
+
+def is_call(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("function"), Mapping)
 
 
 def form_of(template: Template) -> Form:

@@ -16,6 +16,9 @@
 
 A declaration is checked against what was derived from the template: where both speak of a part and disagree, that is
 an error, unless the part is named in `instead`.
+
+What is due is a table (`DUE`): the form of each value, and what makes sense of several together. It cannot know whether
+a model writes so.
 """
 
 from __future__ import annotations
@@ -23,14 +26,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from turnwise.errors import SourceError, shown, suggestion
-from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, RawCall, Region, Source, TaggedCall
+from turnwise.replies.grammar import (
+    Calls,
+    Grammar,
+    JsonCall,
+    Marker,
+    Pairs,
+    RawCall,
+    Region,
+    Source,
+    Spacing,
+    TaggedCall,
+)
 
 KEYS = ("reasoning", "content", "calls", "more", "stops", "starts", "instead")
 CALLS = ("section", "each", "between", "lead", "first", "parts", "pairs", "json", "raw")
-REGIONS = ("string", "other", "wrap")
 DECLARED = "declared"
 
 COMPLETE: list[Callable[[Any, Grammar], Grammar]] = []
@@ -39,16 +53,16 @@ COMPLETE: list[Callable[[Any, Grammar], Grammar]] = []
 
 def declared(data: Mapping[str, Any], where: str = "replies") -> Grammar:
     """The parts of a grammar that a declaration states; the others are empty."""
-    known(data, KEYS, where)
+    known(mapping(data, where), KEYS, where)
     ways = declared_ways(data, "calls", where)
     sources: dict[str, Source] = {key: "declared" for key in KEYS if key in data and key != "instead"}
     return Grammar(
-        reasoning=region(data["reasoning"], f"{where}.reasoning") if "reasoning" in data else None,
+        reasoning=thoughts(data["reasoning"], f"{where}.reasoning") if "reasoning" in data else None,
         content=region(data.get("content", ["", ""]), f"{where}.content"),
         calls=ways[0] if ways else None,
         more=(*ways[1:], *declared_ways(data, "more", where)),
-        stops=texts(data.get("stops", []), f"{where}.stops"),
-        starts=texts(data.get("starts", []), f"{where}.starts"),
+        stops=words(data.get("stops", []), f"{where}.stops"),
+        starts=words(data.get("starts", []), f"{where}.starts"),
         sources=sources,
     )
 
@@ -58,36 +72,53 @@ def declared_ways(data: Mapping[str, Any], key: str, where: str) -> list[Calls]:
     calls = data.get(key, [])
     if isinstance(calls, Mapping):
         calls = [calls]
-    if not isinstance(calls, list):
-        raise SourceError(f"{where}.{key} is {shown(calls)}", hint="It must be a table, or a list of tables.")
-    return [declared_calls(table, f"{where}.{key}") for table in calls]
+    return [declared_calls(table, f"{where}.{key}") for table in due("tables", calls, f"{where}.{key}")]
 
 
 def declared_calls(data: Any, where: str) -> Calls:
-    known(data, CALLS, where)
+    known(mapping(data, where), CALLS, where)
+    readers = {"section": region, "each": region, "between": marker, "lead": marker, "first": number}
     given: dict[str, Any] = {
-        name: region(data[name], f"{where}.{name}") for name in ("section", "each") if name in data
+        name: reader(data[name], f"{where}.{name}") for name, reader in readers.items() if name in data
     }
-    given |= {name: marker(data[name], f"{where}.{name}") for name in ("between", "lead") if name in data}
-    given |= {name: number(data[name], f"{where}.{name}") for name in ("first",) if name in data}
-    return Calls(declared_call(data, where), **given)
+    calls = Calls(declared_call(data, where), **given)
+    due("calls", data, where, calls)
+    return calls
 
 
 def declared_call(data: Mapping[str, Any], where: str) -> JsonCall | TaggedCall | RawCall:
-    layouts = [name for name in ("json", "parts", "raw") if name in data]
+    layouts = [name for name in LAYOUTS if name in data]
     if len(layouts) != 1:
         raise SourceError(f"{where} says {' and '.join(layouts) or 'nothing'} of how a call is written", hint=ONE_OF)
-    if "json" in data:
-        return with_parts(made(JsonCall, data["json"], f"{where}.json"))
-    if "raw" in data:
-        raw: RawCall = made(RawCall, data["raw"], f"{where}.raw")
-        return raw
-    given = texts(data["parts"], f"{where}.parts")
+    due("layout", data, where)
+    return LAYOUTS[layouts[0]](data, where)
+
+
+def declared_json(data: Mapping[str, Any], where: str) -> JsonCall:
+    call: JsonCall = made(JsonCall, data["json"], f"{where}.json")
+    due("json", data["json"], f"{where}.json", call)
+    return with_parts(call)
+
+
+def declared_raw(data: Mapping[str, Any], where: str) -> RawCall:
+    call: RawCall = made(RawCall, data["raw"], f"{where}.raw")
+    return call
+
+
+def declared_parts(data: Mapping[str, Any], where: str) -> TaggedCall:
+    given = words(data["parts"], f"{where}.parts")
     known([part for part in given if SLOT.fullmatch(part)], SLOTTED, f"{where}.parts")
-    if SLOTTED[0] not in given:
-        raise SourceError(f"{where}.parts is {shown(list(given))}", hint=f"It must say where {SLOTTED[0]} stands.")
+    due("name", data["parts"], f"{where}.parts")
+    due("slots", data["parts"], f"{where}.parts")
     parts = tuple(part[1:-1] if part in SLOTTED else Marker(part, DECLARED) for part in given)
     return TaggedCall(parts, declared_pairs(data["pairs"], f"{where}.pairs") if "pairs" in data else None)
+
+
+LAYOUTS: Mapping[str, Callable[[Mapping[str, Any], str], JsonCall | TaggedCall | RawCall]] = {
+    "json": declared_json,
+    "parts": declared_parts,
+    "raw": declared_raw,
+}
 
 
 def with_parts(call: JsonCall) -> JsonCall:
@@ -111,47 +142,87 @@ LANGUAGES = {
 
 
 def declared_pairs(data: Any, where: str) -> Pairs:
-    table = mapping(data, where)
-    given: dict[str, Any] = {}
-    for key, value in table.items():
-        if key in REGIONS:
-            given[key] = region(value, f"{where}.{key}")
-        elif key in ("key", "between"):
-            given[key] = marker(value, f"{where}.{key}")
-        elif key == "typed":
-            kinds = mapping(value, f"{where}.{key}").items()
-            given[key] = tuple((kind, region(around, f"{where}.{key}.{kind}")) for kind, around in kinds)
-        else:
-            known([value] if key in LANGUAGES else (), LANGUAGES.get(key, ()), f"{where}.{key}")
-            given[key] = value
-    pairs: Pairs = made(Pairs, given, where)
+    pairs: Pairs = made(Pairs, data, where)
+    for name, languages in LANGUAGES.items():
+        known([getattr(pairs, name)], languages, f"{where}.{name}")
     return pairs
 
 
 def made(kind: Any, data: Any, where: str) -> Any:
-    """A part of the grammar from a table of its fields."""
+    """A part of the grammar from a table of its fields; a field of a type that nobody can declare is unknown."""
     table = mapping(data, where)
     types = {item.name: str(item.type) for item in fields(kind)}
-    known(table, list(types), where)
-    for key, value in table.items():
-        wanted = TYPES.get(types[key].removesuffix(NULL))
-        if wanted is not None and type(value) is not wanted and not (value is None and types[key].endswith(NULL)):
-            raise SourceError(f"{where}.{key} is {shown(value)}", hint=f"It must be {WORDS[wanted]}.")
+    readers = {
+        name: READERS[type.removesuffix(NULL)] for name, type in types.items() if type.removesuffix(NULL) in READERS
+    }
+    known(table, list(readers), where)
+    given = {
+        key: None if value is None and types[key].endswith(NULL) else readers[key](value, f"{where}.{key}")
+        for key, value in table.items()
+    }
     try:
-        return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in table.items()})
+        return kind(**given)
     except TypeError as error:
         raise SourceError(f"{where} does not say enough: {shown(dict(table))}") from error
 
 
 NULL = " | None"
-TYPES = {"str": str, "bool": bool, "int": int}
-WORDS = {str: "a text", bool: "true or false", int: "a number"}
+
+
+# What is due
+
+
+def are_texts(data: Any) -> bool:
+    return isinstance(data, list) and all(isinstance(item, str) for item in data)
+
+
+def slots(parts: list[str]) -> list[str]:
+    return [part for part in parts if part in SLOTTED]
+
+
+def keys(call: JsonCall) -> list[str]:
+    return [key for key in (call.name, call.arguments, call.id) if key is not None]
+
+
+def opened(calls: Calls) -> bool:
+    return bool(calls.section.open.core or calls.each.open.core)
+
+
+DUE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "table": (lambda data: isinstance(data, Mapping), "It must be a table."),
+    "tables": (lambda data: isinstance(data, list), "It must be a table, or a list of tables."),
+    "text": (lambda data: isinstance(data, str), "It must be a text."),
+    "word": (lambda data: isinstance(data, str) and data != "", "It must be a text that is not empty."),
+    "truth": (lambda data: isinstance(data, bool), "It must be true or false."),
+    "number": (lambda data: type(data) is int and data >= 0, "It must be a number from 0 on."),
+    "texts": (are_texts, "It must be a list of texts."),
+    "words": (lambda data: "" not in data, "None of the texts may be empty."),
+    "pair": (lambda data: len(data) == 2, "It must be two texts: before and behind."),
+    "triple": (lambda data: len(data) == 3, "It must be three texts: before, between and behind."),
+    "marked": (lambda data: any(text.strip() for text in data), "At least one of the two must be a marker."),
+    "name": (lambda parts: "{name}" in parts, "It must say where {name} stands."),
+    "slots": (lambda parts: len(slots(parts)) == len(set(slots(parts))), "Each slot must stand there once."),
+    "json": (lambda call: len(keys(call)) == len(set(keys(call))), "Name, arguments and id must have different keys."),
+    "layout": (lambda data: "parts" in data or "pairs" not in data, "There are pairs only beside parts."),
+    "calls": (
+        lambda calls: opened(calls) or not isinstance(calls.call, RawCall),
+        "A text is a call only behind a marker: say each or section.",
+    ),
+}
+"""What holds of each value, and what is said where it does not."""
+
+
+def due(what: str, data: Any, where: str, read: Any = None) -> Any:
+    """The data, if what is due holds of it, or of what was read from it."""
+    holds, hint = DUE[what]
+    if not holds(data if read is None else read):
+        raise SourceError(f"{where} is {shown(data)}", hint=hint)
+    return data
 
 
 def mapping(data: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(data, Mapping):
-        raise SourceError(f"{where} is {shown(data)}", hint="It must be a table.")
-    return data
+    table: Mapping[str, Any] = due("table", data, where)
+    return table
 
 
 def known(data: Any, keys: Any, where: str) -> None:
@@ -162,28 +233,58 @@ def known(data: Any, keys: Any, where: str) -> None:
 
 
 def texts(data: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(data, list) or not all(isinstance(item, str) for item in data):
-        raise SourceError(f"{where} is {shown(data)}", hint="It must be a list of texts.")
-    return tuple(data)
+    return tuple(due("texts", data, where))
+
+
+def words(data: Any, where: str) -> tuple[str, ...]:
+    found = texts(data, where)
+    due("words", data, where)
+    return found
+
+
+def triple(data: Any, where: str) -> tuple[str, ...]:
+    found = texts(data, where)
+    due("triple", data, where)
+    return found
 
 
 def region(data: Any, where: str) -> Region:
     pair = texts(data, where)
-    if len(pair) != 2:
-        raise SourceError(f"{where} is {shown(data)}", hint="It must be two texts: before and behind.")
+    due("pair", data, where)
     return Region(marker(pair[0], where), marker(pair[1], where))
 
 
+def thoughts(data: Any, where: str) -> Region:
+    found = region(data, where)
+    due("marked", data, where)
+    return found
+
+
 def marker(data: Any, where: str) -> Marker:
-    if not isinstance(data, str):
-        raise SourceError(f"{where} is {shown(data)}", hint="It must be a text.")
-    return Marker(data, DECLARED) if data else Marker()
+    text = due("text", data, where)
+    return Marker(text, DECLARED) if text else Marker()
 
 
 def number(data: Any, where: str) -> int:
-    if not isinstance(data, int):
-        raise SourceError(f"{where} is {shown(data)}", hint="It must be a number.")
-    return data
+    found: int = due("number", data, where)
+    return found
+
+
+def typed(data: Any, where: str) -> tuple[tuple[str, Region], ...]:
+    return tuple((kind, region(around, f"{where}.{kind}")) for kind, around in mapping(data, where).items())
+
+
+READERS: Mapping[str, Callable[[Any, str], Any]] = {
+    "str": partial(due, "word"),
+    "bool": partial(due, "truth"),
+    "int": number,
+    "Marker": marker,
+    "Region": region,
+    "Spacing": lambda data, where: made(Spacing, data, where),
+    "tuple[str, str, str]": triple,
+    "tuple[tuple[str, Region], ...]": typed,
+}
+"""How a field of a part is read, by its type."""
 
 
 def merged(derived: Grammar, data: Mapping[str, Any], where: str = "replies") -> Grammar:

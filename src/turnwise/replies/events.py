@@ -5,9 +5,9 @@ what the message holds under that name, however the reply was cut.
 
 A call that could not be read is not lost and not an error: it is an `Attempt` with a status (`STATUSES`), its place and
 its text. Arguments that are JSON but no object (`[1]`, `5`, `"hi"`) are `malformed`; `null` counts as `{}`. So is a
-call that holds text which is no part of it, between two arguments or as a member that is there twice: the arguments
-that were read stay, and the text is a `raw` span. The spans of a message cover the reply from end to end, without gaps
-and without overlaps.
+call that holds text between two arguments, or a member (name, arguments, id) that is there twice: the arguments that
+were read stay, and the text is a `raw` span. The spans of a message cover the reply from end to end, without gaps and
+without overlaps.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
+
+from turnwise.messages import Intake, Unfit, half_pair
 
 REASONING: Final = "reasoning"
 TEXT: Final = "text"
@@ -113,21 +115,46 @@ class Message(dict[str, Any]):
     def as_turn(self, *, as_text: bool = False) -> dict[str, Any]:
         """The message as part of a conversation, in plain data: "" for null, arguments as a mapping or as JSON text.
 
-        Arguments that are no JSON object stay as they are. A template that is given the message itself does this.
+        Arguments that are no JSON object stay as they are, and so do those that hold what no template can be given:
+        `1e999`, half of a surrogate pair. What somebody put in the place of calls is passed on, for `render` to check.
+        A template that is given the message itself does this.
         """
         turn = {**self, "content": self.get("content") or ""}
-        if self.get("tool_calls"):
-            turn["tool_calls"] = [self._turned(call, as_text) for call in self["tool_calls"]]
+        calls = self.get("tool_calls")
+        if calls and isinstance(calls, list | tuple):
+            turn["tool_calls"] = [turned(call, as_text) for call in calls]
         return turn
 
-    @staticmethod
-    def _turned(call: Any, as_text: bool) -> Any:
-        try:
-            given = call["function"]["arguments"]
-            read = json.loads(given) if isinstance(given, str) else given
-        except (LookupError, TypeError, ValueError, RecursionError):
+    def copy(self) -> Message:
+        """A message with the same keys and the same findings."""
+        twin = type(self)(self)
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+
+WITHIN = 4  # containers around the arguments of a call: message, calls, call, function
+
+
+def turned(call: Any, as_text: bool) -> Any:
+    """A call with its arguments as a mapping or as JSON text; as it is where they cannot be said so."""
+    try:
+        function = {**call["function"]}
+        given = function["arguments"]
+        if isinstance(given, str) is as_text:
             return call
-        if not isinstance(read, dict) or isinstance(given, str) is as_text:
+        read = given if as_text else json.loads(given)
+        if not isinstance(read, dict) or not renderable(read):
             return call
-        arguments = json.dumps(read, ensure_ascii=False) if as_text else read
-        return {**call, "function": {**call["function"], "arguments": arguments}}
+        function["arguments"] = json.dumps(read, ensure_ascii=False) if as_text else read
+        return {**call, "function": function}
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return call  # somebody else's
+
+
+def renderable(arguments: dict[str, Any]) -> bool:
+    """Whether a template may be given these arguments."""
+    try:
+        Intake().plain(arguments, WITHIN)
+    except Unfit:
+        return False
+    return half_pair(arguments, ()) is None

@@ -21,6 +21,8 @@ from turnwise.replies.read.watch import Found
 NAME = 256  # characters of a name
 HEADER = 512  # characters of a header
 OPENERS = ("section", "call", "bare")
+BRACKETS = "}]) \t\r\n"  # what models write too often at the end of a call
+SKIPPED = 16  # of them
 NAMELESS = frozenset("{}[]()\"',<>")  # what no name holds
 
 
@@ -493,7 +495,7 @@ class Reading(JsonCalls):
         status = "complete" if self.offered(call.name) else "unknown"
         last = blank(self.layout.calls.each.close)
         for text in self.layout.closers:
-            if (yield from self.stream.eat_spaced(self.plan.variants.of(text))):
+            if (yield from self.closer(text)):
                 last = text
             elif tag_like(text):
                 status = "unclosed"
@@ -503,6 +505,28 @@ class Reading(JsonCalls):
             yield from self.stopped(last.strip())
         elif not (yield from self.passed()):
             yield from self.stream.trail(trail(last))
+
+    def closer(self, text: str) -> Done:
+        """Whether this closer follows, and is taken."""
+        forms = self.plan.variants.of(text)
+        if not (yield from self.stream.eat_spaced(forms)):
+            return tag_like(text) and (yield from self.skipped(forms)) and (yield from self.stream.eat_spaced(forms))
+        return True
+
+    def skipped(self, closers: tuple[str, ...]) -> Done:
+        """Whether a closer follows behind brackets too many, which are skipped: no part of the call, and no text."""
+        stream, cores = self.stream, tuple(form.strip() for form in closers)
+        size = SKIPPED + max(map(len, cores))
+        while True:
+            ahead = stream.buffer[stream.position : stream.position + size]
+            body = ahead.lstrip(BRACKETS)
+            if body.startswith(cores):
+                stream.consume(len(ahead) - len(body), "raw")
+                self.stray = True
+                return True
+            if stream.ended or len(ahead) == size or not any(core.startswith(body) for core in cores):
+                return False
+            yield
 
     def passed(self) -> Done:
         """Behind a call: whether there is something that separates it from the next one, or ends the section."""

@@ -500,7 +500,8 @@ def pointed(root: Any, pointer: str) -> Any:
     found = root
     for step in pointer.split("/")[1:]:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, Mapping) else None
+        members = dict(zip(map(str, range(PARTS)), listed(found), strict=False))
+        found = (found if isinstance(found, Mapping) else members).get(name)
     return found
 
 
