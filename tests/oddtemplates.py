@@ -507,6 +507,15 @@ REPLIES: dict[str, tuple[str, tuple[Reply, ...]]] = {
 
 # -- beyond
 
+CHANGED = "calls: texts: a `<` or `&` in them does not come out as it is"
+HELD = "a marker holds a part of the message, so the layout was not understood"
+
+
+def tagged(value: str) -> str:
+    """A template that writes arguments one by one, each value so."""
+    return calls("<call {{ c.function.name }}>" + PAIRS + "<arg={{ k }}>" + value + "</arg>{% endfor %}</call>")
+
+
 BEYOND = {
     "a number in the section": (
         turns(
@@ -525,7 +534,7 @@ BEYOND = {
     ),
     "a value stands before its key": (
         calls("<call {{ c.function.name }}>" + PAIRS + "<arg>" + VALUE + "</arg as={{ k }}>{% endfor %}</call>"),
-        "calls: no rendering shows a call's name with its arguments",
+        "calls: name and arguments come out, in a layout that is not known",
     ),
     "arguments are counted": (
         calls(
@@ -545,6 +554,37 @@ BEYOND = {
         ),
         "calls: what is written is not read back the same: a call without arguments",
     ),
+    "arguments in capitals": (
+        tagged("{{ v | upper }}"),
+        "calls: a call's name comes out, its arguments do not come out as they are",
+    ),
+    "values are escaped": (tagged("{{ (v if v is string else v | tojson) | e }}"), CHANGED),
+    "values are escaped by hand": (tagged("{{ (v if v is string else v | tojson) | replace('<', '&lt;') }}"), CHANGED),
+    "JSON is escaped": (calls("<call>{{ c.function | tojson | replace('<', '&lt;') }}</call>"), CHANGED),
+    "JSON by hand": (
+        calls(
+            "<call>{{ c.function.name }} { " + PAIRS + '"{{ k }}": {{ \'"%s"\' % v if v is string else v }}'
+            "{{ ', ' if not loop.last }}{% endfor %} }</call>"
+        ),
+        "calls: texts: how they are escaped",
+    ),
+    "content is escaped": (turns("{{ (m.content or '') | e }}"), "content: it does not come out letter for letter"),
+    "reasoning is escaped": (
+        turns(reasoned("<r>", "</r>").replace("_content }}", "_content | e }}") + TEXT),
+        "reasoning: it does not come out letter for letter",
+    ),
+    "reasoning behind calls": (
+        turns(TEXT + BODY + reasoned("<reason>", "</reason>")),
+        "reasoning: it stands behind the calls, and is not read there",
+    ),
+    "reasoning behind content": (
+        turns(TEXT + reasoned("<reason>", "</reason>")),
+        "reasoning: it stands behind content, and is not read there",
+    ),
+    "content twice": ("{% for m in messages %}<a>{{ m.content }}|{{ m.content }}</a>{% endfor %}", f"stops: {HELD}"),
+    "content twice, once in capitals": (turns(TEXT + BODY + "<{{ (m.content or '') | upper }}>"), f"content: {HELD}"),
+    "reasoning twice": (turns(reasoned("<r>", ":{{ m.reasoning_content }}</r>") + TEXT + BODY), f"reasoning: {HELD}"),
+    "the question in the opening": (turns(TEXT, "re {{ messages[-1].content }}"), f"opening: {HELD}"),
     "a name that is not given": (
         "{{- raise_exception('who?') if not agent -}}" + turns(TEXT),
         "content, reasoning, calls: the template refuses a user's message, or spends too much on it",

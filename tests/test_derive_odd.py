@@ -8,14 +8,31 @@ single replies, and what cannot be read: it must be named.
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 import turnwise
-from oddtemplates import BEYOND, ENDED, HISTORIES, KINDS, ODD, REPLIES, TOOLS, Message, Odd, single
+from oddtemplates import (
+    BEYOND,
+    ENDED,
+    HISTORIES,
+    KINDS,
+    ODD,
+    REPLIES,
+    TOOLS,
+    Message,
+    Odd,
+    calls,
+    reasoned,
+    single,
+    turns,
+)
 from turnwise.replies.derive import derive
+from turnwise.replies.derive.fit import ALL, FIELDS, PARTS
 from turnwise.replies.grammar import Grammar
+from turnwise.replies.read.spelling import markers
 
 
 def compiled(odd: Odd) -> tuple[turnwise.Template, Grammar]:
@@ -130,3 +147,55 @@ def test_what_is_not_read_is_named(name: str) -> None:
     text, note = BEYOND[name]
     notes = derive(turnwise.compile(text, dialect="jinja")).unreached
     assert any(one.startswith(note) for one in notes), notes
+
+
+def texts_of(grammar: Grammar) -> list[str]:
+    return [text for part in PARTS for text in markers(getattr(grammar, part))]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_no_part_holds_a_word_of_a_probe(name: str) -> None:
+    texts = texts_of(derive(turnwise.compile(BEYOND[name][0], dialect="jinja")))
+    assert not [text for text in texts for word in FIELDS if word.lower() in text.lower()]
+
+
+# Too much
+
+SECONDS = 2.0  # of processor time; each took from 3 seconds to more than a minute before there were bounds
+JSON_CALL = "{{ c.function.name }} {{ c.function.arguments | tojson }}"
+TOO_LONG = "what is written for a message is too long to be looked at"
+HUGE = {
+    "a marker": (turns("{{ m.content }}<|" + "x" * 2_000 + "|>"), "stops: a marker is longer"),
+    "a turn": (turns("{{ m.content }}<|" + "x" * 8_000 + "|>"), f"content, reasoning, calls: {TOO_LONG}"),
+    "a conversation": (turns("{{ m.content }}<|" + "x" * 40_000 + "|>"), "content, reasoning, calls: the template"),
+    "content many times": (turns("{{ m.content * 100000 }}"), "content, reasoning, calls: the template refuses"),
+    "white space": (turns("{{ m.content }}" + " " * 990), "content: a marker is longer"),
+    "signs before reasoning": (turns(reasoned("|" * 2_000, "|/" * 900) + "{{ m.content }}"), "reasoning: a marker is"),
+    "brackets": (calls("{{ '{' * 2000 }}" + JSON_CALL + "{{ '}' * 2000 }}"), "calls: a marker is longer"),
+    "brackets and keys": (calls("{{ '{0:' * 600 }}" + JSON_CALL + "{{ '}' * 600 }}"), "calls: "),
+    "lists": (calls("{{ '[' * 1800 }}" + JSON_CALL + "{{ ']' * 1800 }}"), "calls: a marker is longer"),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_template_that_writes_too_much_is_refused_soon(name: str) -> None:
+    text, note = HUGE[name]
+    begun = time.process_time()
+    template = turnwise.compile(text, dialect="jinja")
+    assert template.parse("hi")["content"] == "hi"
+    assert time.process_time() - begun < SECONDS
+    notes = template.grammar.unreached
+    assert any(one.startswith(note) for one in notes), notes
+    assert sum(map(len, texts_of(template.grammar))) <= ALL
+
+
+def test_a_marker_may_be_long() -> None:
+    """Three times as long as the longest of the corpus."""
+    end = "<|" + "x" * 900 + "|>"
+    template = turnwise.compile(turns("{{ m.content }}" + end), dialect="jinja")
+    assert template.parse(f"hi{end}<|end|>")["content"] == "hi"
+
+
+def test_a_template_may_say_much_before_the_conversation() -> None:
+    template = turnwise.compile("a word " * 4_000 + ODD["calls by a macro"].text, dialect="jinja")
+    assert [note for note in template.grammar.unreached if not note.startswith("reasoning")] == []

@@ -23,6 +23,7 @@ from turnwise.probes import NOW, tool
 from turnwise.registry.replies import declarations
 from turnwise.replies.declare import declared, merged
 from turnwise.replies.derive import derive
+from turnwise.replies.derive.fit import HELD, LONG, fitting
 from turnwise.replies.derive.objects import decoded
 from turnwise.replies.derive.stretch import Stretch, between, shared_end, shared_start
 from turnwise.replies.grammar import Grammar, Marker, RawCall, Region
@@ -299,6 +300,15 @@ def test_an_entry_declares_its_other_calls(name: str) -> None:
     assert found.calls is not None
     assert found.calls.each.open.core == "<|action_start|><|plugin|>"
     assert [calls.call for calls in found.more] == [RawCall("code_interpreter", fenced=True)]
+
+
+@needs_corpus
+def test_published_templates_stay_within_the_bounds() -> None:
+    """No answer is too long, no marker holds a word of a probe or is longer than markers are."""
+    for name in corpus.published():
+        found = derive(template_of(name))
+        assert fitting(found) == found, name
+        assert not [note for note in found.unreached if "too long" in note or HELD in note or LONG in note], name
 
 
 @needs_corpus

@@ -190,6 +190,7 @@ DISAGREED = [
     "{% for c in rows|join %}{{ c }}{% endfor %}",
     "{% macro many() %}{{ varargs }}{% endmacro %}{{ many(*word) }}",
     "{% macro many() %}{{ varargs }}{% endmacro %}{{ many(*record) }}",
+    "{% macro many() %}{{ varargs }}{% endmacro %}{{ many(*rows[7]) }}",
     "{% macro wrap() %}{{ kwargs }}{% endmacro %}{% call wrap() %}{% endcall %}",
     "{% filter length %}abc{% endfilter %}",
     "{% macro m() %}{% set m.x = 1 %}{% endmacro %}{{ m() }}",

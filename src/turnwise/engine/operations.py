@@ -266,7 +266,7 @@ def captured(rt: Run, out: list[Any]) -> Pair:
 
 def spread(rt: Run, value: Any, trail: Trail) -> list[Pair]:
     """`*value` in a call."""
-    if isinstance(value, (str, dict, View, Stream)):
+    if isinstance(value, (str, dict, View, Stream, Undefined)):
         value, trail = sequence(rt, value, trail)
     if not isinstance(value, (list, tuple, range)):
         raise Failure(f"argument after * must be an iterable, not {kind_name(value)}")

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from turnwise.replies.derive.calls import Written, one_call
-from turnwise.replies.derive.pairs import ODD
+from turnwise.replies.derive.pairs import MARKUP, ODD
 from turnwise.replies.derive.probing import AGAIN, ARGUMENTS, CONTENT, IDS, NAMES, REASONING, RESULT, RESULTS, Prober
 from turnwise.replies.derive.stretch import NONE, Stretch, behind, shared_end, shared_start, upto
 from turnwise.replies.derive.thoughts import Thought, find_thought, mirrored
@@ -60,9 +60,9 @@ class Answers:
         return False
 
     def verbatim(self) -> bool:
-        """Whether quotes, lines and slashes of a content come out as they are."""
-        turn = self.prober.turn({"content": self.prober.said(ODD)})
-        return turn is None or ODD in turn.text
+        """Whether quotes, lines, slashes and markup of a content come out as they are."""
+        turns = ((text, self.prober.turn({"content": self.prober.said(text)})) for text in (ODD, MARKUP))
+        return all(turn is None or text in turn.text for text, turn in turns)
 
     def find_header(self) -> Stretch:
         """What every turn begins with: it stands in all prompts and in all messages."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnwise.replies.derive.objects import Found, find_call, find_list, spacing
-from turnwise.replies.derive.pairs import Ask, find_pairs, pairs_of, with_kinds
+from turnwise.replies.derive.objects import Found, find_arguments, find_call, find_list, spacing
+from turnwise.replies.derive.pairs import CHANGED, MARKUP, ODD, Ask, find_pairs, pairs_of, with_kinds
 from turnwise.replies.derive.probing import ARGUMENTS, CONTENTS, IDS, NAMES, Prober, Shape
 from turnwise.replies.derive.stretch import Stretch, places
 from turnwise.replies.grammar import JsonCall, Marker, TaggedCall
@@ -227,10 +227,31 @@ def asking(prober: Prober, shape: Shape) -> Ask:
     return ask
 
 
+def changed(ask: Ask, key: str) -> Iterator[str]:
+    """What JSON that the template writes does not say as it was given."""
+    for text, note in ((ODD, "texts: how they are escaped"), (MARKUP, CHANGED)):
+        turn = ask({key: text})
+        if turn is not None and find_arguments(turn.text, {key: text}, 0) is None:
+            yield note
+
+
+def shown(prober: Prober) -> str:
+    """What comes out of a call that no layout fits."""
+    words = [str(word) for pair in ARGUMENTS[0].items() for word in pair]
+    forms = [form for word, forms in FORMS.items() if prober.mentions(word) for form in forms]
+    turns = [prober.turn(prober.calls(form, ARGUMENTS[0])) for form in forms]
+    named = [turn.text for turn in turns if turn is not None and (NAMES[0] in turn.text or IDS[0] in turn.text)]
+    if not named:
+        return "no rendering shows a call's name with its arguments"
+    if any(all(word in text for word in words) for text in named):
+        return "name and arguments come out, in a layout that is not known"
+    return "a call's name comes out, its arguments do not come out as they are"
+
+
 def completed(prober: Prober, one: Written) -> tuple[JsonCall | TaggedCall, list[str]]:
     """The call with what the other kinds of values tell; and what could not be learned."""
     call = one.call
     if isinstance(call, JsonCall) or call.pairs is None:
-        return call, []
+        return call, list(changed(asking(prober, one.shape), next(iter(ARGUMENTS[0]))))
     pairs, unread = with_kinds(call.pairs, asking(prober, one.shape), next(iter(ARGUMENTS[0])))
     return replace(call, pairs=pairs), unread

@@ -23,16 +23,17 @@ from typing import Any
 
 from turnwise.engine.sought import sought
 from turnwise.replies.derive.answers import Answers
-from turnwise.replies.derive.calls import Written, completed, digits_in, two_calls
+from turnwise.replies.derive.calls import Written, completed, digits_in, shown, two_calls
 from turnwise.replies.derive.ends import split_close, stop_of, stops_of, uncounted
+from turnwise.replies.derive.fit import fault, fitting
 from turnwise.replies.derive.objects import decoded
+from turnwise.replies.derive.pairs import MARKUP, ODD
 from turnwise.replies.derive.probing import (
     AGAIN,
     ARGUMENTS,
     CONTENT,
     IDS,
     NAMES,
-    REASONING,
     RESULT,
     RESULTS,
     Prober,
@@ -40,10 +41,9 @@ from turnwise.replies.derive.probing import (
 )
 from turnwise.replies.derive.readback import misread
 from turnwise.replies.derive.stretch import NONE, Stretch, behind, between, blank, shared_end, shared_start, upto
-from turnwise.replies.derive.thoughts import kindred, sought_region
-from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Region, Source, TaggedCall, calls_rows
+from turnwise.replies.derive.thoughts import kindred, sought_region, verbatim, whereabouts
+from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Region, Source, TaggedCall
 
-WORDS = (*NAMES, *IDS, CONTENT, REASONING, *(key for given in ARGUMENTS for key in given))
 REFUSED = "content, reasoning, calls: the template refuses a user's message, or spends too much on it"
 ROLE = re.compile(r"""['"](\w*(?:tool|function)_call\w*)['"]""")  # what may be the name of a role, in a source
 
@@ -76,12 +76,18 @@ class Derivation(Answers):
         self.read_content()
         calls = self.calls(reasoning)
         self.read_stops(calls)
+        if self.prober.exceeded:
+            self.unreached.append(
+                "content, reasoning, calls: what is written for a message is too long to be looked at"
+            )
         if self.plain is None:
             self.unreached.append("content: no message's text comes out")
         elif not self.verbatim():
             self.unreached.append("content: it does not come out letter for letter")
+        if self.thought is not None and not verbatim(self.prober, self.thought, (ODD, MARKUP)):
+            self.unreached.append("reasoning: it does not come out letter for letter")
         if self.thought is None and reasoning is None:
-            self.unreached.append("reasoning: no rendering shows it")
+            self.unreached.append(f"reasoning: {whereabouts(self.prober, self.one)}")
         self.sources.update({"content": "derived"} if self.plain else {})
         found = Grammar(
             opening=self.opening.text,
@@ -95,7 +101,8 @@ class Derivation(Answers):
             unreached=tuple(self.unreached),
             sources=self.sources,
         )
-        return self.checked(found, self.one) if self.one is not None and calls is not None else found
+        found = fitting(found)
+        return self.checked(found, self.one) if self.one is not None and found.calls is not None else found
 
     def checked(self, found: Grammar, one: Written) -> Grammar:
         """The grammar with a note of what it does not read back; first a single call may be written in its own way."""
@@ -103,7 +110,7 @@ class Derivation(Answers):
         if notes and found.calls is not None and found.calls.section:
             lone = self.alone(replace(found.calls, section=Region(), between=Marker()), one, found.reasoning, False)
             other = replace(found, more=(lone,))
-            if not list(misread(other, self.prober, one.shape, self.header.text)):
+            if not fault(lone) and not list(misread(other, self.prober, one.shape, self.header.text)):
                 return other
         return replace(found, unreached=(*found.unreached, *notes))
 
@@ -231,8 +238,8 @@ class Derivation(Answers):
                 self.unreached.append("calls: the template does not write two calls")
             calls = self.alone(calls, one, reasoning, single)
         calls = self.with_content(calls, reasoning)
-        if any(word in str(marker) for marker in calls_rows(calls) for word in WORDS):
-            self.unreached.append("calls: a marker holds a part of the message, so the layout was not understood")
+        if found := fault(calls):
+            self.unreached.append(f"calls: {found}")
             return None
         self.sources["calls"] = "derived"
         return calls
@@ -249,7 +256,7 @@ class Derivation(Answers):
                 self.unreached.append(f"calls: {role!r} has a marker, and what stands behind it is taken for JSON")
                 around = Region(before.marker(), self.section_end(behind(turn, CONTENT), before).marker())
                 return Calls(JsonCall(listed=True), section=around)
-        self.unreached.append("calls: no rendering shows a call's name with its arguments")
+        self.unreached.append(f"calls: {shown(self.prober)}")
         return None
 
     def several(self, calls: Calls, two: Written, reasoning: Region | None) -> Calls:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -23,6 +24,9 @@ from turnwise.replies.grammar import JsonCall, Spacing
 DECODER = json.JSONDecoder()
 INDENTS = (None, 2, 4, 1)
 GAPS = ((", ", ": "), (",", ":"), (",", ": "))
+TRIES = {"{": 60, "[": 60, '"': 400}  # places of a turn to begin at: four times what published templates need
+DEPTH = 20  # brackets within brackets, where Python writes the value
+BRACKET = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[\](){}]""", re.DOTALL)  # or a string
 
 
 class Value(NamedTuple):
@@ -44,8 +48,8 @@ class Found(NamedTuple):
 
 def values(text: str, opener: str, start: int = 0, end: int | None = None) -> Iterator[Value]:
     """Every value in the text that begins with this character."""
-    at = text.find(opener, start, end)
-    while at >= 0:
+    at, tries = text.find(opener, start, end), 0
+    while at >= 0 and (tries := tries + 1) <= TRIES[opener]:
         found = decoded(text, at)
         if found is not None:
             yield found
@@ -57,16 +61,23 @@ def decoded(text: str, at: int) -> Value | None:
     try:
         value, end = DECODER.raw_decode(text, at)
         return Value(at, end, value)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
-    closer = {"{": "}", "[": "]"}.get(text[at])
-    end = text.find(closer, at) + 1 if closer else 0
-    while end > 0 and closer:
-        try:
-            return Value(at, end, ast.literal_eval(text[at:end]), "python")
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            end = text.find(closer, end) + 1
-    return None
+    end = end_of(text, at) if text[at] in "{[" else 0
+    try:
+        return Value(at, end, ast.literal_eval(text[at:end]), "python") if end else None
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+def end_of(text: str, at: int) -> int:
+    """Where the bracket that opens here is closed; 0 if nowhere, or if too many open within it."""
+    depth = 0
+    for match in BRACKET.finditer(text, at):
+        depth += {"{": 1, "[": 1, "(": 1, "}": -1, "]": -1, ")": -1}.get(match.group(), 0)
+        if depth == 0 or depth > DEPTH:
+            return match.end() if depth == 0 else 0
+    return 0
 
 
 def find_arguments(text: str, arguments: dict[str, Any], start: int) -> Value | None:

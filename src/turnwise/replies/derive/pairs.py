@@ -16,7 +16,8 @@ from turnwise.replies.derive.stretch import NONE, Stretch, between, shared_end
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
 
 ODD = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape
-MARKUP = "zx<b>zy"
+MARKUP = "zx<b>zy&zz"
+CHANGED = "texts: a `<` or `&` in them does not come out as it is"
 KINDS: dict[str, Any] = {
     "integer": 90417,
     "number": 3.25,
@@ -169,6 +170,7 @@ def with_strings(pairs: Pairs, ask: Ask, key: str, unread: list[str]) -> Pairs:
         return unquoted(pairs, "python" if pairs.string.open.text.endswith("'") else "json")
     turn = ask({key: MARKUP})
     if turn is None or MARKUP not in turn.text:
+        unread.append(CHANGED)
         return pairs
     at, end = turn.text.find(MARKUP), turn.text.find(MARKUP) + len(MARKUP)
     start = turn.text.rfind(pairs.string.open.text, 0, at) + len(pairs.string.open.text)

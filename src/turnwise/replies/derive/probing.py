@@ -4,6 +4,7 @@ Every field of a probe is a word of its own that no template writes, so a field 
 out. Templates are particular about what they take (arguments as a mapping or as text, content that is empty or null,
 text in parts), so a question is asked in several shapes and the first that is answered counts. A template that refuses
 all of them cannot write the thing. Some want a system's message first, some write a message only when another follows.
+An answer that is far longer than any that is known counts as none: to take it apart would cost more than it tells.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ TOOLS = [
     tool(name, **{key: {"type": KINDS.get(key, "string")} for key in ARGUMENTS[i]}) for i, name in enumerate(NAMES)
 ]
 DOCUMENTS = [{"title": "Ztitleq", "text": "Ztextq"}]
+WORDS = (SYSTEM, USER, AGAIN, RESULT, CONTENT, REASONING, *NAMES, *IDS, *DOCUMENTS[0].values())
+RENDERING, TURN = 120_000, 4_500  # characters; many times what the longest answer of 265 published templates has
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "tool_plan", "thought")  # where templates look for reasoning
 SWITCHES = ("think", "thought", "reason")  # what options that turn reasoning on have in their names
 SETTINGS: tuple[Any, ...] = (True, False, "thinking", "high")
@@ -76,6 +79,7 @@ class Prober:
         self.first: list[dict[str, Any]] = []  # what the template wants before a user's message
         self.followed = False  # a message comes out only if another one follows it
         self.answered = False  # a call comes out only if its result follows it
+        self.exceeded = False  # an answer was too long to be looked at
         self.trimmed = False  # white space before a turn is no part of it
         self.given: dict[str, Any] = {"tools": TOOLS}
         self.asked: dict[str, Stretch | None] = {}
@@ -131,9 +135,11 @@ class Prober:
 
     def rendering(self, messages: list[dict[str, Any]], **options: Any) -> Rendering | None:
         try:
-            return self.template.render([*self.first, *messages], **{**self.given, "now": NOW, **options})
+            found = self.template.render([*self.first, *messages], **{**self.given, "now": NOW, **options})
         except TurnwiseError:
             return None
+        self.exceeded = self.exceeded or len(found.text) > RENDERING
+        return found if len(found.text) <= RENDERING else None
 
     def prompt(self, **options: Any) -> Stretch | None:
         """The opening alone: what a prompt adds to the conversation."""
@@ -189,7 +195,9 @@ class Prober:
         else:
             whole = self.stretch(rendering, after(rendering.text, USER))
             turn = whole.part(self.place_of(whole, place))
-        return turn.part(0, self.place_of(turn, place + 1) or None) if follows else turn
+        turn = turn.part(0, self.place_of(turn, place + 1) or None) if follows else turn
+        self.exceeded = self.exceeded or len(turn) > TURN
+        return turn if len(turn) <= TURN else None
 
     def place_of(self, stretch: Stretch, message: int) -> int:
         """Where the message with this number begins, 0 if it does not show."""

@@ -7,9 +7,10 @@ they look for tells its end (`content.split('</think>')`), and the opening may s
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from turnwise.replies.derive.calls import Written
@@ -18,6 +19,7 @@ from turnwise.replies.derive.stretch import WHOLE, Stretch, last_tag
 from turnwise.replies.grammar import Marker, Region
 
 WORD = re.compile(r"[^\W\d_]{4,}")  # in texts of templates
+LOOK = 200  # characters before reasoning in which its opener is looked for
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Thought:
     turn: Stretch
     before_content: bool  # else only a call follows
     call_starts: int = 0
+    message: Mapping[str, Any] = field(default_factory=dict)  # what was asked, and with which options
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def markers(self, header: Stretch) -> tuple[Stretch, Stretch]:
         """What stands before reasoning and behind it; if all of the first is header, the last tag or text of it."""
@@ -43,7 +47,7 @@ class Thought:
 def mirrored(before: str, close: str) -> int | None:
     """Where the opener begins of which a closer is the mirror: `<think>`, `</think>`; `**think**`, `**/think**`."""
     core, size = close.strip(), len(before.rstrip())
-    for at in range(size - 1, -1, -1):
+    for at in range(size - 1, max(size - LOOK, 0) - 1, -1):
         text = before[at:size]
         signs = next((i for i, char in enumerate(text) if char.isalnum()), len(text))
         if 0 < signs < len(text) and core.startswith(f"{text[:signs]}/{text[signs:]}"):
@@ -57,7 +61,7 @@ def find_thought(prober: Prober, one: Written | None) -> Thought | None:
         for message in messages(prober):
             turn = prober.turn(message, **options)
             if turn is not None and 0 <= turn.text.find(REASONING) < turn.text.find(CONTENT) and not listed(turn):
-                return Thought(turn, True)
+                return Thought(turn, True, 0, message, options)
         if one is not None:
             found = beside_call(prober, one, options)
             if found is not None:
@@ -86,7 +90,8 @@ def listed(turn: Stretch) -> bool:
 
 def beside_call(prober: Prober, one: Written, options: dict[str, Any]) -> Thought | None:
     for key in keys(prober):
-        turn = prober.turn(prober.calls(one.shape, ARGUMENTS[0], **{key: REASONING}), **options)
+        message = prober.calls(one.shape, ARGUMENTS[0], **{key: REASONING})
+        turn = prober.turn(message, **options)
         at = turn.text.find(REASONING) if turn is not None else -1
         if turn is None or not 0 <= at < turn.text.find(NAMES[0]):
             continue
@@ -97,8 +102,29 @@ def beside_call(prober: Prober, one: Written, options: dict[str, Any]) -> Though
         tags = Stretch(gap).tags
         if tags and size > len(gap) - tags[0][1]:  # the end of reasoning is a tag of its own
             size = len(gap) - tags[0][1]
-        return Thought(turn, False, first - size)
+        return Thought(turn, False, first - size, message, options)
     return None
+
+
+def verbatim(prober: Prober, thought: Thought, texts: Iterable[str]) -> bool:
+    """Whether these texts come out as they are where reasoning does."""
+    for text in texts:
+        message = json.loads(json.dumps(thought.message).replace(REASONING, json.dumps(text)[1:-1]))
+        turn = prober.turn(message, **thought.options)
+        if turn is not None and text not in turn.text:
+            return False
+    return True
+
+
+def whereabouts(prober: Prober, one: Written | None) -> str:
+    """What becomes of reasoning that stands neither before content nor before a call."""
+    asked = [(turn, CONTENT, "content") for turn in map(prober.turn, messages(prober)) if turn and not listed(turn)]
+    called = [prober.calls(one.shape, ARGUMENTS[0], **{key: REASONING}) for key in keys(prober)] if one else []
+    asked += [(turn, NAMES[0], "the calls") for turn in map(prober.turn, called) if turn]
+    for turn, word, name in reversed(asked):
+        if 0 <= turn.text.find(word) < turn.text.find(REASONING):
+            return f"it stands behind {name}, and is not read there"
+    return "no rendering shows it"
 
 
 def sought_region(texts: Sequence[str], prompts: Sequence[Stretch], plain: Stretch, opened: Stretch) -> Region | None:
