@@ -167,7 +167,7 @@ TOO_LONG = "what is written for a message is too long to be looked at"
 HUGE = {
     "a marker": (turns("{{ m.content }}<|" + "x" * 2_000 + "|>"), "stops: a marker is longer"),
     "a turn": (turns("{{ m.content }}<|" + "x" * 8_000 + "|>"), f"content, reasoning, calls: {TOO_LONG}"),
-    "a conversation": (turns("{{ m.content }}<|" + "x" * 40_000 + "|>"), "content, reasoning, calls: the template"),
+    "a conversation": (turns("{{ m.content }}<|" + "x" * 140_000 + "|>"), "content, reasoning, calls: the template"),
     "content many times": (turns("{{ m.content * 100000 }}"), "content, reasoning, calls: the template refuses"),
     "white space": (turns("{{ m.content }}" + " " * 990), "content: a marker is longer"),
     "signs before reasoning": (turns(reasoned("|" * 2_000, "|/" * 900) + "{{ m.content }}"), "reasoning: a marker is"),
