@@ -20,7 +20,6 @@ from operator import index
 from typing import Any
 
 from turnwise.errors import TokenizerError, shown
-from turnwise.replies.grammar import Grammar
 
 FIRST, LAST = 0xD800, 0xDFFF
 BROKEN = "\ufffd"
@@ -163,8 +162,8 @@ def checked(id: Any, what: str) -> int:
 HINTS: Mapping[type, str] = {bytes: "decode it first: reply.decode()", bytearray: "decode it first: reply.decode()"}
 
 
-def markers(grammar: Grammar) -> list[str]:
-    """All texts of a grammar, wherever they stand in it."""
+def markers(grammar: Any) -> list[str]:
+    """All texts of a grammar, or of a part of one, wherever they stand in it."""
     found: list[str] = []
 
     def walk(value: Any) -> None:
