@@ -9,11 +9,15 @@ counts the listed ones as failures, whatever their reason.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 import replyvectors
 from corpus import needs_corpus
+from turnwise.tokens.tokenizers import tokenizer
 
 REASONS = {
     "policy": "the source's own parser decides otherwise: drops text or calls, renames or repairs them",
@@ -75,19 +79,31 @@ def test_rate() -> None:
     assert passing / total >= RATE
 
 
+def read(row: Mapping[str, Any], chunks: Iterable[str]) -> tuple[object, ...]:
+    parser = replyvectors.parser(row)
+    for chunk in chunks:
+        parser.feed(chunk)
+    message = parser.close()
+    return dict(message), message.attempts, message.spans, message.stop
+
+
+@needs_corpus
+def test_cuts_between_tokens() -> None:
+    """The texts of tokens, as a server hands them on."""
+    vocabulary = tokenizer("turnwise")
+    for row in ROWS:
+        text = row["input"]
+        ends = vocabulary.ends(text, vocabulary.encode(text))
+        chunks = [text[start:end] for start, end in pairwise([0, *ends])]
+        assert "".join(chunks) == text and read(row, chunks) == read(row, [text]), row["id"]
+
+
 @needs_corpus
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_every_cut_of_a_vector(row: dict[str, str]) -> None:
-    def read(chunks: list[str]) -> tuple[object, ...]:
-        parser = replyvectors.parser(row)
-        for chunk in chunks:
-            parser.feed(chunk)
-        message = parser.close()
-        return dict(message), message.attempts, message.spans, message.stop
-
     text = row["input"]
-    whole = read([text])
-    assert read(list(text)) == whole
-    for at in range(1, len(text), max(1, len(text) // 200)):
-        assert read([text[:at], text[at:]]) == whole
+    whole = read(row, [text])
+    assert read(row, text) == whole
+    for at in range(1, len(text)):
+        assert read(row, [text[:at], text[at:]]) == whole
