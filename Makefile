@@ -49,7 +49,7 @@ bench: $(TESTING)  ## speed against the peers
 	$(BIN)/python benchmarks/parse.py
 
 accept: $(TESTING)  ## rewrite tests/cases with what turnwise says now; read the diff before you commit it
-	$(BIN)/python -m pytest tests/test_cases.py --accept
+	$(BIN)/python -m pytest tests/engine/test_cases.py --accept
 
 clean:  ## remove .venv and all caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

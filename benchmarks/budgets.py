@@ -19,8 +19,8 @@ from workloads import TEMPLATES, WORKLOADS, corpus, subjects
 
 import turnwise
 import turnwise.template as template_module
-from turnwise.engine.limits import DEFAULTS, Run
 from turnwise.engine.program import NAMES, Program
+from turnwise.engine.runtime.limits import DEFAULTS, Run
 from turnwise.messages import measured
 
 SHARE = 0.1

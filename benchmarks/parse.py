@@ -25,13 +25,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
 from transformers.utils.chat_parsing import ResponseParser
 
-from replygrammars import GRAMMARS
+from reply_grammars import GRAMMARS
 from turnwise.errors import TurnwiseError
-from turnwise.replies.parse import Parser, parse
+from turnwise.replies.parser.parser import Parser, parse
 
 SIZE = 1_000_000
 EVERY = 1_000

@@ -17,7 +17,7 @@ from turnwise import shapes
 from turnwise.compat import fastchat, paddlenlp, xtuner
 from turnwise.dialects import DIALECTS
 from turnwise.dialects.internlm2_transcript import transcript
-from turnwise.dialects.reading import copied
+from turnwise.dialects.translation import copied
 from turnwise.errors import SourceError, TurnwiseError
 from turnwise.registry import entries, load, register, unregister
 

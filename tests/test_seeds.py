@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_cli import good
 
 import corpus
 import oracle
 import turnwise
 from corpus import needs_corpus
-from test_cli import good
+from turnwise.analysis.conversations import Probe
+from turnwise.analysis.counterexample import witness
 from turnwise.compat import fastchat, paddlenlp, xtuner
-from turnwise.probes import Probe
-from turnwise.witness import witness
 
 BOUNDED = """\
 {% for message in messages %}

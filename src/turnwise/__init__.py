@@ -1,6 +1,6 @@
 """turnwise: any chat template, forwards and backwards, safely, with the evidence shown."""
 
-from turnwise.engine.rendering import Origin, Piece, Rendering
+from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
 from turnwise.errors import (
     MessageError,
     SourceError,

@@ -24,11 +24,21 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
-from turnwise.dialects.reading import Dialect, Reading
+from turnwise.analysis.conversations import (
+    LATER,
+    NOW,
+    TOKENS,
+    Message,
+    Probe,
+    conversations,
+    optional,
+    options_of,
+    said,
+)
+from turnwise.analysis.counterexample import Renders, Witness, outcome, shrunk
+from turnwise.dialects.translation import Dialect, Reading
 from turnwise.dialects.turns import MARKS, Slot, Text, Turns, filled, halves, with_tokens
 from turnwise.errors import SourceError, TurnwiseError, shown, suggestion
-from turnwise.probes import LATER, NOW, TOKENS, Message, Probe, conversations, optional, options_of, said
-from turnwise.witness import Renders, Witness, outcome, shrunk
 
 EOS = MARKS["eos_token"]
 ASKED = {"bos_token": "", "eos_token": EOS}  # whoever encodes the text adds the first, if the dialect does not say it

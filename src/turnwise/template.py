@@ -11,33 +11,33 @@ from warnings import warn
 from weakref import WeakKeyDictionary
 
 from turnwise import dialects
+from turnwise.analysis.asked import Asking
+from turnwise.analysis.stops import Ends, Stops, named_ends, stops
 from turnwise.conversion import Conversion
 from turnwise.dialects.jinja import noted
-from turnwise.dialects.reading import Reading, copied
-from turnwise.engine.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Run
+from turnwise.dialects.translation import Reading, copied
+from turnwise.engine.compiler.searched import sought, weighs
 from turnwise.engine.program import Program, program
-from turnwise.engine.rendering import Rendering
-from turnwise.engine.sought import sought, weighs
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.runtime.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Run
 from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, TokenizerError, TurnwiseWarning
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
-from turnwise.replies import declare
-from turnwise.replies.again import Form, form_of
+from turnwise.replies import declared as declare
 from turnwise.replies.derive import derive
+from turnwise.replies.equality import same
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.parse import Parser, parse
-from turnwise.replies.read.glance import Glance
-from turnwise.replies.same import same
+from turnwise.replies.input_format import Form, form_of
+from turnwise.replies.parser.glance import Glance
+from turnwise.replies.parser.parser import Parser, parse
 from turnwise.replies.write import write
 from turnwise.tokens import tokenizers
-from turnwise.tokens.asked import Asking
 from turnwise.tokens.boundaries import Boundaries
 from turnwise.tokens.encode import Ask, encode
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import checked
 from turnwise.tokens.markers import Markers, markers, problems
 from turnwise.tokens.session import Session
-from turnwise.tokens.stops import Ends, Stops, named_ends, stops
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.training import examples
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from turnwise.errors import TemplateError, TurnwiseError
+from turnwise.tokens.attribution import SPEAKERS
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.encode import Ask, answered_by, encoded
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weight_of
-from turnwise.tokens.trust import SPEAKERS
 
 
 def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from turnwise.analysis.counterexample import Outcome, given, text_of
 from turnwise.cli import inputs, output
 from turnwise.cli.render import ExactOption, JsonOption, PickOption, TemplateArgument
 from turnwise.evidence import Comparison, diff
-from turnwise.witness import Outcome, given, text_of
 
 
 def compare(

@@ -12,7 +12,7 @@ from rich.text import Text
 from turnwise.cli import encode, output
 from turnwise.cli.parse import WORDS, event_line
 from turnwise.cli.render import ColourOption, piece_lines, show
-from turnwise.engine.rendering import COLOURS, COMPUTED, DIM, RESET, Rendering
+from turnwise.engine.provenance.rendering import COLOURS, COMPUTED, DIM, RESET, Rendering
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens.tokenizers import SHIPPED

@@ -15,6 +15,7 @@ from warnings import catch_warnings, simplefilter
 import typer
 from rich.text import Text
 
+from turnwise.analysis.stops import id_of
 from turnwise.cli import inputs, output
 from turnwise.cli.render import (
     ChatArgument,
@@ -35,7 +36,6 @@ from turnwise.cli.render import (
 from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, printable, suggestion
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import POLICIES
-from turnwise.tokens.stops import id_of
 from turnwise.tokens.tokenizers import SHIPPED, Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as tokenizer_at
 

@@ -17,12 +17,12 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from turnwise.analysis.stops import MARKER
 from turnwise.cli import inputs, output
 from turnwise.cli.render import ColourOption, JsonOption, PickOption, TemplateArgument
-from turnwise.engine.rendering import Rendering
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TurnwiseError, printable
 from turnwise.template import Template
-from turnwise.tokens.stops import MARKER
 
 # What a conversation fills; everything else that a template reads is an option.
 GIVEN = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")

@@ -22,7 +22,7 @@ from turnwise.errors import MessageError, SourceError, shown, suggestion
 from turnwise.messages import Intake
 from turnwise.registry import compiled, read
 from turnwise.registry.files import read_bytes
-from turnwise.replies.declare import KEYS
+from turnwise.replies.declared import KEYS
 from turnwise.shapes import SHAPES, are_rows, conversation
 from turnwise.shapes.row import RESERVED
 from turnwise.template import Template

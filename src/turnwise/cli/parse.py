@@ -35,7 +35,7 @@ from turnwise.cli.render import (
 )
 from turnwise.errors import SourceError, printable
 from turnwise.replies.events import STATUSES, Event, Message
-from turnwise.replies.parse import Parser
+from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template
 
 WORDS = re.compile(r"\s*\S{1,8}|\s+")  # about what a model says at a time

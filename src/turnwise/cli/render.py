@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from turnwise.cli import inputs, output
-from turnwise.engine.rendering import Origin, Rendering
+from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import printable
 from turnwise.shapes import SHAPES
 

@@ -29,8 +29,8 @@ from typing import Any
 from turnwise.compat.fastchat_exports import exported, is_pair, openai_content, parted, picture
 from turnwise.dialects.fastchat import IMAGE_PLACEHOLDER, Form, InvalidStyle, checked, translated
 from turnwise.dialects.fastchat_styles import SeparatorStyle
-from turnwise.dialects.reading import copied
-from turnwise.engine.rendering import Rendering
+from turnwise.dialects.translation import copied
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import MessageError, SourceError, shown, suggestion
 from turnwise.registry import fastchat as registry
 from turnwise.template import Template

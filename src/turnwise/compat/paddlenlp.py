@@ -27,7 +27,7 @@ from typing import Any
 
 from turnwise.compat import MissingKey
 from turnwise.compat.batches import whole
-from turnwise.compat.speakers import called, ids_of, speaker
+from turnwise.compat.tokenizer_shim import called, ids_of, speaker
 from turnwise.dialects import paddlenlp
 from turnwise.errors import MessageError, SourceError, shown
 from turnwise.shapes.row import RESERVED

@@ -29,17 +29,17 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any
 
+from turnwise.analysis.stops import id_of
 from turnwise.errors import MessageError, SourceError, TurnwiseError, shown
 from turnwise.messages import Intake
 from turnwise.replies.events import REASONING, Attempt, Message
-from turnwise.replies.read.spelling import Spelling
+from turnwise.replies.parser.detokenizer import Spelling
 from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
+from turnwise.tokens.attribution import SPEAKERS
 from turnwise.tokens.session import Session, listed, whole_numbers
-from turnwise.tokens.stops import id_of
 from turnwise.tokens.tokenizers import tokenizer as adapted
 from turnwise.tokens.tokenizers.protocol import Tokenizer
-from turnwise.tokens.trust import SPEAKERS
 
 ARGUMENTS = RESERVED - {"now", "normalise", "strict"}
 NOBODY = -1  # the message of tokens that belong to none

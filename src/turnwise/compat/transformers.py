@@ -27,11 +27,11 @@ from turnwise.errors import MessageError, SourceError, TurnwiseWarning, shown, s
 from turnwise.registry import load
 from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
+from turnwise.tokens.attribution import TOKEN_OPTIONS
 from turnwise.tokens.encode import encode
 from turnwise.tokens.loss import MARKS
 from turnwise.tokens.tokenizers import Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
-from turnwise.tokens.trust import TOKEN_OPTIONS
 
 __all__ = ["Chat", "Encoding", "apply_chat_template"]
 

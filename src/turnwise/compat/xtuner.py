@@ -17,7 +17,7 @@ from typing import Any
 
 from turnwise.compat import MissingKey
 from turnwise.compat.batches import whole
-from turnwise.compat.speakers import ids_of, speaker
+from turnwise.compat.tokenizer_shim import ids_of, speaker
 from turnwise.dialects import xtuner
 from turnwise.errors import MessageError, SourceError, TokenizerError, shown, suggestion
 from turnwise.registry.entry import ENTRIES

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from turnwise.dialects.reading import Dialect, Reading, object_in
+from turnwise.dialects.translation import Dialect, Reading, object_in
 from turnwise.errors import SourceError, shown, suggestion
 
 DIALECTS: dict[str, Dialect] = {

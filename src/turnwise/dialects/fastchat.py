@@ -24,7 +24,7 @@ from string import Formatter
 from typing import Any
 
 from turnwise.dialects.fastchat_styles import ALWAYS, MESSAGE, NEVER, STYLES, Place, SeparatorStyle, Spelling, Style
-from turnwise.dialects.reading import Reading, copied, parsed
+from turnwise.dialects.translation import Reading, copied, parsed
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError, shown, suggestion
 

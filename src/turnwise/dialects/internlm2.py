@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnwise.dialects.reading import Reading, object_in, parsed
+from turnwise.dialects.translation import Reading, object_in, parsed
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError, shown, suggestion
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from turnwise.dialects.reading import Reading
+from turnwise.dialects.translation import Reading
 from turnwise.errors import SourceError
 
 NOTE = re.compile(r"\{#-? stops: (.{1,2000}?) -?#\}")

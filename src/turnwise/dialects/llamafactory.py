@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.dialects.llamafactory_tools import FORMATS
-from turnwise.dialects.reading import Reading, object_in, parsed
+from turnwise.dialects.translation import Reading, object_in, parsed
 from turnwise.dialects.turns import MARKS, Slot, Text, Turns, literal
 from turnwise.errors import SourceError, shown, suggestion
 

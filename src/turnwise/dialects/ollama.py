@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnwise.dialects.ollama_go import Node, Term, parse, refuse
-from turnwise.dialects.reading import Reading
+from turnwise.dialects.translation import Reading
 from turnwise.dialects.turns import Slot, Text, Turns, filled, literal
 from turnwise.errors import SourceError, shown, suggestion
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import jinja2
 
-from turnwise.dialects.reading import Reading, object_in, parsed
+from turnwise.dialects.translation import Reading, object_in, parsed
 from turnwise.dialects.turns import Slot, Text, Turns, literal, sum_of
 from turnwise.engine.program import program
 from turnwise.errors import SourceError, TemplateError, shown, suggestion

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.dialects.reading import Reading
+from turnwise.dialects.translation import Reading
 from turnwise.dialects.turns import Slot, Text, Turns, format_string, literal, renamed, sum_of, with_slots
 from turnwise.errors import SourceError, shown, suggestion
 

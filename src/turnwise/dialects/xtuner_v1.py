@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.dialects.reading import Reading, object_in, parsed
+from turnwise.dialects.translation import Reading, object_in, parsed
 from turnwise.dialects.turns import Slot, Text, literal, sum_of, with_slots
 from turnwise.errors import SourceError, shown, suggestion
 

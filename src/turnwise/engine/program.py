@@ -14,16 +14,17 @@ from typing import Any
 
 from jinja2 import nodes
 
-from turnwise.engine import access, formatting, limits, operations, trails, values
-from turnwise.engine.compile import Compiler
-from turnwise.engine.filters import FILTERS
-from turnwise.engine.functions import FUNCTIONS
-from turnwise.engine.limits import Run, exceeded
-from turnwise.engine.methods import METHODS
-from turnwise.engine.scopes import Fault
-from turnwise.engine.syntax import COLUMN_BITS, located, parse
-from turnwise.engine.tests import TESTS
-from turnwise.engine.values import Denied, Failure, Raised, UndefinedFailure
+from turnwise.engine.compiler.compiler import Compiler
+from turnwise.engine.compiler.scopes import Fault
+from turnwise.engine.compiler.syntax import COLUMN_BITS, located, parse
+from turnwise.engine.provenance import trails
+from turnwise.engine.runtime import access, formatting, limits, operations, values
+from turnwise.engine.runtime.filters import FILTERS
+from turnwise.engine.runtime.functions import FUNCTIONS
+from turnwise.engine.runtime.limits import Run, exceeded
+from turnwise.engine.runtime.methods import METHODS
+from turnwise.engine.runtime.tests import TESTS
+from turnwise.engine.runtime.values import Denied, Failure, Raised, UndefinedFailure
 from turnwise.errors import (
     TemplateError,
     TemplateLimitError,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from turnwise.analysis.conversations import TOKENS, options_of, variations
+from turnwise.analysis.counterexample import Witness, witness
 from turnwise.errors import SourceError
-from turnwise.probes import TOKENS, options_of, variations
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
-from turnwise.witness import Witness, witness
 
 
 @dataclass(frozen=True)

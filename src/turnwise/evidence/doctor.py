@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from turnwise.analysis.conversations import NOW, STANDARD, TOKENS, said
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.compare import diff, template_of
-from turnwise.probes import NOW, STANDARD, TOKENS, said
 from turnwise.registry import match
 from turnwise.template import Template
 

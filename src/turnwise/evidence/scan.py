@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from turnwise.messages import field
 from turnwise.shapes import conversation
 from turnwise.tokens import tokenizers
-from turnwise.tokens.runs import encoder
+from turnwise.tokens.text_encoder import encoder
 
 
 class Collision(NamedTuple):

@@ -17,9 +17,9 @@ from turnwise.errors import SourceError, TemplateError, shown
 from turnwise.registry.entry import Entry
 from turnwise.registry.files import Found, near, read_path, reading_of, unreadable
 from turnwise.registry.match import LONGEST, Match, UnknownModel, known, match
-from turnwise.registry.replies import completed
-from turnwise.registry.shelf import current, entries, register, unregister
-from turnwise.replies.declare import COMPLETE
+from turnwise.registry.reply_declarations import completed
+from turnwise.registry.store import current, entries, register, unregister
+from turnwise.replies.declared import COMPLETE
 from turnwise.template import Template
 
 __all__ = ["Entry", "Found", "Match", "compiled", "entries", "load", "match", "read", "register", "unregister"]

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from turnwise.dialects.reading import copied
+from turnwise.dialects.translation import copied
 from turnwise.errors import SourceError, shown, suggestion
 
 # a path, not `importlib.resources`, whose import alone would take a fifth of the time that all entries take

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise import dialects
-from turnwise.dialects.reading import Reading, copied
+from turnwise.dialects.translation import Reading, copied
 from turnwise.errors import SourceError, shown
 from turnwise.registry.gguf import MAGIC
 from turnwise.registry.gguf import TEMPLATE as GGUF_KEY

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from turnwise.errors import SourceError, shown
 from turnwise.registry.entry import ENTRIES, SEPARATOR
 from turnwise.registry.fastchat import match as fastchat_match
-from turnwise.registry.shelf import Shelf, current
+from turnwise.registry.store import Shelf, current
 
 Kind = Literal["base", "chat"]
 

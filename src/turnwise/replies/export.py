@@ -33,7 +33,7 @@ from turnwise.replies.grammar import (
     Region,
     TaggedCall,
 )
-from turnwise.replies.read.prompts import header
+from turnwise.replies.parser.prefill import header
 
 NAME = r"[\w.\-:/]+?"
 SLOTS = {"name": rf"(?P<name>{NAME})", "id": rf"(?P<id>{NAME})", "index": r"\d+"}

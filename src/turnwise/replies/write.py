@@ -16,8 +16,8 @@ from typing import Any
 from turnwise.errors import MessageError, shown
 from turnwise.replies.events import REASONING
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, RawCall, Region, Spacing
-from turnwise.replies.parse import Parser
-from turnwise.replies.read.plan import keyed
+from turnwise.replies.parser.compiled_grammar import keyed
+from turnwise.replies.parser.parser import Parser
 
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 

@@ -21,12 +21,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from turnwise.engine.outline import Outline, index_in
-from turnwise.engine.rendering import Rendering
-from turnwise.engine.trails import Field
+from turnwise.engine.provenance.piece_table import Outline, index_in
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.provenance.trails import Field
 from turnwise.errors import TurnwiseError, shown
-from turnwise.tokens.scan import Hit
-from turnwise.tokens.trust import SPEAKERS
+from turnwise.tokens.attribution import SPEAKERS
+from turnwise.tokens.token_matcher import Hit
 
 SPACE = " \t\r\n"
 RESULTS = ("tool", "function", "ipython", "observation", "environment")

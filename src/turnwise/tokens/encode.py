@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from turnwise.engine.rendering import Origin, Rendering, followed
+from turnwise.analysis.conversations import answered, called, said
+from turnwise.engine.provenance.rendering import Origin, Rendering, followed
 from turnwise.errors import MessageError, TurnwiseError
-from turnwise.probes import answered, called, said
+from turnwise.tokens.attribution import Voices
 from turnwise.tokens.boundaries import Boundaries, Turn
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weight_of
-from turnwise.tokens.runs import Encoder, Segments, encoder
-from turnwise.tokens.scan import Hit
+from turnwise.tokens.text_encoder import Encoder, Segments, encoder
+from turnwise.tokens.token_matcher import Hit
 from turnwise.tokens.tokenizers.protocol import Tokenizer
-from turnwise.tokens.trust import Voices
 
 Parts = Sequence[tuple[str, str | None]]  # texts of a message's fields, and markers (None)
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from turnwise.engine.rendering import Origin, Rendering
+from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import TokenizerError
 from turnwise.messages import field
 from turnwise.tokens import loss
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.loss import IGNORED
-from turnwise.tokens.runs import Segments, encoder
+from turnwise.tokens.text_encoder import Segments, encoder
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 

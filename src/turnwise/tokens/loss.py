@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from turnwise.engine.rendering import Origin, Rendering
+from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import MessageError, suggestion
 from turnwise.messages import REASONING
 from turnwise.tokens.boundaries import Turn

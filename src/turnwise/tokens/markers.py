@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from turnwise.engine.rendering import Rendering
-from turnwise.tokens.asked import USER, Answer
-from turnwise.tokens.stops import BRACKETED, CERTAIN, MARKER, Ends, id_of, named_ends
+from turnwise.analysis.asked import USER, Answer
+from turnwise.analysis.stops import BRACKETED, CERTAIN, MARKER, Ends, id_of, named_ends
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 REMEDY = (

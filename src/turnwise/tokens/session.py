@@ -29,16 +29,16 @@ from dataclasses import dataclass, replace
 from operator import index as as_int
 from typing import Any
 
-from turnwise.engine.outline import Outline
-from turnwise.engine.rendering import Rendering
+from turnwise.engine.provenance.piece_table import Outline
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import MessageError, TokenizerError, TurnwiseError, Unstable, shown, suggestion
 from turnwise.messages import Intake
+from turnwise.tokens.attribution import ALL, NONE, SPEAKERS, TRUST, WORDS, levels, template_hits
 from turnwise.tokens.boundaries import ending, last_end, last_word, regions_of
 from turnwise.tokens.encode import SYSTEMS, Ask, encoded, marking, trusted
-from turnwise.tokens.runs import encoder
-from turnwise.tokens.scan import Hit
+from turnwise.tokens.text_encoder import encoder
+from turnwise.tokens.token_matcher import Hit
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
-from turnwise.tokens.trust import ALL, NONE, SPEAKERS, TRUST, WORDS, levels, template_hits
 
 CHECKED = 4  # windowed steps at the start that are worked out on everything too
 REPLIES = 2  # replies before the last one that a window holds at least; it is moved when it holds twice as many

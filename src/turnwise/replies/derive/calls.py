@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from turnwise.analysis.prober import ARGUMENTS, CONTENTS, IDS, NAMES, Prober, Shape
+from turnwise.analysis.segment import Stretch, places
 from turnwise.replies.derive.objects import Found, find_arguments, find_call, find_list, spacing
 from turnwise.replies.derive.pairs import CHANGED, MARKUP, ODD, Ask, find_pairs, pairs_of, with_kinds
-from turnwise.replies.derive.probing import ARGUMENTS, CONTENTS, IDS, NAMES, Prober, Shape
-from turnwise.replies.derive.stretch import Stretch, places
 from turnwise.replies.grammar import JsonCall, Marker, TaggedCall
 
 Span = tuple[int, int]

@@ -21,14 +21,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from turnwise.engine.sought import sought
-from turnwise.replies.derive.answers import Answers
-from turnwise.replies.derive.calls import Written, completed, digits_in, shown, two_calls
-from turnwise.replies.derive.ends import split_close, stop_of, stops_of, uncounted
-from turnwise.replies.derive.fit import fault, fitting
-from turnwise.replies.derive.objects import decoded
-from turnwise.replies.derive.pairs import MARKUP, ODD
-from turnwise.replies.derive.probing import (
+from turnwise.analysis.prober import (
     AGAIN,
     ARGUMENTS,
     CONTENT,
@@ -39,9 +32,16 @@ from turnwise.replies.derive.probing import (
     Prober,
     Template,
 )
-from turnwise.replies.derive.readback import misread
-from turnwise.replies.derive.stretch import NONE, Stretch, behind, between, blank, shared_end, shared_start, upto
-from turnwise.replies.derive.thoughts import kindred, sought_region, verbatim, whereabouts
+from turnwise.analysis.segment import NONE, Stretch, behind, between, blank, shared_end, shared_start, upto
+from turnwise.engine.compiler.searched import sought
+from turnwise.replies.derive.calls import Written, completed, digits_in, shown, two_calls
+from turnwise.replies.derive.ends import split_close, stop_of, stops_of, uncounted
+from turnwise.replies.derive.objects import decoded
+from turnwise.replies.derive.pairs import MARKUP, ODD
+from turnwise.replies.derive.probe_results import Answers
+from turnwise.replies.derive.reasoning import kindred, sought_region, verbatim, whereabouts
+from turnwise.replies.derive.selfcheck import misread
+from turnwise.replies.derive.validate import fault, fitting
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Region, Source, TaggedCall
 
 REFUSED = "content, reasoning, calls: the template refuses a user's message, or spends too much on it"

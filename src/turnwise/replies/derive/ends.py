@@ -7,8 +7,8 @@ without the other tells them apart.
 
 from __future__ import annotations
 
+from turnwise.analysis.segment import NONE, Stretch, shared_start
 from turnwise.replies.derive.calls import digits_in
-from turnwise.replies.derive.stretch import NONE, Stretch, shared_start
 
 
 def split_close(open_: Stretch, close: Stretch, plain: Stretch, called: Stretch) -> tuple[Stretch, Stretch]:

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from turnwise.replies.derive.probing import IDS, NAMES
-from turnwise.replies.derive.stretch import Stretch
+from turnwise.analysis.prober import IDS, NAMES
+from turnwise.analysis.segment import Stretch
 from turnwise.replies.grammar import JsonCall, Spacing
 
 DECODER = json.JSONDecoder()

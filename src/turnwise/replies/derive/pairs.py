@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from turnwise.replies.derive.stretch import NONE, Stretch, between, shared_end
+from turnwise.analysis.segment import NONE, Stretch, between, shared_end
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
 
 ODD = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape

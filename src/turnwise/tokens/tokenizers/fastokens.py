@@ -11,10 +11,10 @@ from typing import Any
 import fastokens  # type: ignore[import-untyped]
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers.guard import check_text, guarded
-from turnwise.tokens.tokenizers.plain import Plain
+from turnwise.tokens.tokenizers.base import Plain
+from turnwise.tokens.tokenizers.foreign_errors import check_text, guarded
+from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import Added, Tokenizer
-from turnwise.tokens.tokenizers.widths import bytes_of_alphabet, bytes_of_piece
 
 REMEDY = "Give the tokenizer.json that it was made of, or its folder."
 FLAGS = ("special", "lstrip", "rstrip", "single_word")

@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers import declared
+from turnwise.tokens.tokenizers import special_tokens_config as declared
 from turnwise.tokens.tokenizers.lazy import adapter
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 

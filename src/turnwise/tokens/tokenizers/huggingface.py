@@ -14,13 +14,13 @@ import tokenizers as library
 
 from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.tokens.tokenizers.backends import chosen
-from turnwise.tokens.tokenizers.declared import Declared
-from turnwise.tokens.tokenizers.guard import STOPS, check_ids, check_text, guarded, reason
+from turnwise.tokens.tokenizers.foreign_errors import STOPS, check_ids, check_text, guarded, reason
+from turnwise.tokens.tokenizers.hf_backend import Reference
 from turnwise.tokens.tokenizers.lazy import adapter
+from turnwise.tokens.tokenizers.offsets import Widths, ends_of_starts
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
-from turnwise.tokens.tokenizers.reference import Reference
 from turnwise.tokens.tokenizers.selfcheck import Encoder, disagreement, same_texts
-from turnwise.tokens.tokenizers.widths import Widths, ends_of_starts
+from turnwise.tokens.tokenizers.special_tokens_config import Declared
 
 NOTHING = Declared()
 

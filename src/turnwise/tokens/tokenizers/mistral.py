@@ -12,9 +12,9 @@ from typing import Any
 from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-from turnwise.tokens.tokenizers.guard import guarded
+from turnwise.tokens.tokenizers.base import Plain, names
+from turnwise.tokens.tokenizers.foreign_errors import guarded
 from turnwise.tokens.tokenizers.lazy import adapter
-from turnwise.tokens.tokenizers.plain import Plain, names
 from turnwise.tokens.tokenizers.protocol import Added, Tokenizer
 
 NAMES = ("bos", "eos", "pad", "unk")

@@ -17,10 +17,10 @@ from typing import Any
 import sentencepiece
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers.guard import check_text, guarded
-from turnwise.tokens.tokenizers.plain import Plain, names
+from turnwise.tokens.tokenizers.base import Plain, names
+from turnwise.tokens.tokenizers.foreign_errors import check_text, guarded
+from turnwise.tokens.tokenizers.offsets import bytes_of_piece, ends_of_starts
 from turnwise.tokens.tokenizers.protocol import START, WITHIN, Added, Tokenizer
-from turnwise.tokens.tokenizers.widths import bytes_of_piece, ends_of_starts
 
 CONTROL, USER_DEFINED = 3, 4
 NAMES = ("bos", "eos", "pad", "unk")

@@ -10,7 +10,7 @@ from typing import Any
 
 import tiktoken
 
-from turnwise.tokens.tokenizers.plain import Plain
+from turnwise.tokens.tokenizers.base import Plain
 from turnwise.tokens.tokenizers.protocol import Added, Tokenizer
 
 ENDING = "<|endoftext|>"

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers.declared import Declared
-from turnwise.tokens.tokenizers.guard import check_text, guarded
+from turnwise.tokens.tokenizers.base import Plain
+from turnwise.tokens.tokenizers.foreign_errors import check_text, guarded
 from turnwise.tokens.tokenizers.lazy import adapter
-from turnwise.tokens.tokenizers.plain import Plain
+from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import WITHIN, Added, Tokenizer
-from turnwise.tokens.tokenizers.widths import bytes_of_alphabet, bytes_of_piece
+from turnwise.tokens.tokenizers.special_tokens_config import Declared
 
 INSIDE = {"transformers": "transformers", "tokenizers": "huggingface", "mistral_common": "mistral"}
 """Libraries whose tokenizers are found inside objects of transformers, with their adapters."""

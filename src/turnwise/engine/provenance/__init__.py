@@ -1,0 +1,1 @@
+"""Where rendered text came from: trails beside values, followed to pieces when asked."""

@@ -1,0 +1,1 @@
+"""What generated code calls: values, operators, methods, filters, tests, formatting, and the budgets."""

@@ -1,0 +1,287 @@
+"""Reading a value out of another: `a.b`, `a[b]`, `a[b:c]`, and walking over one.
+
+Access is a white list. Items of dicts and lists, characters of strings, the methods in the tables of `methods.py`, and
+the few attributes below; nothing else has a name that a template can say. The order is jinja2's: `a.b` looks for a
+method first and an item second, `a['b']` the other way round.
+
+Every function here returns the value and its trail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+
+from turnwise.engine.provenance.trails import EACH, ITEMS, KEYS, LETTERS, PAIRS, PART, PICK, ROOT, Trail, from_input
+from turnwise.engine.runtime.formatting import hashable
+from turnwise.engine.runtime.limits import Run
+from turnwise.engine.runtime.methods import METHODS, bound
+from turnwise.engine.runtime.values import (
+    Cycler,
+    Denied,
+    Failure,
+    Function,
+    Loop,
+    Macro,
+    Namespace,
+    Pair,
+    Stream,
+    Undefined,
+    View,
+)
+from turnwise.errors import shown, suggestion
+
+LOOP_ATTRIBUTES: dict[str, Callable[[Loop], Any]] = {
+    "index0": lambda loop: loop.index0,
+    "index": lambda loop: loop.index0 + 1,
+    "revindex0": lambda loop: len(loop.items) - loop.index0 - 1,
+    "revindex": lambda loop: len(loop.items) - loop.index0,
+    "first": lambda loop: loop.index0 == 0,
+    "last": lambda loop: loop.index0 == len(loop.items) - 1,
+    "length": lambda loop: len(loop.items),
+    "depth0": lambda loop: loop.depth0,
+    "depth": lambda loop: loop.depth0 + 1,
+}
+MACRO_ATTRIBUTES: dict[str, Callable[[Macro], Any]] = {
+    "name": lambda macro: macro.name,
+    "arguments": lambda macro: macro.arguments,
+    "catch_kwargs": lambda macro: macro.catch_kwargs,
+    "catch_varargs": lambda macro: macro.catch_varargs,
+    "caller": lambda macro: macro.caller,
+}
+GROUP = {"grouper": 0, "list": 1}
+NO_PREVIOUS = Undefined("there is no previous item")
+NO_NEXT = Undefined("there is no next item")
+
+
+def attribute(rt: Run, value: Any, trail: Trail, name: str) -> Pair:
+    """`value.name`"""
+    kind = type(value)
+    if kind is dict:
+        if name in METHODS[dict]:
+            return bound(rt, value, trail, name)
+        if name in value:
+            return value[name], (trail, name)
+        return missing(value, name)
+    if kind is Namespace:
+        if name in value.pairs:
+            pair: Pair = value.pairs[name]
+            return pair
+        return missing(value, name)
+    if kind is Undefined:
+        raise value.failure()
+    found = special(value, trail, name)
+    if found is not None:
+        return found
+    if name in METHODS.get(kind, ()):
+        return bound(rt, value, trail, name)
+    return missing(value, name)
+
+
+def special(value: Any, trail: Trail, name: str) -> Pair | None:
+    """Attributes of the values that only the engine makes."""
+    if type(value) is Loop:
+        if name in LOOP_ATTRIBUTES:
+            return LOOP_ATTRIBUTES[name](value), None
+        if name == "previtem":
+            return neighbour(value.items, value.trails, value.index0 - 1, NO_PREVIOUS)
+        if name == "nextitem":
+            return neighbour(value.items, value.trails, value.index0 + 1, NO_NEXT)
+    elif type(value) is Macro and name in MACRO_ATTRIBUTES:
+        return MACRO_ATTRIBUTES[name](value), None
+    elif type(value) is Function and (value.name, name) == ("dict", "fromkeys"):
+        return Function("fromkeys", from_keys), None
+    elif type(value) is Cycler and name == "current":
+        return value.items[value.position]
+    elif type(value) is tuple and len(value) == 2 and name in GROUP:  # what |groupby gives
+        return value[GROUP[name]], (trail, GROUP[name])
+    return None
+
+
+def from_keys(rt: Run, keys: Pair, value: Pair = (None, None)) -> Pair:
+    """`dict.fromkeys(keys, value)`"""
+    found, trail = sequence(rt, *keys)
+    rt.step(len(found))
+    rt.take(16 * len(found))
+    trails = {key: value[1] for key in found}
+    return dict.fromkeys(found, value[0]), (ITEMS, trails, {key: (trail, i) for i, key in enumerate(found)})
+
+
+def neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair:
+    if 0 <= index < len(items):
+        return items[index], trails[index] if type(trails) is list else None
+    return otherwise, None
+
+
+def item(rt: Run, value: Any, trail: Trail, key: Any) -> Pair:
+    """`value[key]`"""
+    kind = type(value)
+    if kind is dict:
+        try:
+            if hashable(rt, key) in value:
+                return value[key], (trail, key)
+        except TypeError:  # a key that cannot be hashed is in no dict
+            pass
+    elif kind is list or kind is tuple or kind is range:
+        if type(key) in (int, bool) and -len(value) <= key < len(value):
+            return value[key], (trail, key % len(value))
+    elif isinstance(value, str):
+        if type(key) in (int, bool) and -len(value) <= key < len(value):
+            return value[key], (PART, value, trail, key % len(value))
+    elif kind is Undefined:
+        raise value.failure()
+    if isinstance(key, str):
+        if kind is dict and key not in METHODS[dict]:
+            return missing(value, key)
+        return attribute(rt, value, trail, key)
+    return missing(value, key)
+
+
+def part(rt: Run, value: Any, trail: Trail, start: Any, stop: Any, step: Any) -> Pair:
+    """`value[start:stop:step]`"""
+    if type(value) is Undefined:
+        raise value.failure()
+    if not isinstance(value, (str, list, tuple, range)):
+        raise Failure(f"{kind_name(value)!r} object cannot be sliced", f"the value is {shown(value)}")
+    try:
+        picked = range(len(value))[start:stop:step]
+    except (TypeError, ValueError) as error:
+        raise Failure(str(error)) from None
+    rt.take(len(picked))
+    result = value[start:stop:step]
+    if not isinstance(value, str):
+        return result, (PICK, trail, picked)
+    if picked.step == 1:
+        return result, (PART, value, trail, picked.start)
+    return result, trail
+
+
+def missing(value: Any, key: Any) -> Pair:
+    """The `Undefined` for a key that is not there, or a refusal when the key aims at Python itself."""
+    if isinstance(key, str) and key.startswith("_") and (key.startswith("__") or type(value) is not dict):
+        raise Denied(
+            f"access to {shown(key)} is not possible: templates read fields and methods, not Python attributes"
+        )
+    return Undefined(lambda: (absence(value, key), known(value, key))), None
+
+
+def absence(value: Any, key: Any) -> str:
+    owner = "None" if value is None else f"{kind_name(value)} object"
+    return f"{owner!r} has no attribute {key!r}" if isinstance(key, str) else f"{owner} has no element {shown(key)}"
+
+
+def known(value: Any, key: Any) -> str | None:
+    """What the value has instead."""
+    if type(value) is dict:
+        return suggestion(key if isinstance(key, str) else "", value, f"a {described(value)} has")
+    if type(value) is Namespace:
+        return suggestion(key if isinstance(key, str) else "", value.pairs, "the namespace has")
+    if isinstance(value, (list, tuple)):
+        return f"the list has {len(value)} elements: {shown(value)}"
+    if isinstance(value, str):
+        return f"the value is text: {shown(value)}"
+    return f"the value is {shown(value)}"
+
+
+def described(value: dict[Any, Any]) -> str:
+    """The word that people use for such a dict."""
+    for word, key in (("message", "role"), ("call", "arguments"), ("part", "type"), ("function", "parameters")):
+        if key in value:
+            return word
+    return "dict"
+
+
+NO_TRAILS = repeat(None)
+LOOP_WEIGHT = 24  # what starting a loop costs
+MANY = 1 << 20
+ROOT_TRAILS: dict[str, list[Trail]] = {}
+
+
+def root_trails(name: str, count: int) -> list[Trail]:
+    """The trails of an input's elements. They are the same for every rendering, so they are kept."""
+    trails = ROOT_TRAILS.setdefault(name, [])
+    if len(trails) < count:
+        if count > MANY or len(ROOT_TRAILS) > 64:
+            return [((ROOT, name), number) for number in range(count)]
+        trails = ROOT_TRAILS[name] = [((ROOT, name), number) for number in range(2 * count)]
+    return trails
+
+
+def walk(rt: Run, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool]:
+    """What a loop goes over: the elements, the trail of each, and whether they may be messages. Pays for the loop."""
+    elements, trail = sequence(rt, value, trail)
+    count = len(elements)
+    rt.steps -= count * weight + LOOP_WEIGHT
+    if rt.steps < 0:
+        rt.step(0)
+    if trail is None:
+        return elements, NO_TRAILS, False
+    if type(trail) is int or trail[0] is EACH:
+        rt.take(8 * count)
+        return elements, [trail] * count, False
+    if trail[0] is ROOT:
+        return elements, root_trails(trail[1], count), trail[1] == "messages"
+    rt.take(8 * count)
+    if trail[0] is PICK and trail[1] is not None and type(trail[1]) is tuple and trail[1][0] is ROOT:
+        kept = root_trails(trail[1][1], max(trail[2], default=-1) + 1)
+        return elements, [kept[index] for index in trail[2]], True
+    return elements, [(trail, number) for number in range(count)], trail[0] is not PAIRS and may_be_messages(trail)
+
+
+def may_be_messages(trail: Trail) -> bool:
+    """Whether the elements may be whole messages: not if the sequence is a part of the input other than a selection."""
+    while type(trail) is tuple and type(trail[0]) is tuple:
+        trail = trail[0]
+    return trail is not None and trail[0] is not ROOT
+
+
+def walk_messages(rt: Run, messages: list[Any], weight: int) -> list[Trail]:
+    """The trails of the messages, for a loop that is certainly over them."""
+    count = len(messages)
+    rt.steps -= count * weight
+    if rt.steps < 0:
+        rt.step(0)
+    return root_trails("messages", count)
+
+
+def picked(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[Any], Any]:
+    """The elements of a loop that pass its test."""
+    kept = [trails[index] for index in chosen] if type(trails) is list else trails
+    return [elements[index] for index in chosen], kept
+
+
+def sequence(rt: Run, value: Any, trail: Trail) -> tuple[Any, Trail]:
+    """The elements of a value, and the trail of that sequence."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return value, trail
+    if kind is dict:
+        keys = list(value)
+        return keys, (KEYS, trail, keys)
+    if isinstance(value, str):
+        rt.take(8 * len(value))
+        whole = type(trail) is int or from_input(trail)
+        return list(value), (EACH, trail) if whole else (LETTERS, value, trail)
+    if kind is View:
+        return value.items, value.trail
+    if kind is Stream:
+        return value.taken(), value.trail
+    if kind is range:
+        return value, None
+    if kind is Undefined:
+        return (), None
+    if kind is Loop:
+        start = value.index0 + 1
+        trails = value.trails if type(value.trails) is list else None
+        return value.items[start:], (ITEMS, trails[start:]) if trails else None
+    raise Failure(f"{kind_name(value)!r} object is not iterable", f"the value is {shown(value)}")
+
+
+def kind_name(value: Any) -> str:
+    """The type's name as Python's own messages say it."""
+    if isinstance(value, Function):
+        return "function"
+    if isinstance(value, View):
+        return value.kind
+    return {"Stream": "generator", "Safe": "str"}.get(type(value).__name__, type(value).__name__)

@@ -1,0 +1,437 @@
+"""Filters: jinja2's, transformers' `tojson`, and `from_json`, which templates in the wild expect.
+
+A filter is `run(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail. The trail
+that it returns is its origin rule:
+
+    a part, a padding, a change of case    keeps the place of every character
+    an element of a sequence               is a child of the sequence's trail
+    a selection or an order                is a `PICK` of indices
+    a number, a truth                      is made by nobody: None
+
+Left out on purpose: `random` (not reproducible), `urlize`, `pprint`, `xmlattr` (chat templates write no HTML).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from textwrap import TextWrapper
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from markupsafe import Markup
+
+from turnwise.engine.provenance.trails import BLEND, EACH, ITEMS, LINES, PART, RECASED, Style, Trail
+from turnwise.engine.runtime.access import attribute, kind_name, missing, sequence
+from turnwise.engine.runtime.formatting import PLAIN, concatenated, encoded, percent, text
+from turnwise.engine.runtime.limits import Run, exceeded
+from turnwise.engine.runtime.methods import METHODS, interleaved, plain, whole_number
+from turnwise.engine.runtime.operations import escaped as html_escaped
+from turnwise.engine.runtime.sequence_filters import (
+    at_end,
+    batched,
+    by_name,
+    chosen,
+    dict_sorted,
+    elements,
+    extreme,
+    grouped_by,
+    item_pairs,
+    length,
+    listed,
+    ordered,
+    reached,
+    reversed_,
+    sliced,
+    summed,
+    unique,
+)
+from turnwise.engine.runtime.values import Failure, Pair, Safe, Stream, Undefined
+from turnwise.errors import shown
+
+NONE: Pair = (None, None)
+FALSE: Pair = (False, None)
+Filter = Callable[..., Pair]
+STRINGS = METHODS[str]
+
+
+def as_text(rt: Run, value: Any, trail: Trail) -> Pair:
+    return (value, trail) if type(value) is str else text(rt, value, trail)
+
+
+def text_only(value: Any, trail: Trail, name: str) -> Pair:
+    """The value of a filter that does not print what it is given."""
+    if isinstance(value, Undefined):
+        raise value.failure()
+    if not isinstance(value, str):
+        raise Failure(f"{name}: the value is text, not {kind_name(value)}", f"the value is {shown(value)}")
+    return value, trail
+
+
+def on_text(name: str) -> Filter:
+    """The string method of that name, on whatever the value prints as."""
+    method = STRINGS[name]
+
+    def run(rt: Run, value: Any, trail: Trail, *args: Pair) -> Pair:
+        return method(rt, *as_text(rt, value, trail), *args)
+
+    return run
+
+
+# ---- text ----
+
+
+def replaced(rt: Run, value: Any, trail: Trail, old: Pair, new: Pair, count: Pair = NONE) -> Pair:
+    limit = (-1, None) if count[0] is None else count
+    return STRINGS["replace"](rt, *as_text(rt, value, trail), as_text(rt, *old), as_text(rt, *new), limit)
+
+
+def titled(rt: Run, value: Any, trail: Trail) -> Pair:
+    written, source = as_text(rt, value, trail)
+    rt.take(3 * len(written))
+    rt.step(len(written) // 2)
+    return title_case(written), (RECASED, written, source, title_case)
+
+
+def title_case(written: str) -> str:
+    words = re.split(r"([-\s({\[<]+)", written)
+    return "".join(word[:1].upper() + word[1:].lower() for word in words)
+
+
+def centred(rt: Run, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair:
+    return STRINGS["center"](rt, *as_text(rt, value, trail), width)
+
+
+def indented(
+    rt: Run, value: Any, trail: Trail, width: Pair = (4, None), first: Pair = FALSE, blank: Pair = FALSE
+) -> Pair:
+    written, source = text_only(value, trail, "indent")
+    margin = width[0] if isinstance(width[0], str) else " " * bounded(rt, width)
+    rt.take(len(written) + (written.count("\n") + 1) * len(margin))
+    lines = (written + "\n").splitlines() if blank[0] else written.splitlines()
+    if written.endswith("\n") and not blank[0]:
+        lines.append("")
+    rest = [margin + line if line or blank[0] else line for line in lines[1:]]
+    result = "\n".join([*lines[:1], *rest])
+    return (margin + result if first[0] else result), (LINES, written, source)
+
+
+def bounded(rt: Run, width: Pair) -> int:
+    """A width that is about to be obeyed."""
+    size = whole_number(width)
+    rt.take(max(size, 0))
+    return size
+
+
+def truncated(
+    rt: Run,
+    value: Any,
+    trail: Trail,
+    length: Pair = (255, None),
+    killwords: Pair = FALSE,
+    end: Pair = ("...", None),
+    leeway: Pair = (5, None),
+) -> Pair:
+    size, tail = whole_number(length), as_text(rt, plain(end), None)[0]
+    spare = 5 if leeway[0] is None else whole_number(leeway)
+    if size < len(tail) or spare < 0:
+        raise Failure(f"truncate: expected length >= {len(tail)} and leeway >= 0, got {size} and {spare}")
+    if isinstance(value, (str, list, tuple, dict, Undefined)) and len(value) <= size + spare:
+        return value, trail
+    written, source = text_only(value, trail, "truncate")
+    kept = written[: size - len(tail)]
+    if not killwords[0]:
+        kept = kept.rsplit(" ", 1)[0]
+    return concatenated(rt, (kept, (PART, written, source, 0), tail, end[1]))
+
+
+def wrapped(
+    rt: Run,
+    value: Any,
+    trail: Trail,
+    width: Pair = (79, None),
+    break_long_words: Pair = (True, None),
+    wrapstring: Pair = NONE,
+    break_on_hyphens: Pair = (True, None),
+) -> Pair:
+    written, source = text_only(value, trail, "wordwrap")
+    size = whole_number(width)
+    if size < 1 and written:
+        raise Failure(f"wordwrap: the width is at least 1, not {size}")
+    rt.step(12 * len(written))
+    wrapper = TextWrapper(
+        size,
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_long_words=bool(break_long_words[0]),
+        break_on_hyphens=bool(break_on_hyphens[0]),
+    )
+    newline = "\n" if wrapstring[0] is None else as_text(rt, plain(wrapstring), None)[0]
+    lines = [part for line in written.splitlines() for part in wrapper.wrap(line) or [""]]
+    rt.take(len(written) + len(lines) * len(newline))
+    return newline.join(lines), (BLEND, written, source, newline, wrapstring[1])
+
+
+def escaped(rt: Run, value: Any, trail: Trail) -> Pair:
+    if type(value) is Safe:
+        return value, trail
+    written, source = as_text(rt, value, trail)
+    rt.take(6 * len(written))
+    return Safe(html_escaped(written)), (RECASED, written, source, html_escaped)
+
+
+def stripped_of_tags(rt: Run, value: Any, trail: Trail) -> Pair:
+    written, source = as_text(rt, value, trail)
+    rt.step(len(written))
+    return Markup(written).striptags(), (BLEND, written, source)
+
+
+def url_encoded(rt: Run, value: Any, trail: Trail) -> Pair:
+    if isinstance(value, (dict, list, tuple)):
+        pairs = value.items() if isinstance(value, dict) else map(two, value)
+        parts = [f"{quote_plus(text(rt, key, None)[0])}={quote_plus(text(rt, entry, None)[0])}" for key, entry in pairs]
+        return "&".join(parts), trail
+    written, source = as_text(rt, value, trail)
+    rt.take(9 * len(written))
+    return quote(written, safe="/"), (RECASED, written, source, quote)
+
+
+def two(entry: Any) -> tuple[Any, Any]:
+    if not isinstance(entry, (list, tuple, str)) or len(entry) != 2:
+        raise Failure("urlencode: a list is of pairs", f"the value is {shown(entry)}")
+    return entry[0], entry[1]
+
+
+def safe(rt: Run, value: Any, trail: Trail) -> Pair:
+    written, source = as_text(rt, value, trail)
+    return Safe(written), source
+
+
+def joined(rt: Run, value: Any, trail: Trail, d: Pair = ("", None), attribute: Pair = NONE) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    separator, separator_trail = as_text(rt, *d)
+    if attribute[0] is not None:
+        picked = [reached(rt, entry, (found_trail, number), attribute[0]) for number, entry in enumerate(found)]
+        found, found_trail = [pair[0] for pair in picked], (ITEMS, [pair[1] for pair in picked])
+    if all([type(entry) is str for entry in found]):
+        return interleaved(rt, found, found_trail, separator, separator_trail)
+    written = [as_text(rt, entry, (found_trail, number)) for number, entry in enumerate(found)]
+    trails = (ITEMS, [pair[1] for pair in written])
+    return interleaved(rt, [pair[0] for pair in written], trails, separator, separator_trail)
+
+
+def formatted(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+    if args and kwargs:
+        raise Failure("can't handle positional and keyword arguments at the same time")
+    written, source = as_text(rt, value, trail)
+    if kwargs:
+        fields = {key: pair[0] for key, pair in kwargs.items()}
+        return percent(rt, written, source, fields, (ITEMS, {key: pair[1] for key, pair in kwargs.items()}))
+    return percent(rt, written, source, tuple(pair[0] for pair in args), (ITEMS, [pair[1] for pair in args]))
+
+
+def word_count(rt: Run, value: Any, trail: Trail) -> Pair:
+    written, _ = as_text(rt, value, trail)
+    rt.take(len(written))
+    rt.step(len(written) // 4)
+    return len(re.findall(r"\w+", written)), None
+
+
+# ---- JSON ----
+
+WIDEST = 64  # the widest indent that anybody reads
+
+
+def to_json(
+    rt: Run,
+    value: Any,
+    trail: Trail,
+    ensure_ascii: Pair = FALSE,
+    indent: Pair = NONE,
+    separators: Pair = NONE,
+    sort_keys: Pair = FALSE,
+    node: int | None = None,
+) -> Pair:
+    """`json.dumps` with transformers' defaults; the punctuation is the template's, each text inside is its field's."""
+    if ensure_ascii is FALSE and indent is NONE and separators is NONE and sort_keys is FALSE:
+        return encoded(rt, value, trail, PLAIN, node)
+    margin = indent[0]
+    if isinstance(margin, int):
+        if margin > WIDEST:
+            raise exceeded("bytes")
+        margin = " " * margin
+    elif margin is not None and (not isinstance(margin, str) or len(margin) > WIDEST):
+        raise Failure(f"tojson: indent is a number or a short text, not {shown(margin)}")
+    comma, colon = (", " if margin is None else ",", ": ")
+    if separators[0] is not None:
+        pair = separators[0] if isinstance(separators[0], (list, tuple, str)) else ()
+        short = [mark for mark in pair if isinstance(mark, str) and len(mark) <= WIDEST] if len(pair) == 2 else []
+        if len(short) != 2:
+            raise Failure("tojson: separators are two short texts, such as (',', ':')", f"the value is {shown(pair)}")
+        comma, colon = short
+    return encoded(rt, value, trail, Style(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])), node)
+
+
+def from_json(rt: Run, value: Any, trail: Trail) -> Pair:
+    """The value that a JSON text says. Every part of it, however deep, has the text's own origin."""
+    if not isinstance(value, str):
+        raise Failure(f"from_json: the value is JSON text, not {kind_name(value)}", f"the value is {shown(value)}")
+    rt.take(16 * len(value))
+    try:
+        return json.loads(value), (EACH, trail)
+    except ValueError as error:
+        raise Failure(f"from_json: not JSON: {error}", f"the text is {shown(value)}") from None
+
+
+def mapped(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+    found, found_trail = sequence(rt, value or (), trail)  # as in jinja2, nothing is mapped over what is false
+    rt.step(8 * len(found))
+    if not args and "attribute" in kwargs:
+        path, default = kwargs.pop("attribute")[0], kwargs.pop("default", NONE)
+        if kwargs:
+            raise Failure(f"Unexpected keyword argument {next(iter(kwargs))!r}")
+        pairs = [reached(rt, entry, (found_trail, i), path, default) for i, entry in enumerate(found)]
+    else:
+        if not args:
+            raise Failure("map requires a filter argument")
+        run = by_name(FILTERS, args[0][0], "filter")
+        pairs = [run(rt, entry, (found_trail, i), *args[1:], **kwargs) for i, entry in enumerate(found)]
+    rt.take(16 * len(pairs))
+    return Stream([pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])), None
+
+
+# ---- numbers and choices ----
+
+
+def attribute_only(rt: Run, value: Any, trail: Trail, name: Pair) -> Pair:
+    """`value|attr("name")`: methods and the like, never items."""
+    key = str(plain(name))
+    if isinstance(value, dict) and key not in METHODS[dict]:
+        return missing({}, key)
+    return attribute(rt, value, trail, key)
+
+
+def default(rt: Run, value: Any, trail: Trail, default_value: Pair = ("", None), boolean: Pair = FALSE) -> Pair:
+    if type(value) is Undefined or (boolean[0] and not value):
+        return default_value
+    return value, trail
+
+
+def as_integer(rt: Run, value: Any, trail: Trail, default: Pair = (0, None), base: Pair = (10, None)) -> Pair:
+    try:
+        if isinstance(value, str):
+            rt.take(len(value))
+            return int(value, whole_number(base)), trail
+        return int(value), trail
+    except (TypeError, ValueError, OverflowError):
+        pass
+    try:
+        return int(float(value)), trail
+    except (TypeError, ValueError, OverflowError):
+        return default
+
+
+def as_float(rt: Run, value: Any, trail: Trail, default: Pair = (0.0, None)) -> Pair:
+    try:
+        return float(value), trail
+    except (TypeError, ValueError, OverflowError):
+        return default
+
+
+def rounded(rt: Run, value: Any, trail: Trail, precision: Pair = (0, None), method: Pair = ("common", None)) -> Pair:
+    digits = whole_number(precision)
+    if method[0] not in ("common", "ceil", "floor"):
+        raise Failure("method must be common, ceil or floor")
+    if abs(digits) > 300:
+        raise Failure(f"round: {digits} digits are too many")
+    try:
+        if method[0] == "common":
+            return round(value, digits), None
+        return getattr(math, method[0])(value * 10**digits) / 10**digits, None
+    except (TypeError, OverflowError, ValueError) as error:
+        raise Failure(f"round: {error}", f"the value is {shown(value)}") from None
+
+
+def absolute(rt: Run, value: Any, trail: Trail) -> Pair:
+    try:
+        return abs(value), None
+    except TypeError as error:
+        raise Failure(str(error), f"the value is {shown(value)}") from None
+
+
+def file_size(rt: Run, value: Any, trail: Trail, binary: Pair = FALSE) -> Pair:
+    size, base = as_float(rt, value, trail, (math.nan, None))[0], 1024 if binary[0] else 1000
+    if math.isnan(size):
+        raise Failure("filesizeformat: the value is a number", f"the value is {shown(value)}")
+    if size == 1:
+        return "1 Byte", None
+    if size < base:
+        return f"{int(size)} Bytes", None
+    power = min(int(math.log(size, base)), 8)
+    unit = "kMGTPEZY"[power - 1]
+    return f"{size / base**power:.1f} {unit.upper() + 'i' if binary[0] else unit}B", None
+
+
+FILTERS: dict[str, Filter] = {
+    "abs": absolute,
+    "attr": attribute_only,
+    "batch": batched,
+    "capitalize": on_text("capitalize"),
+    "center": centred,
+    "count": length,
+    "d": default,
+    "default": default,
+    "dictsort": dict_sorted,
+    "e": escaped,
+    "escape": escaped,
+    "filesizeformat": file_size,
+    "first": at_end(last=False),
+    "float": as_float,
+    "forceescape": escaped,
+    "format": formatted,
+    "from_json": from_json,
+    "fromjson": from_json,
+    "groupby": grouped_by,
+    "indent": indented,
+    "int": as_integer,
+    "items": item_pairs,
+    "join": joined,
+    "last": at_end(last=True),
+    "length": length,
+    "list": listed,
+    "lower": on_text("lower"),
+    "map": mapped,
+    "max": extreme("max"),
+    "min": extreme("min"),
+    "reject": chosen(keep=False, by_attribute=False),
+    "rejectattr": chosen(keep=False, by_attribute=True),
+    "replace": replaced,
+    "reverse": reversed_,
+    "round": rounded,
+    "safe": safe,
+    "select": chosen(keep=True, by_attribute=False),
+    "selectattr": chosen(keep=True, by_attribute=True),
+    "slice": sliced,
+    "sort": ordered,
+    "string": as_text,
+    "striptags": stripped_of_tags,
+    "sum": summed,
+    "title": titled,
+    "tojson": to_json,
+    "trim": on_text("strip"),
+    "truncate": truncated,
+    "unique": unique,
+    "upper": on_text("upper"),
+    "urlencode": url_encoded,
+    "wordcount": word_count,
+    "wordwrap": wrapped,
+}
+
+WITHHELD = {
+    "pprint": "use tojson(indent=2)",
+    "random": "the result would not be reproducible",
+    "urlize": "a chat template writes no HTML",
+    "xmlattr": "a chat template writes no HTML",
+}

@@ -1,0 +1,125 @@
+"""Functions that a template can call without anybody passing them: transformers' two, and jinja2's that are safe.
+
+A function is `run(rt, *arguments) -> (value, trail)`; an argument is a pair of value and trail. `lipsum` is left out:
+it is not reproducible.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from turnwise.engine.provenance.trails import ITEMS, Trail
+from turnwise.engine.runtime.access import sequence
+from turnwise.engine.runtime.formatting import hashable, text
+from turnwise.engine.runtime.limits import Run
+from turnwise.engine.runtime.methods import plain, whole_number
+from turnwise.engine.runtime.values import Cycler, Failure, Function, Namespace, Pair, Raised, Undefined
+from turnwise.errors import shown
+
+RANGE = 100_000  # as in jinja2's sandbox
+NOISE = 100_000  # characters of a raised text that are kept
+WIDTH = re.compile(r"%[_\-^0#]*\d")
+
+
+def raise_exception(rt: Run, message: Pair) -> Pair:
+    raise Raised(text(rt, *message)[0][:NOISE])
+
+
+def strftime_now(rt: Run, form: Pair) -> Pair:
+    """The time of the rendering, never the clock's: the edge passes the clock in."""
+    layout = plain(form)
+    if not isinstance(layout, str):
+        raise Failure(f"strftime_now: the format is text, not {type(layout).__name__}")
+    if "\0" in layout or WIDTH.search(layout):
+        raise Failure(f"strftime_now: this format is not portable: {shown(layout)}", "use plain codes such as %Y-%m-%d")
+    rt.take(16 * len(layout))
+    try:
+        return (rt.now if isinstance(rt.now, datetime) else rt.now()).strftime(layout), None
+    except (ValueError, UnicodeError) as error:
+        raise Failure(f"strftime_now: {error}") from None
+
+
+def span(rt: Run, *bounds: Pair) -> Pair:
+    numbers = [whole_number(bound) for bound in bounds]
+    try:
+        result = range(*numbers)
+    except (TypeError, ValueError) as error:
+        raise Failure(str(error)) from None
+    if len(result) > RANGE:
+        raise Failure(f"Range too big. The largest range is {RANGE} elements, this one has {len(result)}.")
+    return result, None
+
+
+def namespace(rt: Run, /, *args: Pair, **kwargs: Pair) -> Pair:
+    if args:
+        values, trails = merged(rt, args, kwargs)
+        kwargs = {str(key): (value, trails[key]) for key, value in values.items()}
+    return Namespace(kwargs), None
+
+
+def dictionary(rt: Run, /, *args: Pair, **kwargs: Pair) -> Pair:
+    values, trails = merged(rt, args, kwargs)
+    return values, (ITEMS, trails, {})
+
+
+def merged(rt: Run, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> tuple[dict[Any, Any], dict[Any, Trail]]:
+    """`dict(mapping or pairs, **entries)`"""
+    values: dict[Any, Any] = {}
+    trails: dict[Any, Trail] = {}
+    if len(args) > 1:
+        raise Failure(f"dict expected at most 1 argument, got {len(args)}")
+    for source, trail in args:
+        if isinstance(source, Undefined):
+            raise source.failure()
+        if isinstance(source, dict):
+            entries = [(key, item, (trail, key)) for key, item in source.items()]
+        else:
+            found, found_trail = sequence(rt, source, trail)
+            rt.step(2 * len(found))
+            entries = [(*two(entry), ((found_trail, i), 1)) for i, entry in enumerate(found)]
+        rt.take(16 * len(entries))
+        for key, item, item_trail in entries:
+            values[hashable(rt, key)], trails[key] = item, item_trail
+    for key, pair in kwargs.items():
+        values[key], trails[key] = pair
+    return values, trails
+
+
+def two(entry: Any) -> tuple[Any, Any]:
+    if not isinstance(entry, (list, tuple)) or len(entry) != 2:
+        raise Failure("a dict is made of pairs", f"the value is {shown(entry)}")
+    return entry[0], entry[1]
+
+
+def joiner(rt: Run, sep: Pair = (", ", None)) -> Pair:
+    """A function that gives nothing the first time and the separator from then on."""
+    used: list[bool] = []
+
+    def run(rt: Run) -> Pair:
+        if used:
+            return sep
+        used.append(True)
+        return "", None
+
+    return Function("joiner", run), None
+
+
+def cycler(rt: Run, *items: Pair) -> Pair:
+    if not items:
+        raise Failure("at least one item has to be provided")
+    return Cycler(list(items)), None
+
+
+TABLE: dict[str, Callable[..., Pair]] = {
+    "cycler": cycler,
+    "dict": dictionary,
+    "joiner": joiner,
+    "namespace": namespace,
+    "raise_exception": raise_exception,
+    "range": span,
+    "strftime_now": strftime_now,
+}
+FUNCTIONS = {name: Function(name, run) for name, run in TABLE.items()}

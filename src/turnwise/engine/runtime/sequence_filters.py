@@ -1,0 +1,285 @@
+"""Filters over sequences: taking elements, ordering, choosing, grouping.
+
+Each answers with elements of what it was given, and says which: the trail of a selection is a `PICK` of indices. They
+look at every element, so they are charged for each before they start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby as grouped
+from typing import Any
+
+from turnwise.engine.provenance.trails import BLEND, ITEMS, PAIRS, PICK, Trail
+from turnwise.engine.runtime.access import item, kind_name, sequence
+from turnwise.engine.runtime.formatting import measure
+from turnwise.engine.runtime.limits import Run
+from turnwise.engine.runtime.methods import whole_number
+from turnwise.engine.runtime.operations import plus
+from turnwise.engine.runtime.tests import TESTS
+from turnwise.engine.runtime.values import Failure, Pair, Stream, Undefined
+from turnwise.errors import shown
+
+NONE: Pair = (None, None)
+FALSE: Pair = (False, None)
+Filter = Callable[..., Pair]
+
+
+def elements(rt: Run, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
+    """A list of the elements, for filters that look at each."""
+    found, found_trail = sequence(rt, value, trail)
+    rt.step(8 * len(found))
+    rt.take(8 * len(found))
+    return list(found), found_trail
+
+
+# ---- sequences ----
+
+
+def length(rt: Run, value: Any, trail: Trail) -> Pair:
+    try:
+        return len(value), None
+    except TypeError:
+        raise Failure(f"object of type {kind_name(value)!r} has no len()", f"the value is {shown(value)}") from None
+
+
+def listed(rt: Run, value: Any, trail: Trail) -> Pair:
+    found, found_trail = sequence(rt, value, trail)
+    rt.step(len(found))
+    rt.take(8 * len(found))
+    return list(found), found_trail
+
+
+def at_end(last: bool) -> Filter:
+    def run(rt: Run, value: Any, trail: Trail) -> Pair:
+        if last and isinstance(value, Stream):
+            raise Failure("'generator' object is not reversible", "add |list before |last")
+        found, found_trail = sequence(rt, value, trail)
+        if not found:
+            return Undefined(f"No {'last' if last else 'first'} item, sequence was empty."), None
+        index = len(found) - 1 if last else 0
+        return found[index], (found_trail, index)
+
+    return run
+
+
+def reversed_(rt: Run, value: Any, trail: Trail) -> Pair:
+    if isinstance(value, str):
+        rt.take(len(value))
+        return value[::-1], (BLEND, value, trail)
+    found, found_trail = elements(rt, value, trail)
+    return Stream(found[::-1], (PICK, found_trail, range(len(found) - 1, -1, -1))), None
+
+
+def item_pairs(rt: Run, value: Any, trail: Trail) -> Pair:
+    if isinstance(value, Undefined):
+        return Stream([], None), None
+    if not isinstance(value, dict):
+        raise Failure("Can only get item pairs from a mapping.", f"the value is {shown(value)}")
+    rt.take(16 * len(value))
+    return Stream(list(value.items()), (PAIRS, trail, list(value))), None
+
+
+def lower_key(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def dict_sorted(
+    rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, by: Pair = ("key", None), reverse: Pair = FALSE
+) -> Pair:
+    if isinstance(value, Undefined):
+        raise value.failure()
+    if not isinstance(value, dict):
+        raise Failure(f"{kind_name(value)!r} object has no attribute 'items'", f"the value is {shown(value)}")
+    if by[0] not in ("key", "value"):
+        raise Failure('You can only sort by either "key" or "value"')
+    column = 0 if by[0] == "key" else 1
+    keys = [pair[column] for pair in value.items()]
+    order = sorted_indices(rt, keys, not case_sensitive[0], bool(whole_number(reverse)))
+    pairs = list(value.items())
+    return [pairs[i] for i in order], (PICK, (PAIRS, trail, list(value)), order)
+
+
+def sorted_indices(rt: Run, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
+    rt.step(len(keys) * (2 + len(keys).bit_length()))
+    pay_for_containers(rt, keys)
+    if fold:
+        keys = [lower_key(key) for key in keys]
+    try:
+        return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
+    except TypeError as error:
+        for key in keys:
+            if type(key) is Undefined:
+                raise key.failure() from None
+        raise Failure(str(error)) from None
+
+
+def pay_for_containers(rt: Run, keys: list[Any]) -> None:
+    """Comparing or hashing a container is as much work as there is in it, counted as often as it is shared."""
+    for key in keys:
+        if isinstance(key, (list, tuple, dict)):
+            measure(rt, key, None)
+
+
+def ordered(
+    rt: Run, value: Any, trail: Trail, reverse: Pair = FALSE, case_sensitive: Pair = FALSE, attribute: Pair = NONE
+) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    names = attribute[0].split(",", 16) if isinstance(attribute[0], str) else [attribute[0]]
+    if len(names) > 16:
+        raise Failure("sort: too many attributes")
+    keys = found
+    if names != [None]:
+        rt.step(8 * len(found) * len(names))
+        keys = [[folded(reached(rt, entry, None, name)[0], case_sensitive) for name in names] for entry in found]
+    elif not case_sensitive[0]:
+        keys = [lower_key(entry) for entry in found]
+    order = sorted_indices(rt, keys, False, bool(whole_number(reverse)))
+    return [found[i] for i in order], (PICK, found_trail, order)
+
+
+def folded(value: Any, case_sensitive: Pair) -> Any:
+    return value if case_sensitive[0] else lower_key(value)
+
+
+def unique(rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
+    pay_for_containers(rt, keys)
+    seen, order = set(), []
+    for index, entry in enumerate(keys):
+        key = entry if case_sensitive[0] else lower_key(entry)
+        try:
+            if key not in seen:
+                seen.add(key)
+                order.append(index)
+        except TypeError as error:
+            raise Failure(str(error)) from None
+    return Stream([found[i] for i in order], (PICK, found_trail, order)), None
+
+
+def extreme(name: str) -> Filter:
+    def run(rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE) -> Pair:
+        found, found_trail = elements(rt, value, trail)
+        if not found:
+            return Undefined("No aggregated item, sequence was empty."), None
+        keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
+        order = sorted_indices(rt, keys, not case_sensitive[0], False)
+        folded = keys if case_sensitive[0] else [lower_key(key) for key in keys]
+        best = order[0] if name == "min" else max(range(len(folded)), key=folded.__getitem__)  # the first of equals
+        return found[best], (found_trail, best)
+
+    return run
+
+
+def summed(rt: Run, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    total, total_trail = start
+    for number, entry in enumerate(found):
+        part = reached(rt, entry, (found_trail, number), attribute[0])
+        if isinstance(total, str):
+            raise Failure("sum() can't sum strings", "use |join")
+        total, total_trail = plus(rt, total, total_trail, *part)
+    return total, total_trail
+
+
+def batched(rt: Run, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    size = whole_number(linecount)
+    rt.take(8 * max(size, 0))
+    rows: list[list[Any]] = []
+    trails: list[list[Trail]] = []
+    row: list[Any] = []
+    row_trails: list[Trail] = []
+    for number, entry in enumerate(found):
+        if len(row) == size:
+            rows.append(row)
+            trails.append(row_trails)
+            row, row_trails = [], []
+        row.append(entry)
+        row_trails.append((found_trail, number))
+    if row:
+        missing = size - len(row) if fill_with[0] is not None else 0
+        rows.append(row + [fill_with[0]] * missing)
+        trails.append(row_trails + [fill_with[1]] * missing)
+    return Stream(rows, (ITEMS, [(ITEMS, row_trails) for row_trails in trails])), None
+
+
+def sliced(rt: Run, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    count = whole_number(slices)
+    if count < 1:
+        raise Failure("slice: the number of slices is at least 1")
+    rt.take(64 * count)
+    each, extra = divmod(len(found), count)
+    rows, trails, at = [], [], 0
+    for number in range(count):
+        stop = at + each + (number < extra)
+        row, row_trails = found[at:stop], [(found_trail, index) for index in range(at, stop)]
+        if fill_with[0] is not None and number >= extra:
+            row, row_trails = [*row, fill_with[0]], [*row_trails, fill_with[1]]
+        rows.append(row)
+        trails.append((ITEMS, row_trails))
+        at = stop
+    return Stream(rows, (ITEMS, trails)), None
+
+
+def grouped_by(
+    rt: Run, value: Any, trail: Trail, attribute: Pair, default: Pair = NONE, case_sensitive: Pair = FALSE
+) -> Pair:
+    found, found_trail = elements(rt, value, trail)
+    keys = [reached(rt, entry, None, attribute[0], default)[0] for entry in found]
+    shown_keys = keys if case_sensitive[0] else [lower_key(key) for key in keys]
+    order = sorted_indices(rt, shown_keys, False, False)
+    groups, trails = [], []
+    for _, indices in grouped(order, key=shown_keys.__getitem__):
+        members = list(indices)
+        groups.append((keys[members[0]], [found[i] for i in members]))
+        key_trail = reached(rt, found[members[0]], (found_trail, members[0]), attribute[0], default)[1]
+        trails.append((ITEMS, (key_trail, (PICK, found_trail, members))))
+    return groups, (ITEMS, trails)
+
+
+# ---- choosing elements ----
+
+
+def reached(rt: Run, value: Any, trail: Trail, path: Any, default: Pair = NONE) -> Pair:
+    """The `attribute=` of many filters: `a.b.0`, an index, or nothing at all."""
+    if path is None:
+        return value, trail
+    steps = path.split(".") if isinstance(path, str) else [path]
+    for step in steps:
+        key = int(step) if isinstance(step, str) and step.isdigit() else step
+        value, trail = item(rt, value, trail, key)
+        if type(value) is Undefined and default[0] is not None:
+            return default
+    return value, trail
+
+
+def chosen(keep: bool, by_attribute: bool) -> Filter:
+    def run(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+        if by_attribute and not args:
+            raise Failure("Missing parameter for attribute name")
+        found, found_trail = sequence(rt, value or (), trail)
+        rt.step(8 * len(found))
+        path, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
+        test = by_name(TESTS, rest[0][0], "test") if rest else None
+        order = []
+        for index, entry in enumerate(found):
+            if type(entry) is dict and type(path) is str and path in entry:
+                looked_at = entry[path]
+            else:
+                looked_at = reached(rt, entry, None, path)[0]
+            passed = test(rt, looked_at, *(pair[0] for pair in rest[1:])) if test else looked_at
+            if bool(passed) is keep:
+                order.append(index)
+        rt.take(8 * len(order))
+        return Stream([found[i] for i in order], (PICK, found_trail, order)), None
+
+    return run
+
+
+def by_name(table: dict[str, Any], name: Any, what: str) -> Any:
+    if not isinstance(name, str) or name not in table:
+        raise Failure(f"No {what} named {name!r}.")
+    return table[name]

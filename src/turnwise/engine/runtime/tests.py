@@ -1,0 +1,114 @@
+"""Tests: what stands behind `is`. A test is `run(rt, value, *arguments) -> bool`, on values alone.
+
+`INLINE` holds the tests that are one Python expression; the compiler writes those into the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from turnwise.engine.runtime.formatting import text
+from turnwise.engine.runtime.limits import Run
+from turnwise.engine.runtime.operations import compared, contained, equal
+from turnwise.engine.runtime.values import Failure, Function, Loop, Macro, Safe, Stream, Undefined, View
+
+Test = Callable[..., bool]
+
+INLINE = {
+    "defined": "{0}.__class__ is not Undefined",
+    "undefined": "{0}.__class__ is Undefined",
+    "none": "{0} is None",
+    "string": "({0}.__class__ is str or {0}.__class__ is Safe)",
+    "mapping": "{0}.__class__ is dict",
+    "boolean": "{0}.__class__ is bool",
+    "true": "{0} is True",
+    "false": "{0} is False",
+}
+ITERABLE = (str, list, tuple, dict, Undefined, Loop, Stream, View, range)
+SEQUENCE = (str, list, tuple, dict, range)
+
+
+def inline(name: str) -> Test:
+    code = compile(INLINE[name].format("value"), f"<{name}>", "eval")
+    names = {"Undefined": Undefined, "Safe": Safe}
+
+    def run(rt: Run, value: Any) -> bool:
+        return bool(eval(code, names, {"value": value}))
+
+    return run
+
+
+def unequal(rt: Run, value: Any, other: Any) -> bool:
+    return not equal(rt, value, other)
+
+
+def ordering(name: str) -> Test:
+    def run(rt: Run, value: Any, other: Any) -> bool:
+        return bool(compared(rt, name, value, other))
+
+    return run
+
+
+def number(value: Any) -> Any:
+    if type(value) is Undefined:
+        raise value.failure()
+    if not isinstance(value, (int, float)):
+        raise Failure(f"this test needs a number, not {type(value).__name__}")
+    return value
+
+
+def divisible(rt: Run, value: Any, by: Any) -> bool:
+    if number(by) == 0:
+        raise Failure("division by zero")
+    return bool(number(value) % by == 0)
+
+
+def text_test(name: str) -> Test:
+    def run(rt: Run, value: Any) -> bool:
+        written, _ = text(rt, value, None)
+        rt.take(len(written))
+        return bool(getattr(written, name)())
+
+    return run
+
+
+TESTS: dict[str, Test] = {
+    **{name: inline(name) for name in INLINE},
+    "callable": lambda rt, value: isinstance(value, (Macro, Function, Undefined)),
+    "divisibleby": divisible,
+    "eq": equal,
+    "==": equal,
+    "equalto": equal,
+    "ne": unequal,
+    "!=": unequal,
+    "lt": ordering("lt"),
+    "<": ordering("lt"),
+    "lessthan": ordering("lt"),
+    "le": ordering("lteq"),
+    "<=": ordering("lteq"),
+    "gt": ordering("gt"),
+    ">": ordering("gt"),
+    "greaterthan": ordering("gt"),
+    "ge": ordering("gteq"),
+    ">=": ordering("gteq"),
+    "even": lambda rt, value: bool(number(value) % 2 == 0),
+    "odd": lambda rt, value: bool(number(value) % 2 == 1),
+    "in": contained,
+    "integer": lambda rt, value: type(value) is int,
+    "float": lambda rt, value: type(value) is float,
+    "number": lambda rt, value: isinstance(value, (int, float)),
+    "iterable": lambda rt, value: isinstance(value, ITERABLE),
+    "sequence": lambda rt, value: isinstance(value, SEQUENCE) or type(value) is Undefined,
+    "sameas": lambda rt, value, other: value is other,
+    "lower": text_test("islower"),
+    "upper": text_test("isupper"),
+    "escaped": lambda rt, value: isinstance(value, Safe),
+}
+
+
+def exists(names: Any) -> Test:
+    return lambda rt, value: isinstance(value, str) and value in names
+
+
+__all__ = ["INLINE", "TESTS", "exists"]

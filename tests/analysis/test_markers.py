@@ -1,0 +1,179 @@
+"""Markers and stops: what a template writes around messages, and whether a tokenizer has it (R012, R098, R099)."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import pytest
+
+import corpus
+import turnwise
+from corpus import needs_corpus
+from turnwise.analysis.stops import Stops
+from turnwise.errors import TokenizerError, TurnwiseWarning
+from turnwise.tokens.tokenizers import tokenizer
+
+CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+MARKED = (
+    "{% for m in messages %}<message>{{ m.role }}\n{{ m.content }}\n</message>\n{% endfor %}"
+    "{% if add_generation_prompt %}<message>assistant\n{% endif %}"
+)
+BARE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+ENDED = "{{ bos_token }}" + BARE.replace("\n{% endfor", "{{ eos_token }}{% endfor")
+PAIRS = {
+    "qwen2_5": ("npm-qwen2_5", "trl-qwen2_5_training"),
+    "qwen3": ("npm-qwen3", "trl-qwen3_training"),
+    "llama3": ("npm-llama3", "trl-llama3_training"),
+    "deepseek_v3": ("npm-deepseek_v3",),
+    "gemma2": ("llamacpp-google-gemma-2-2b-it", "trl-gemma_training"),
+    "internlm2": ("npm-internlm2",),
+    "mistral_v0_1": ("chujie-mistral-instruct", "chujie-llama-2-chat"),
+}
+"""Tokenizers and the templates that belong to them."""
+STOPS = {
+    "llamacpp-openai-gpt-oss-120b": ("<|return|>", "<|call|>"),
+    "llamacpp-meta-llama-Llama-3.1-8B-Instruct": ("<|eot_id|>", "<|eom_id|>"),
+    "npm-qwen3": ("<|im_end|>",),
+    "npm-deepseek_v3": ("<｜end▁of▁sentence｜>",),
+    "llamacpp-GLM-4.6": ("<|user|>", "<|observation|>"),  # a turn ends where the next begins
+    "trl-phi3": ("<|end|>",),  # not the eos behind the whole conversation
+    "trl-cohere2_training": ("<|END_OF_TURN_TOKEN|>",),  # not the end of the response inside the turn
+    "npm-llama3": ("<|eot_id|>",),  # not the opening, which it always writes
+    "npm-mistral_nemo": ("</s>",),
+    "chujie-falcon-instruct": (),
+}
+
+
+def published(name: str) -> turnwise.Template:
+    found = corpus.published()[name]
+    return turnwise.compile(found.text, "jinja", name=name, options=found.options)
+
+
+def pairs() -> list[tuple[str, str]]:
+    return [(name, one) for name, some in PAIRS.items() for one in some if one in corpus.published()]
+
+
+# --- stops
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", STOPS)
+def test_stops_are_read_off_the_template(name: str) -> None:
+    assert published(name).stops() == STOPS[name]
+
+
+def test_stops_without_a_tokenizer_have_no_ids() -> None:
+    found = turnwise.load("qwen2.5").stops()
+    assert isinstance(found, tuple) and found == ("<|im_end|>", "<|endoftext|>") and found.ids == ()
+    assert pickle.loads(pickle.dumps(Stops(["a"], [1]))).ids == (1,)
+
+
+@needs_corpus
+def test_stops_and_their_ids(tokenizers: Any) -> None:
+    """R012, R103: the tokenizer's eos without being declared; ids for what is one token."""
+    known = tokenizers("qwen3")
+    found = turnwise.load("qwen2.5").stops(known)
+    assert found == ("<|im_end|>", "<|endoftext|>") and len(found.ids) == 2
+    assert found.ids == tuple(known.id(text) for text in found)
+    words = turnwise.compile(MARKED).stops(known)
+    assert words[0] == "</message>" and known.id("</message>") is None
+    assert words.ids == (known.id(known.named["eos_token"]),)
+    ended = turnwise.compile(ENDED)
+    assert ended.stops() == () and ended.stops(known) == (known.named["eos_token"],)
+
+
+@needs_corpus
+@pytest.mark.parametrize(("name", "template"), pairs())
+def test_every_reply_ends_with_a_stop(name: str, template: str, tokenizers: Any) -> None:
+    """What `encode` trains as the end of a turn is one of the stops."""
+    known = tokenizers(name)
+    found = published(template)
+    encoded = found.encode(CHAT, known)
+    stops = found.stops(known)
+    for turn in encoded.turns:
+        assert encoded.text[turn.stop : turn.end] in stops
+        assert [id for id in encoded.labels if id != -100][-1] in stops.ids
+
+
+# --- markers
+
+
+@needs_corpus
+@pytest.mark.parametrize(("name", "template"), pairs())
+def test_a_template_s_own_tokenizer_has_its_markers(name: str, template: str, tokenizers: Any) -> None:
+    """R098: nothing is missing, nothing is said; every turn marker in angle brackets is one id."""
+    found = published(template).markers(tokenizers(name))
+    assert not [marker for marker in found.missing if marker.turn] and not found.problems
+    assert all(len(marker.ids) == 1 for marker in found if marker.turn and marker.text.startswith("<|"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        published(template).encode(CHAT, tokenizers(name), strict=True)
+
+
+@needs_corpus
+def test_markers_with_their_ids(tokenizers: Any) -> None:
+    found = {marker.text: marker for marker in published("npm-qwen2_5").markers(tokenizers("qwen2_5"))}
+    assert found["<|im_start|>"].ids == (151644,) and found["<|im_start|>"].turn and not found["<|im_start|>"].stop
+    assert found["<|im_end|>"].ids == (151645,) and found["<|im_end|>"].stop
+    assert found["<tool_call>"].ids == (151657,) and not found["<tool_call>"].turn
+    assert len(found["<tools>"].ids) > 1 and not found["<tools>"].missing  # words by design
+
+
+@needs_corpus
+def test_missing_markers_are_named_with_the_remedy(tokenizers: Any) -> None:
+    """R098, R099: split or unknown; once for each template and tokenizer; an error if asked."""
+    template, known = published("npm-qwen2_5"), tokenizers("llama3")
+    found = template.markers(known)
+    assert {marker.text for marker in found.missing} >= {"<|im_start|>", "<|im_end|>"}
+    assert all(len(marker.ids) > 1 for marker in found.missing)
+    assert "special tokens" in found.remedy and "untrained" in found.remedy and "embeddings" in found.remedy
+    with pytest.warns(TurnwiseWarning, match=r"<\|im_start\|> \(\d tokens\).*resize") as caught:
+        template.encode(CHAT, known)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        template.encode(CHAT, known)  # said already
+    with pytest.raises(TokenizerError, match=r"lacks the markers.*<\|im_end\|>"):
+        template.encode(CHAT, known, strict=True)
+
+
+@needs_corpus
+def test_markers_of_ordinary_words(tokenizers: Any) -> None:
+    """R102: `<message>` is split by every tokenizer; words without brackets are no markers."""
+    found = turnwise.compile(MARKED).markers(tokenizers("qwen3"))
+    assert [marker.text for marker in found.missing] == ["<message>", "</message>"]
+    assert turnwise.compile(BARE).markers(tokenizers("qwen3")) == ()
+
+
+@needs_corpus
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("<s>" + ENDED, "writes <s> twice at the start"),
+        (BARE, "nothing behind a reply"),
+        ("<|begin|>" + ENDED.replace("{{ bos_token }}", ""), r"lacks the markers of the turns: <\|begin\|>"),
+    ],
+)
+def test_other_problems(template: str, said: str, tokenizers: Any) -> None:
+    with pytest.warns(TurnwiseWarning, match=said):
+        turnwise.compile(template).encode(CHAT, tokenizers("mistral_v0_1"))
+    with pytest.raises(TokenizerError, match=said):
+        turnwise.compile(template).encode(CHAT, tokenizers("mistral_v0_1"), strict=True)
+
+
+def test_a_tokenizer_without_eos() -> None:
+    library = pytest.importorskip("tokenizers")
+    letters = {letter: index for index, letter in enumerate("qauser: itn")}
+    bare = library.Tokenizer(library.models.WordLevel({**letters, "?": 99}, unk_token="?"))
+    bare.pre_tokenizer = library.pre_tokenizers.Split("", "isolated")
+    with pytest.warns(TurnwiseWarning, match="eos_token, and the tokenizer has none"):
+        turnwise.compile(ENDED).encode(CHAT, tokenizer(bare, backend="tokenizers"))
+
+
+@needs_corpus
+def test_markers_that_a_real_model_has_in_words(tokenizers: Any) -> None:
+    """Zephyr was trained on markers that its tokenizer splits. That is how it is, and it is said."""
+    found = published("chujie-zephyr").markers(tokenizers("mistral_v0_1"))
+    assert [marker.text for marker in found.missing] == ["<|user|>", "<|assistant|>", "<|system|>"]

@@ -1,0 +1,119 @@
+"""`turnwise list` and `turnwise match`, and the warning where a base model is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import bad, good, run
+
+from turnwise.registry import entries
+
+
+def test_list_names_everything() -> None:
+    lines = good("list").splitlines()
+    assert [line.split()[0] for line in lines] == list(entries())
+    assert "verified" in lines[0] and any("not verified" in line for line in lines)
+
+
+def test_list_filters() -> None:
+    assert [line.split()[0] for line in good("list", "--family", "gemma").splitlines()] == [
+        "gemma",
+        "gemma-2",
+        "gemma-3",
+    ]
+    xtuner = good("list", "--dialect", "xtuner").split()
+    assert len(xtuner) == 27 and "xtuner:internlm_chat" in xtuner
+    assert good("list", "--dialect", "xtuner", "--family", "gemma") == ""
+
+
+def test_list_as_json() -> None:
+    found = json.loads(good("list", "--json", "--family", "qwen"))
+    assert {"qwen1.5", "qwen2.5", "qwen3"} <= {entry["name"] for entry in found}
+    entry = next(entry for entry in found if entry["name"] == "qwen2.5")
+    assert entry["dialect"] == "jinja" and entry["verified"] == ["npm-qwen2_5"] and "source_of" not in entry
+
+
+def test_list_says_what_there_is() -> None:
+    said = bad(2, "list", "--family", "lama")
+    assert "--family" in said and "llama" in said
+    assert "--dialect" in bad(2, "list", "--dialect", "klingon")
+
+
+def test_list_has_entries_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.toml").write_text('name = "mine"\nsource = "mine.jinja"\nfamily = "house"', encoding="utf-8")
+    (tmp_path / "mine.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
+    monkeypatch.setenv("TURNWISE_PATH", str(tmp_path))
+    assert good("list", "--family", "house") == "mine\n"
+    assert good("render", "mine", "--user", "hi") == "hi"
+    monkeypatch.setenv("TURNWISE_PATH", str(tmp_path / "absent"))
+    assert "TURNWISE_PATH" in bad(2, "list")
+
+
+def test_match_prints_the_answer_and_warns_apart() -> None:
+    result = run("match", "Qwen/Qwen2.5-7B-Instruct")
+    assert result.exit_code == 0 and result.stderr == ""
+    assert dict(line.split(maxsplit=1) for line in result.stdout.splitlines()) == {
+        "entry": "qwen2.5",
+        "kind": "chat",
+        "source": "official",
+        "reason": "a chat model of the entry qwen2.5",
+    }
+    result = run("match", "Qwen/Qwen-7B")
+    assert (
+        result.exit_code == 0 and result.stderr.startswith("warning: a base model") and "warning" not in result.stdout
+    )
+    assert "default*" in result.stdout and "base" in result.stdout
+
+
+def test_match_asks_a_source() -> None:
+    assert "xtuner:qwen_chat" in good("match", "Qwen/Qwen-7B-Chat", "--source", "xtuner")
+    assert "fastchat:qwen-7b-chat" in good("match", "Qwen/Qwen-7B-Chat", "--source", "fastchat")
+    assert "Sources: official, xtuner, fastchat" in bad(2, "match", "x", "--source", "y")
+
+
+def test_match_as_json() -> None:
+    result = run("match", "google/gemma-2b-it", "--source", "xtuner", "--json")
+    found = json.loads(result.stdout)
+    assert found["entry"] == "gemma" and found["name"] == "xtuner:gemma" and found["star"] and found["warning"]
+    assert result.stderr.startswith("warning: ")
+
+
+def test_match_of_nothing_known() -> None:
+    assert "Did you mean 'Qwen/Qwen2.5-7B-Instruct'" in bad(2, "match", "Qwen/Qwen2.5-7B-Instrct")
+    assert "a model is named by an id" in bad(2, "match", "")
+
+
+def test_match_escapes_what_it_repeats() -> None:
+    said = bad(2, "match", "x/\x1b[31mred")
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize("command", ["render", "explain"])
+def test_a_base_model_is_warned_about(command: str) -> None:
+    arguments = ["--user", "hi"] if command == "render" else []
+    result = run(command, "Qwen/Qwen2.5-7B", *arguments)
+    assert result.exit_code == 0 and "base model" in result.stderr
+    assert run(command, "Qwen/Qwen2.5-7B-Instruct", *arguments).stderr == ""
+
+
+def test_exact_is_a_flag(tmp_path: Path) -> None:
+    chat = tmp_path / "chat.json"
+    chat.write_text(json.dumps([{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]))
+    ours, theirs = (good("render", "fastchat:vicuna_v1.1", str(chat), *flag) for flag in ([], ["--exact"]))
+    assert ours.endswith(" ASSISTANT: </s>") and theirs.endswith(" ASSISTANT:")  # an empty answer is open there (C23)
+    file = tmp_path / "mine.json"
+    file.write_text(good("convert", "fastchat:vicuna_v1.1", "--to", "fastchat"))
+    assert good("render", str(file), str(chat), "--exact") == theirs
+    assert run("diff", "fastchat:vicuna_v1.1", str(file), "--exact").exit_code == 0
+    assert good("convert", str(file), "--to", "jinja", "--exact") != good("convert", str(file), "--to", "jinja")
+
+
+def test_a_stray_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
+    monkeypatch.setenv("TURNWISE_PATH", str(tmp_path))
+    result = run("render", "chatml", "--user", "hi")
+    assert result.exit_code == 0 and result.stdout == "<|im_start|>user\nhi<|im_end|>\n"
+    assert result.stderr.startswith("warning: passed over: ") and "list.json" in result.stderr
+    assert "shelf.py" not in result.stderr

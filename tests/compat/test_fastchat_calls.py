@@ -1,0 +1,453 @@
+"""FastChat's calls by their own names: the seed's examples, holding a conversation, templates and models by name."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastchat_goldens import CHAT, EXAMPLE_OF_STYLE, FIELDS, NAMES, custom, held, said
+from turnwise.compat import fastchat as compat
+from turnwise.compat.fastchat import Conversation, SeparatorStyle, get_conv_template, get_conversation_template
+from turnwise.dialects import fastchat as dialect
+from turnwise.dialects.fastchat_styles import STYLES
+from turnwise.errors import MessageError, SourceError
+from turnwise.registry import fastchat as registry
+
+# -- the seed's examples ---------------------------------------------------------------------------------------------
+
+
+def test_fields_have_their_defaults() -> None:
+    """R148-R160."""
+    expected = {
+        "name": "x", "system_template": "{system_message}", "system_message": "", "system_message_vision": "",
+        "roles": ("USER", "ASSISTANT"), "messages": [], "offset": 0, "sep_style": SeparatorStyle.ADD_COLON_SINGLE,
+        "sep": "\n", "sep2": None, "stop_str": None, "stop_token_ids": None, "max_image_size_mb": None,
+    }  # fmt: skip
+    assert dataclasses.asdict(Conversation("x")) == expected == dataclasses.asdict(Conversation(name="x"))
+    assert tuple(expected) == FIELDS == tuple(field.name for field in dataclasses.fields(Conversation))
+    form = dialect.checked({"name": "x"})
+    assert {**expected, "messages": ()} == dataclasses.asdict(form)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fields_survive(name: str) -> None:
+    """R148-R160: a copy and a trip through JSON."""
+    conversation = held(get_conv_template(name), CHAT)
+    assert conversation.copy() == conversation and conversation.copy() is not conversation
+    again = Conversation(**json.loads(json.dumps(dataclasses.asdict(conversation))))
+    assert again == conversation
+    if conversation.sep_style is not None:
+        fields = dataclasses.asdict(conversation)
+        read = dialect.read(conversation)
+        source = {**fields, "sep_style": conversation.sep_style.name}  # of an object, the fields are kept
+        assert read.facts["template"] == source
+        assert dataclasses.replace(read, facts={**dialect.read(fields).facts}) == dialect.read(fields)
+        facts = dict(dialect.read(registry.templates()[name]).facts)
+        facts.pop("doubts")
+        assert dialect.read(facts) == dialect.read(registry.templates()[name])
+
+
+def test_add_colon_single() -> None:
+    """R179, R181, R182: section 3.1."""
+    conversation = Conversation(
+        name="vicuna_v1.1",
+        system_message="A chat between a curious user and an AI assistant.",
+        roles=("USER", "ASSISTANT"),
+        messages=[["USER", "Hello!"], ["ASSISTANT", "Hi there!"], ["USER", "How are you?"], ["ASSISTANT", None]],
+        sep_style=SeparatorStyle.ADD_COLON_SINGLE,
+        sep="\n",
+    )
+    start = "A chat between a curious user and an AI assistant.\nUSER: Hello!\nASSISTANT: Hi there!\n"
+    assert conversation.get_prompt() == start + "USER: How are you?\nASSISTANT:"
+
+
+def test_vicuna() -> None:
+    """R189, R202."""
+    conversation = held(get_conv_template("vicuna_v1.1"), CHAT)
+    start = "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
+    start += "detailed, and polite answers to the user's questions. "
+    assert conversation.get_prompt() == start + "USER: Hello! ASSISTANT: Hi there!</s>USER: How are you? ASSISTANT:"
+
+
+def test_llama_2() -> None:
+    """R190: the seed's text needs the system message (C2) and the bos token (C1)."""
+    system = "You are a helpful, respectful and honest assistant."
+    text = f"[INST] <<SYS>>\n{system}\n<</SYS>>\n\nHello! [/INST] Hi there! </s><s>[INST] How are you? [/INST]"
+    chat = [{"role": "system", "content": system}, *CHAT]
+    assert held(get_conv_template("llama-2"), chat).get_prompt() == text
+    assert said("llama-2", chat, bos_token="<s>") == "<s>" + text
+    assert said("llama-2", CHAT) == "[INST] Hello! [/INST] Hi there! </s><s>[INST] How are you? [/INST]"
+
+
+def test_chatglm() -> None:
+    """R191: the seed's text is chatglm2 (C3)."""
+    chat = [
+        {"role": "user", "content": "你好"},
+        {"role": "assistant", "content": "你好！有什么我可以帮助你的吗？"},
+        {"role": "user", "content": "今天天气怎么样？"},
+    ]
+    text = "[Round {}]\n\n问：你好\n\n答：你好！有什么我可以帮助你的吗？\n\n[Round {}]\n\n问：今天天气怎么样？\n\n答："
+    assert said("chatglm2", chat) == text.format(1, 2)
+    assert said("chatglm", chat) == text.format(0, 1).replace("\n\n", "\n")
+
+
+def test_chatml() -> None:
+    """R192: our own (C4). The seed's definition is read, with doubts."""
+    text = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n"
+    text += "<|im_start|>assistant\nHi there!<|im_end|>\n<|im_start|>user\nHow are you?<|im_end|>\n"
+    assert held(get_conv_template("chatml"), CHAT).get_prompt() == text + "<|im_start|>assistant\n"
+    assert get_conv_template("chatml").stop_token_ids == [151643, 151644, 151645]
+    assert dialect.read(registry.templates()["chatml"]).facts["doubts"] == ()
+    seed = custom(
+        "CHATML", roles=["user", "assistant"], sep="<|im_end|>", system_message="You are a helpful assistant."
+    )
+    reading = dialect.read(seed)
+    assert "<|im_start|>" not in reading.jinja
+    assert [doubt.split()[0] for doubt in reading.facts["doubts"]] == ["roles[0]", "roles[1]", "system_template"]
+
+
+@pytest.mark.parametrize(
+    ("name", "style"),
+    [
+        ("vicuna_v1.1", "ADD_COLON_TWO"),
+        ("llama-2", "LLAMA2"),
+        ("llama-3", "LLAMA3"),
+        ("chatglm", "CHATGLM"),
+        ("chatglm3", "CHATGLM3"),
+        ("chatml", "CHATML"),
+        ("mistral", "LLAMA2"),
+        ("zephyr", "CHATML"),
+        ("gemma", "GEMMA"),
+        ("deepseek-chat", "DEEPSEEK_CHAT"),
+        ("qwen-7b-chat", "CHATML"),
+        ("baichuan-chat", "NO_COLON_SINGLE"),
+        ("yi-34b-chat", "CHATML"),
+    ],
+)
+def test_names_of_the_appendix(name: str, style: str) -> None:
+    """R202-R214, C5, C6."""
+    assert get_conv_template(name).sep_style is SeparatorStyle[style]
+    found = registry.find(name.upper())
+    assert found is not None and found["sep_style"] == style
+
+
+def test_styles_are_23() -> None:
+    """R178."""
+    assert list(STYLES) == list(SeparatorStyle) and len(STYLES) == 23
+    assert [SeparatorStyle.ADD_COLON_SINGLE, SeparatorStyle.DEFAULT] == [1, 23]
+    assert set(EXAMPLE_OF_STYLE) == set(SeparatorStyle)
+
+
+def test_images_of_the_seed() -> None:
+    """R193, C17: two addresses, two marks, both reach OpenAI's messages."""
+    conversation = get_conv_template("vicuna_v1.1")
+    urls = ["http://example.com/image1.jpg", "http://example.com/image2.jpg"]
+    conversation.append_message(conversation.roles[0], ("Describe this image.", urls))
+    conversation.append_message(conversation.roles[1], None)
+    assert conversation.get_prompt().endswith("USER: $$<image>$$$$<image>$$Describe this image. ASSISTANT:")
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    question = {"role": "user", "content": [{"type": "text", "text": "Describe this image."}, *parts]}
+    assert conversation.to_openai_api_messages()[1:] == [question]
+    assert conversation.to_openai_vision_api_messages()[1:] == [question]
+    mistral = conversation.to_openai_vision_api_messages(is_mistral=True)[1]["content"][1]
+    assert mistral == {"type": "image_url", "image_url": urls[0]}
+    assert conversation.get_images() == urls
+    assert conversation.dict()["messages"][0] == ("USER", ("Describe this image.", urls))
+    assert conversation.to_gradio_chatbot() == [
+        [f'<img src="{urls[0]}" alt="user upload image" />Describe this image.', None]
+    ]
+    conversation.image_placeholder = "<image>"
+    assert "USER: <image><image>Describe" in conversation.copy().get_prompt()
+    assert conversation.to_gemini_api_messages()[1]["content"] == ["Describe this image.", *urls]
+    assert conversation.to_anthropic_vision_api_messages()[1]["content"][1]["source"]["url"] == urls[0]
+
+
+class Upload:
+    """An image object as FastChat's own servers make them."""
+
+    base64_str = "iVBORw=="
+    filetype = "png"
+
+
+def test_services() -> None:
+    """A question with two images and its answer, as each service's client takes it."""
+    conversation = Conversation("x", system_message="S")
+    conversation.append_message("USER", ("Look.", [Upload(), "data:image/webp;base64,AAEC"]))
+    conversation.append_message("ASSISTANT", "Nice.")
+    conversation.append_message("USER", "Thanks.")
+    conversation.append_message("ASSISTANT", None)
+    urls = ["data:image/png;base64,iVBORw==", "data:image/webp;base64,AAEC"]
+    text = {"type": "text", "text": "Look."}
+    system = {"role": "system", "content": "S"}
+
+    def after(question: Any, answerer: str = "assistant", key: str = "content", wrap: Any = lambda text: text) -> Any:
+        said = [("user", question), (answerer, wrap("Nice.")), ("user", wrap("Thanks."))]
+        return [{"role": role, key: content} for role, content in said]
+
+    def part(text: str) -> list[dict[str, str]]:
+        return [{"type": "text", "text": text}]
+
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    assert conversation.to_openai_vision_api_messages() == [system, *after([text, *images])]
+    gemini = conversation.to_gemini_api_messages()
+    assert gemini[0] == system and gemini[1]["content"][0] == "Look." and gemini[1]["content"][2] == urls[1]
+    assert [row["role"] for row in gemini] == ["system", "user", "model", "user"]
+    sources = [("png", "iVBORw=="), ("webp", "AAEC")]
+    known = [{"type": "base64", "media_type": f"image/{kind}", "data": data} for kind, data in sources]
+    anthropic = [text, *({"type": "image", "source": source} for source in known)]
+    assert conversation.to_anthropic_vision_api_messages() == [
+        {"role": "system", "content": part("S")},
+        *after(anthropic, wrap=part),
+    ]
+    assert conversation.to_vertex_api_messages() == ["S", b"\x89PNG", b"\x00\x01\x02", "Look.", "Nice.", "Thanks."]
+    reka = [{"role": "user", "content": [text, {"type": "image_url", "image_url": url}]} for url in urls]
+    assert conversation.to_reka_api_messages() == [*reka, *after("", wrap=part)[1:]]
+    attached = {"type": "base64_image", "mime": "image/jpeg", "data": "AAEC"}
+    metagen = [{"role": "system", "text": "S"}, *after("Look.", "ai", "text")]
+    metagen[1]["attachment"] = attached
+    assert conversation.to_metagen_api_messages() == metagen
+
+
+def test_services_that_take_data_refuse_addresses() -> None:
+    conversation = Conversation("x", messages=[["USER", ("Look.", ["http://a/b.png"])]])
+    for call in (conversation.to_vertex_api_messages, conversation.to_metagen_api_messages):
+        with pytest.raises(MessageError, match="the data of an image"):
+            call()
+    conversation.messages = [["USER", ("Look.", ["data:image/png;base64,#"])]]
+    with pytest.raises(MessageError, match="not base64"):
+        conversation.to_vertex_api_messages()
+    assert Conversation("x").to_vertex_api_messages() == Conversation("x").to_reka_api_messages() == []
+
+
+def test_images_are_saved_under_what_logs_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGDIR", str(tmp_path))
+    conversation = Conversation("x", messages=[["USER", ("Look.", [Upload(), "http://a/b.png"])], ["ASSISTANT", None]])
+    conversation.save_new_images()
+    conversation.save_new_images()
+    (file,) = tmp_path.rglob("*.*")
+    (digest, address) = conversation.dict()["messages"][0][1][1]
+    assert file == tmp_path / "serve_images" / f"{digest}.png" and address == "http://a/b.png"
+    assert file.read_bytes() == b"\x89PNG"
+    with pytest.raises(MessageError, match="on this machine only"):
+        conversation.save_new_images(use_remote_storage=True)
+    monkeypatch.setattr(Upload, "filetype", "../../x")
+    with pytest.raises(MessageError, match="file type"):
+        conversation.save_new_images()
+    Conversation("x").save_new_images()
+
+
+# -- holding a conversation ------------------------------------------------------------------------------------------
+
+
+def test_a_loop_of_ten_turns() -> None:
+    """R183, R184, R196."""
+    conversation = get_conv_template("vicuna_v1.1")
+    expected = conversation.system_message + " "
+    for turn in range(10):
+        conversation.append_message(conversation.roles[0], f"question {turn}")
+        conversation.append_message(conversation.roles[1], None)
+        expected += f"USER: question {turn} ASSISTANT:"
+        assert conversation.get_prompt() == expected
+        conversation.update_last_message(f"answer {turn}")
+        expected += f" answer {turn}</s>"
+    assert conversation.get_prompt() == expected
+
+
+def test_a_fresh_conversation_takes_messages() -> None:
+    """R153, R183, C19."""
+    first, second = Conversation(name="x"), Conversation(name="x", messages=())
+    for conversation in (first, second):
+        conversation.append_message("USER", "hi")
+    assert first == second and Conversation(name="x").messages == []
+    with pytest.raises(MessageError, match="no last message"):
+        Conversation(name="x").update_last_message("x")
+
+
+def test_copies_are_independent() -> None:
+    """R185, R188."""
+    first, second = get_conv_template("one_shot"), get_conv_template("one_shot")
+    first.update_last_message("changed")
+    first.append_message("Human", "more")
+    assert second == get_conv_template("one_shot") and len(compat.conv_templates["one_shot"].messages) == 2
+    twin = first.copy()
+    twin.append_message("Human", "x")
+    assert len(twin.messages) == len(first.messages) + 1
+    first.strict_fastchat = True
+    assert first.copy().strict_fastchat and not Conversation.strict_fastchat
+
+
+def test_a_hundred_requests_at_once() -> None:
+    """R185, R195."""
+
+    def request(number: int) -> str:
+        conversation = get_conv_template("vicuna_v1.1")
+        return held(conversation, [{"role": "user", "content": f"request {number}"}]).get_prompt()
+
+    with ThreadPoolExecutor(16) as pool:
+        texts = list(pool.map(request, range(100)))
+    assert texts == [request(number) for number in range(100)]
+    assert all(text.count("request") == 1 for text in texts)
+
+
+def test_openai_messages() -> None:
+    """R186, C18: by role; an open turn is left out. FastChat goes by number."""
+    conversation = Conversation("x", system_message="S", messages=[["ASSISTANT", "a"], ["USER", "b"], ["Tool", "c"]])
+    conversation.append_message("ASSISTANT", None)
+    roles = [(message["role"], message["content"]) for message in conversation.to_openai_api_messages()]
+    assert roles == [("system", "S"), ("assistant", "a"), ("user", "b"), ("system", "c")]
+    conversation.strict_fastchat = True
+    roles = [(message["role"], message["content"]) for message in conversation.to_openai_api_messages()]
+    assert roles == [("system", "S"), ("user", "a"), ("assistant", "b"), ("user", "c")]
+    conversation.messages = [["USER", ("t", ["u"])]]
+    assert conversation.to_openai_api_messages()[1]["content"] == ("t", ["u"])
+
+
+def test_dict_is_what_logs_keep() -> None:
+    conversation = held(get_conv_template("zephyr"), CHAT, prompt=False)
+    assert conversation.dict() == {
+        "template_name": "zephyr",
+        "system_message": "",
+        "roles": ("<|user|>", "<|assistant|>"),
+        "messages": [("<|user|>", "Hello!"), ("<|assistant|>", "Hi there!"), ("<|user|>", "How are you?")],
+        "offset": 0,
+    }
+    assert conversation.extract_text_from_messages() == conversation.dict()["messages"]
+
+
+def test_roles_of_any_text() -> None:
+    """A third role, or one that is spelled like OpenAI's, is written as it is."""
+    conversation = Conversation("x", roles=("Human", "AI"), messages=[["user", "a"], ["system", "b"], ["AI", "c"]])
+    assert conversation.get_prompt() == "\nuser: a\nsystem: b\nAI: c\n"
+    raw = Conversation("r", roles=("", ""), sep_style=SeparatorStyle.NO_COLON_TWO, sep="1", sep2="2")
+    raw.messages = [["", "a"], ["", "b"], ["", "c"]]
+    assert raw.get_prompt() == "a1b2c1"
+
+
+# -- the registry and the models -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "conv_templates", copy.copy(compat.conv_templates))
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_custom_template() -> None:
+    """R187, R197: section 7.3."""
+    mine = Conversation(
+        name="my-custom-template",
+        system_message="You are a specialized assistant for...",
+        roles=("Human", "AI"),
+        sep_style=SeparatorStyle.ADD_COLON_SINGLE,
+        sep="\n\n",
+        stop_str="###",
+    )
+    compat.register_conv_template(mine)
+    text = held(get_conv_template("my-custom-template"), CHAT[:1]).get_prompt()
+    assert text == "You are a specialized assistant for...\n\nHuman: Hello!\n\nAI:"
+    assert dialect.read(get_conv_template("my-custom-template")).stops == ("###",)
+    for kind in (AssertionError, SourceError):
+        with pytest.raises(kind, match="has been registered"):
+            compat.register_conv_template(mine)
+    compat.register_conv_template(dataclasses.replace(mine, sep="\n"), override=True)
+    assert get_conv_template("my-custom-template").sep == "\n"
+
+
+def test_unknown_names() -> None:
+    """R188: near ones are named."""
+    for kind in (KeyError, SourceError):
+        with pytest.raises(kind) as raised:
+            get_conv_template("vicuna_v1.2")
+    assert "Did you mean 'vicuna_v1.1'?" in str(raised.value)
+    assert registry.find("vicuna_v1.2") is None
+    with pytest.raises(SourceError):
+        get_conv_template(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "template", "exactly"),
+    [
+        ("lmsys/vicuna-7b-v1.5", "vicuna_v1.1", "vicuna_v1.1"),
+        ("vicuna-7b-v0", "one_shot", "one_shot"),
+        ("lmsys/vicuna-7b-delta-v0/", "one_shot", "one_shot"),
+        ("v0/vicuna-7b", "vicuna_v1.1", "vicuna_v1.1"),
+        ("my-vicuna-v0.9-run", "vicuna_v1.1", "one_shot"),
+        ("someone/prompt-writer", "one_shot", "zero_shot"),
+        ("someone/eureka-7b", "one_shot", "api_based_default"),
+        ("mosaicml/mpt-7b-chat", "mpt-7b-chat", "mpt-7b-chat"),
+        ("Qwen/some/other", "qwen-7b-chat", "qwen-7b-chat"),
+        ("BAAI/AquilaChat2-7B-16K", "aquila", "aquila"),
+        ("jondurbin/airoboros-l2-13b-2.2.1", "airoboros_v2", "airoboros_v2"),
+        ("bofenghuang/vigostral-7b-chat", "vigogne_chat_v3", "vigogne_chat_v3"),
+        ("Claude-1", "one_shot", "one_shot"),
+        ("", "one_shot", "one_shot"),
+    ],
+)
+def test_model_paths(path: str, template: str, exactly: str) -> None:
+    """R198, C20."""
+    assert get_conversation_template(path).name == template
+    assert get_conversation_template(path, strict_fastchat=True).name == exactly
+
+
+def test_a_match_has_its_reason() -> None:
+    assert registry.match("lmsys/vicuna-7b-v0").reason.startswith("'vicuna-7b-v0' matches 'vicuna', and ")
+    assert "no pattern matches" in registry.match("something").reason
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_index_passes_over_no_rule(exact: bool) -> None:
+    """The rules in their order, each tried on everything, is what the index must not change."""
+    everyone = registry.rules(exact)
+    draw = random.Random(3)
+    known = {word for rule in everyone for word in registry.words(rule.pattern.text)}
+    texts = sorted(known | {"v1", "3.5", "yi-", "."})
+    models = ["".join(draw.choices([*texts, "/", "-", "x", "İ"], k=draw.randint(1, 6))) for _ in range(2000)]
+    models += [draw.choice((str.upper, str.title))(model) for model in models[::4]]
+    for model in models:
+        parts = (os.path.basename(os.path.normpath(model)), model)
+        taken = (rule for text in parts for rule in everyone[:-1] if rule.pattern.finds(text, text.lower()))
+        assert registry.taker(model, exact)[0] is next(taken, everyone[-1]), model
+    assert len({registry.taker(model, exact)[0].adapter for model in models}) > 70
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("vicuna", ("vicuna",)),
+        ("airoboros|spicyboros", ("airoboros", "spicyboros")),
+        (r"llama-3\.1", ("llama-3.1",)),
+        ("^(?=.*yi-)(?=.*chat)", ("chat",)),
+        ("a|^(?!.*pythia).*oasst", ("a", "oasst")),
+        ("(?-i:^(?:A-1|b)$)", ("a-1", "b")),
+        ("(?-i:ReaLM)", ("realm",)),
+        ("x(?:dpo|sft)", ("",)),
+        ("ab?c", ("",)),
+        ("a.c", ("",)),
+        ("[ab]c", ("",)),
+        ("abc|", ("",)),
+        ("", ("",)),
+    ],
+)
+def test_words_of_a_pattern(pattern: str, words: tuple[str, ...]) -> None:
+    assert registry.words(pattern) == words
+
+
+def test_peft_adapters(tmp_path: Any) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "Qwen/Qwen-7B-Chat"}')
+    assert get_conversation_template(str(folder)).name == "qwen-7b-chat"
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
+    with pytest.raises(SourceError, match="adapter of an adapter"):
+        registry.match(str(folder))
+    assert registry.match("me/llama-2-peft").template == "llama-2"
+    with pytest.raises(SourceError, match=r"adapter_config\.json"):
+        registry.match("me/llama-2-peft", exact=True)

@@ -1,0 +1,153 @@
+"""A source that came from a dialect goes through its Jinja, and nothing but its Jinja, back into that dialect.
+
+It is the same, or it is the same on the conversations that the dialect is for, or what cannot be said is named; the
+numbers of each are part of the test, since a silent loss would change them. Stops survive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import corpus
+import oracle
+import turnwise
+from corpus import needs_corpus
+from turnwise.analysis.conversations import conversations
+from turnwise.analysis.counterexample import outcome
+from turnwise.conversion import proper
+from turnwise.dialects import fastchat
+from turnwise.dialects.jinja import noted
+from turnwise.registry import entries
+
+TOKENS = {"bos_token": "<bos>", "eos_token": "<eos>"}
+IMPORTED = [
+    name
+    for dialect in ("xtuner", "xtuner_v1", "fastchat", "llamafactory")
+    for name in entries(dialect=dialect)
+    if name != "fastchat:yandexgpt"  # has no style: is not read
+]
+USER = {"role": "user", "content": "hi"}
+CHAT = [{"role": "system", "content": "S"}, USER, {"role": "assistant", "content": "ho"}, USER]
+
+
+def come_back(template: turnwise.Template) -> tuple[str, Any]:
+    """How it came back, and what was written or refused."""
+    alone = turnwise.compile(template.convert("jinja"))
+    try:
+        source = alone.convert(template.dialect)
+    except turnwise.SourceError as error:
+        named = re.fullmatch(
+            r"(?:\w+ cannot say this template|this template cannot be said in turns): (\w.*)", error.message
+        )
+        assert named, error.message
+        return named[1].partition(":")[0], error
+    written = turnwise.compile(source, template.dialect)
+    if written.text == template.text:
+        return "same", source
+    assert differing(template, written) == [], (template.name, source)
+    return "alike", source
+
+
+def differing(template: turnwise.Template, written: turnwise.Template) -> list[str]:
+    """The rounds that the two write otherwise, special tokens and all."""
+    found = []
+    for probe in conversations():
+        opening = probe.messages[-1]["role"] != "assistant"
+        asked = replace(probe, opening=opening, options=dict(TOKENS))
+        first = outcome(template, asked)
+        if proper(probe.messages) and not isinstance(first, turnwise.TurnwiseError):
+            second = outcome(written, asked)
+            if isinstance(second, turnwise.TurnwiseError) or first.text.rstrip() != second.text.rstrip():
+                found.append(probe.covers)
+    return found
+
+
+def test_xtuner() -> None:
+    assert Counter(come_back(turnwise.load(name))[0] for name in entries(dialect="xtuner")) == {"same": 27}
+
+
+def test_fastchat() -> None:
+    found = {name: come_back(turnwise.load(name)) for name in IMPORTED if name.startswith("fastchat:")}
+    assert Counter(how for how, _ in found.values()) == {"same": 95, "alike": 5, "images": 2}
+    seeing = [name for name in found if fastchat.checked(turnwise.load(name).source).system_message_vision]
+    assert seeing == [name for name, (how, _) in found.items() if how == "images"]
+
+
+def test_llamafactory() -> None:
+    """Formats of tools and thoughts are names in this dialect, which are not found again in a text."""
+    found = {name: come_back(turnwise.load(name)) for name in entries(dialect="llamafactory")}
+    said = {name: source for name, (how, source) in found.items() if how in ("same", "alike")}
+    assert len(found) == 124 and len(said) >= 56
+    refused = Counter(how for name, (how, _) in found.items() if name not in said)
+    assert set(refused) == {"tools", "results of tools", "calls of tools", "reasoning", "what ends a reply"}
+    begun = [name for name in said if turnwise.load(name).source.get("format_prefix") == [["bos_token"]]]
+    assert len(begun) >= 13 and all(said[name]["format_prefix"] == [["bos_token"]] for name in begun)
+
+
+@needs_corpus
+def test_paddlenlp() -> None:
+    rows = [row for row in corpus.lines("golden/paddlenlp.jsonl") if row["kind"] == "template"]
+    found: Counter[str] = Counter()
+    for row in rows:
+        if row["t"] != "docs_custom_system":  # its Jinja is none
+            found[come_back(turnwise.compile(row["config"], "paddlenlp"))[0]] += 1
+    assert found["same"] + found["alike"] >= 10 and sum(found.values()) == len(rows) - 1
+    assert found["it refuses users and assistants in turn"] == 3
+
+
+# Stops
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_stops_survive_as_jinja(name: str) -> None:
+    template = turnwise.load(name)
+    alone = turnwise.compile(template.convert("jinja"))
+    assert tuple(alone.stops()) == tuple(template.stops())
+    assert alone.reading.stop_ids == template.reading.stop_ids
+    assert alone.convert("jinja") == alone.text
+
+
+def test_stops_are_noted_where_they_cannot_be_read_off_the_text() -> None:
+    assert turnwise.load("fastchat:deepseek-coder").convert("jinja").startswith('{#- stops: "<|EOT|>" -#}\n')
+    noting = [name for name in IMPORTED if turnwise.load(name).convert("jinja") != turnwise.load(name).text]
+    assert 40 <= len(noting) <= 70, len(noting)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{%- if true %}a{% endif %}",
+        "\n a{{ messages[0].role }}",
+        "x",
+        "",
+        "\t{{ 1 }}",
+        "  {% if true %}\n a{% endif %}",
+    ],
+)
+@pytest.mark.parametrize("stops", [("<|EOT|>",), ("#}", '"', "-#}", "\n"), ("###", 2, 396), ("结束",)])
+def test_the_note_prints_nothing(text: str, stops: tuple[str | int, ...]) -> None:
+    minijinja = pytest.importorskip("minijinja")
+    whole = noted(text, stops)
+    template, plain = turnwise.compile(whole), turnwise.compile(text)
+    assert template.reading.stops + template.reading.stop_ids == stops
+    assert template.render([USER]).text == plain.render([USER]).text
+    assert oracle.render(whole, [USER]) == oracle.render(text, [USER])
+    engine = minijinja.Environment(trim_blocks=True, lstrip_blocks=True)
+    assert engine.render_str(whole, messages=[USER]) == engine.render_str(text, messages=[USER])
+
+
+@pytest.mark.parametrize("note", ["{#- stops: -#}", "{#- stops: here -#}", "{#- stops: [1] -#}", "{#- stops: 1.5 -#}"])
+def test_another_comment_is_a_comment(note: str) -> None:
+    assert turnwise.compile(note + "x").reading.stops == ()
+
+
+@pytest.mark.parametrize("dialect", ["xtuner", "llamafactory", "ollama", "fastchat"])
+def test_declared_stops_go_into_other_dialects(dialect: str) -> None:
+    source = turnwise.compile(noted(turnwise.load("yi").text, ["<|im_end|>", "\nUser:"]))
+    written = turnwise.compile(source.convert(dialect), dialect)
+    assert written.reading.stops == ("<|im_end|>", "\nUser:")

@@ -1,0 +1,303 @@
+"""Every character that came from a field says so.
+
+Conversations are filled with probes (`probes.py`), rendered by every template of the corpus, and then
+
+* the pieces join to the text,
+* each probe in the text lies in pieces whose origin is a field that it was put into, and
+* no piece that says it came from a field has text which that field does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from markupsafe import escape
+
+import corpus
+import probe_words as probes
+import random_templates as grammar
+import turnwise
+from probe_words import Path, Probed
+from turnwise.engine.provenance.rendering import Piece, Rendering
+
+SHOWN = 6
+PARTS = 4  # text from one field that was written several times in a row is one piece
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "book",
+        "description": "Book a trip.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "where": {"type": "string", "description": "A city", "enum": ["Rome", "Oslo"]},
+                "stops": {"type": "array", "items": {"type": "string"}, "description": "On the way"},
+                "who": {
+                    "type": "object",
+                    "description": "A guest",
+                    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 3}},
+                    "required": ["name"],
+                },
+            },
+            "required": ["where", "who"],
+        },
+        "return": {"type": "string", "description": "A number"},
+    },
+}
+CALL = {
+    "id": "call_0001",
+    "type": "function",
+    "function": {
+        "name": "book",
+        "arguments": {"where": "Rome", "stops": ["Bern", "Ulm"], "who": {"name": "Ann", "pets": [{"kind": "cat"}]}},
+    },
+}
+RESULT = {"role": "tool", "tool_call_id": "call_0001", "name": "book", "content": "done"}
+USER, SYSTEM = {"role": "user", "content": "a trip"}, {"role": "system", "content": "be brief"}
+MADE: dict[str, dict[str, Any]] = {
+    "nested_call": {
+        "messages": [SYSTEM, USER, {"role": "assistant", "content": "sure", "tool_calls": [CALL]}, RESULT],
+        "tools": [TOOL],
+    },
+    "silent_call": {
+        "messages": [USER, {"role": "assistant", "content": "", "tool_calls": [CALL]}, RESULT, USER],
+        "tools": [TOOL, TOOL],
+    },
+    "reasoned": {
+        "messages": [
+            SYSTEM,
+            USER,
+            {"role": "assistant", "content": "yes", "reasoning_content": "hm\nwell"},
+            USER,
+            {"role": "assistant", "content": "<think>\nlet me see\n</think>\n\nno", "thinking": "or not"},
+        ]
+    },
+    "reasoning_call": {
+        "messages": [USER, {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": [CALL]}, RESULT],
+        "tools": [TOOL],
+        "enable_thinking": True,
+    },
+    "parts": {
+        "messages": [
+            {"role": "system", "content": [{"type": "text", "text": "be brief"}]},
+            {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": " two "}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "three"}]},
+        ]
+    },
+    "named": {
+        "messages": [
+            {"role": "user", "name": "ann", "content": "hello"},
+            {"role": "assistant", "name": "bot", "content": "  hello\n\nyou  "},
+        ]
+    },
+    "documents": {
+        "messages": [USER],
+        "documents": [{"title": "Rome", "text": "A city"}, {"title": "Oslo", "text": "Another", "doc_id": "2"}],
+    },
+}
+
+
+@cache
+def conversations() -> dict[str, Probed]:
+    chats = {chat.id: {"messages": chat.messages, **chat.arguments} for chat in corpus.chats().values()}
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    return {name: probes.probed(tokens | chat) for name, chat in (chats | MADE).items()}
+
+
+@cache
+def compiled(name: str) -> turnwise.Template:
+    return turnwise.compile(corpus.published()[name].text, name=name)
+
+
+# ---- what is wrong with a rendering ----
+
+
+def problems(rendering: Rendering, probed: Probed, found: Counter[str]) -> Iterator[str]:
+    if "".join(piece.text for piece in rendering.pieces) != rendering.text:
+        yield "the pieces do not join to the text"
+        return
+    owners = [piece.origin for piece in rendering.pieces for _ in piece.text]
+    for match in probes.WORD.finditer(rendering.text):
+        sources = probed.sources[match[0].lower()]
+        origins = dict.fromkeys(owners[match.start() : match.end()])
+        wrong = [origin for origin in origins if (origin.path, origin.key) not in sources]
+        found["wrong" if wrong else "right"] += 1
+        if wrong:
+            yield f"{match[0]} of {names(sources)} is from {wrong[0]}"
+    for piece in rendering.pieces:
+        if piece.origin.kind == "field" and not belongs(piece, probed):
+            yield f"{piece.text!r} is not from {piece.origin}"
+
+
+def names(sources: set[probes.Source]) -> str:
+    return " or ".join(("key " if key else "") + ".".join(map(str, path)) for path, key in sources)
+
+
+def belongs(piece: Piece, probed: Probed) -> bool:
+    """Whether the text of a piece is part of its field, as it is or the way JSON or Python writes it."""
+    path = piece.origin.path
+    assert path is not None
+    value = path[-1] if piece.origin.key else value_at(path, probed)
+    if not isinstance(value, str):
+        return not isinstance(value, dict | list | tuple)  # a number may be written in many ways
+    written = json.dumps(value)[1:-1]
+    forms = [value, value[::-1], written, json.dumps(written)[1:-1], repr(value)[1:-1], str(escape(value))]
+    return any(made_of(piece.text.lower(), form.lower()) for form in forms)
+
+
+def value_at(path: Path, probed: Probed) -> Any:
+    try:
+        return probed.value(path)
+    except (LookupError, TypeError):
+        return ()  # no such field: nothing belongs to it
+
+
+def made_of(text: str, whole: str) -> bool:
+    """A part of the whole, or a few of them in a row; the whole may be repeated at will."""
+    text = text.replace(whole, "") if whole else text
+    for _ in range(PARTS):
+        size = len(text)
+        while size and text[:size] not in whole:
+            size -= 1
+        if size == 0:
+            return not text
+        text = text[size:]
+    return not text
+
+
+# ---- the law ----
+
+
+def check(name: str, chats: list[str]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    failures = []
+    for chat in chats:
+        probed = conversations()[chat]
+        flag = not probed.arguments.get("continue_final_message") and chosen(name, chat, 2)
+        try:
+            rendering = compiled(name).render(now=corpus.NOW, add_generation_prompt=flag, **probed.arguments)
+        except turnwise.TurnwiseError:
+            found["raised"] += 1
+            continue
+        failures += [f"{chat}: {problem}" for problem in problems(rendering, probed, found)]
+    assert not failures, "\n".join([f"{name}: {len(failures)} failures, {dict(found)}", *failures[:SHOWN]])
+    return found
+
+
+def chosen(name: str, chat: str, one_in: int) -> bool:
+    """A sample that is the same in each run."""
+    digest = hashlib.sha256(f"{name} {chat}".encode()).digest()
+    return int.from_bytes(digest[:4]) % one_in == 0
+
+
+@corpus.needs_corpus
+@pytest.mark.parametrize("name", sorted(corpus.published()) or [""])
+def test_probes(name: str) -> None:
+    check(name, list(conversations()))
+
+
+# ---- templates that nobody wrote ----
+
+MIXED = probes.probed({**MADE["nested_call"], **grammar.OPTIONS}, keep=lambda name: name == "tree")
+
+
+def lost(rendering: Rendering, probed: Probed) -> Iterator[str]:
+    """Probes that neither came from their field nor were computed from it, and fields with text that is not theirs."""
+    if "".join(piece.text for piece in rendering.pieces) != rendering.text:
+        yield "the pieces do not join to the text"
+        return
+    owners = [piece.origin for piece in rendering.pieces for _ in piece.text]
+    for match in probes.WORD.finditer(rendering.text):
+        sources = probed.sources.get(match[0].lower(), set())
+        paths = [path for path, _ in sources]
+        for origin in dict.fromkeys(owners[match.start() : match.end()]):
+            computed = any(leads(found, path) for found in origin.sources for path in paths)
+            if (origin.path, origin.key) not in sources and not computed and sources:
+                yield f"{match[0]} of {names(sources)} is from {origin}"
+    for piece in rendering.pieces:
+        if piece.origin.kind == "field" and not belongs(piece, probed):
+            yield f"{piece.text!r} is not from {piece.origin}"
+
+
+def leads(shorter: Path, longer: Path) -> bool:
+    return longer[: len(shorter)] == shorter
+
+
+def unfaithful(seed: int) -> str:
+    """What is wrong with the origins in the template of this seed, or nothing."""
+    text = grammar.template(random.Random(seed))
+    try:
+        rendering = turnwise.compile(text).render(now=corpus.NOW, **MIXED.arguments)
+        wrong = next(lost(rendering, MIXED), "")
+    except turnwise.TurnwiseError:
+        return ""
+    except Exception as error:  # a raw one is a failure as much as a wrong origin
+        wrong = f"{type(error).__name__}: {error}"
+    return f"{seed}: {wrong}\n    {text!r}" if wrong else ""
+
+
+def test_generated_templates() -> None:
+    """Origins may become coarse where text is reshaped, but they are never lost and never wrong."""
+    failures = list(filter(None, map(unfaithful, range(2000))))
+    assert not failures, "\n".join([f"{len(failures)} failures", *failures[:SHOWN]])
+
+
+# ---- messages ----
+
+WELL_KNOWN = [
+    "npm-qwen2_5",
+    "npm-llama3",
+    "npm-llama3_1",
+    "llamacpp-mistralai-Mistral-Nemo-Instruct-2407",
+    "unsloth-mistral",
+    "llamacpp-google-gemma-4-31B-it",
+    "llamacpp-google-gemma-2-2b-it",
+    "axolotl-exaone4",  # loops over indices
+    "hfjs-abacusai--Smaug-34B-v0.1",  # the same, in the condition of another loop
+]
+
+
+@corpus.needs_corpus
+@pytest.mark.parametrize("name", WELL_KNOWN)
+def test_markers_between_messages(name: str) -> None:
+    """What a template writes between two fields is of the message of the one or of the other, in that order."""
+    rendering = compiled(name).render(now=corpus.NOW, **conversations()["multi2"].arguments)
+    for before, between, after in gaps(rendering):
+        told = [(piece.text, piece.origin.message) for piece in between]
+        numbers = [before, *(number for _, number in told), after]
+        assert set(numbers) == {before, after} and numbers == sorted(numbers, key=numbers.index), (before, told, after)
+
+
+@corpus.needs_corpus
+@pytest.mark.parametrize("name", WELL_KNOWN)
+@pytest.mark.parametrize("chat", ["nested_call", "reasoned"])
+def test_markers_within_messages(name: str, chat: str) -> None:
+    """What stands between two fields of one message is of that message."""
+    try:
+        rendering = compiled(name).render(now=corpus.NOW, **conversations()[chat].arguments)
+    except turnwise.TurnwiseError as error:
+        pytest.skip(f"not for this template: {error.message}")
+    for before, between, after in gaps(rendering):
+        told = [(piece.text, piece.origin.message) for piece in between]
+        assert before != after or {number for _, number in told} <= {before}, told
+
+
+def gaps(rendering: Rendering) -> Iterator[tuple[int, list[Piece], int]]:
+    """The message of a field, the pieces up to the next field of a message, and the message of that one."""
+    last, between = -1, []
+    for piece in rendering.pieces:
+        path = piece.origin.path or ()
+        if path[:1] == ("messages",) and isinstance(path[1], int):
+            if last >= 0:
+                yield last, between, path[1]
+            last, between = path[1], []
+        else:
+            between.append(piece)

@@ -1,0 +1,163 @@
+"""`diff`: it finds what edits change, and shows it with the smallest conversation."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+import corpus
+import turnwise
+from turnwise.analysis.conversations import conversations, variations
+from turnwise.evidence import diff
+from turnwise.tokens.tokenizers import tokenizer
+
+EDITS = 300
+CAUGHT = 0.99
+LETTERS = "abX1 \n<|\"'"
+BRANCH = re.compile(r"\{%-?\s*(?:if|elif)\s+(.*?)-?%\}")
+
+
+def chatml(turn: str = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n") -> turnwise.Template:
+    return turnwise.compile("{% for m in messages %}" + turn + "{% endfor %}")
+
+
+def test_equal_templates_have_no_difference() -> None:
+    found = diff(
+        chatml(),
+        turnwise.compile(
+            "{%- for x in messages -%}{{ '<|im_start|>' + x['role'] + '\n' ~ x['content'] }}"
+            "<|im_end|>{{ '\n' }}{%- endfor -%}"
+        ),
+    )
+    assert found.equal and found
+    assert found.tried == len(list(variations(()))) and "two rounds" in found.covers
+
+
+def test_the_witness_is_the_smallest_conversation() -> None:
+    found = diff(chatml(), chatml("<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n"))
+    assert found.witness is not None
+    (message,) = found.witness.probe.messages
+    assert message["content"].strip() != message["content"] and len(message["content"]) == 1
+    assert found.witness.probe.options == {} and found.witness.probe.tools is None
+    left, right = found.witness.pieces
+    assert left is not None and str(left.origin) == "messages[0].content"
+    assert "they differ on:" in str(found)
+
+
+def test_a_refusal_is_a_difference() -> None:
+    strict = turnwise.compile("{% if not messages %}{{ raise_exception('empty') }}{% endif %}")
+    found = diff(strict, turnwise.compile(""))
+    assert found.witness is not None and found.witness.probe.messages == []
+    assert "a: refuses: empty" in str(found)
+
+
+LATE = {
+    "a fourth round": "{% if messages | length == 8 %}!{% endif %}",
+    "a late message": "{% for m in messages %}{% if loop.index == 7 and m.role == 'system' %}!{% endif %}{% endfor %}",
+    "a long text": "{% if messages and messages[0].content | string | length > 200 %}!{% endif %}",
+    "three tools": "{% if tools and tools | length > 2 %}!{% endif %}",
+    "three calls": "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 2 %}!{% endif %}{% endfor %}",
+    "a late call": "{% for m in messages %}{% if m.tool_calls and loop.index0 > 6 %}!{% endif %}{% endfor %}",
+    "late reasoning": "{% for m in messages %}{% if m.reasoning_content and loop.index > 6 %}!{% endif %}{% endfor %}",
+    "a carriage return": "{% for m in messages %}{% if '\\r\\n' in m.content | string %}!{% endif %}{% endfor %}",
+    "a no-break space": "{% for m in messages %}{% if '\u00a0' in m.content | string %}!{% endif %}{% endfor %}",
+    "an audio part": "{% for m in messages %}{% if m.content is iterable and m.content is not string %}"
+    "{% for p in m.content %}{% if p.type == 'audio' %}!{% endif %}{% endfor %}{% endif %}{% endfor %}",
+    "a number": "{% if level == 3 %}!{% endif %}",
+}
+
+
+@pytest.mark.parametrize("text", LATE.values(), ids=LATE)
+def test_what_is_rare_is_asked_too(text: str) -> None:
+    assert not diff(turnwise.compile(text), turnwise.compile(text.replace("!", "?"))).equal
+
+
+def test_it_is_said_what_was_covered() -> None:
+    found = diff(chatml(), chatml())
+    assert str(found) == f"no difference in {found.tried} conversations: turns, contents, calls, reasoning"
+    loud = turnwise.compile("{% if shout and level %}!{% endif %}")
+    assert str(diff(loud, loud)).endswith("calls, reasoning, options (shout, level)")
+    assert diff(loud, loud).options == ("shout", "level")
+
+
+def test_names_are_loaded() -> None:
+    assert diff("chatml", turnwise.load("chatml")).equal and not diff("chatml", "vicuna").equal
+    with pytest.raises(turnwise.SourceError, match="diff compares templates, not NoneType"):
+        diff("chatml", None)  # type: ignore[arg-type]
+    with pytest.raises(turnwise.SourceError, match="chatmll"):
+        diff("chatml", "chatmll")
+
+
+def test_special_tokens_of_a_tokenizer_are_used() -> None:
+    """Only the tokenizer's own eos_token tells the two apart."""
+    eos = tokenizer("turnwise").named["eos_token"]
+    a = turnwise.compile("{{ eos_token }}")
+    b = turnwise.compile(f"{{{{ '!' if eos_token == {eos!r} else eos_token }}}}")
+    assert diff(a, b).equal and not diff(a, b, tokenizer="turnwise").equal
+    with pytest.raises(turnwise.TurnwiseError, match="is not a tokenizer"):
+        diff(a, b, tokenizer=5)
+
+
+def test_options_are_asked() -> None:
+    loud = turnwise.compile("{% if shout %}!{% endif %}")
+    found = diff(loud, turnwise.compile(""))
+    assert found.witness is not None and found.witness.probe.options == {"shout": True}
+
+
+def test_probes_are_deterministic_and_named() -> None:
+    first, second = list(conversations()), list(conversations())
+    assert first == second
+    assert len({probe.covers for probe in first}) == len(first)
+
+
+@corpus.needs_corpus
+def test_edits_of_published_templates_are_caught() -> None:
+    """Edits of one character or one branch that change what the corpus conversations give."""
+    dice = random.Random(20250115)
+    texts = [template.text for template in corpus.published().values()]
+    caught = missed = 0
+    while caught + missed < EDITS:
+        text = dice.choice(texts)
+        try:
+            a, b = turnwise.compile(text), turnwise.compile(edited(text, dice))
+        except turnwise.TurnwiseError:
+            continue
+        if outputs(a) != outputs(b):
+            equal = diff(a, b).equal
+            missed += equal
+            caught += not equal
+    assert caught / EDITS >= CAUGHT, f"caught {caught} of {EDITS}"
+
+
+def edited(text: str, dice: random.Random) -> str:
+    at, kind = dice.randrange(len(text)), dice.random()
+    branches = list(BRANCH.finditer(text))
+    if kind < 0.4 or not branches:
+        return text[:at] + dice.choice(LETTERS) + text[at:]
+    if kind < 0.7:
+        return text[:at] + text[at + 1 :]
+    branch = dice.choice(branches)
+    return f"{text[: branch.start(1)]}not ({branch[1]}) {text[branch.end(1) :]}"
+
+
+def outputs(template: turnwise.Template) -> list[str | None]:
+    found: list[str | None] = []
+    for chat in corpus.chats().values():
+        arguments = {"now": corpus.NOW, "bos_token": "<bos>", "eos_token": "<eos>", **chat.arguments}
+        for opening in (False, True):
+            if opening and arguments.get("continue_final_message"):
+                continue
+            try:
+                found.append(str(template.render(chat.messages, **arguments, add_generation_prompt=opening)))
+            except turnwise.TurnwiseError:
+                found.append(None)
+    return found
+
+
+@pytest.mark.parametrize("opening", [False, True])
+def test_every_probe_renders_with_a_lenient_template(opening: bool) -> None:
+    lenient = turnwise.compile("{{ messages | tojson }}{{ tools | tojson }}{{ documents | tojson }}")
+    for probe in conversations():
+        assert str(lenient.render(probe.messages, **probe.arguments()))

@@ -1,0 +1,140 @@
+"""What the documents say is run.
+
+Every `python` block of README.md and docs/*.md is executed, and every `console` block with a line `$ turnwise ...`;
+the lines under such a command, if any, are its output, in which a line `...` stands for any lines. The blocks of
+one file are one story: they share a namespace and an empty folder in which only `examples/` is there, in the order
+of the page.
+
+Other commands (`$ make test`) are not run, nor are blocks in other languages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from turnwise.replies.events import STATUSES
+from turnwise.replies.parser.compiled_grammar import TOLERANCES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)(?<=\n)(?P=indent)```", re.DOTALL)
+COMMAND = re.compile(r"(^|[|;&] *)turnwise\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    language: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    line: int
+    text: str
+    output: tuple[str, ...]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, shell = tmp_path / "work", tmp_path / "bin"
+    folder.mkdir()
+    if (ROOT / "examples").is_dir():
+        (folder / "examples").symlink_to(ROOT / "examples")
+    put_command(shell)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", str(shell), prepend=os.pathsep)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.language == "python":
+            # Newlines in front, so that a traceback names the line of the page.
+            exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+        elif block.language == "console":
+            for command in commands(block):
+                check(page, command)
+
+
+def test_readme_opens_with_proof() -> None:
+    first = next((block for block in blocks(ROOT / "README.md") if block.language), None)
+    assert first is not None and first.language == "python" and "assert " in first.text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_block_escapes(page: Path) -> None:
+    """A language that only looks like python would not be run."""
+    odd = {block.language for block in blocks(page)} & {"py", "python3", "pycon", "shell", "sh", "bash", "Python"}
+    assert not odd, f"say `python` or `console` instead of {sorted(odd)}"
+
+
+@pytest.mark.parametrize("table", [STATUSES, TOLERANCES], ids=["statuses", "tolerances"])
+def test_tables_say_what_the_code_says(table: Mapping[str, str]) -> None:
+    text = (ROOT / "docs" / "replies.md").read_text(encoding="utf-8")
+    assert not [row for row in (f"| `{name}` | {means} |" for name, means in table.items()) if row not in text]
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        body = found["body"].replace("\n" + found["indent"], "\n").removeprefix(found["indent"])
+        yield Block(found["language"].strip(), body, text.count("\n", 0, found.start()) + 1)
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """The commands that are ours; a line that ends with a backslash goes on."""
+    lines = block.text.replace("\\\n", "").splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("$ ")]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        text = lines[start].removeprefix("$ ")
+        if COMMAND.search(text):
+            yield Command(block.line + start + 1, text, tuple(lines[start + 1 : end]))
+
+
+def check(page: Path, command: Command) -> None:
+    plain = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"}
+    done = subprocess.run(
+        ["sh", "-c", command.text],
+        env=plain,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        timeout=60,
+    )
+    where = f"{page.name}:{command.line}: $ {command.text}\n{done.stdout}"
+    assert done.returncode in ({0, 1} if command.output else {0}), where
+    if command.output:
+        assert matches(tuple(done.stdout.splitlines()), command.output), where
+
+
+def matches(actual: tuple[str, ...], expected: tuple[str, ...]) -> bool:
+    """Line by line; spaces at the end do not count, and `...` is any number of lines."""
+    pattern = "".join(
+        "(?:.*\n)*?" if line.strip() == "..." else re.escape(line.rstrip()) + "\n" for line in strip(expected)
+    )
+    return re.fullmatch(pattern, "".join(line.rstrip() + "\n" for line in strip(actual))) is not None
+
+
+def strip(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Without empty lines at the end."""
+    while lines and not lines[-1].strip():
+        lines = lines[:-1]
+    return lines
+
+
+def put_command(folder: Path) -> None:
+    """A `turnwise` on the path that is this checkout, installed or not."""
+    folder.mkdir()
+    code = f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); from turnwise.cli import main; main()"
+    script = folder / "turnwise"
+    command = f'exec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"'
+    script.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+    script.chmod(0o755)

@@ -1,0 +1,465 @@
+"""The entries: each is what it says it is, costs nothing until it is used, and users can add their own.
+
+An entry names the templates that it equals. A name of the corpus of Jinja templates means: the same text, and an error
+where the published template has one, on every golden conversation, with and without the opening. `fastchat:NAME` and
+`xtuner:NAME` are for families whose format was never published as Jinja: the text of that software on the
+conversations that are plain there (alternating turns of non-empty text), without the special tokens that it leaves to
+the tokenizer. `lmdeploy:NAME` is what LMDeploy sends to the model: an opening unless a reply is to be continued.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import corpus as corpus_files
+import oracle
+from corpus import needs_corpus, with_mappings
+from turnwise import registry, template
+from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning
+from turnwise.registry import Entry, entries, load, register, unregister
+from turnwise.registry import store as shelf
+from turnwise.registry.entry import JINJA
+
+OFFICIAL = [entry for entry in entries().values() if entry.dialect == JINJA]
+PAIRS = [(entry.name, reference) for entry in OFFICIAL for reference in entry.verified]
+ASKED = """
+    chatml qwen1.5 qwen2.5 llama-2 llama-3 llama-3.1 mistral-v1 mistral-v3 mistral-tekken mixtral gemma gemma-2
+    deepseek deepseek-coder deepseek-moe internlm internlm2 chatglm chatglm2 chatglm3 baichuan baichuan2 yi zephyr
+    vicuna falcon default qwen3 deepseek-v3 deepseek-r1 phi-3 phi-4 glm-4 hermes command-r gpt-oss
+"""
+PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def test_the_families_are_there() -> None:
+    assert set(ASKED.split()) <= {entry.name for entry in OFFICIAL}
+
+
+def test_entries_are_complete() -> None:
+    names = [name for entry in OFFICIAL for name in entry.names]
+    assert len(set(names)) == len(names) and all(name == name.lower() for name in names)
+    patterns = [pattern for entry in OFFICIAL for pattern in (*entry.models, *entry.base)]
+    assert len(set(patterns)) == len(patterns)
+    for entry in OFFICIAL:
+        assert entry.source.startswith("{#-") and entry.family and entry.notes.endswith("."), entry.name
+        assert entry.verified or "Not verified" in entry.notes, entry.name
+        assert len(entry.source.splitlines()) <= 160, entry.name
+
+
+def test_no_source_without_an_entry() -> None:
+    folder = Path(registry.__file__).parent / "entries"
+    used = {entry.source for entry in OFFICIAL}
+    assert all(file.read_text(encoding="utf-8") in used for file in folder.glob("*.jinja"))
+
+
+# Equal to what was published
+
+
+@needs_corpus
+@pytest.mark.parametrize(("name", "reference"), [pair for pair in PAIRS if ":" not in pair[1]])
+def test_an_entry_says_what_the_published_template_says(name: str, reference: str) -> None:
+    used = load(name)
+    tokens = corpus_files.published()[reference].options
+    checked = 0
+    for row in corpus_files.rows()[reference]:
+        chat = corpus_files.chats()[row.chat]
+        for prompt, expected in row.each():
+            arguments = {**tokens, **chat.arguments, "add_generation_prompt": prompt}
+            assert rendered(used, chat.messages, **arguments) == expected.text, (row.chat, prompt)
+            checked += 1
+    assert checked == 158  # 76 conversations with and without the opening, 6 that are continued
+
+
+@needs_corpus
+@pytest.mark.parametrize(("name", "reference"), [pair for pair in PAIRS if pair[1].startswith("lmdeploy:")])
+def test_an_entry_says_what_lmdeploy_says(name: str, reference: str) -> None:
+    """All but names in headers, contents of parts (it takes the first), and other words for reasoning."""
+    used, checked = load(name), 0
+    for row in corpus_files.lines("golden/lmdeploy.jsonl"):
+        if row.get("t") != reference.partition(":")[2] or "text" not in row:
+            continue
+        chat = corpus_files.chats().get(row["c"])
+        messages = row.get("messages") or (chat.messages if chat else [])
+        named = any(message.get("name") and message["role"] != "tool" for message in messages)
+        if named or any("thinking" in m or not isinstance(m["content"], str) for m in messages):
+            continue
+        tools = row.get("tools") or (chat.arguments.get("tools") if chat else None)
+        replied = messages[-1]["role"] == "assistant"
+        text = rendered(used, with_mappings(messages), tools=tools, add_generation_prompt=not replied)
+        assert text == row["text"] + "<|im_end|>\n" * replied, row["c"]
+        checked += 1
+    assert checked == 66
+
+
+def test_names_in_headers_of_intern_s1() -> None:
+    used = load("intern-s1")
+    assert used.render([{**HELLO[0], "name": "Ann"}]).text == used.render(HELLO).text
+    result = {"role": "tool", "content": "7"}
+    assert used.render([*HELLO, result]).text.endswith("<|im_start|>environment\n7<|im_end|>\n")
+    assert used.render([*HELLO, {**result, "name": "f"}]).text.endswith("environment name=<|plugin|>\n7<|im_end|>\n")
+
+
+@needs_corpus
+@pytest.mark.parametrize(("name", "reference"), [pair for pair in PAIRS if pair[1].startswith("fastchat:")])
+def test_an_entry_says_what_fastchat_says(name: str, reference: str) -> None:
+    used, checked = load(name), 0
+    for row in fastchat_rows(reference.partition(":")[2]):
+        messages = corpus_files.chats()[row["c"]].messages
+        if plain(messages):
+            text = used.render(messages, add_generation_prompt=row["gen"], bos_token="").text
+            assert text == row["text"], row["c"]
+            checked += 1
+    assert checked >= 40
+
+
+def fastchat_rows(name: str) -> Iterator[dict[str, Any]]:
+    """The renderings of one of its templates; with the opening, only what it adds is stored."""
+    texts: dict[str, str] = {}
+    for row in corpus_files.lines("golden/fastchat.jsonl"):
+        if row["kind"] == "render" and row["t"] == name and row.get("error") is None:
+            if not row["gen"]:
+                texts[row["c"]] = row["text"]
+            yield {**row, "text": texts[row["c"]] + row["suffix"] if "suffix" in row else row["text"]}
+
+
+@needs_corpus
+@pytest.mark.parametrize(("name", "reference"), [pair for pair in PAIRS if pair[1].startswith("xtuner:")])
+def test_an_entry_says_what_xtuner_says(name: str, reference: str) -> None:
+    """Its encoder joins the pieces of a conversation that ends with an answer; its bos and eos have no text there."""
+    used, checked = load(name), 0
+    for row in corpus_files.lines("golden/xtuner.jsonl"):
+        if row["kind"] == "encode" and row["t"] == reference.partition(":")[2] and row["c"] in corpus_files.chats():
+            messages = corpus_files.chats()[row["c"]].messages
+            if plain(messages) and messages[-1]["role"] == "assistant" and "segments" in row:
+                text = used.render(messages, bos_token="", eos_token="").text
+                assert text == "".join(segment[1] for segment in row["segments"]), row["c"]
+                checked += 1
+    assert checked >= 15
+
+
+def plain(messages: list[dict[str, Any]]) -> bool:
+    """Whether a conversation is one that every software takes: system first if at all, turns that alternate, text."""
+    turns = messages[1:] if messages[0]["role"] == "system" else messages
+    alternate = all(message["role"] == ("user", "assistant")[at % 2] for at, message in enumerate(turns))
+    return bool(turns) and alternate and all(isinstance(m.get("content"), str) and m["content"] for m in messages)
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", [entry.name for entry in OFFICIAL])
+def test_an_entry_works_in_transformers(name: str) -> None:
+    """Unchanged, and to the same text."""
+    used = load(name)
+    for chat in list(corpus_files.chats().values())[::4]:
+        if chat.continued:
+            continue
+        arguments = {**used.options, **chat.arguments, "add_generation_prompt": True}
+        try:
+            expected = oracle.render(used.text, chat.messages, **arguments)
+        except Exception:  # anything at all may leave the reference
+            expected = None
+        assert rendered(used, chat.messages, **arguments) == expected, chat.id
+
+
+def rendered(used: template.Template, messages: Any, **arguments: Any) -> str | None:
+    try:
+        return used.render(messages, now=corpus_files.NOW, normalise=False, **arguments).text
+    except TurnwiseError:
+        return None
+
+
+def test_every_imported_entry_is_a_template() -> None:
+    imported = [entry.name for entry in entries().values() if entry.dialect != JINJA]
+    refused = []
+    for name in imported:
+        try:
+            assert load(name).text
+        except SourceError:
+            refused.append(name)
+    assert len(imported) > 200 and len(refused) <= 1  # FastChat's yandexgpt has no separator style
+
+
+# What cannot be seen in the golden conversations
+
+
+def test_qwen3_finds_the_last_of_two_equal_questions() -> None:
+    answer = {"role": "assistant", "content": "a", "reasoning_content": "t"}
+    text = load("qwen3").render([*HELLO, answer, *HELLO, answer]).text
+    assert text.count("<think>") == 1 and text.index("<think>") > text.rindex("hello")
+
+
+def test_what_is_not_written_is_refused() -> None:
+    with pytest.raises(TurnwiseError, match="not declared by this template"):
+        load("gpt-oss").render(HELLO, builtin_tools=["python"])
+    with pytest.raises(TurnwiseError, match="not declared by this template"):
+        load("glm-4").render([{"role": "system", "content": "", "tools": [{"type": "cogview"}]}])
+
+
+def test_default_ends_answers_with_the_eos_it_is_given() -> None:
+    chat = [*HELLO, {"role": "assistant", "content": "hi"}]
+    assert str(load("default").render(chat)) == "<|User|>:hello\n<|Bot|>:hi\n"
+    assert str(load("default").render(chat, eos_token="</s>")) == "<|User|>:hello\n<|Bot|>:hi</s>\n"
+
+
+# Cost
+
+
+def test_loading_is_quick_and_reads_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("the registry was only to be listed")
+
+    monkeypatch.setattr("turnwise.registry.entry.text_of", never)
+    monkeypatch.setattr(template.Template, "of", never)
+    times = []
+    for _ in range(5):
+        shelf._built_in.cache_clear()
+        monkeypatch.setattr(shelf, "_current", None)
+        start = time.perf_counter()
+        assert len(entries()) > 40
+        times.append(time.perf_counter() - start)
+    shelf._built_in.cache_clear()  # its entries would never be read
+    assert min(times) < 0.05, times
+
+
+def test_a_fresh_process_compiles_nothing() -> None:
+    code = """
+import sys, time, turnwise.registry as registry
+import turnwise.engine.program as program
+made = []
+program.Program.__init__ = lambda *a, **k: made.append(a)
+start = time.perf_counter()
+registry.entries()
+registry.match('Qwen/Qwen2.5-7B-Instruct')
+print([time.perf_counter() - start, len(made)])
+"""
+    runs = [ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(3)]
+    assert all(made == 0 for _, made in runs)
+    assert min(seconds for seconds, _ in runs) < 0.1, runs
+
+
+# Entries of users
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TURNWISE_PATH", str(tmp_path))
+    return tmp_path
+
+
+def put(folder: Path, name: str, toml: str, source: str = PLAIN) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.toml").write_text(toml, encoding="utf-8")
+    (folder / f"{name}.jinja").write_text(source, encoding="utf-8")
+
+
+MINE = 'name = "mine"\nsource = "mine.jinja"\nfamily = "house"\nmodels = ["house/*", "house-*-chat"]\n'
+
+
+def test_an_entry_from_a_folder(folder: Path) -> None:
+    put(folder, "mine", MINE + 'aliases = ["my-own"]\noptions = { eos_token = "</s>" }\n')
+    (folder / "notes.txt").write_text("not ours", encoding="utf-8")
+    (folder / "other.json").write_text('{"a": 1}', encoding="utf-8")
+    assert str(load("mine").render(HELLO)) == str(load("MY-OWN").render(HELLO)) == "<user>hello"
+    assert load("mine").options == {"eos_token": "</s>"}
+    assert list(entries(family="house")) == ["mine"] and "qwen2.5" in entries()
+    assert registry.match("me/house-7b-chat").entry == "mine"
+
+
+def test_a_collection_from_a_folder(folder: Path) -> None:
+    (folder / "c.json").write_text('{"dialect": "jinja", "entries": {"a": "{{ 1 }}", "b": "2"}}', encoding="utf-8")
+    assert list(entries(family="jinja")) == ["jinja:a", "jinja:b"]
+    assert str(load("jinja:a").render(HELLO)) == str(load("a").render(HELLO)) == "1"
+
+
+def test_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "a", "one", 'name = "one"\nsource = "one.jinja"\n')
+    put(tmp_path / "b", "two", 'name = "two"\nsource = "two.jinja"\n')
+    monkeypatch.setenv("TURNWISE_PATH", os.pathsep.join(["", str(tmp_path / "a"), str(tmp_path / "b")]))
+    assert {"one", "two"} <= entries().keys()
+    monkeypatch.setenv("TURNWISE_PATH", str(tmp_path / "b"))
+    assert "one" not in entries() and "two" in entries()
+
+
+def test_overriding_only_when_said(folder: Path) -> None:
+    put(folder, "mine", 'name = "Qwen2.5"\nsource = "mine.jinja"\n')
+    with pytest.warns(TurnwiseWarning, match=r"mine\.toml: there is an entry 'Qwen2\.5' already"):
+        entries()
+    with pytest.raises(SourceError, match=r"mine\.toml: there is an entry 'Qwen2\.5' already"):
+        load("qwen2.5")
+    put(folder, "mine", 'name = "qwen2.5"\nsource = "mine.jinja"\noverride = true\n')
+    os.environ["TURNWISE_PATH"] += os.pathsep  # read again
+    assert load("qwen2.5").text == PLAIN
+    assert registry.read("qwen3").text  # the others are as they were
+
+
+BAD = {
+    "unknown key": ('name = "x"\nsource = "x.jinja"\nalias = ["y"]', "unknown key 'alias'", "Did you mean 'aliases'?"),
+    "no name": ('source = "x.jinja"', "the key 'name' is missing", "An entry has: name"),
+    "no source": ('name = "x"', "the key 'source' is missing", "An entry has"),
+    "absent source": ('name = "x"\nsource = "../y.jinja"', "there is no '../y.jinja' beside it", "same folder"),
+    "wrong kind": ('name = "x"\nsource = "x.jinja"\naliases = "y"', "aliases is 'y'", "a list of texts"),
+    "wrong items": ('name = "x"\nsource = "x.jinja"\nstops = [1]', "stops is [1]", "a list of texts"),
+    "wrong options": ('name = "x"\nsource = "x.jinja"\noptions = 1', "options is 1", "a table"),
+    "not TOML": ("name = ", "cannot be parsed", "Invalid value"),
+    "alias taken": ('name = "x"\nsource = "x.jinja"\naliases = ["ChatML"]', "an entry 'ChatML' already", "override"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files(folder: Path, case: str) -> None:
+    toml, *said = BAD[case]
+    put(folder, "x", toml)
+    with pytest.warns(TurnwiseWarning) as warned:
+        assert load("qwen2.5").text  # the others are as they were
+    with pytest.raises(SourceError) as caught:
+        load("X")
+    for text in (str(caught.value), str(warned[0].message)):
+        assert all(part in text for part in (*said, str(folder / "x.toml")))
+
+
+STRAY = {
+    "pyproject.toml": '[project]\nname = "x"',
+    "list.json": "[1, 2]",
+    "half.json": '{"entries": ',
+    "c.json": "\x00",
+}
+
+
+@pytest.mark.parametrize("name", STRAY)
+def test_stray_files(folder: Path, name: str) -> None:
+    (folder / name).write_text(STRAY[name], encoding="utf-8")
+    put(folder, "mine", MINE)
+    with pytest.warns(TurnwiseWarning, match=name.replace(".", r"\.")):
+        assert load("chatml").text
+    assert load("mine").text == PLAIN  # and it is said once
+
+
+def test_a_bad_source_in_a_collection(folder: Path) -> None:
+    sources = {"a": {"INSTRUCTION": "{inptu}"}, "b": {"INSTRUCTION": "{input}"}}
+    (folder / "mine.json").write_text(json.dumps({"dialect": "xtuner", "entries": sources}), encoding="utf-8")
+    (folder / "two.json").write_text(json.dumps({"dialect": "jinja", "entries": {"bad": "{% if %}"}}), encoding="utf-8")
+    assert load("xtuner:b").text
+    with pytest.raises(SourceError) as caught:
+        load("xtuner:a")
+    assert str(folder / "mine.json") in str(caught.value) and "xtuner:a: INSTRUCTION" in str(caught.value)
+    with pytest.raises(TurnwiseError) as other:
+        load("jinja:bad")
+    assert str(folder / "two.json") in str(other.value) and "jinja:bad" in str(other.value)
+
+
+def test_what_the_references_of_llama_2_disagree_on() -> None:
+    """A later system message: one published text writes it, one drops it. Nothing is lost here."""
+    chat = [*HELLO, {"role": "system", "content": "now"}]
+    assert load("llama-2").render(chat).text == "<s>[INST] hello [/INST]<<SYS>>\nnow\n<</SYS>>\n\n"
+
+
+def test_no_calls_are_no_calls() -> None:
+    answer = {"role": "assistant", "content": "a"}
+    for none in ({}, {"tool_calls": None}, {"tool_calls": []}):
+        assert load("mistral-tekken").render([*HELLO, {**answer, **none}]).text == "<s>[INST]hello[/INST]a</s>"
+
+
+def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNWISE_PATH", "/no/such/folder")
+    with pytest.raises(SourceError, match="TURNWISE_PATH"):
+        entries()
+
+
+def test_a_source_that_is_not_text(folder: Path) -> None:
+    put(folder, "x", 'name = "x"\nsource = "x.jinja"')
+    (folder / "x.jinja").write_bytes(b"\xff")
+    assert "x" in entries()
+    with pytest.raises(SourceError, match=r"x\.jinja' is not UTF-8"):
+        load("x")
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    before = list(shelf._registered)
+    yield
+    for entry in [entry for entry in shelf._registered if entry not in before]:
+        unregister(entry.name)
+
+
+@pytest.mark.usefixtures("clean")
+def test_register() -> None:
+    made = register("mine", PLAIN, family="house", aliases=("m",), models=["house-*"], stops=["</s>"])
+    assert isinstance(made, Entry) and entries()["mine"] is made and made.stops == ("</s>",)
+    assert str(load("m").render(HELLO)) == "<user>hello"
+    assert registry.match("x/house-1").entry == "mine"
+    for name in ("mine", "M", "qwen25", "chatml"):
+        with pytest.raises(SourceError, match="already"):
+            register(name, PLAIN)
+    register("chatml", PLAIN, override=True)
+    assert load("chatml").text == PLAIN
+    unregister("chatml")
+    assert load("chatml").text != PLAIN
+    with pytest.raises(SourceError, match="was not registered"):
+        unregister("chatml")
+
+
+@pytest.mark.usefixtures("clean")
+def test_registering_an_alias_takes_the_alias_only() -> None:
+    register("qwen25", PLAIN, override=True)
+    assert load("qwen25").text == PLAIN and "qwen2.5" in entries() and load("qwen2.5").text != PLAIN
+
+
+@pytest.mark.usefixtures("clean")
+def test_bad_registrations() -> None:
+    for arguments, said in (
+        ((5, PLAIN), "name is 5"),
+        (("", PLAIN), "'name' is missing"),
+        (("x", ""), "not a source"),
+        (("x", {"SYSTEM": "s"}), "not a source"),
+    ):
+        with pytest.raises(SourceError, match=said):
+            register(*arguments)
+    with pytest.raises(SourceError, match="unknown key 'stop'"):
+        register("x", PLAIN, stop=["y"])
+    assert "x" not in entries()
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_name_that_several_collections_have() -> None:
+    register("house:shared", PLAIN)
+    register("garden:shared", PLAIN)
+    assert load("house:shared").text == PLAIN
+    with pytest.raises(SourceError, match="several entries") as caught:
+        load("shared")
+    assert "'house:shared' or 'garden:shared'" in str(caught.value)
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_dialect_that_is_not_there() -> None:
+    register("x", {"a": 1}, dialect="klingon")
+    with pytest.raises(SourceError, match="no dialect 'klingon'"):
+        load("x")
+
+
+def test_filters() -> None:
+    assert entries(dialect="jinja", family="gemma").keys() == {"gemma", "gemma-2", "gemma-3"}
+    assert not entries(family="no such family")
+    with pytest.raises(TypeError):
+        entries()["x"] = None  # type: ignore[index]
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_folder_that_comes_later_has_the_name_of_a_registered_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register("mine", PLAIN)
+    put(tmp_path, "mine", MINE)
+    monkeypatch.setenv("TURNWISE_PATH", str(tmp_path))
+    with pytest.warns(TurnwiseWarning, match="register: there is an entry 'mine' already"):
+        assert load("chatml").text
+    with pytest.raises(SourceError, match="override"):
+        load("mine")

@@ -1,0 +1,178 @@
+"""Grammars in transformers' words: its own parser reads with them what the writer writes, for the whole corpus."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from test_roundtrip import MESSAGES, TOOLS
+
+import corpus
+import reply_vectors as replyvectors
+import turnwise
+from corpus import needs_corpus
+from reply_grammars import EXAMPLES, GRAMMARS, Example
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.parser.parser import parse
+from turnwise.replies.parser.prefill import header
+from turnwise.replies.write import write
+
+SAID = 230  # of the corpus' templates, at least
+AGREED = 0.9  # of the vectors with calls that we read without a tolerance, where all ways of calls can be said
+HELLO = [{"role": "user", "content": "Hi"}]
+REASONS = (
+    "a call begins without a marker",
+    "arguments are Python literals",
+    "the name of a call is the key of its arguments",
+    "the name of a call is part of its id",
+    "calls are written in more than one way",
+    "a list of calls begins without a marker",
+    "a call is a bare text",
+)
+
+
+@cache
+def theirs() -> Any:
+    return pytest.importorskip("transformers.utils.chat_parsing")
+
+
+def essence(message: Any) -> dict[str, Any]:
+    """What a message says: no empty fields, no ids, arguments as data."""
+    found = {key: message[key] for key in ("content", "reasoning_content") if message.get(key)}
+    functions = [call["function"] for call in message.get("tool_calls") or ()]
+    calls = [(one["name"], as_data(one["arguments"])) for one in functions]
+    return found | ({"calls": calls} if calls else {})
+
+
+def as_data(arguments: Any) -> Any:
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+
+
+def said(grammar: Grammar) -> dict[str, Any] | None:
+    """The export, or None with a reason that is known."""
+    try:
+        return grammar.to_response_template(partly=True)
+    except turnwise.TurnwiseError as error:
+        assert any(reason in error.message for reason in REASONS), error.message
+        return None
+
+
+def fits(grammar: Grammar, message: dict[str, Any]) -> bool:
+    if "tool_calls" in message and grammar.calls is None:
+        return False
+    return "reasoning_content" not in message or grammar.reasoning is not None
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", corpus.published())
+def test_transformers_reads_what_we_write(name: str) -> None:
+    template = replyvectors.template(name)
+    grammar = template.grammar
+    exported = said(grammar)
+    if exported is None:
+        pytest.skip("cannot be said")  # `said` has checked that the reason is one of REASONS
+    for label, message in MESSAGES.items():
+        tools = TOOLS if "tool_calls" in message else None
+        try:
+            prompt = str(template.render(HELLO, tools=tools, add_generation_prompt=True, now=corpus.NOW))
+        except turnwise.TurnwiseError:
+            continue
+        if not fits(grammar, message):
+            continue
+        reply = write(grammar, message, prompt)
+        expected = essence(message)
+        if prompt.rstrip().endswith(closers(grammar)):
+            expected.pop("reasoning_content", None)
+        found = essence(theirs().parse_response(reply, exported, prefix=prompt, tools=TOOLS))
+        assert found == expected, (label, reply)
+
+
+def closers(grammar: Grammar) -> tuple[str, ...]:
+    """With these a prompt says that there shall be no reasoning: its end, or the beginning of content."""
+    ended = grammar.reasoning.close.core if grammar.reasoning is not None else ""
+    return tuple(filter(None, (ended, grammar.content.open.core)))
+
+
+@needs_corpus
+def test_most_can_be_said() -> None:
+    assert sum(said(replyvectors.grammar(name)) is not None for name in corpus.published()) >= SAID
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.grammar)
+def test_grammars_written_by_hand(example: Example) -> None:
+    grammar = GRAMMARS[example.grammar]
+    exported = said(grammar)
+    if exported is None:
+        pytest.skip("cannot be said")  # `said` has checked that the reason is one of REASONS
+    ours = parse(grammar, example.reply, grammar.opening, TOOLS)
+    strict = parse(grammar, example.reply, grammar.opening, TOOLS, tolerances=frozenset())
+    if essence(strict) != essence(ours):
+        pytest.skip("a tolerance, which is ours alone")  # without it we do not read the example either
+    found = theirs().parse_response(example.reply, exported, prefix=grammar.opening, tools=TOOLS)
+    assert essence(found) == essence(ours)
+
+
+@needs_corpus
+def test_vectors() -> None:
+    """Where both can be asked, transformers mostly says what we say."""
+    asked, failed = 0, []
+    for row in replyvectors.rows():
+        name = replyvectors.template_name(row)
+        exported = said(replyvectors.grammar(name)) if name else None
+        settings = row["reasoning"] or {}
+        if (
+            name is None
+            or exported is None
+            or replyvectors.grammar(name).more
+            or settings.get("reasoning_format") == "none"
+        ):
+            continue
+        tool = row.get("layer") == "tool"  # its parser is called where the reasoning is over
+        prompt = header(replyvectors.grammar(name)) if tool else replyvectors.rendered(row, name)
+        ours = replyvectors.template(name).parse(row["input"], prompt, row.get("tools"))
+        strict = parse(replyvectors.grammar(name), row["input"], prompt, row.get("tools"), tolerances=frozenset())
+        if essence(strict) != essence(ours):
+            continue  # what is forgiven is ours alone
+        if not prompt or not ours.get("tool_calls") or any(one.status != "complete" for one in ours.attempts):
+            continue
+        asked += 1
+        try:
+            answer = theirs().parse_response(row["input"], exported, prefix=str(prompt), tools=row.get("tools"))
+        except ValueError:
+            answer = {}
+        if essence(answer).get("calls") != essence(ours).get("calls"):
+            failed.append(row["id"])
+    assert asked > 30 and len(failed) <= (1 - AGREED) * asked, (asked, failed)
+
+
+def test_a_chunk_at_a_time() -> None:
+    template = turnwise.load("qwen3")
+    prompt = str(template.render(HELLO, add_generation_prompt=True))
+    reply = write(template.grammar, MESSAGES["reasoning and call"], prompt)
+    parser = theirs().ResponseParser(template.grammar.to_response_template(), prefix=prompt, tools=TOOLS)
+    for letter in reply:
+        parser.feed(letter)
+    assert essence(parser.finalize()[0]) == essence(MESSAGES["reasoning and call"])
+
+
+def test_it_is_plain_data() -> None:
+    exported = turnwise.load("qwen3").grammar.to_response_template()
+    assert json.loads(json.dumps(exported)) == exported
+
+
+def test_several_ways_are_refused_unless_one_will_do() -> None:
+    grammar = turnwise.load("internlm2-tools").grammar
+    with pytest.raises(turnwise.TurnwiseError, match="more than one way") as caught:
+        grammar.to_response_template()
+    assert "partly=True" in (caught.value.hint or "")
+    assert "tool_calls" in grammar.to_response_template(partly=True)["fields"]
+
+
+def test_a_reason_is_given() -> None:
+    with pytest.raises(turnwise.TurnwiseError, match="begins without a marker"):
+        turnwise.load("llama-3.1").grammar.to_response_template()

@@ -1,0 +1,536 @@
+"""The circle: what a template wrote, read and given back to the template, is written again, letter for letter.
+
+    render(history + [parse(reply, prompt)])  ==  prompt + reply
+
+The reply is what the template itself writes behind its own prompt, so it is canonical; the message that was read is
+handed to `render` as it came. Templates differ in what they take, so each message is offered in several ways, and the
+first that comes out whole is the reply. A template that leaves a field out, or refuses it, has nothing to say here; one
+whose finished turn does not begin with its own prompt cannot close the circle, and is listed in `APART`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from typing import Any, NamedTuple
+
+import pytest
+from test_roundtrip import ARGUMENTS, TYPES, call, tool
+
+import corpus
+import turnwise
+from corpus import needs_corpus
+from reply_grammars import region
+from turnwise.analysis.prober import Shape
+from turnwise.replies.equality import same
+from turnwise.replies.events import Message
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.input_format import IN_PARTS, Form
+from turnwise.replies.parser.detokenizer import markers
+from turnwise.replies.parser.glance import Glance
+from turnwise.replies.write import write
+
+VALUES = {
+    "text": "a b", "whole": 7, "part": 2.5, "yes": True, "nothing": None, "many": [1, "x", {"k": False}],
+    "deep": {"a": {"b": "c"}}, "empty": "", "letters": "naïve 漢字 😀",
+}  # fmt: skip
+KINDS = {
+    "text": "string", "whole": "integer", "part": "number", "yes": "boolean", "nothing": "null", "many": "array",
+    "deep": "object", "empty": "string", "letters": "string",
+}  # fmt: skip
+TOOLS = [tool("get_weather", **TYPES), tool("now"), tool("set_values", **KINDS)]
+WEATHER, NOW, SET = call("get_weather", ARGUMENTS, 1), call("now", {}, 2), call("set_values", VALUES, 3)
+
+MESSAGES: dict[str, dict[str, Any]] = {
+    "content": {"content": "It is fine.\n\nSo."},
+    "reasoning": {"content": "It is fine.", "reasoning_content": "Let me see:\n1 < 2."},
+    "call": {"content": "", "tool_calls": [WEATHER]},
+    "no arguments": {"content": "", "tool_calls": [NOW]},
+    "types": {"content": "", "tool_calls": [SET]},
+    "calls": {"content": "", "tool_calls": [WEATHER, NOW]},
+    "the same call twice": {"content": "", "tool_calls": [WEATHER, {**WEATHER, "id": "abcd00009"}]},
+    "content and call": {"content": "I look.", "tool_calls": [WEATHER]},
+    "content and calls": {"content": "I look.", "tool_calls": [WEATHER, SET]},
+    "reasoning and call": {"content": "", "reasoning_content": "Hm.", "tool_calls": [WEATHER]},
+    "everything": {"content": "I look.", "reasoning_content": "Hm.", "tool_calls": [WEATHER, NOW]},
+}
+APART, CLOSED = "apart", "closed"
+SETTINGS = (True, False, "high")  # of what looks like a switch of reasoning
+SEEN: Counter[str] = Counter()
+
+OPENED = "the prompt opens reasoning, which a finished turn without any leaves out"
+SHUT = "the prompt shuts reasoning off where a finished turn may have some"
+SPACED = "the prompt ends with white space that a finished turn does not have"
+DISJOINT = {
+    "axolotl-exaone4": SHUT,
+    "axolotl-qwen3": SHUT,
+    "axolotl-qwen3_5": SHUT,
+    "llamacpp-Cohere2MoE": OPENED,
+    "llamacpp-MiniMax-M2": OPENED,
+    "llamacpp-deepseek-ai-DeepSeek-R1-Distill-Llama-8B": OPENED,
+    "llamacpp-llama-cpp-deepseek-r1": OPENED,
+    "ollama-deepcoder-14b": OPENED,
+    "ollama-exaone-deep-2.4b": OPENED,
+    "ollama-exaone-deep-32b": OPENED,
+    "ollama-qwq-32b_2_2": OPENED,
+    "vllm-tool_chat_template_deepseekv3": SPACED,
+    "vllm-tool_chat_template_granite_20b_fc": SPACED,
+    "vllm-tool_chat_template_muse_glimmer": "only a prompt begins with the system's words",
+}
+"""Templates some of whose turns do not begin with their own prompt: nothing can be written behind it and come back."""
+
+HTML = "quotes are written as HTML, &#34;, so calls are read as content"
+UNQUOTED = "texts are written without quotes, so they end nowhere"
+BLANK = "white space before the end of a turn is read as content"
+OPEN = {
+    "mistralcommon-v2": HTML,
+    "mistralcommon-v3_image": HTML,
+    "mistralcommon-v3_spm": HTML,
+    "mistralcommon-v7_audio": HTML,
+    "mistralcommon-v7_spm": HTML,
+    "vllm-tool_chat_template_llama3.2_pythonic": UNQUOTED,
+    "vllm-tool_chat_template_toolace": UNQUOTED,
+    "hfjs-LiquidAI--LFM2.5-VL-450M": "quotes within quotes are not escaped",
+    "vllm-tool_chat_template_phi4_mini": "a mapping is written as Python does; what comes back is JSON",
+    "llamacpp-openai-gpt-oss-120b": "what is said beside a call is written, and read, as reasoning",
+    "trl-gptoss_training": "what is said beside a call is written, and read, as reasoning",
+    "ollama-llama4-latest": "content before a call stands between markers that content alone does not have",
+    "chujie-falcon-instruct": "white space within the content is changed",
+    "hfjs-meetkai--functionary-medium-v2.2": "an empty message stands before each call, and is read as content",
+    "axolotl-llava": BLANK,
+    "llamacpp-unsloth-Apriel-1.5": BLANK,
+    "ollama-falcon2-11b": BLANK,
+}
+"""Templates for which it does not hold, or for which what comes back unchanged was not understood."""
+
+HISTORY = [{"role": "user", "content": "Q?"}]
+IDS = (None, "functions.{name}:{index}")
+THOUGHTS = ("reasoning_content", "tool_plan", "thought")
+
+
+def given(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A message in the ways in which templates may want it."""
+    calling, thinking = "tool_calls" in fields, "reasoning_content" in fields
+    for as_text, nothing, ids, key, parts in product(
+        (False, True) if calling else (False,),
+        ("", None) if calling else ("",),
+        IDS if calling else IDS[:1],
+        THOUGHTS if thinking else THOUGHTS[:1],
+        (False, True),
+    ):
+        content: Any = fields["content"] or nothing
+        if parts and content:
+            content = [{"type": "text", "text": content}]
+        message = {"role": "assistant", "content": content}
+        if thinking:
+            message[key] = fields["reasoning_content"]
+        if calling:
+            message["tool_calls"] = [spelled(one, at, as_text, ids) for at, one in enumerate(fields["tool_calls"])]
+        yield message
+
+
+def spelled(one: dict[str, Any], index: int, as_text: bool, ids: str | None) -> dict[str, Any]:
+    function = one["function"]
+    arguments = json.dumps(function["arguments"], ensure_ascii=False) if as_text else function["arguments"]
+    name = function["name"]
+    return {
+        **one,
+        "id": ids.format(name=name, index=index) if ids else one["id"],
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def whole(fields: dict[str, Any], reply: str) -> bool:
+    """Whether the reply shows all that the message says; parts that are printed as a list are not understood."""
+    calls = [one["function"] for one in fields.get("tool_calls", ())]
+    words = Counter([*(one["name"] for one in calls), *(key for one in calls for key in one["arguments"])])
+    texts = [*fields["content"].split("\n"), fields.get("reasoning_content", "")]
+    said = all(reply.count(word) >= count for word, count in words.items()) and all(text in reply for text in texts)
+    return said and "'type': 'text'" not in reply and '"type": "text"' not in reply
+
+
+@cache
+def compiled(name: str) -> turnwise.Template:
+    published = corpus.published()[name]
+    return turnwise.compile(published.text, options=dict(published.options))
+
+
+def rendered(template: turnwise.Template, messages: Any, **arguments: Any) -> str | None:
+    try:
+        return str(template.render(messages, now=corpus.NOW, **arguments))
+    except turnwise.TurnwiseError:
+        return None
+
+
+class Case(NamedTuple):
+    """A reply behind a prompt, the arguments of both renderings, and the message in the form that was taken."""
+
+    prompt: str
+    reply: str
+    arguments: dict[str, Any]
+    message: dict[str, Any]
+
+
+def replies(template: turnwise.Template, fields: dict[str, Any]) -> Iterator[Case]:
+    """What the template writes for a message, with every setting of what looks like a switch of reasoning."""
+    switches = [one for one in template.variables if "think" in one or "reason" in one]
+    for options in ({}, *({one: value} for one in switches for value in SETTINGS)):
+        arguments = {**({"tools": TOOLS} if "tool_calls" in fields else {}), **options}
+        prompt = rendered(template, HISTORY, add_generation_prompt=True, **arguments)
+        before = rendered(template, HISTORY, **arguments)
+        if prompt is None or before is None:
+            continue
+        for message in given(fields):
+            text = rendered(template, [*HISTORY, message], **arguments)
+            if text is None or not whole(fields, text[len(before) :]):
+                continue
+            joined = text.startswith(prompt) and whole(fields, text[len(prompt) :])
+            yield Case(prompt, text[len(prompt) :] if joined else APART, arguments, message)
+
+
+@cache
+def case_of(name: str, kind: str) -> Case | None:
+    """The first reply that goes on from its prompt; if there are others only, one of them."""
+    case = None
+    for case in replies(compiled(name), MESSAGES[kind]):
+        if case.reply != APART:
+            break
+    return case
+
+
+def outcome(name: str, kind: str) -> str:
+    """What becomes of a message: "" if nothing is written, CLOSED, APART, or what is wrong."""
+    template, case = compiled(name), case_of(name, kind)
+    if case is None or case.reply == APART:
+        return APART if case else ""
+    read = template.parse(case.reply, case.prompt, case.arguments.get("tools"))
+    again = rendered(template, [*HISTORY, read], **case.arguments)
+    if again != case.prompt + case.reply:
+        return f"open: {case.reply!r} became {again and again[len(case.prompt) :]!r} by way of {read}"
+    return CLOSED if same(read, MESSAGES[kind]) else f"misread: {case.reply!r} is not {read}"
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", sorted(corpus.published()))
+def test_what_is_read_is_written_again(name: str) -> None:
+    found = {kind: outcome(name, kind) for kind in MESSAGES}
+    wrong = {kind: said for kind, said in found.items() if said not in ("", CLOSED, APART)}
+    apart = [kind for kind, said in found.items() if said == APART]
+    SEEN.update(["templates", *(said.split(":")[0] for said in found.values() if said)])
+    assert bool(wrong) == (name in OPEN), wrong
+    assert bool(apart) == (name in DISJOINT), apart
+
+
+HEADED = "behind a result, a finished turn has a header that the prompt leaves out"
+SECOND = {
+    "axolotl-deepseek_v3": HEADED,
+    "trl-diffusion_gemma_training": HEADED,
+    "vllm-tool_chat_template_hunyuan_a13b": HEADED,
+}
+"""Templates for which it does not hold in the round behind a result."""
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", sorted(corpus.published()))
+def test_it_holds_behind_a_result(name: str) -> None:
+    """An agent at work: its call was read, its result is there, and it answers, or calls again."""
+    template, case = compiled(name), case_of(name, "call")
+    if case is None or case.reply == APART or name in OPEN:
+        return
+    read = template.parse(case.reply, case.prompt, TOOLS)
+    answer = {"role": "tool", "content": "sun", "name": "get_weather", "tool_call_id": read["tool_calls"][0]["id"]}
+    history = [*HISTORY, read, answer]
+    prompt, before = (rendered(template, history, add_generation_prompt=on, **case.arguments) for on in (True, False))
+    assert prompt is not None and before is not None
+    wrong = []
+    for kind in ("content", "reasoning", "call"):
+        offered = (rendered(template, [*history, message], **case.arguments) for message in given(MESSAGES[kind]))
+        written = [text for text in offered if text and whole(MESSAGES[kind], text[len(before) :])]
+        reply = next((text[len(prompt) :] for text in written if text.startswith(prompt)), None)
+        if reply is not None:
+            again = template.parse(reply, prompt, TOOLS)
+            closed = rendered(template, [*history, again], **case.arguments) == prompt + reply
+            wrong += [] if closed and same(again, MESSAGES[kind]) else [(kind, reply, again)]
+            SEEN["second round"] += not wrong
+    assert bool(wrong) == (name in SECOND), wrong
+
+
+# The writer
+
+SORTED = "keys are sorted"
+EMPTY = "beside calls, markers are written around nothing"
+BOTH = "objects are written as JSON and lists as Python does"
+LAST = "one call alone has no end of its section"
+ALONE = "content without reasoning has no markers; they are declared"
+LINE = "a call without arguments has a line too many"
+OTHERWISE = {
+    "axolotl-command_a_rag": EMPTY,
+    "axolotl-command_a_tool_use": EMPTY,
+    "hfjs-CohereLabs--c4ai-command-a-03-2025": EMPTY,
+    "hfjs-ai21labs--AI21-Jamba-Large-1.6": EMPTY,
+    "hfjs-meetkai--functionary-medium-v2.2": EMPTY,
+    "llamacpp-Kimi-K3": EMPTY,
+    "llamacpp-NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": EMPTY,
+    "trl-nemotron_3_nano_training": EMPTY,
+    "trl-nemotron_3_super": EMPTY,
+    "trl-nemotron_3_super_training": EMPTY,
+    "llamacpp-google-gemma-4-31B-it": SORTED,
+    "llamacpp-google-gemma-4-31B-it-interleaved": SORTED,
+    "trl-diffusion_gemma_training": SORTED,
+    "unsloth-gemma4": SORTED,
+    "unsloth-studio-gemma-4": SORTED,
+    "hfjs-LiquidAI--LFM2.5-VL-450M": BOTH,
+    "llamacpp-LFM2.5-8B-A1B": BOTH,
+    "npm-deepseek_v3": LAST,
+    "ollama-deepseek-r1-8b": LAST,
+    "ollama-deepseek-v2.5-236b": LAST,
+    "llamacpp-ibm-granite-granite-3.3-2B-Instruct": ALONE,
+    "ollama-granite3.3-2b": ALONE,
+    "vllm-tool_chat_template_hunyuan_a13b": ALONE,
+    "llamacpp-deepseek-ai-DeepSeek-V4": LINE,
+    "llamacpp-deepseek-ai-DeepSeek-V4-Flash-0731": LINE,
+    **{name: OPEN[name] for name in (
+        "chujie-falcon-instruct", "llamacpp-openai-gpt-oss-120b", "trl-gptoss_training", "ollama-llama4-latest",
+        "mistralcommon-v2", "mistralcommon-v3_image", "mistralcommon-v3_spm", "mistralcommon-v7_audio",
+        "mistralcommon-v7_spm", "vllm-tool_chat_template_llama3.2_pythonic", "vllm-tool_chat_template_phi4_mini",
+        "vllm-tool_chat_template_toolace",
+    )},
+}  # fmt: skip
+"""Templates that write something for which a grammar has no words; each is read all the same, but for those of OPEN."""
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", sorted(corpus.published()))
+def test_the_writer_writes_what_the_template_writes(name: str) -> None:
+    """The message behind the prompt; then the stop, which a template may leave to the next turn."""
+    grammar = compiled(name).grammar
+    wrong = {}
+    for kind in MESSAGES:
+        case = case_of(name, kind)
+        if case is None or case.reply == APART:
+            continue
+        written = write(grammar, case.message, case.prompt, stop=False)
+        rest = case.reply.removeprefix(written).strip()
+        ended = not rest or rest.startswith(grammar.stops) or written.endswith(grammar.stops)
+        if not case.reply.startswith(written) or not ended:
+            wrong[kind] = case.reply, written
+        SEEN["written" if kind not in wrong else "written otherwise"] += 1
+    assert bool(wrong) == (name in OTHERWISE), wrong
+
+
+def test_the_writer_goes_on_where_the_prompt_left() -> None:
+    """Each marker that the prompt holds already, and each word, is not written again."""
+    grammar = Grammar(
+        opening="<a>",
+        reasoning=region("<think>\n", "\n</think>\n\n"),
+        content=region("<say>\n", "\n</say>"),
+        stops=("<e>",),
+    )
+    message = {"role": "assistant", "content": "Aye.", "reasoning_content": "So be it."}
+    whole = "<think>\nSo be it.\n</think>\n\n<say>\nAye.\n</say><e>"
+    assert write(grammar, message, "<a>") == whole
+    for size in range(len(whole) - 3):  # within a marker, too
+        assert whole[:size] + write(grammar, message, "<a>" + whole[:size]) == whole, whole[:size]
+    closed = "<a><think>\n\n</think>\n\n"  # there shall be no reasoning
+    assert write(grammar, message, closed) == "<say>\nAye.\n</say><e>"
+    assert (
+        write(grammar, {**message, "reasoning_content": ""}, "<a><think>") == "\n\n</think>\n\n<say>\nAye.\n</say><e>"
+    )
+    assert write(grammar, message, "<a><say>") == "\nAye.\n</say><e>"
+
+
+# A look instead of a reading
+
+
+@needs_corpus
+def test_what_looks_plain_is_plain() -> None:
+    """Whatever the glance calls plain, the parser gives as content, letter for letter."""
+    plain = 0
+    for name in corpus.published():
+        template = compiled(name)
+        prompt = rendered(template, HISTORY, add_generation_prompt=True)
+        if prompt is None:
+            continue
+        glance = Glance(template.grammar)
+        for text in texts(template.grammar):
+            if glance.plain(text, prompt):
+                plain += 1
+                for tools in (None, TOOLS):
+                    read = template.parse(text, prompt, tools)
+                    assert dict(read) == {"role": "assistant", "content": text}, (name, text)
+    assert plain >= 2000
+
+
+def texts(grammar: Grammar) -> Iterator[str]:
+    """Words, what looks like a call, and the markers of a grammar: whole, begun and ended."""
+    calls = (
+        '{"name": "now", "arguments": {}}',
+        '{"name": "now", "parameters": {}}',
+        "now(x=1)",
+        "[now()]",
+        "((now {}))",
+    )
+    yield from ("Aye.", "a < b", "{x}", "[1]", "<b>Aye</b>", "a\n\nb", "Q: A:", *calls)
+    yield from (f"{before}{call}{behind}" for call in calls for before in ("So ", "So\n") for behind in ("", " be it."))
+    for marker in dict.fromkeys(markers(grammar)):
+        for part in dict.fromkeys((marker, marker[: len(marker) // 2], marker[len(marker) // 2 :])):
+            yield from (f"So {part} be it.", f"{part}So")
+
+
+@needs_corpus
+def test_how_much_that_is() -> None:
+    """How many messages of how many templates came back, and were written, in the tests above."""
+    if SEEN["templates"] < len(corpus.published()):
+        pytest.skip("not all templates were tried in this process")  # it counts what the tests above have seen
+    print(dict(SEEN))
+    assert SEEN[CLOSED] >= 1000 and SEEN["second round"] >= 200 and SEEN["written"] >= 885
+
+
+# The form of a message
+
+
+def test_a_message_as_a_turn() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    read = Message(role="assistant", content=None, tool_calls=[call])
+    turn = read.as_turn()
+    assert type(turn) is dict and turn["content"] == ""
+    assert turn["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
+    assert read["content"] is None and call["function"]["arguments"] == '{"a": 1}'  # nothing of it was changed
+    assert Message(turn).as_turn(as_text=True)["tool_calls"] == [call]
+
+
+@pytest.mark.parametrize("arguments", ['{"a": ', "[1]", '"x"', "", None, "[" * 100_000])
+def test_arguments_that_are_no_object_stay(arguments: Any) -> None:
+    read = Message(role="assistant", content=None, tool_calls=[{"function": {"name": "f", "arguments": arguments}}])
+    assert read.as_turn()["tool_calls"] == read["tool_calls"]
+
+
+@pytest.mark.parametrize("calls", [[5], [{}], [{"function": None}], [{"function": {"name": "f"}}], [None]])
+def test_calls_that_somebody_broke_stay(calls: Any) -> None:
+    assert Message(content="x", tool_calls=calls).as_turn() == {"content": "x", "tool_calls": calls}
+
+
+@pytest.mark.parametrize("calls", [5, "x", {"a": 1}, True, 2.5])
+@pytest.mark.parametrize("name", ["qwen3", "mistral-v3", "chatml"])
+def test_what_is_no_list_of_calls_is_passed_on(name: str, calls: Any) -> None:
+    """It becomes of it what becomes of it in plain data."""
+    template = turnwise.load(name)
+    read = template.parse("Aye.")
+    read["tool_calls"] = calls
+    assert read.as_turn() == read.as_turn(as_text=True) == dict(read)
+    given = [[*HISTORY, message] for message in (read, dict(read))]
+    assert len({said(template, chat) for chat in given}) == 1
+
+
+def said(template: turnwise.Template, chat: Any) -> str:
+    """What a template writes, or why it does not."""
+    try:
+        return str(template.render(chat))
+    except turnwise.TurnwiseError as error:
+        return str(error)
+
+
+UNSAYABLE = ('{"a": 1e999}', '{"a": [{"b": -1e999}]}', '{"a": "\\ud800"}', '{"\\udfff": 1}', '{"a": NaN}')
+
+
+@pytest.mark.parametrize("arguments", UNSAYABLE)
+@pytest.mark.parametrize("name", ["qwen3", "qwen2.5", "hermes", "mistral-v3", "llama-3.1", "deepseek-v3"])
+def test_arguments_that_no_template_can_be_given_stay_text(name: str, arguments: str) -> None:
+    """A call that was read does not make `render` raise."""
+    reply = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call><|im_end|>'
+    read = turnwise.load("qwen3").parse(reply)
+    assert read.attempts[0].status == ("malformed" if "NaN" in arguments else "complete")
+    assert read.as_turn()["tool_calls"] == read["tool_calls"]
+    assert turnwise.load(name).render([*HISTORY, read]).text
+    if name == "qwen3":
+        assert arguments in str(turnwise.load(name).render([*HISTORY, read]))
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), "\ud800"])
+def test_a_mapping_that_is_no_json_stays(value: Any) -> None:
+    call = {"function": {"name": "f", "arguments": {"a": value}}}
+    assert Message(content="", tool_calls=[call]).as_turn(as_text=True)["tool_calls"] == [call]
+
+
+def test_a_copy_is_a_message() -> None:
+    read = turnwise.load("qwen3").parse('So.\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call><|im_end|>!')
+    twin = read.copy()
+    assert type(twin) is Message and twin == read and vars(twin) == vars(read) and twin.stop == "<|im_end|>"
+    twin["content"], twin.stop = "No.", None
+    assert read["content"] == "So." and read.stop == "<|im_end|>"
+
+
+@pytest.mark.parametrize("shape", [Shape(), Shape(bare=True), Shape(single=True), Shape(None, True)])
+def test_a_message_that_somebody_changed(shape: Shape) -> None:
+    form = Form(shape, parts=True, reasoning=IN_PARTS)
+    for calls in ([5], [{}], [{"function": None}], [None], 5, "x", {"a": 1}):
+        turn = form.turn(Message(content="x", tool_calls=calls, reasoning_content="y"))
+        assert turn["tool_calls"] == calls and turn["content"][-1] == {"type": "text", "text": "x"}
+    parts = [{"type": "text", "text": "x"}]
+    assert form.turn(Message(content=parts)) == {"content": parts}
+    assert form.turn(Message()) == {"content": ""}
+
+
+TURN = (
+    "{% for m in messages %}<|{{ m.role }}|>BODY<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+MADE = '<call>tide {"day": 3, "place": "a \\"b\\""}</call><|end|>'
+REFUSED = "{{ raise_exception('no') }}{% endif %}"
+
+
+def calling(arguments: str = "c.function.arguments | tojson", name: str = "c.function.name") -> str:
+    calls = "{% for c in m.tool_calls %}<call>{{ NAME }} {{ ARGUMENTS }}</call>{% endfor %}"
+    return (
+        "{% if m.tool_calls %}"
+        + calls.replace("NAME", name).replace("ARGUMENTS", arguments)
+        + "{% else %}{{ m.content }}{% endif %}"
+    )
+
+
+EITHER = "c.function.arguments if c.function.arguments is string else c.function.arguments | tojson"
+FORMS = {
+    "a mapping": (calling(), MADE),
+    "a text": (calling("c.function.arguments + ''"), MADE),
+    "a text to be read": (calling("c.function.arguments | fromjson | tojson"), MADE),
+    "either": (calling(EITHER), MADE),
+    "one call": (
+        "{% if m.function_call %}<call>{{ m.function_call.name }} {{ m.function_call.arguments | tojson }}</call>"
+        "{% else %}{{ m.content }}{% endif %}",
+        MADE,
+    ),
+    "content that is null": ("{% if m.tool_calls and m.content is not none %}" + REFUSED + calling(), MADE),
+    "content that is text": ("{% if m.content is not string %}" + REFUSED + calling(), MADE),
+    "no content": ("{% if m.tool_calls and m.content is defined %}" + REFUSED + calling(), MADE),
+    "calls without a function": (calling("c.arguments | tojson", "c.name"), MADE),
+    "content in parts": ("{% if m.content is string %}" + REFUSED + "{{ m.content[0].text }}", "Aye.<|end|>"),
+    "a plan": (
+        "{% if m.tool_plan %}<plan>{{ m.tool_plan }}</plan>{% endif %}" + calling(),
+        f"<plan>Look.</plan>{MADE}",
+    ),
+    "thinking": (
+        "{% if m.thinking %}<think>{{ m.thinking }}</think>{% endif %}{{ m.content }}",
+        "<think>Hm.</think>Aye.<|end|>",
+    ),
+    "thinking in parts": (
+        "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{% if p.type == 'thinking' %}"
+        "<think>{{ p.thinking }}</think>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}",
+        "<think>Hm.</think>Aye.<|end|>",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_template_is_given_what_it_takes(form: str) -> None:
+    body, reply = FORMS[form]
+    template = turnwise.compile(TURN.replace("BODY", body))
+    history = [{"role": "user", "content": [{"type": "text", "text": "Q?"}] if "parts" in form else "Q?"}]
+    prompt = str(template.render(history, add_generation_prompt=True))
+    read = template.parse(reply, prompt)
+    assert str(template.render([*history, read])) == prompt + reply
+    assert template.encode([*history, read], "turnwise").text == prompt + reply
+    assert str(template.render((*history, read))) == prompt + reply
+    assert read == template.parse(reply, prompt)  # rendering changes nothing of it

@@ -1,0 +1,101 @@
+"""What models write a little differently than their templates is read the same, for the whole corpus.
+
+A reply is written with a changed grammar and read with the true one: no white space at the edges of markers, more of
+it, JSON in other spacings, no section around the calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from test_reply_laws import CALLED, TOOLS, essence, id_of
+from test_roundtrip import UNREADABLE
+
+import corpus
+from corpus import needs_corpus
+from reply_vectors import template
+from turnwise.replies.grammar import Grammar, Marker, RawCall, Region, Spacing
+from turnwise.replies.parser.parser import parse
+from turnwise.replies.write import write
+
+Change = Callable[[Any], Any]
+
+
+def changed(value: Any, kind: type, change: Change) -> Any:
+    """The same data with another one for everything of this kind."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(changed(one, kind, change) for one in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (one.name for one in dataclasses.fields(value))
+        return dataclasses.replace(value, **{name: changed(getattr(value, name), kind, change) for name in fields})
+    return value
+
+
+def tight(marker: Marker) -> Marker:
+    return Marker(marker.core) if marker.core else marker
+
+
+def wide(marker: Marker) -> Marker:
+    return Marker(f"\n{marker.text}\n") if "<" in marker.core else marker
+
+
+def unsectioned(grammar: Grammar) -> Grammar:
+    assert grammar.calls is not None
+    if not grammar.calls.section.open.core or not grammar.calls.each.open.core:
+        return grammar
+    return dataclasses.replace(grammar, calls=dataclasses.replace(grammar.calls, section=Region()))
+
+
+CHANGES: dict[str, Callable[[Grammar], Grammar]] = {
+    "no white space at the edges of markers": lambda grammar: changed(grammar, Marker, tight),
+    "more of it": lambda grammar: changed(grammar, Marker, wide),
+    "JSON without white space": lambda grammar: changed(grammar, Spacing, lambda _: Spacing(",", ":")),
+    "JSON in lines": lambda grammar: changed(grammar, Spacing, lambda _: Spacing(", ", ": ", 4)),
+    "no section": unsectioned,
+}
+
+
+def message(grammar: Grammar, count: int, content: str = "") -> dict[str, Any]:
+    arguments: tuple[dict[str, Any], ...] = ({"city": "Oslo or so", "days": 3, "deep": {"a": [1, 2]}}, {})
+    calls = [
+        {"id": id_of(grammar, name, at), "type": "function", "function": {"name": name, "arguments": given}}
+        for at, (name, given) in enumerate(zip(CALLED[:count], arguments, strict=False))
+    ]
+    return {"role": "assistant", "content": content, "tool_calls": calls}
+
+
+def stripped(value: Any) -> Any:
+    """White space around a text is part of it where texts have no quotes: more of it is more text."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, dict):
+        return {key: stripped(one) for key, one in value.items()}
+    return type(value)(map(stripped, value)) if isinstance(value, (list, tuple)) else value
+
+
+def calling() -> list[str]:
+    names = [name for name in sorted(corpus.published()) if name not in UNREADABLE]
+    calls = {name: template(name).grammar.calls for name in names}
+    return [name for name, found in calls.items() if found is not None and not isinstance(found.call, RawCall)]
+
+
+@needs_corpus
+@pytest.mark.parametrize("change", CHANGES)
+def test_written_a_little_differently(change: str) -> None:
+    asked = 0
+    for name in calling():
+        grammar = template(name).grammar
+        assert grammar.calls is not None
+        said = "" if grammar.calls.excludes_content else "So it is."
+        for meant in (message(grammar, 1), message(grammar, 2), message(grammar, 1, said)):
+            expected = essence(parse(grammar, write(grammar, meant), tools=TOOLS))
+            reply = write(CHANGES[change](grammar), meant)
+            found = essence(parse(grammar, reply, tools=TOOLS))
+            assert stripped(found[::2]) == stripped(expected[::2]), (name, reply)
+            asked += 1
+    assert asked > 300

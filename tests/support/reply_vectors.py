@@ -1,0 +1,192 @@
+"""The vectors of other people's parsers: replies of many models, and what their own tests expect of them.
+
+A vector names a template. A prompt is rendered with it as its source describes: llama.cpp's rows render the template
+with the row's options; vLLM's rows name the one parser that was called alone (`layer`): a reasoning parser is called
+where reasoning may be open, a tool parser where it is over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import corpus
+import turnwise
+from turnwise.replies.events import Message
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.parser.parser import Parser
+from turnwise.replies.parser.prefill import header
+
+# What a vector calls a template, where the corpus has it under another name.
+NAMES = {
+    "Qwen-Qwen3-0.6B": "npm-qwen3",
+    "Qwen-Qwen2.5-7B-Instruct": "npm-qwen2_5",
+    "meta-llama-Llama-3.2-3B-Instruct": "npm-llama3_2",
+    "meta-llama-Llama-3.3-70B-Instruct": "llamacpp-meta-llama-Llama-3.1-8B-Instruct",
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "entry hermes",
+}
+# Rows without a template whose family has one: in the corpus, or as a registry entry.
+FAMILIES = {
+    "pythonic": "vllm-tool_chat_template_llama3.2_pythonic",
+    "internlm2": "entry internlm2-tools",
+    "granite": "vllm-tool_chat_template_granite",
+    "granite-20b-fc": "vllm-tool_chat_template_granite_20b_fc",
+    "hunyuan-a13b": "vllm-tool_chat_template_hunyuan_a13b",
+    "phi4mini": "entry phi-4-mini",
+    "deepseek-v3": "entry deepseek-v3",
+    "mistral": "entry mistral-v3",
+}
+# vLLM's parsers that separate nothing: the text is the content, behind the opener that the prompt wrote.
+APPENDING = ("minimax_m2_append",)
+# vLLM's reasoning parsers that start outside of reasoning: the model writes the opener.
+OUTSIDE = ("granite", "hunyuan")
+
+
+@cache
+def rows() -> tuple[Mapping[str, Any], ...]:
+    folder = corpus.folder()
+    if folder is None:
+        return ()
+    lines = (folder / "parse" / "vectors.jsonl").read_text(encoding="utf-8").splitlines()
+    return tuple(json.loads(line) for line in lines)
+
+
+def template_name(row: Mapping[str, Any]) -> str | None:
+    """The corpus name of a row's template, or `entry NAME`; None if neither corpus nor registry has it."""
+    if row["template"] is None:
+        return FAMILIES.get(row["family"])
+    name = row["template"].removesuffix(".jinja")
+    return NAMES.get(name) or (f"llamacpp-{name}" if f"llamacpp-{name}" in corpus.published() else None)
+
+
+@cache
+def template(name: str) -> turnwise.Template:
+    if name.startswith("entry "):
+        return turnwise.load(name.removeprefix("entry "))
+    published = corpus.published()[name]
+    return turnwise.compile(published.text, options=dict(published.options))
+
+
+@cache
+def grammar(name: str) -> Grammar:
+    return template(name).grammar
+
+
+def parser(row: Mapping[str, Any]) -> Parser:
+    """A parser that stands where the row's reply begins."""
+    name = template_name(row)
+    assert name is not None
+    rules, settings = grammar(name), row["reasoning"] or {}
+    layer = row.get("layer")
+    if parser_name(row) in APPENDING and rules.reasoning is not None:
+        head, opened = header(rules) or "\x00", rules.reasoning.open.core
+        rules = dataclasses.replace(rules, opening=head, empty="", reasoning=None)
+        return Parser(rules, head + opened, row.get("tools"))
+    thinking = (settings.get("chat_template_kwargs") or {}).get("enable_thinking", True)
+    if layer in ("reasoning", "tool"):
+        head = header(rules) or "\x00"
+        inside = layer == "reasoning" and thinking and parser_name(row) not in OUTSIDE
+        opened = rules.reasoning.open.text if inside and rules.reasoning else ""
+        return Parser(dataclasses.replace(rules, opening=head), head + opened, row.get("tools"))
+    prompt = rendered(row, name)
+    if isinstance(prompt, str) and not header(rules):  # a turn without a header: it begins where the prompt does
+        rules, prompt = dataclasses.replace(rules, opening="\x00"), "\x00" + prompt
+    return Parser(rules, prompt, row.get("tools"))
+
+
+def parser_name(row: Mapping[str, Any]) -> str:
+    """Which of vLLM's parsers a row is about."""
+    return str(row["id"]).split("/")[1]
+
+
+def joined(row: Mapping[str, Any], message: Message) -> Message:
+    """The message with its reasoning left in the content, as the template writes it, if the row asks for that."""
+    rules = grammar(template_name(row) or "")
+    thought = message.get("reasoning_content")
+    if (row["reasoning"] or {}).get("reasoning_format") != "none" or not thought or rules.reasoning is None:
+        return message
+    around = rules.reasoning
+    message["content"] = around.open.text + thought + around.close.text + (message.get("content") or "")
+    del message["reasoning_content"]
+    return message
+
+
+def rendered(row: Mapping[str, Any], name: str) -> Any:
+    """The prompt; None, which is the grammar's own opening, if the template does not take the row's conversation."""
+    settings, options = row["reasoning"] or {}, row.get("options") or {}
+    keywords: dict[str, Any] = dict(settings.get("chat_template_kwargs") or {})
+    if "enable_thinking" in settings:
+        keywords["enable_thinking"] = settings["enable_thinking"]
+    going_on = bool(options.get("continue_final_message"))
+    messages = row.get("messages") or [{"role": "user", "content": "Hi"}]
+    if going_on:
+        return header(grammar(name)) + begun(grammar(name), messages[-1], settings.get("reasoning_format") != "none")
+    try:
+        return template(name).render(
+            messages,
+            tools=row.get("tools"),
+            add_generation_prompt=True,
+            now=corpus.NOW,
+            **keywords,
+        )
+    except turnwise.TurnwiseError:
+        return None
+
+
+def begun(rules: Grammar, message: Mapping[str, Any], reasoning: bool) -> str:
+    """The beginning of a reply as the grammar writes it, up to the last text of the message."""
+    text = ""
+    if message.get("reasoning_content") and rules.reasoning is not None and reasoning:
+        text = rules.reasoning.open.text + message["reasoning_content"]
+        text += rules.reasoning.close.text if message.get("content") else ""
+    return text + (rules.content.open.text + message["content"] if message.get("content") else "")
+
+
+def differences(row: Mapping[str, Any], message: Mapping[str, Any]) -> list[str]:
+    """In which of the specified fields a message is not what the row expects."""
+    expected, loose = row["expected"], "strip()" in row["compare"]
+    wrong: list[str] = []
+    for field in ("content", "reasoning_content"):
+        if field in row["specified"]:
+            want, got = expected.get(field) or "", message.get(field) or ""
+            if (want.strip() != got.strip()) if loose else (want != got):
+                wrong.append(field)
+    calls = message.get("tool_calls") or []
+    if "tool_call_count" in expected and len(calls) != expected["tool_call_count"]:
+        wrong.append("tool_call_count")
+    if "tool_calls" in row["specified"]:
+        wanted = expected.get("tool_calls") or []
+        exhaustive = row.get("tool_calls_exhaustive", True)
+        if (
+            len(calls) < len(wanted)
+            or (exhaustive and len(calls) != len(wanted))
+            or not all(same_call(want, call) for want, call in zip(wanted, calls, strict=False))
+        ):
+            wrong.append("tool_calls")
+    return wrong
+
+
+def same_call(want: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+    function = call["function"]
+    text = function["arguments"]
+    try:
+        arguments = json.loads(text)
+    except ValueError:
+        arguments = None
+    return (
+        want.get("name") in (None, function["name"])
+        and want.get("id") in (None, call["id"])
+        and ("arguments" not in want or want["arguments"] == arguments)
+        and ("arguments_text" not in want or want["arguments_text"] == text)
+        and all((arguments or {}).get(key) == value for key, value in (want.get("arguments_include") or {}).items())
+    )
+
+
+def outcome(row: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
+    reader = parser(row)
+    reader.feed(row["input"])
+    message = joined(row, reader.close())
+    return differences(row, message), message

@@ -1,0 +1,342 @@
+"""Tokenizers: laws over real vocabularies and the shipped one.
+
+The reference for plain text is made here, independently of the package: `tokenizers` on the same file with the table
+of added tokens emptied.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import tokenizers as library
+from hypothesis import given
+from hypothesis import strategies as st
+
+import corpus
+from turnwise.errors import TokenizerError, TurnwiseWarning
+from turnwise.tokens.tokenizers import AFTER, START, WITHIN, huggingface, tokenizer
+from turnwise.tokens.tokenizers import fastokens_backend as fast
+from turnwise.tokens.tokenizers import normalization as shape
+from turnwise.tokens.tokenizers.offsets import Widths, ends_of_starts
+from vocabularies import (
+    NAMES,
+    PREPEND,
+    REAL,
+    REPLACE,
+    SHIPPED,
+    SNIPPETS,
+    TEXTS,
+    law,
+    load,
+    metaspace,
+    path,
+    space,
+    variant,
+)
+
+SPOKEN: dict[str, Callable[[str], str]] = {
+    "qwen2_5": lambda text: unicodedata.normalize("NFC", text),
+    "qwen3": lambda text: unicodedata.normalize("NFC", text),
+    "gemma2": space,
+    "mistral_v0_1": space,
+    # its decoder drops one space at the start, though its encoder puts none there
+    "internlm2": lambda text: space(text).removeprefix(" "),
+}
+"""What decoding gives back where it is not the text itself."""
+
+
+@cache
+def raw(name: str) -> library.Tokenizer:
+    return library.Tokenizer.from_file(str(path(name) / "tokenizer.json"))
+
+
+@cache
+def plain(name: str) -> library.Tokenizer:
+    """The file without its added tokens, cut out of its text: parsing and writing it all takes longer than loading."""
+    text = (path(name) / "tokenizer.json").read_text(encoding="utf-8")
+    start = text.index("[", text.index('"added_tokens"'))
+    _, end = json.JSONDecoder().raw_decode(text, start)
+    made = library.Tokenizer.from_str(f"{text[:start]}[]{text[end:]}")
+    made.post_processor = None  # it moves offsets
+    assert not made.get_added_tokens_decoder()
+    return made
+
+
+def spoken(chats: bool = True) -> Iterator[str]:
+    """Every text that somebody says in the conversations of the corpus."""
+    for chat in corpus.chats().values():
+        for message in chat.messages:
+            yield message["content"] if isinstance(message.get("content"), str) else json.dumps(message)
+        yield "<|im_start|>user\n" + json.dumps(chat.messages, ensure_ascii=False) + "<|im_end|>\n"
+
+
+def start_of(name: str, text: str) -> str:
+    """The ends that the library's own offsets say, by their starts."""
+    return ends_of_starts((start for start, _ in plain(name).encode(text).offsets), len(text))
+
+
+# -- laws over vocabularies
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_fast_back_end_takes_every_vocabulary(name: str) -> None:
+    assert load(name).backend == "fastokens"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_equal_the_reference(name: str) -> None:
+    own, whole, bare = load(name), raw(name), plain(name)
+
+    @law(60)
+    @given(TEXTS)
+    def check(text: str) -> None:
+        assert own.encode(text) == bare.encode(text, add_special_tokens=False).ids
+        assert own.whole(text) == whole.encode(text, add_special_tokens=False).ids
+
+    check()
+    for text in spoken():
+        assert own.encode(text) == bare.encode(text, add_special_tokens=False).ids
+        assert own.whole(text) == whole.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_behind_an_added_token(name: str) -> None:
+    own, whole = load(name), raw(name)
+    first = own.added.get("<s>") or own.added[max(own.added, key=len)]
+    reference = own._reference  # type: ignore[attr-defined]
+
+    @law(40)
+    @given(TEXTS)
+    def check(text: str) -> None:
+        for at in (START, AFTER, WITHIN):
+            assert own.encode(text, at) == reference.encode(text, at)
+        if not any(token in text for token in own.added):
+            ids = whole.encode(first.text + text, add_special_tokens=False).ids
+            assert ids == [first.id, *own.encode(text, AFTER)]
+
+    check()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plain_text_never_becomes_an_added_token(name: str) -> None:
+    own = load(name)
+    unknown = own.id(own.named.get("unk_token", ""))
+    forbidden = {token.id for token in own.added.values() if token.control} - own.native - {unknown}
+    assert forbidden
+
+    @law(40)
+    @given(st.lists(st.one_of(st.sampled_from(sorted(own.added)), st.sampled_from(SNIPPETS)), max_size=8).map("".join))
+    def check(text: str) -> None:
+        for at in (START, AFTER, WITHIN):
+            assert forbidden.isdisjoint(own.encode(text, at)), text
+
+    check()
+    for text in own.added:
+        assert forbidden.isdisjoint(own.encode(text)), text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_decoding_gives_the_text_back(name: str) -> None:
+    own, normal = load(name), SPOKEN.get(name, str)
+
+    @law(60)
+    @given(TEXTS)
+    def check(text: str) -> None:
+        assert own.decode(own.encode(text)) == normal(text)
+
+    check()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ends_are_those_of_the_offsets(name: str) -> None:
+    own = load(name)
+
+    @law(60)
+    @given(TEXTS)
+    def check(text: str) -> None:
+        ids = own.encode(text)
+        assert own.ends(text, ids) == start_of(name, text)
+        for at in (START, AFTER, WITHIN):
+            ids = own.encode(text, at)
+            ends = own.ends(text, ids, at)
+            assert len(ends) == len(ids) and ends == sorted(ends)
+            assert not ids or ends[-1] == len(text)
+
+    check()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_by_id_and_by_spelling(name: str) -> None:
+    own = load(name)
+    for text, token in own.added.items():
+        assert own.id(text) == token.id and own.token(token.id) == text
+        assert own.whole(text) == [token.id] or token.lstrip or token.rstrip
+    for id in own.encode("Hello world 中文 👩"):
+        assert own.id(own.token(id) or "") == id
+    assert own.token(10**9) is None and own.token(-1) is None and own.id("no such token at all") is None
+    for key in ("bos_token", "eos_token"):
+        assert own.named.get(key, next(iter(own.added))) in own.added
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_native_ids_are_those_that_plain_text_gives(name: str) -> None:
+    own = load(name)
+    given = {token.id for token in own.added.values() if token.control and token.id in own.encode(token.text)}
+    assert given == own.native
+
+
+@corpus.needs_corpus
+def test_native_tokens_of_real_vocabularies() -> None:
+    texts = {name: {load(name).token(id) for id in load(name).native} for name in REAL}
+    assert texts.pop("internlm2") == {"<s>"}
+    assert not any(texts.values())
+
+
+# -- the start of a text
+
+
+SCHEMES = {
+    "prepend": ({"normalizer": PREPEND}, {START, AFTER}),
+    "always": ({"pre_tokenizer": metaspace("always")}, {START, AFTER}),
+    "first": ({"pre_tokenizer": metaspace("first")}, {START}),
+    "never": ({"pre_tokenizer": metaspace("never")}, set()),
+    "split": ({"pre_tokenizer": {**metaspace("first"), "split": True}}, {START}),
+    "legacy": ({"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}}, {START, AFTER}),
+    "none": ({"normalizer": REPLACE}, set()),
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("backend", ["tokenizers", "fastokens"])
+def test_what_is_put_before_a_text(scheme: str, backend: str) -> None:
+    parts, prefixed = SCHEMES[scheme]
+    own = huggingface.HuggingFace(variant(**parts), backend=backend)
+    for at in (START, AFTER, WITHIN):
+        assert own.encode("ab", at) == ([98] if at in prefixed else [97]), at
+        assert own.ends("ab ab", own.encode("ab ab", at), at) == [2, 5]
+    for text in ("ab<x>ab", "<x>ab<x> ab<x>", " a<x><x>b "):
+        ids: list[int] = []
+        for index, part in enumerate(text.split("<x>")):
+            ids += [99] * bool(index) + own.encode(part, AFTER if index else START)
+        assert own.whole(text) == ids, text
+
+
+def test_a_byte_level_prefix() -> None:
+    data = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    cut = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    own = huggingface.HuggingFace(json.dumps({**data, "pre_tokenizer": cut}))
+    assert [own.decode(own.encode("Hello", at)) for at in (START, AFTER, WITHIN)] == [" Hello", " Hello", "Hello"]
+    assert own.ends("Hello", own.encode("Hello"), START)[-1] == 5
+    assert own.ends("中文", own.encode("中文"), START)[-1] == 2
+
+
+def test_a_space_before_every_word_is_not_a_prefix() -> None:
+    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")]}
+    found = shape.shape(None, words)
+    assert not found.prefixed and not found.faithful
+    own = huggingface.HuggingFace(variant(pre_tokenizer=words), backend="tokenizers")
+    ids = own.encode("ab  ab", WITHIN)
+    assert ids == [98, 98] and own.ends("ab  ab", ids, WITHIN) == [4, 6]
+
+
+def test_unknown_characters_and_changed_texts_fall_back_to_offsets() -> None:
+    lower = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, REPLACE]}
+    own = huggingface.HuggingFace(variant(normalizer=lower), backend="tokenizers")
+    for text in ("AB ab", "İİ ab", "中文中文 ab", "ab中"):
+        assert own.ends(text, own.encode(text))[-1] == len(text)
+    with pytest.raises(TokenizerError, match="not those of this text"):
+        own.ends("AB 中", [97])
+
+
+def test_tokens_that_are_matched_after_normalising_are_named() -> None:
+    text = json.loads(variant(normalizer={"type": "Lowercase"}))
+    text["added_tokens"].append({**text["added_tokens"][0], "id": 100, "content": "<Y>", "normalized": True})
+    assert huggingface.HuggingFace(json.dumps(text), backend="tokenizers").changed == {"<Y>"}
+    assert not load("turnwise").changed  # type: ignore[attr-defined]
+
+
+def test_widths() -> None:
+    words = {1: b"ab", 2: "é".encode(), 3: "👩".encode()[:2], 4: "👩".encode()[2:], 5: b" ", 6: None}
+    widths = Widths(words.__getitem__)
+    assert widths.ends([1, 2, 3, 4, 1], 6) == [2, 3, 3, 4, 6]
+    assert widths.ends([5, 1], 2, prefix=1) == [0, 2]
+    assert widths.ends([5, 1], 2) is None and widths.ends([1, 6], 3) is None and widths.ends([], 0) == []
+
+
+MODELS = {
+    "Unigram": {
+        "type": "Unigram",
+        "unk_id": 0,
+        "vocab": [["<unk>", 0.0], ["▁ab", -1.0], ["▁", -2.0], ["a", -3.0], ["b", -3.0], ["<x>", -4.0], ["ab", -2.5]],
+        "byte_fallback": False,
+    },
+    "WordPiece": {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+        "vocab": {"[UNK]": 0, "ab": 1, "##ab": 2, "a": 3, "##b": 4, "<x>": 5},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_other_models(kind: str) -> None:
+    cut = metaspace("always") if kind == "Unigram" else {"type": "BertPreTokenizer"}
+    data = {**json.loads(variant(pre_tokenizer=cut)), "model": MODELS[kind]}
+    data["added_tokens"][0]["id"] = 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TurnwiseWarning)
+        own = huggingface.HuggingFace(json.dumps(data), name=kind)
+    whole = library.Tokenizer.from_str(json.dumps(data))
+    for text in ("ab ab", "abab", "a<x>b", "  ab  中 ab ", "<x>"):
+        assert own.whole(text) == whole.encode(text, add_special_tokens=False).ids
+        ends = own.ends(text, own.encode(text))
+        assert ends == sorted(ends) and ends[-1] == len(text)
+        assert 5 not in own.encode(text) or 5 in own.native
+
+
+# -- back ends
+
+
+def test_a_back_end_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tokenizer("turnwise", backend="tokenizers")
+    assert (slow.backend, tokenizer("turnwise").backend) == ("tokenizers", "fastokens")
+    assert slow.encode("Hello <s> 中文") == tokenizer("turnwise").encode("Hello <s> 中文")
+    monkeypatch.setenv("TURNWISE_BACKEND", "tokenizers")
+    assert tokenizer("turnwise").backend == "tokenizers"
+    with pytest.raises(TokenizerError, match=r"no back end 'fast'[\s\S]*fastokens, tokenizers"):
+        tokenizer("turnwise", backend="fast")
+
+
+def test_a_back_end_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast.Fast, "whole", lambda self, text: [1])
+    with pytest.warns(TurnwiseWarning, match="a name is encoded by tokenizers, .*different ids for the text"):
+        own = huggingface.HuggingFace(SHIPPED.read_text(), name="a name")
+    assert own.backend == "tokenizers" and own.whole("<s>") == [own.id("<s>")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # said once
+        huggingface.HuggingFace(SHIPPED.read_text(), name="a name")
+    with pytest.raises(TokenizerError, match="cannot be encoded by fastokens: different ids"):
+        huggingface.HuggingFace(SHIPPED.read_text(), backend="fastokens")
+
+
+def test_a_back_end_that_fails_on_a_text_is_replaced_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        """As Rust's: not an Exception."""
+
+    own = huggingface.HuggingFace(SHIPPED.read_text())
+    expected = own.encode("Hello"), own.whole("<s>")
+
+    def fail(*arguments: Any) -> list[int]:
+        raise Panic
+
+    monkeypatch.setattr(fast.Fast, "encode", fail)
+    monkeypatch.setattr(fast.Fast, "whole", fail)
+    assert (own.encode("Hello"), own.whole("<s>")) == expected
