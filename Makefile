@@ -32,8 +32,9 @@ demo: $(PACKAGE)  ## the whole circle: a prompt and its origins, tokens and loss
 test: lint types  ## lint, types and all tests but the slow ones
 	$(BIN)/python -m pytest
 
-lint: $(TESTING)  ## ruff
+lint: $(TESTING)  ## ruff: mistakes and formatting
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 types: $(TESTING)  ## mypy, strict, on src
 	$(BIN)/mypy

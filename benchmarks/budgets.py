@@ -42,8 +42,12 @@ class Free(Run):
 def uncharged(program: Program) -> Any:
     """The program's function without the lines of macros that charge."""
     lines = [line for line in program.python.split("\n") if "spent(rt)" not in line]
-    source = "\n".join(line.split("; rt.steps -=")[0] for line in lines if "rt.depth += 1" not in line)
-    scope = dict(NAMES) | {name: value for name, value in program._run.__globals__.items() if name not in NAMES}
+    source = "\n".join(
+        line.split("; rt.steps -=")[0] for line in lines if "rt.depth += 1" not in line
+    )
+    scope = dict(NAMES) | {
+        name: value for name, value in program._run.__globals__.items() if name not in NAMES
+    }
     exec(compile(source, "<uncharged>", "exec"), scope)
     return scope["run"]
 
@@ -63,7 +67,9 @@ def overheads(names: list[str]) -> dict[str, float]:
                 **subject.options,
             }
             sides = {
-                "charged": [lambda c=context, t=template: t.program.run(Run(DEFAULTS, c, datetime.now), c)],
+                "charged": [
+                    lambda c=context, t=template: t.program.run(Run(DEFAULTS, c, datetime.now), c)
+                ],
                 "free": [lambda c=context, f=free: f(Free(DEFAULTS, c, datetime.now), c)],
             }
             samples = interleave(sides, FULL)
@@ -86,16 +92,22 @@ def shares() -> dict[str, tuple[float, str]]:
             runs.append(self)
 
     template_module.Run = Watched  # type: ignore[misc]  # watches every rendering from here on
-    shallow = replace(DEFAULTS, depth=int(DEFAULTS.depth * SHARE))  # a template that needs more is caught by the budget
+    shallow = replace(
+        DEFAULTS, depth=int(DEFAULTS.depth * SHARE)
+    )  # a template that needs more is caught by the budget
     for entry in json.loads((folder / "jinja" / "index.json").read_text(encoding="utf-8")):
-        template = turnwise.Template.of((folder / "jinja" / entry["file"]).read_text(encoding="utf-8"), limits=shallow)
+        template = turnwise.Template.of(
+            (folder / "jinja" / entry["file"]).read_text(encoding="utf-8"), limits=shallow
+        )
         for chat in chats:
             try:
                 rendering: Any = template.render(
                     chat["messages"], tools=chat.get("tools"), documents=chat.get("documents")
                 )
             except turnwise.TemplateLimitError as error:
-                raise SystemExit(f"{entry['name']}, {chat['id']}: over a tenth of {error.budget}") from error
+                raise SystemExit(
+                    f"{entry['name']}, {chat['id']}: over a tenth of {error.budget}"
+                ) from error
             except turnwise.TurnwiseError:
                 rendering = ""
             if runs:
@@ -121,7 +133,9 @@ def note(most: dict[str, tuple[float, str]], run: Any, length: int, who: str) ->
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What the budgets cost, and how much of them is used.")
+    parser = argparse.ArgumentParser(
+        description="What the budgets cost, and how much of them is used."
+    )
     parser.add_argument("--templates", nargs="+", default=list(TEMPLATES))
     parser.add_argument("--check", action="store_true", help="fail when a goal is missed")
     arguments = parser.parse_args()

@@ -59,7 +59,9 @@ def spent(side: Side, subject: workloads.Subject) -> int:
     return taken
 
 
-def ratio(sides: tuple[Side, Side], subject: workloads.Subject, rounds: int, fresh: itertools.count[int]) -> float:
+def ratio(
+    sides: tuple[Side, Side], subject: workloads.Subject, rounds: int, fresh: itertools.count[int]
+) -> float:
     samples: tuple[list[int], list[int]] = ([], [])
     for turn in range(rounds + 1):
         new = dataclasses.replace(subject, text=f"{subject.text}{{# {next(fresh)} #}}")
@@ -71,29 +73,43 @@ def ratio(sides: tuple[Side, Side], subject: workloads.Subject, rounds: int, fre
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Ratios of compile time: turnwise against transformers.")
+    parser = argparse.ArgumentParser(
+        description="Ratios of compile time: turnwise against transformers."
+    )
     parser.add_argument("--templates", nargs="+", metavar="NAME", help=workloads.CHOICE)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, noisier figures")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--check", action="store_true", help="fail when turnwise compiles slower, on the mean")
+    parser.add_argument(
+        "--check", action="store_true", help="fail when turnwise compiles slower, on the mean"
+    )
     asked = parser.parse_args()
     fresh = itertools.count()
     gc.collect()
     gc.freeze()
     found = {
-        subject.name: {name: ratio(sides, subject, 7 if asked.quick else 15, fresh) for name, sides in MEASURES.items()}
+        subject.name: {
+            name: ratio(sides, subject, 7 if asked.quick else 15, fresh)
+            for name, sides in MEASURES.items()
+        }
         for subject in workloads.subjects(asked.templates)
     }
     means: dict[str, float | None] = {
         name: measure.geometric_mean(row[name] for row in found.values()) for name in MEASURES
     }
     if asked.json:
-        report = {"versions": measure.versions(), "times_faster_than_transformers": found, "geometric_means": means}
+        report = {
+            "versions": measure.versions(),
+            "times_faster_than_transformers": found,
+            "geometric_means": means,
+        }
         print(json.dumps(report, indent=2))
     else:
         lines = [[name, *map(measure.shown, row.values())] for name, row in found.items()]
         lines.append(["geometric mean", *map(measure.shown, means.values())])
-        print("Times faster than transformers; more is better.\n\n" + measure.table(["template", *MEASURES], lines))
+        print(
+            "Times faster than transformers; more is better.\n\n"
+            + measure.table(["template", *MEASURES], lines)
+        )
     slow = [name for name, mean in means.items() if mean is None or mean < 1]
     return 1 if asked.check and slow else 0
 

@@ -47,7 +47,11 @@ def library() -> str:
     """Text that no tokenizer has seen in this run: the standard library's sources, one after another."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     files = sorted(path for path in folder.glob("*.py")) + sorted(folder.glob("*/*.py"))
-    texts = (path.read_text(encoding="utf-8", errors="ignore") for path in files if "test" not in path.parts)
+    texts = (
+        path.read_text(encoding="utf-8", errors="ignore")
+        for path in files
+        if "test" not in path.parts
+    )
     return "".join(texts)
 
 
@@ -72,7 +76,9 @@ def conversations(kind: str, count: int, pages: Pages) -> Iterator[workloads.Con
             made = workloads.WORKLOADS[kind](seed)
         finally:
             workloads.prose = before
-        yield workloads.Conversation(made.messages, made.tools and tools(), made.add_generation_prompt)
+        yield workloads.Conversation(
+            made.messages, made.tools and tools(), made.add_generation_prompt
+        )
 
 
 def tools() -> list[dict[str, Any]]:
@@ -88,12 +94,16 @@ def contestants(template: str, folder: Path) -> dict[str, Contestant]:
     from turnwise.tokens.tokenizers import tokenizer
 
     file = str(folder / "tokenizer.json")
-    peer = PreTrainedTokenizerFast(tokenizer_file=file, eos_token="<|im_end|>", chat_template=template)
+    peer = PreTrainedTokenizerFast(
+        tokenizer_file=file, eos_token="<|im_end|>", chat_template=template
+    )
     raw, fast = tokenizers.Tokenizer.from_file(file), fastokens.Tokenizer.from_file(file)
     own, compiled = tokenizer(folder), turnwise.compile(template)
 
     def ours(chat: workloads.Conversation, text: str) -> Any:
-        found = compiled.encode(chat.messages, own, tools=chat.tools, add_generation_prompt=chat.add_generation_prompt)
+        found = compiled.encode(
+            chat.messages, own, tools=chat.tools, add_generation_prompt=chat.add_generation_prompt
+        )
         return found.input_ids, found.labels
 
     def transformers(chat: workloads.Conversation, text: str) -> Any:
@@ -137,7 +147,9 @@ def agree(run: dict[str, Contestant], chat: workloads.Conversation) -> None:
     if ids != expected:
         raise SystemExit("the ids differ from those of transformers")
     for index, (label, trained) in enumerate(zip(labels, mask, strict=True)):
-        if (label != -100) != bool(trained) and not (trained and mask[index - 1] and labels[index - 1] != -100):
+        if (label != -100) != bool(trained) and not (
+            trained and mask[index - 1] and labels[index - 1] != -100
+        ):
             raise SystemExit(f"the mask differs at token {index}")
 
 
@@ -151,7 +163,13 @@ def times(run: dict[str, Contestant], kind: str, turns: int) -> dict[str, list[i
     for turn in range(turns + 1):
         chats = list(conversations(kind, size, pages))
         texts = [
-            str(render(chat.messages, tools=chat.tools, add_generation_prompt=chat.add_generation_prompt))
+            str(
+                render(
+                    chat.messages,
+                    tools=chat.tools,
+                    add_generation_prompt=chat.add_generation_prompt,
+                )
+            )
             for chat in chats
         ]
         pairs = list(zip(chats, texts, strict=True))
@@ -176,7 +194,9 @@ def template_text() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Ids and mask: how many times as fast as the others.")
+    parser = argparse.ArgumentParser(
+        description="Ids and mask: how many times as fast as the others."
+    )
     parser.add_argument("--quick", action="store_true", help="fewer conversations")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a goal is missed")
@@ -185,18 +205,31 @@ def main() -> int:
     ratios: dict[str, dict[str, float]] = {}
     for kind in AT_ONCE:
         found = times(run, kind, QUICK if asked.quick else TURNS)
-        ratios[kind] = {name: measure.ratio(spent, found["turnwise"]) for name, spent in found.items()}
-    missed = [f"({kind}): {ratios[kind]['transformers']:.1f} of {goal:g}" for kind, goal in GOALS.items()]
+        ratios[kind] = {
+            name: measure.ratio(spent, found["turnwise"]) for name, spent in found.items()
+        }
     missed = [
-        line for line, (kind, goal) in zip(missed, GOALS.items(), strict=True) if ratios[kind]["transformers"] < goal
+        f"({kind}): {ratios[kind]['transformers']:.1f} of {goal:g}" for kind, goal in GOALS.items()
+    ]
+    missed = [
+        line
+        for line, (kind, goal) in zip(missed, GOALS.items(), strict=True)
+        if ratios[kind]["transformers"] < goal
     ]
     over = 1 / ratios["c"]["fastokens"]
     if over > OVER_RAW:
         missed.append(f"(c): {over:.2f} times raw fastokens, of {OVER_RAW:g}")
     if asked.json:
-        print(json.dumps({"versions": measure.versions(), "times as long as turnwise": ratios}, indent=2))
+        print(
+            json.dumps(
+                {"versions": measure.versions(), "times as long as turnwise": ratios}, indent=2
+            )
+        )
     else:
-        rows = [[f"({kind})", *(measure.shown(row[name]) for name in run)] for kind, row in ratios.items()]
+        rows = [
+            [f"({kind})", *(measure.shown(row[name]) for name in run)]
+            for kind, row in ratios.items()
+        ]
         print("Time of each, turnwise = 1.\n\n" + measure.table(["workload", *run], rows))
     for line in missed:
         print(f"MISSED {line}", file=sys.stderr)

@@ -44,7 +44,9 @@ FLAT = 1.3  # the last turns over the first ones
 TEMPLATE, TOKENIZER, STOP = "npm-qwen3", "qwen3", "<|im_end|>"
 SYSTEM = {"role": "system", "content": "You are a helpful assistant."}
 
-Turn = tuple[dict[str, Any], dict[str, Any], list[int]]  # what is asked, what is answered, and the answer as ids
+Turn = tuple[
+    dict[str, Any], dict[str, Any], list[int]
+]  # what is asked, what is answered, and the answer as ids
 Play = Callable[[list[Turn]], Iterator[list[int]]]
 
 
@@ -59,7 +61,9 @@ class Stage:
 
     def turns(self, seed: int, count: int) -> list[Turn]:
         dice = workloads.Dice(seed)
-        return [self.turn(workloads.prose(dice, 200), workloads.prose(dice, 400)) for _ in range(count)]
+        return [
+            self.turn(workloads.prose(dice, 200), workloads.prose(dice, 400)) for _ in range(count)
+        ]
 
     def turn(self, asked: str, answered: str) -> Turn:
         ids = [*self.ours.encode(answered), self.ours.added[STOP].id]
@@ -112,7 +116,11 @@ def transformers(stage: Stage) -> Play:
         for asked, answered, _ in turns:
             chat.append(asked)
             yield stage.reference.apply_chat_template(
-                chat, chat_template=stage.text, add_generation_prompt=True, tokenize=True, return_dict=False
+                chat,
+                chat_template=stage.text,
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
             )
             chat.append(answered)
 
@@ -137,7 +145,9 @@ def timed(play: Play, turns: list[Turn]) -> list[int]:
     return spent
 
 
-def contest(stage: Stage, plays: dict[str, Play], rounds: int, count: int) -> dict[str, list[list[int]]]:
+def contest(
+    stage: Stage, plays: dict[str, Play], rounds: int, count: int
+) -> dict[str, list[list[int]]]:
     """For each contestant the turns of each round."""
     samples: dict[str, list[list[int]]] = {name: [] for name in plays}
     names = list(plays)
@@ -164,7 +174,9 @@ def growth(rounds: list[list[int]]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A conversation of many turns as ids, turn by turn.")
+    parser = argparse.ArgumentParser(
+        description="A conversation of many turns as ids, turn by turn."
+    )
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, noisier figures")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a goal is missed")
@@ -185,23 +197,42 @@ def main() -> int:
         del plays[name]
     samples = contest(on, plays, 5 if asked.quick else 15, asked.turns)
     own = [sum(turns) for turns in samples["turnwise"]]
-    totals = {name: measure.ratio([sum(turns) for turns in rounds], own) for name, rounds in samples.items()}
+    totals = {
+        name: measure.ratio([sum(turns) for turns in rounds], own)
+        for name, rounds in samples.items()
+    }
     grown = {name: growth(rounds) for name, rounds in samples.items()}
     steps = [median(spent) for spent in zip(*samples["turnwise"], strict=True)]
     slowest = max(steps[1:]) / median(steps)
     step_us = median(spent for turns in samples["turnwise"] for spent in turns) / 1000
     if totals.get("renderers", GOAL) < GOAL:
-        faults.append(f"the bridge takes {totals['renderers']:.2f} times as long as a session, less than {GOAL}")
+        faults.append(
+            f"the bridge takes {totals['renderers']:.2f} times as long as a session, less than {GOAL}"
+        )
     if grown["turnwise"] > FLAT:
-        faults.append(f"the last turns take {grown['turnwise']:.2f} times as long as the first, more than {FLAT}")
+        faults.append(
+            f"the last turns take {grown['turnwise']:.2f} times as long as the first, more than {FLAT}"
+        )
     if asked.json:
-        found = {"total": totals, "last over first": grown, "slowest over median": slowest, "median us": step_us}
-        print(json.dumps({"versions": measure.versions(), "turns": asked.turns, **found, "faults": faults}, indent=2))
+        found = {
+            "total": totals,
+            "last over first": grown,
+            "slowest over median": slowest,
+            "median us": step_us,
+        }
+        print(
+            json.dumps(
+                {"versions": measure.versions(), "turns": asked.turns, **found, "faults": faults},
+                indent=2,
+            )
+        )
     else:
         rows = [[name, measure.shown(totals[name]), measure.shown(grown[name])] for name in totals]
         print(f"{asked.turns} turns, prompt ids at each.\n")
         print(measure.table(["", "total : turnwise", f"last {EDGE} : first {EDGE}"], rows))
-        print(f"\nA session's slowest turn takes {slowest:.1f} times its median turn, which is {step_us:.0f} µs here.")
+        print(
+            f"\nA session's slowest turn takes {slowest:.1f} times its median turn, which is {step_us:.0f} µs here."
+        )
     for fault in faults:
         print(f"MISSED: {fault}", file=sys.stderr)
     return 1 if faults and asked.check else 0

@@ -91,7 +91,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [list(heads), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     pads = [str.ljust] + [str.rjust] * (len(heads) - 1)
-    padded = [[pad(cell, width) for pad, cell, width in zip(pads, line, widths, strict=True)] for line in lines]
+    padded = [
+        [pad(cell, width) for pad, cell, width in zip(pads, line, widths, strict=True)]
+        for line in lines
+    ]
     return "\n".join("  ".join(line).rstrip() for line in padded)
 
 

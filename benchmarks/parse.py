@@ -51,14 +51,29 @@ def replies(size: int) -> dict[str, tuple[str, str]]:
     quoted = json.dumps({"x": text}, ensure_ascii=False)
     lines = f"<parameter=x>\n{text}\n</parameter>"
     return {
-        "json call": ("qwen3", f'<tool_call>\n{{"name": "f", "arguments": {quoted}}}\n</tool_call>'),
-        "json between markers": ("deepseek-v3.1", f"<｜tool▁call▁begin｜>f<｜tool▁sep｜>{quoted}<｜tool▁call▁end｜>"),
-        "json list": ("mistral-nemo", f'[TOOL_CALLS][{{"name": "f", "arguments": {quoted}, "id": "abcdefghi"}}]'),
-        "tagged": ("qwen3.5", f"</think>\n\n<tool_call>\n<function=f>\n{lines}\n</function>\n</tool_call>"),
+        "json call": (
+            "qwen3",
+            f'<tool_call>\n{{"name": "f", "arguments": {quoted}}}\n</tool_call>',
+        ),
+        "json between markers": (
+            "deepseek-v3.1",
+            f"<｜tool▁call▁begin｜>f<｜tool▁sep｜>{quoted}<｜tool▁call▁end｜>",
+        ),
+        "json list": (
+            "mistral-nemo",
+            f'[TOOL_CALLS][{{"name": "f", "arguments": {quoted}, "id": "abcdefghi"}}]',
+        ),
+        "tagged": (
+            "qwen3.5",
+            f"</think>\n\n<tool_call>\n<function=f>\n{lines}\n</function>\n</tool_call>",
+        ),
         "quoted": ("gemma-4", f'<|tool_call>call:f{{x:<|"|>{text}<|"|>}}<tool_call|>'),
         "python": ("lfm2", f"<|tool_call_start|>[f(x={text!r})]<|tool_call_end|>"),
         "no call": ("qwen3", text),
-        "numbers": ("qwen3", in_call(json.dumps([number % 10_007 for number in range(0, size * 37 // 6, 37)]))),
+        "numbers": (
+            "qwen3",
+            in_call(json.dumps([number % 10_007 for number in range(0, size * 37 // 6, 37)])),
+        ),
         "objects": ("qwen3", in_call(json.dumps([{"a": {"b": [1, {"c": True}]}}] * (size // 32)))),
         "spaces": ("qwen3", " " * size),
         "lines": ("qwen3", "\n" * size),
@@ -137,10 +152,17 @@ def peer(grammar: str, parts: Sequence[str]) -> float | None:
 
 def row(name: str, kind: str, size: int, rounds: int) -> dict[str, object]:
     grammar, reply = replies(size)[name]
-    half, part = chunks(replies(size // 2)[name][1], kind), chunks(replies(size // PART)[name][1], kind)
+    half, part = (
+        chunks(replies(size // 2)[name][1], kind),
+        chunks(replies(size // PART)[name][1], kind),
+    )
     parts = chunks(reply, kind)
     times = [
-        (spent(lambda: stream(grammar, parts)), spent(lambda: floor(parts)), spent(lambda: stream(grammar, half)))
+        (
+            spent(lambda: stream(grammar, parts)),
+            spent(lambda: floor(parts)),
+            spent(lambda: stream(grammar, half)),
+        )
         for _ in range(rounds)
     ]
     whole, least, less = (min(column) for column in zip(*times, strict=True))
@@ -154,8 +176,12 @@ def row(name: str, kind: str, size: int, rounds: int) -> dict[str, object]:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--quick", action="store_true", help="a tenth of the size; for a look, not for a claim")
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument(
+        "--quick", action="store_true", help="a tenth of the size; for a look, not for a claim"
+    )
     options.add_argument("--json", action="store_true")
     given = options.parse_args()
     size, rounds = (SIZE // 10, 2) if given.quick else (SIZE, 3)
@@ -164,7 +190,12 @@ def main() -> int:
         print(json.dumps(rows, ensure_ascii=False))
     else:
         for line in rows:
-            print(*(f"{key} {value}".ljust(28 if key == "syntax" else 16) for key, value in line.items()))
+            print(
+                *(
+                    f"{key} {value}".ljust(28 if key == "syntax" else 16)
+                    for key, value in line.items()
+                )
+            )
     return 1 if any(float(str(line["double"])) > LIMIT for line in rows) else 0
 
 

@@ -39,9 +39,15 @@ MARK = "\N{SECTION SIGN}"
 
 
 def dumps(
-    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Any = None,
+    sort_keys: bool = False,
 ) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def raise_exception(message: str) -> None:
@@ -81,7 +87,9 @@ def sandboxed(subject: Subject, conversation: Conversation) -> Render:
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
     environment.filters["tojson"] = dumps
     environment.globals.update(raise_exception=raise_exception, strftime_now=strftime_now)
     render = environment.from_string(without_generation(subject.text)).render
@@ -122,7 +130,9 @@ def turnwise_pieces(subject: Subject, conversation: Conversation) -> Render:
     return text
 
 
-def turnwise_call(subject: Subject, conversation: Conversation) -> tuple[Callable[..., Any], dict[str, Any]]:
+def turnwise_call(
+    subject: Subject, conversation: Conversation
+) -> tuple[Callable[..., Any], dict[str, Any]]:
     from turnwise import compile as compile_template
 
     return compile_template(subject.text, name=subject.name).render, inputs(subject, conversation)
@@ -130,7 +140,9 @@ def turnwise_call(subject: Subject, conversation: Conversation) -> tuple[Callabl
 
 def hand_written(subject: Subject, conversation: Conversation) -> Render:
     def probe(role: str, tools: list[dict[str, Any]] | None = None, invite: bool = False) -> str:
-        return transformers(subject, Conversation([{"role": role, "content": MARK}], tools, invite))()
+        return transformers(
+            subject, Conversation([{"role": role, "content": MARK}], tools, invite)
+        )()
 
     kinds = JOINS.get(subject.name)
     if kinds is None or (conversation.tools and not kinds[1]):
@@ -149,10 +161,17 @@ def qwen(subject: Subject, probe: Callable[..., str]) -> Join:
         messages, tools = conversation.messages, conversation.tools
         parts = [untold]
         if messages[0]["role"] == "system":
-            listed = [before_tools, *["\n" + dumps(tool) for tool in tools], after_tools] if tools else ["<|im_end|>\n"]
+            listed = (
+                [before_tools, *["\n" + dumps(tool) for tool in tools], after_tools]
+                if tools
+                else ["<|im_end|>\n"]
+            )
             parts = ["<|im_start|>system\n", messages[0]["content"], *listed]
             messages = messages[1:]
-        last_query = max((i for i, message in enumerate(messages) if message["role"] == "user"), default=len(messages))
+        last_query = max(
+            (i for i, message in enumerate(messages) if message["role"] == "user"),
+            default=len(messages),
+        )
         last = len(messages) - 1
         for i, message in enumerate(messages):
             role = message["role"]
@@ -161,11 +180,15 @@ def qwen(subject: Subject, probe: Callable[..., str]) -> Join:
             elif role == "assistant":
                 thought = qwen_thought(message, i == last) if thinks and i > last_query else ""
                 calls = qwen_calls(message) if message.get("tool_calls") else ""
-                parts.append(f"<|im_start|>assistant\n{thought}{message['content']}{calls}<|im_end|>\n")
+                parts.append(
+                    f"<|im_start|>assistant\n{thought}{message['content']}{calls}<|im_end|>\n"
+                )
             else:
                 opening = "" if messages[i - 1]["role"] == "tool" else "<|im_start|>user"
                 closing = "" if i < last and messages[i + 1]["role"] == "tool" else "<|im_end|>\n"
-                parts.append(f"{opening}\n<tool_response>\n{message['content']}\n</tool_response>{closing}")
+                parts.append(
+                    f"{opening}\n<tool_response>\n{message['content']}\n</tool_response>{closing}"
+                )
         if conversation.add_generation_prompt:
             parts.append("<|im_start|>assistant\n")
         return "".join(parts)
@@ -217,7 +240,9 @@ def mistral(subject: Subject, probe: Callable[..., str]) -> Join:
         parts = [bos]
         for message in messages[1:] if told else messages:
             if message["role"] == "user":
-                parts.append(f"[INST]{told if message is messages[-1] else ''}{message['content']}[/INST]")
+                parts.append(
+                    f"[INST]{told if message is messages[-1] else ''}{message['content']}[/INST]"
+                )
             else:
                 parts.append(message["content"] + eos)
         return "".join(parts)

@@ -23,8 +23,14 @@ import workloads
 
 VARIANTS = 4  # conversations that take turns within a sample, so that no peer renders the same objects twice in a row
 OURS = ("turnwise", "turnwise+pieces", "hand-written")
-GOALS = {"a": 6.0, "b": 6.0, "c": 4.0}  # times faster than transformers, geometric mean, for each of TRACED
-TRACED = ("turnwise",)  # rendering keeps every trail; listing the pieces is shown beside it, and has no goal
+GOALS = {
+    "a": 6.0,
+    "b": 6.0,
+    "c": 4.0,
+}  # times faster than transformers, geometric mean, for each of TRACED
+TRACED = (
+    "turnwise",
+)  # rendering keeps every trail; listing the pieces is shown beside it, and has no goal
 TITLES = {
     "a": "(a) 3 messages, about 100 characters",
     "b": "(b) system + 6 turns, about 3 KB",
@@ -43,7 +49,9 @@ class Report:
     hand_written_us: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def mean(self, kind: str, peer: str) -> float | None:
-        return measure.geometric_mean(row[peer] for row in self.ratios[kind].values() if peer in row)
+        return measure.geometric_mean(
+            row[peer] for row in self.ratios[kind].values() if peer in row
+        )
 
     def pair(self, kind: str, traced: str = "turnwise") -> float | None:
         rows = [row for row in self.ratios[kind].values() if traced in row and "minijinja" in row]
@@ -66,13 +74,17 @@ def prepared(
     return calls if same else "its text differs from that of transformers"
 
 
-def contest(report: Report, kind: str, subject: workloads.Subject, chosen: list[str], effort: measure.Effort) -> None:
+def contest(
+    report: Report, kind: str, subject: workloads.Subject, chosen: list[str], effort: measure.Effort
+) -> None:
     chats = [workloads.WORKLOADS[kind](seed) for seed in range(VARIANTS)]
     reference = [peers.PEERS[peers.REFERENCE](subject, chat) for chat in chats]
     try:
         texts = [call() for call in reference]
     except Exception as error:  # templates refuse conversations with exceptions of all kinds
-        report.notes.append(f"{subject.name} ({kind}): transformers raises {type(error).__name__}: {error}")
+        report.notes.append(
+            f"{subject.name} ({kind}): transformers raises {type(error).__name__}: {error}"
+        )
         return
     contestants: dict[str, list[peers.Render]] = {peers.REFERENCE: reference}
     for peer in chosen:
@@ -86,7 +98,9 @@ def contest(report: Report, kind: str, subject: workloads.Subject, chosen: list[
     row = {peer: measure.ratio(taken[peers.REFERENCE], spent) for peer, spent in taken.items()}
     report.ratios[kind][subject.name] = row
     if "hand-written" in taken:
-        report.hand_written_us.setdefault(kind, {})[subject.name] = round(median(taken["hand-written"]) / 1000, 2)
+        report.hand_written_us.setdefault(kind, {})[subject.name] = round(
+            median(taken["hand-written"]) / 1000, 2
+        )
 
 
 def missed(report: Report) -> list[str]:
@@ -95,9 +109,13 @@ def missed(report: Report) -> list[str]:
         for peer in TRACED:
             mean, pair = report.mean(kind, peer), report.pair(kind, peer)
             if mean is None or mean < GOALS[kind]:
-                found.append(f"({kind}) {peer}: {measure.shown(mean)} times transformers, the goal is {GOALS[kind]:g}")
+                found.append(
+                    f"({kind}) {peer}: {measure.shown(mean)} times transformers, the goal is {GOALS[kind]:g}"
+                )
             if pair is not None and pair < 1:
-                found.append(f"({kind}) {peer}: {measure.shown(pair)} times minijinja, the goal is 1")
+                found.append(
+                    f"({kind}) {peer}: {measure.shown(pair)} times minijinja, the goal is 1"
+                )
     return found
 
 
@@ -106,13 +124,22 @@ def painted(report: Report, chosen: list[str]) -> str:
     for kind, rows in report.ratios.items():
         lines = []
         for name, row in rows.items():
-            pair = row["turnwise"] / row["minijinja"] if "turnwise" in row and "minijinja" in row else None
-            lines.append([name, *(measure.shown(row.get(peer)) for peer in chosen), measure.shown(pair)])
+            pair = (
+                row["turnwise"] / row["minijinja"]
+                if "turnwise" in row and "minijinja" in row
+                else None
+            )
+            lines.append(
+                [name, *(measure.shown(row.get(peer)) for peer in chosen), measure.shown(pair)]
+            )
         means = [measure.shown(report.mean(kind, peer)) for peer in chosen]
         lines.append(["geometric mean", *means, measure.shown(report.pair(kind))])
         blocks.append(TITLES[kind] + "\n" + measure.table(["template", *chosen, PAIR], lines))
     for kind, spent in report.hand_written_us.items():
-        blocks.append(f"({kind}) hand-written, microseconds here: " + ", ".join(f"{n} {us}" for n, us in spent.items()))
+        blocks.append(
+            f"({kind}) hand-written, microseconds here: "
+            + ", ".join(f"{n} {us}" for n, us in spent.items())
+        )
     blocks += ["not timed: " + note for note in report.notes]
     blocks += ["WRONG: " + fault for fault in report.faults]
     return "\n\n".join(blocks)
@@ -122,8 +149,12 @@ def data(report: Report, chosen: list[str]) -> dict[str, object]:
     return {
         "versions": measure.versions(),
         "times_faster_than_transformers": report.ratios,
-        "geometric_means": {kind: {peer: report.mean(kind, peer) for peer in chosen} for kind in report.ratios},
-        "turnwise_to_minijinja": {kind: {peer: report.pair(kind, peer) for peer in TRACED} for kind in report.ratios},
+        "geometric_means": {
+            kind: {peer: report.mean(kind, peer) for peer in chosen} for kind in report.ratios
+        },
+        "turnwise_to_minijinja": {
+            kind: {peer: report.pair(kind, peer) for peer in TRACED} for kind in report.ratios
+        },
         "hand_written_microseconds": report.hand_written_us,
         "not_timed": report.notes,
         "wrong": report.faults,
@@ -132,11 +163,17 @@ def data(report: Report, chosen: list[str]) -> dict[str, object]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Ratios of rendering time: all peers against transformers.")
+    parser = argparse.ArgumentParser(
+        description="Ratios of rendering time: all peers against transformers."
+    )
     others = [peer for peer in peers.PEERS if peer != peers.REFERENCE]
     parser.add_argument("--templates", nargs="+", metavar="NAME", help=workloads.CHOICE)
-    parser.add_argument("--workloads", default="abc", metavar="abc", help="which workloads, as letters")
-    parser.add_argument("--peers", nargs="+", choices=others, default=others, help="beside transformers")
+    parser.add_argument(
+        "--workloads", default="abc", metavar="abc", help="which workloads, as letters"
+    )
+    parser.add_argument(
+        "--peers", nargs="+", choices=others, default=others, help="beside transformers"
+    )
     parser.add_argument("--quick", action="store_true", help="shorter samples, noisier figures")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--check", action="store_true", help="fail when a goal is missed")
@@ -152,7 +189,13 @@ def main() -> int:
             report.ratios[kind] = {}
             for subject in workloads.subjects(asked.templates):
                 if kind in subject.workloads:
-                    contest(report, kind, subject, chosen, measure.QUICK if asked.quick else measure.FULL)
+                    contest(
+                        report,
+                        kind,
+                        subject,
+                        chosen,
+                        measure.QUICK if asked.quick else measure.FULL,
+                    )
     print(json.dumps(data(report, chosen), indent=2) if asked.json else painted(report, chosen))
     misses = missed(report) if asked.check else []
     for miss in misses:

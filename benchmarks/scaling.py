@@ -36,7 +36,9 @@ ENCODED_SIZES = {"characters": (250_000, 500_000, 1_000_000), "messages": (1024,
 SAMPLE_NS = {False: 20_000_000, True: 8_000_000}
 
 
-def growth(peer: str, subject: workloads.Subject, kind: str, effort: measure.Effort) -> tuple[float, float]:
+def growth(
+    peer: str, subject: workloads.Subject, kind: str, effort: measure.Effort
+) -> tuple[float, float]:
     """Time at 2n over time at n, and at 4n over 2n."""
     calls = {str(n): [peers.PEERS[peer](subject, workloads.scaled(kind, n))] for n in SIZES[kind]}
     one, two, four = measure.interleave(calls, effort).values()
@@ -76,9 +78,13 @@ def limit(name: str, kind: str) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Ratio of rendering times when the number of messages doubles.")
+    parser = argparse.ArgumentParser(
+        description="Ratio of rendering times when the number of messages doubles."
+    )
     parser.add_argument("--templates", nargs="+", metavar="NAME", help=workloads.CHOICE)
-    parser.add_argument("--peers", nargs="+", choices=list(peers.PEERS), default=["turnwise+pieces", "transformers"])
+    parser.add_argument(
+        "--peers", nargs="+", choices=list(peers.PEERS), default=["turnwise+pieces", "transformers"]
+    )
     parser.add_argument("--quick", action="store_true", help="shorter samples, noisier figures")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     asked = parser.parse_args()
@@ -92,16 +98,26 @@ def main() -> int:
     ids = encoding(measure.Effort(rounds=5, sample_ns=SAMPLE_NS[asked.quick]))
     over = [at for at, row in found.items() if max(row[asked.peers[0]]) > limit(*at)]
     if asked.json:
-        growths = {f"{name} ({kind})": {**row, "limit": limit(name, kind)} for (name, kind), row in found.items()}
+        growths = {
+            f"{name} ({kind})": {**row, "limit": limit(name, kind)}
+            for (name, kind), row in found.items()
+        }
         print(json.dumps({"versions": measure.versions(), "growth": growths, "ids": ids}, indent=2))
     else:
-        heads = ["template", *(f"{peer} {step}" for peer in asked.peers for step in ("2n/n", "4n/2n")), "limit"]
+        heads = [
+            "template",
+            *(f"{peer} {step}" for peer in asked.peers for step in ("2n/n", "4n/2n")),
+            "limit",
+        ]
         lines = []
         for (name, kind), row in found.items():
             ratios = [measure.shown(ratio) for pair in row.values() for ratio in pair]
             lines.append([f"{name} ({kind})", *ratios, f"{limit(name, kind):g}"])
         print("Time when messages double.\n\n" + measure.table(heads, lines))
-        rows = [[f"ids, {what}", *map(measure.shown, pair), f"{ENCODED:g}"] for what, pair in ids.items()]
+        rows = [
+            [f"ids, {what}", *map(measure.shown, pair), f"{ENCODED:g}"]
+            for what, pair in ids.items()
+        ]
         print("\n" + measure.table(["turnwise", "2n/n", "4n/2n", "limit"], rows))
     for name, kind in over:
         print(f"OVER: {name} ({kind}): {asked.peers[0]}", file=sys.stderr)

@@ -32,7 +32,23 @@ WORDS = """
     and or but so because while before after under over between without across along
 """
 VOCABULARY = tuple(WORDS.split())
-ENDS = (". ", ". ", ". ", ", ", ", ", "; ", "? ", ': "', '" ', ".\n", ".\n\n- ", " → ", " & ", " <b>", " `x = 1` ")
+ENDS = (
+    ". ",
+    ". ",
+    ". ",
+    ", ",
+    ", ",
+    "; ",
+    "? ",
+    ': "',
+    '" ',
+    ".\n",
+    ".\n\n- ",
+    " → ",
+    " & ",
+    " <b>",
+    " `x = 1` ",
+)
 PLACES = ("Göteborg", "São Paulo", "Ürümqi", "Kraków", "Lyon", "Osaka", "Accra", "Bergen")
 CHINESE = "请把上面的结果整理成一张表，并说明每一列的含义。"
 
@@ -81,19 +97,30 @@ def tool(dice: Dice, number: int) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "place": {"type": "string", "description": prose(dice, 90)},
         "days": {"type": "integer", "description": prose(dice, 60), "minimum": 1, "maximum": 14},
-        "unit": {"type": "string", "enum": ["metric", "imperial", "kelvin"], "description": prose(dice, 40)},
+        "unit": {
+            "type": "string",
+            "enum": ["metric", "imperial", "kelvin"],
+            "description": prose(dice, 40),
+        },
         "filters": {
             "type": "object",
             "description": prose(dice, 50),
             "properties": {
-                "tags": {"type": "array", "items": {"type": "string"}, "description": prose(dice, 60)},
+                "tags": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": prose(dice, 60),
+                },
                 "threshold": {"type": "number", "description": prose(dice, 40)},
             },
         },
     }
     parameters = {"type": "object", "properties": properties, "required": ["place", "days"]}
     name = f"{('find', 'count', 'list', 'compare', 'plan')[number % 5]}_{('weather', 'routes')[number % 2]}_{number}"
-    return {"type": "function", "function": {"name": name, "description": prose(dice, 220), "parameters": parameters}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": prose(dice, 220), "parameters": parameters},
+    }
 
 
 def call(dice: Dice, number: int, name: str) -> dict[str, Any]:
@@ -102,11 +129,19 @@ def call(dice: Dice, number: int, name: str) -> dict[str, Any]:
         "days": 1 + dice.below(14),
         "unit": "metric",
         "note": prose(dice, 160),
-        "filters": {"tags": [prose(dice, 12), prose(dice, 12)], "threshold": 0.25, "exact": bool(dice.below(2))},
+        "filters": {
+            "tags": [prose(dice, 12), prose(dice, 12)],
+            "threshold": 0.25,
+            "exact": bool(dice.below(2)),
+        },
     }
     # Nine letters and digits: Mistral's templates refuse any other identifier.
     identifier = f"call{number:05d}"
-    return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {
+        "id": identifier,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
 
 
 def result(dice: Dice, length: int) -> str:
@@ -191,21 +226,29 @@ def corpus() -> Path:
     beside = Path(__file__).resolve().parents[1] / ".." / "shared" / "corpus"
     folder = Path(os.environ.get("TURNWISE_CORPUS") or beside)
     if not (folder / "jinja" / "index.json").is_file():
-        raise SystemExit("no templates to measure: set TURNWISE_CORPUS to a corpus folder (one with jinja/index.json)")
+        raise SystemExit(
+            "no templates to measure: set TURNWISE_CORPUS to a corpus folder (one with jinja/index.json)"
+        )
     return folder / "jinja"
 
 
 def subjects(names: list[str] | None = None) -> list[Subject]:
     """The templates of TEMPLATES, or those named; any name in the corpus will do and is tried on every workload."""
     folder = corpus()
-    index = {row["name"]: row for row in json.loads((folder / "index.json").read_text(encoding="utf-8"))}
+    index = {
+        row["name"]: row for row in json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    }
     found = []
     for name in names or TEMPLATES:
         corpus_name, takes = TEMPLATES.get(name, (name, "abc"))
         if corpus_name not in index:
-            raise SystemExit(f"no template {name!r}: one of {', '.join(TEMPLATES)}, or a name in the corpus")
+            raise SystemExit(
+                f"no template {name!r}: one of {', '.join(TEMPLATES)}, or a name in the corpus"
+            )
         row = index[corpus_name]
-        options = {token: row[token] for token in ("bos_token", "eos_token") if row[token] is not None}
+        options = {
+            token: row[token] for token in ("bos_token", "eos_token") if row[token] is not None
+        }
         text = (folder / row["file"]).read_bytes().decode("utf-8")
         found.append(Subject(name, text, options, takes))
     return found

@@ -116,7 +116,9 @@ def trained() -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts(), trainer)
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL])
+    tokenizer.add_special_tokens(
+        [AddedToken(text, special=True, normalized=False) for text in SPECIAL]
+    )
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in ORDINARY])
     return tokenizer
 

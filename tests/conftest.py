@@ -22,7 +22,11 @@ settings.load_profile("turnwise")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--accept", action="store_true", help="rewrite tests/cases/*.case with what turnwise says now")
+    parser.addoption(
+        "--accept",
+        action="store_true",
+        help="rewrite tests/cases/*.case with what turnwise says now",
+    )
 
 
 @pytest.fixture

@@ -27,7 +27,13 @@ PAIRED = {"conversation": ROUNDS, "query": "{{query}}"}
 
 SOURCES: dict[str, dict[str, Any]] = {
     "xtuner": {"INSTRUCTION": "{input}", "STOP_WORDS": ["a"]},
-    "fastchat": {"name": "n", "roles": ["U", "A"], "sep_style": "CHATML", "sep": "x", "stop_str": ["a"]},
+    "fastchat": {
+        "name": "n",
+        "roles": ["U", "A"],
+        "sep_style": "CHATML",
+        "sep": "x",
+        "stop_str": ["a"],
+    },
     "paddlenlp": {"conversation": list(ROUNDS), "query": "{{query}}"},
     "llamafactory": {"format_user": ["{{content}}"], "stop_words": ["a"]},
     "internlm2": {"eoh": "x\n", "stop_words": ["a"]},
@@ -76,7 +82,9 @@ def test_a_registered_source_is_a_copy() -> None:
     try:
         changed(given)
         changed(options)
-        assert load("misuse").source == SOURCES["fastchat"] and load("misuse").options == {"words": ["a"]}
+        assert load("misuse").source == SOURCES["fastchat"] and load("misuse").options == {
+            "words": ["a"]
+        }
         changed(entries()["misuse"].options["words"])
         assert load("misuse").options == {"words": ["a"]}
     finally:
@@ -117,18 +125,32 @@ def test_a_source_that_holds_itself() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    ({"conversation": ROUNDS, "querry": "{{query}}"}, ("unknown key 'querry'", "Did you mean 'query'?")),
+    (
+        {"conversation": ROUNDS, "querry": "{{query}}"},
+        ("unknown key 'querry'", "Did you mean 'query'?"),
+    ),
     ({"SYSTEM": "{system}", "SUFFIX": "x"}, ("INSTRUCTION is missing",)),
     ({"INSTRUCTON": "{input}"}, ("unknown key 'INSTRUCTON'", "Did you mean 'INSTRUCTION'?")),
-    ({"name": "n", "roles": ["U", "A"], "sep_stile": "CHATML"}, ("'sep_stile'", "Did you mean 'sep_style'?")),
-    ({"format_usr": ["{{content}}"], "stop_word": []}, ("'format_usr'", "Did you mean 'format_user'?")),
+    (
+        {"name": "n", "roles": ["U", "A"], "sep_stile": "CHATML"},
+        ("'sep_stile'", "Did you mean 'sep_style'?"),
+    ),
+    (
+        {"format_usr": ["{{content}}"], "stop_word": []},
+        ("'format_usr'", "Did you mean 'format_user'?"),
+    ),
     ({"meta_instruction": "m", "eosys": "e", "eoo": "e"}, ("'eoo'", "eoa")),
-    ({"stop_words": [], "user": "{user}", "asistant": "{assistant}", "thinking": "t"}, ("'asistant'", "'assistant'")),
+    (
+        {"stop_words": [], "user": "{user}", "asistant": "{assistant}", "thinking": "t"},
+        ("'asistant'", "'assistant'"),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("source", "said"), WRONG)
-def test_the_nearest_dialect_says_what_is_wrong(source: dict[str, Any], said: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_nearest_dialect_says_what_is_wrong(
+    source: dict[str, Any], said: tuple[str, ...], tmp_path: Path
+) -> None:
     file, model = tmp_path / "any.json", tmp_path / "model" / "chat_template.json"
     model.parent.mkdir()
     for path in (file, model):
@@ -188,9 +210,18 @@ def test_a_slot_that_is_misspelt() -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({**PAIRED, "conversation": ["{{usr}}", "{{bot}}"]}, ("conversation[0]", "reads usr", "{{user}} for {{usr}}")),
-        ({**PAIRED, "conversation": ["{{user}}", "{{system}}"]}, ("conversation[1]", "{{bot}}", "reads system")),
-        ({**PAIRED, "query": "{{qery}}"}, ("query", "never writes {{query}}", "{{query}} for {{qery}}")),
+        (
+            {**PAIRED, "conversation": ["{{usr}}", "{{bot}}"]},
+            ("conversation[0]", "reads usr", "{{user}} for {{usr}}"),
+        ),
+        (
+            {**PAIRED, "conversation": ["{{user}}", "{{system}}"]},
+            ("conversation[1]", "{{bot}}", "reads system"),
+        ),
+        (
+            {**PAIRED, "query": "{{qery}}"},
+            ("query", "never writes {{query}}", "{{query}} for {{qery}}"),
+        ),
         ({**PAIRED, "query": "hello"}, ("reads nothing", "is_first")),
     ],
 )
@@ -200,7 +231,9 @@ def test_a_field_must_read_its_turn(source: dict[str, Any], said: tuple[str, ...
         with pytest.raises(SourceError) as caught:
             ask()
         assert all(text in str(caught.value) for text in said), str(caught.value)
-    kept = turnwise.compile({**PAIRED, "query": "{{mood}}{{query}}"})  # what the caller gives has any name
+    kept = turnwise.compile(
+        {**PAIRED, "query": "{{mood}}{{query}}"}
+    )  # what the caller gives has any name
     assert kept.render(CHAT, add_generation_prompt=True, mood="!").text == "!hello"
 
 
@@ -217,14 +250,18 @@ def test_deep_json_is_refused(key: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", [name for name in DIALECTS if name not in ("jinja", "ollama")])
-@pytest.mark.parametrize("source", [{1: 2}, {None: {}}, [], 5, None, f'{{"a":{DEEP}', "[1]", "{", "1" * 5000])
+@pytest.mark.parametrize(
+    "source", [{1: 2}, {None: {}}, [], 5, None, f'{{"a":{DEEP}', "[1]", "{", "1" * 5000]
+)
 def test_every_dialect_refuses_what_is_not_its_own(dialect: str, source: Any) -> None:
     with pytest.raises(TurnwiseError):
         turnwise.compile(source, dialect)
 
 
 def held(**fields: Any) -> fastchat.Conversation:
-    return fastchat.Conversation(**{"name": "n", "sep_style": fastchat.SeparatorStyle.CHATML, "sep": "x", **fields})
+    return fastchat.Conversation(
+        **{"name": "n", "sep_style": fastchat.SeparatorStyle.CHATML, "sep": "x", **fields}
+    )
 
 
 FILE = paddlenlp.ChatTemplate(**PAIRED)
@@ -232,12 +269,24 @@ TEXTS = paddlenlp.Chat(PAIRED)
 JINJA = paddlenlp.Chat("{% for m in messages %}{{ m.content }}{% endfor %}")
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no messages": (lambda: xtuner.openai_map_fn({}), "there is no 'messages'"),
-    "no content": (lambda: xtuner.openai_map_fn({"messages": [{"role": "user"}]}), r"messages\[0\]: .*'content'"),
+    "no content": (
+        lambda: xtuner.openai_map_fn({"messages": [{"role": "user"}]}),
+        r"messages\[0\]: .*'content'",
+    ),
     "no example": (lambda: xtuner.openai_map_fn(None), "a mapping"),  # type: ignore[arg-type]
-    "no answer": (lambda: mapped({"input": "q", "output": None}), r"conversation\[0\]\.output: is text, not None"),
-    "no rounds": (lambda: xtuner.template_map_fn({"conversation": None}, "default"), "conversation: is a list"),
+    "no answer": (
+        lambda: mapped({"input": "q", "output": None}),
+        r"conversation\[0\]\.output: is text, not None",
+    ),
+    "no rounds": (
+        lambda: xtuner.template_map_fn({"conversation": None}, "default"),
+        "conversation: is a list",
+    ),
     "no round": (lambda: mapped(5), r"conversation\[0\]"),
-    "unmapped": (lambda: xtuner.segments({"conversation": [{"input": "q", "output": "a"}]}), "template_map_fn"),
+    "unmapped": (
+        lambda: xtuner.segments({"conversation": [{"input": "q", "output": "a"}]}),
+        "template_map_fn",
+    ),
     "no system text": (lambda: xtuner.load("internlm_chat", system="codr"), "Did you mean 'coder'"),
     "context list": (lambda: FILE("q", [1]), "context_data"),  # type: ignore[arg-type]
     "context text": (lambda: FILE("q", "x"), "context_data"),  # type: ignore[arg-type]
@@ -250,10 +299,19 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "nothing to cut": (lambda: paddlenlp.truncated({"conversations": []}, 5, 5), "no rounds"),
     "one role": (lambda: held(roles=("U",)).get_prompt(), "user and the assistant"),
     "no roles": (lambda: held(roles=None).get_prompt(), "user and the assistant"),
-    "three of a message": (lambda: held(messages=[["USER", "a", "b"]]).get_prompt(), r"messages\[0\]"),
-    "messages of OpenAI": (lambda: held(messages=CHAT).get_prompt(), r"\[role, text\], not \{'role'"),
+    "three of a message": (
+        lambda: held(messages=[["USER", "a", "b"]]).get_prompt(),
+        r"messages\[0\]",
+    ),
+    "messages of OpenAI": (
+        lambda: held(messages=CHAT).get_prompt(),
+        r"\[role, text\], not \{'role'",
+    ),
     "a copy of these": (lambda: held(messages=CHAT).copy(), r"messages\[0\]"),
-    "a field of lists": (lambda: held(sep=["x"]).get_prompt(), r"sep of the FastChat template is \['x'\]"),
+    "a field of lists": (
+        lambda: held(sep=["x"]).get_prompt(),
+        r"sep of the FastChat template is \['x'\]",
+    ),
     "a name of lists": (lambda: fastchat.get_conv_template(["a"]), "no conversation template"),  # type: ignore[arg-type]
     "no conversation": (lambda: fastchat.register_conv_template(5), "a Conversation"),  # type: ignore[arg-type]
     "a list to write": (lambda: shapes.write(CHAT, "sharegpt"), "takes a Conversation"),  # type: ignore[arg-type]

@@ -39,7 +39,10 @@ MARKED = """\
 {% if add_generation_prompt %}
 <message>assistant
 {% endif %}"""
-CHAT = [{"role": "user", "content": "这里放用户提问"}, {"role": "assistant", "content": "这里放模型输出"}]
+CHAT = [
+    {"role": "user", "content": "这里放用户提问"},
+    {"role": "assistant", "content": "这里放模型输出"},
+]
 ASKED = [{"role": "user", "content": "为我介绍一下大语言模型"}]
 QWEN = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 CALLING = (
@@ -48,7 +51,10 @@ CALLING = (
     "For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML "
     'tags:\n<tool_call>\n{{"name": <function-name>, "arguments": <args-json-object>}}\n</tool_call>'
 )
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("weather", "time")]
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {}}}
+    for name in ("weather", "time")
+]
 SAME = {  # XTuner's name and FastChat's for one format
     "baichuan_chat": "baichuan-chat",
     "baichuan2_chat": "baichuan2-chat",
@@ -80,7 +86,9 @@ def printed() -> str:
     folder = corpus.folder()
     assert folder is not None
     (file,) = (folder.parent / "seeds").glob("001_*.txt")
-    (found,) = re.findall(r"^```\n(\{%.*?)\n```$", file.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    (found,) = re.findall(
+        r"^```\n(\{%.*?)\n```$", file.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     return str(found)
 
 
@@ -104,7 +112,10 @@ def test_a_template_belongs_to_a_tokenizer(tmp_path: Path) -> None:
     text = turnwise.load(tmp_path).render(CHAT).text
     assert text == "<s>" + turnwise.compile(BOUNDED).render(CHAT).text
     bound = paddlenlp.Chat(BOUNDED, Letters())
-    assert "".join(map(chr, bound.apply_chat_template("hi")["input_ids"])) == "<message>\nhi\n</message>\n"
+    assert (
+        "".join(map(chr, bound.apply_chat_template("hi")["input_ids"]))
+        == "<message>\nhi\n</message>\n"
+    )
 
 
 def test_messages_have_boundaries() -> None:
@@ -126,7 +137,11 @@ def test_the_generation_prompt_is_a_switch() -> None:
     off, on = template.render(ASKED), template.render(ASKED, add_generation_prompt=True)
     assert off.text == "<message>user\n为我介绍一下大语言模型\n</message>\n"
     assert on.text == off.text + "<message>assistant\n"
-    assert template.render(ASKED).text == template.render(ASKED, add_generation_prompt=False).text == off.text
+    assert (
+        template.render(ASKED).text
+        == template.render(ASKED, add_generation_prompt=False).text
+        == off.text
+    )
     answer = {"role": "assistant", "content": "好的，我将会为你介绍...\n...\n..."}
     assert template.render([*ASKED, answer]).text == on.text + answer["content"] + "\n</message>\n"
 
@@ -167,7 +182,9 @@ def test_qwen_as_printed() -> None:
         for opening, expected in row.each():
             arguments = {**chat.arguments, "add_generation_prompt": opening}
             try:
-                text = template.render(chat.messages, now=corpus.NOW, normalise=False, **arguments).text
+                text = template.render(
+                    chat.messages, now=corpus.NOW, normalise=False, **arguments
+                ).text
             except turnwise.TurnwiseError:
                 text = None
             assert text == expected.text, (row.chat, opening)
@@ -189,7 +206,9 @@ def test_qwen_takes_another_system_prompt(qwen: turnwise.Template) -> None:
     asked = turn("user", ASKED[0]["content"])
     assert qwen.render(chat).text == turn("system", "Be brief.") + asked
     with_tools = qwen.render(chat, tools=TOOLS).text
-    assert with_tools.startswith("<|im_start|>system\nBe brief.\n\n# Tools\n") and with_tools.endswith(asked)
+    assert with_tools.startswith(
+        "<|im_start|>system\nBe brief.\n\n# Tools\n"
+    ) and with_tools.endswith(asked)
     assert QWEN not in with_tools and with_tools.count("Be brief.") == 1
 
 
@@ -212,7 +231,9 @@ def test_qwen_writes_calls(qwen: turnwise.Template, wrapped: bool, content: str 
     said = "<|im_start|>assistant" + (f"\n{content}" if content else "")
     said += '\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
     said += '\n<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call><|im_end|>\n'
-    text = qwen.render([*ASKED, {"role": "assistant", "content": content, "tool_calls": given}]).text
+    text = qwen.render(
+        [*ASKED, {"role": "assistant", "content": content, "tool_calls": given}]
+    ).text
     assert text == qwen.render(ASKED).text + said
 
 
@@ -222,7 +243,10 @@ def test_qwen_joins_results(qwen: turnwise.Template) -> None:
     results = [{"role": "tool", "content": text} for text in ("rain", "noon")]
     text = "\n<tool_response>\nrain\n</tool_response>\n<tool_response>\nnoon\n</tool_response>"
     before = qwen.render([*ASKED, calls]).text
-    assert qwen.render([*ASKED, calls, *results]).text == before + f"<|im_start|>user{text}<|im_end|>\n"
+    assert (
+        qwen.render([*ASKED, calls, *results]).text
+        == before + f"<|im_start|>user{text}<|im_end|>\n"
+    )
     apart = qwen.render([*ASKED, calls, results[0], calls, results[1]]).text
     assert apart.count("<|im_start|>user\n<tool_response>") == 2
 
@@ -230,9 +254,9 @@ def test_qwen_joins_results(qwen: turnwise.Template) -> None:
 def test_qwen_keeps_a_later_system_message_in_its_place(qwen: turnwise.Template) -> None:
     """R095."""
     later = [{"role": "system", "content": "Now in verse."}, *ASKED]
-    assert qwen.render([*ASKED, *later]).text == qwen.render(ASKED).text + turn("system", "Now in verse.") + turn(
-        "user", ASKED[0]["content"]
-    )
+    assert qwen.render([*ASKED, *later]).text == qwen.render(ASKED).text + turn(
+        "system", "Now in verse."
+    ) + turn("user", ASKED[0]["content"])
 
 
 def test_rendered_text_is_shown_with_its_origins() -> None:
@@ -252,7 +276,9 @@ def test_templates_that_mean_the_same_have_no_difference() -> None:
     """R100: the printed template and our entry, in other words."""
     found = turnwise.diff(turnwise.compile(printed()), turnwise.load("qwen2.5"))
     assert found.equal, str(found)
-    assert found.tried > 200 and {"two calls and results", "a system in the middle"} <= set(found.covers)
+    assert found.tried > 200 and {"two calls and results", "a system in the middle"} <= set(
+        found.covers
+    )
 
 
 def test_templates_that_differ_have_a_smallest_conversation() -> None:
@@ -269,7 +295,10 @@ def test_templates_that_differ_have_a_smallest_conversation() -> None:
 def test_xtuner_and_fastchat_disagree() -> None:
     """R020, C26: 12 of 13 templates that have one name in both; what each is can be had, and the difference be seen."""
     roles = ("system", "user", "assistant", "user")
-    chat = [{"role": role, "content": text} for role, text in zip(roles, ("Rules", "One", "Two", "Three"), strict=True)]
+    chat = [
+        {"role": role, "content": text}
+        for role, text in zip(roles, ("Rules", "One", "Two", "Three"), strict=True)
+    ]
     probe = Probe("a system text and two rounds", chat, opening=True)
     found = {}
     for ours, theirs in SAME.items():
@@ -278,7 +307,9 @@ def test_xtuner_and_fastchat_disagree() -> None:
         assert (found[ours] is None) or len(found[ours].probe.messages) <= 2
         assert not turnwise.diff(a, b) or ours == "qwen_chat"
     assert [name for name, shown in found.items() if shown is None] == ["qwen_chat"]
-    texts = [turnwise.load(name).render(chat[1:2]).text for name in ("xtuner:zephyr", "fastchat:zephyr")]
+    texts = [
+        turnwise.load(name).render(chat[1:2]).text for name in ("xtuner:zephyr", "fastchat:zephyr")
+    ]
     assert ["</s>" in text for text in texts] == [False, True]
     assert "DeepSeekCompany" in str(turnwise.load("xtuner:deepseek_coder").render(chat))
 
@@ -299,7 +330,10 @@ def test_load_finds_the_file_of_paddlenlp(tmp_path: Path) -> None:
     """R107, R114."""
     paddlenlp.ChatTemplate.from_dict({"query": "Q: {{query}} A:"}).save(tmp_path)
     for place in (tmp_path, tmp_path / "chat_template.json"):
-        assert turnwise.load(place).render(ASKED, add_generation_prompt=True).text == f"Q: {ASKED[0]['content']} A:"
+        assert (
+            turnwise.load(place).render(ASKED, add_generation_prompt=True).text
+            == f"Q: {ASKED[0]['content']} A:"
+        )
 
 
 def test_the_example_model_of_paddlenlp_is_known() -> None:
@@ -346,4 +380,7 @@ def test_a_system_text_by_its_name(exact: bool) -> None:
     assert xtuner.load("internlm_chat", xtuner.SYSTEM_TEMPLATE.coder, exact).text == named.text
     assert "mine" in named.render(own + asked, add_generation_prompt=True).text
     assert "programer" not in named.render(own + asked, add_generation_prompt=True).text
-    assert xtuner.load(xtuner.PROMPT_TEMPLATE.internlm_chat).source == xtuner.PROMPT_TEMPLATE.internlm_chat
+    assert (
+        xtuner.load(xtuner.PROMPT_TEMPLATE.internlm_chat).source
+        == xtuner.PROMPT_TEMPLATE.internlm_chat
+    )

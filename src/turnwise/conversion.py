@@ -41,7 +41,10 @@ from turnwise.dialects.turns import MARKS, Slot, Text, Turns, filled, halves, wi
 from turnwise.errors import SourceError, TurnwiseError, shown, suggestion
 
 EOS = MARKS["eos_token"]
-ASKED = {"bos_token": "", "eos_token": EOS}  # whoever encodes the text adds the first, if the dialect does not say it
+ASKED = {
+    "bos_token": "",
+    "eos_token": EOS,
+}  # whoever encodes the text adds the first, if the dialect does not say it
 CHAT = [
     said("system", "Xsystem"),
     said("user", "Xfirst"),
@@ -49,7 +52,10 @@ CHAT = [
     said("user", "Xsecond"),
     said("assistant", "Xtwo"),
 ]
-NUMBERS = (("index", "0", "1"), ("round", "1", "2"))  # a slot, and what it is in the first two rounds
+NUMBERS = (
+    ("index", "0", "1"),
+    ("round", "1", "2"),
+)  # a slot, and what it is in the first two rounds
 COMMENT = re.compile(r"\{#.*?#\}", re.S)
 CLOCK = "strftime_now"
 WHITE, OPTIONS = "white space", "options"
@@ -74,8 +80,14 @@ class Source(Renders, Protocol):
 
 def parts(probe: Probe, kind: str) -> bool:
     """Whether a message has a part of this kind."""
-    listed = (message["content"] for message in probe.messages if isinstance(message.get("content"), list))
-    return any(isinstance(part, dict) and kind in part.get("type", "") for content in listed for part in content)
+    listed = (
+        message["content"] for message in probe.messages if isinstance(message.get("content"), list)
+    )
+    return any(
+        isinstance(part, dict) and kind in part.get("type", "")
+        for content in listed
+        for part in content
+    )
 
 
 def calls(probe: Probe) -> bool:
@@ -92,7 +104,10 @@ BEYOND: dict[str, tuple[tuple[str, ...], Callable[[Probe], Any]]] = {
     "images": (("image",), lambda probe: parts(probe, "image")),
     "audio": (("audio",), lambda probe: parts(probe, "audio")),
     "documents": (("documents",), lambda probe: probe.documents),
-    "names": (("name",), lambda probe: any("name" in m for m in probe.messages if m["role"] != "tool")),
+    "names": (
+        ("name",),
+        lambda probe: any("name" in m for m in probe.messages if m["role"] != "tool"),
+    ),
 }
 """What a template may have a use for: the words that it has then, and the conversations that are about it."""
 
@@ -117,7 +132,10 @@ def turns_of(template: Renders, eos_token: str | None = None) -> Turns:
 def answers(template: Renders, tokens: Mapping[str, str] = ASKED) -> Answers:
     """The template, asked, with these for the special tokens."""
     full, bare = between(template, CHAT, tokens), between(template, CHAT[1:], tokens)
-    opened, asked = between(template, CHAT[1:2], tokens, opening=True), between(template, CHAT[1:2], tokens)
+    opened, asked = (
+        between(template, CHAT[1:2], tokens, opening=True),
+        between(template, CHAT[1:2], tokens),
+    )
     if bare is None or opened is None or asked is None:
         raise unreadable(template, tokens)
     before, middle, after, again, end = bare
@@ -142,7 +160,11 @@ def answers(template: Renders, tokens: Mapping[str, str] = ASKED) -> Answers:
         trims=trimmed(template, tokens),
         stops=(words.strip(),) if words.strip() else (),
     )
-    return Answers(found, last="" if again == middle else again.removeprefix(tail), end=end.removeprefix(closing))
+    return Answers(
+        found,
+        last="" if again == middle else again.removeprefix(tail),
+        end=end.removeprefix(closing),
+    )
 
 
 def between(
@@ -201,7 +223,9 @@ def counted(before: str, after: str) -> Text | None:
     return None
 
 
-def system_of(start: str, full: list[str] | None, user: str, bos: str) -> tuple[str, Text | None, bool, str | None]:
+def system_of(
+    start: str, full: list[str] | None, user: str, bos: str
+) -> tuple[str, Text | None, bool, str | None]:
     """What stands before everything, the system turn, whether it is in the user's, and what it says if none is given.
 
     `user` is what begins a user's turn; `bos`, what stands before everything if it stands first.
@@ -215,7 +239,12 @@ def system_of(start: str, full: list[str] | None, user: str, bos: str) -> tuple[
         return bos + found, system, inside, default
     if not tail.endswith(user):
         inside = head.startswith(start + user)
-        return start, solid(head.removeprefix(start + user), Slot("text"), tail) if inside else None, inside, None
+        return (
+            start,
+            solid(head.removeprefix(start + user), Slot("text"), tail) if inside else None,
+            inside,
+            None,
+        )
     tail = tail.removesuffix(user)
     if head.startswith(start):
         return start, solid(head.removeprefix(start), Slot("text"), tail), False, None
@@ -236,7 +265,11 @@ def solid(*parts: str | Slot) -> Text:
 
 
 def common_start(a: str, b: str) -> str:
-    return a[: next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))]
+    return a[
+        : next(
+            (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+        )
+    ]
 
 
 def common_end(a: str, b: str) -> str:
@@ -254,7 +287,10 @@ def unreadable(template: Renders, tokens: Mapping[str, str]) -> SourceError:
     if isinstance(made, TurnwiseError):
         what, then = "it refuses users and assistants in turn", f"it says: {made.message}"
     else:
-        what, then = "it does not write the text of every message once, in order", f"it writes: {shown(made.text, 200)}"
+        what, then = (
+            "it does not write the text of every message once, in order",
+            f"it writes: {shown(made.text, 200)}",
+        )
     told = "\n".join(["the conversation:", *(f"  {message!r}" for message in chat), then])
     return SourceError(f"this template cannot be said in turns: {what}", hint=told)
 
@@ -304,7 +340,11 @@ FEATURES = (
     ),
     Feature("user", "what begins a user's turn", lambda a: filled(halves(a.turns.user)[0], 0)),
     Feature("user", "what opens a reply", lambda a: behind(a.turns) + a.turns.opening),
-    Feature("assistant", "what stands before a reply in the history", lambda a: behind(a.turns) + a.turns.before_reply),
+    Feature(
+        "assistant",
+        "what stands before a reply in the history",
+        lambda a: behind(a.turns) + a.turns.before_reply,
+    ),
     Feature(
         "assistant",
         "a last reply that begins unlike earlier ones",
@@ -320,9 +360,20 @@ FEATURES = (
         "a last reply that ends as earlier ones do",
         finished=True,
     ),
-    Feature("assistant", "what stands between a reply and the next turn", lambda a: a.turns.between, finished=True),
-    Feature("assistant", "what follows a reply in the history", lambda a: ending(a.turns) + a.turns.between),
-    Feature("system", "what stands around a system text", lambda a: filled(a.turns.system or (), 0, "…")),
+    Feature(
+        "assistant",
+        "what stands between a reply and the next turn",
+        lambda a: a.turns.between,
+        finished=True,
+    ),
+    Feature(
+        "assistant",
+        "what follows a reply in the history",
+        lambda a: ending(a.turns) + a.turns.between,
+    ),
+    Feature(
+        "system", "what stands around a system text", lambda a: filled(a.turns.system or (), 0, "…")
+    ),
 )
 """What dialects differ in, by names that people know."""
 
@@ -330,13 +381,24 @@ TOUCHED: tuple[tuple[str, Callable[[Probe], Any]], ...] = (
     ("tools", lambda probe: probe.tools),
     ("calls of tools", calls),
     ("results of tools", results),
-    ("reasoning", lambda probe: any({"reasoning_content", "thinking"} & set(message) for message in probe.messages)),
-    ("reasoning", lambda probe: probe.about == "reasoning" and any("think" in said for said in texts(probe))),
+    (
+        "reasoning",
+        lambda probe: any(
+            {"reasoning_content", "thinking"} & set(message) for message in probe.messages
+        ),
+    ),
+    (
+        "reasoning",
+        lambda probe: probe.about == "reasoning" and any("think" in said for said in texts(probe)),
+    ),
     ("images", BEYOND["images"][1]),
     ("audio", BEYOND["audio"][1]),
     ("documents", BEYOND["documents"][1]),
     ("names of those who speak", BEYOND["names"][1]),
-    ("white space around a message, which the template changes", lambda probe: any(map(padded, texts(probe)))),
+    (
+        "white space around a message, which the template changes",
+        lambda probe: any(map(padded, texts(probe))),
+    ),
     ("an empty message", lambda probe: any(not said for said in texts(probe))),
 )
 """What a conversation has in it that plain rounds have not."""
@@ -347,7 +409,9 @@ DATE = "the date, which it writes anew every day"
 
 
 def texts(probe: Probe) -> list[str]:
-    return [message["content"] for message in probe.messages if isinstance(message.get("content"), str)]
+    return [
+        message["content"] for message in probe.messages if isinstance(message.get("content"), str)
+    ]
 
 
 def padded(text: str) -> bool:
@@ -383,7 +447,11 @@ class Conversion:
     """One template on its way into one dialect; `tokens` are the special tokens whose text is known, "" if none."""
 
     def __init__(
-        self, template: Source, dialect: Dialect, tokens: Mapping[str, str | None], without: Collection[str] = ()
+        self,
+        template: Source,
+        dialect: Dialect,
+        tokens: Mapping[str, str | None],
+        without: Collection[str] = (),
     ) -> None:
         self.template, self.dialect = template, dialect
         self.known = {name: text for name, text in tokens.items() if text is not None}
@@ -393,7 +461,9 @@ class Conversion:
         # with which it is asked for its turns, and with which both sides are compared
         used = [name for name in told if self.known.get(name) != ""]
         self.marks = {name: mark if name in used else "" for name, mark in MARKS.items()}
-        self.tokens = {name: self.known.get(name, TOKENS[name]) if name in used else "" for name in MARKS}
+        self.tokens = {
+            name: self.known.get(name, TOKENS[name]) if name in used else "" for name in MARKS
+        }
         self.check()
 
     def check(self) -> None:
@@ -401,7 +471,8 @@ class Conversion:
         for name in self.without:
             if name not in names:
                 raise SourceError(
-                    f"without={shown(name)} means nothing", hint=suggestion(str(name), names, "It can be")
+                    f"without={shown(name)} means nothing",
+                    hint=suggestion(str(name), names, "It can be"),
                 )
 
     def source(self, read: Callable[[Any], Source], details: Mapping[str, Any]) -> Any:
@@ -414,10 +485,15 @@ class Conversion:
             raise SourceError(f"{self.dialect.name} sources can be read, not written")
         for word in details:
             if word not in self.dialect.details:
-                hint = suggestion(word, self.dialect.details, "It takes") or "It takes nothing of its own."
+                hint = (
+                    suggestion(word, self.dialect.details, "It takes")
+                    or "It takes nothing of its own."
+                )
                 raise SourceError(f"{self.dialect.name} takes no {word!r}", hint=hint)
         turns = self.turns()
-        named = {"eos_token": self.known.get("eos_token")} if "eos_token" in self.dialect.texts else {}
+        named = (
+            {"eos_token": self.known.get("eos_token")} if "eos_token" in self.dialect.texts else {}
+        )
         written = write(turns, **named, **details)
         obstacle = None
         for source in written if isinstance(written, list) else [written]:
@@ -430,13 +506,19 @@ class Conversion:
     def own(self, source: Any, details: Mapping[str, Any]) -> Any:
         """A source that is there already."""
         for word in details:
-            raise SourceError(f"{self.dialect.name} takes no {word!r} for a template that it has said already")
+            raise SourceError(
+                f"{self.dialect.name} takes no {word!r} for a template that it has said already"
+            )
         return source
 
     def turns(self) -> Turns:
         """What the template writes, and the stops that its source names."""
-        found = with_tokens(answers(self.template, self.marks).turns, self.known, self.dialect.names)
-        declared = (stop for stop in self.template.reading.stops if stop != self.known.get("eos_token"))
+        found = with_tokens(
+            answers(self.template, self.marks).turns, self.known, self.dialect.names
+        )
+        declared = (
+            stop for stop in self.template.reading.stops if stop != self.known.get("eos_token")
+        )
         return replace(found, stops=tuple(dict.fromkeys((*declared, *found.stops))))
 
     def obstacle(self, written: Source, turns: Turns) -> SourceError | None:
@@ -445,8 +527,12 @@ class Conversion:
             kind = self.difference(self.template, written, probe)
             if kind:
                 smallest = self.asked(shrunk(self.template, written, probe, kind, self.difference))
-                return self.named(self.feature(written, probe, smallest), self.witness(written, smallest))
-        lost = [stop for stop in turns.stops if self.dialect.stops and stop not in written.reading.stops]
+                return self.named(
+                    self.feature(written, probe, smallest), self.witness(written, smallest)
+                )
+        lost = [
+            stop for stop in turns.stops if self.dialect.stops and stop not in written.reading.stops
+        ]
         return self.named(f"the stop {shown(lost[0])}", None) if lost else None
 
     def named(self, what: str, witness: Witness | None) -> SourceError:
@@ -455,12 +541,23 @@ class Conversion:
         losing += [words.removeprefix(OPTION)] if words.startswith(OPTION) else []
         hints = [f"without=[{name!r}] leaves that out." for name in losing[-1:]]
         message = f"{self.dialect.name} cannot say this template: {what}"
-        return SourceError(message, hint="\n".join([*([str(witness)] if witness else []), *hints]) or None)
+        return SourceError(
+            message, hint="\n".join([*([str(witness)] if witness else []), *hints]) or None
+        )
 
     def witness(self, written: Renders, probe: Probe) -> Witness:
-        read = {name: value for name, value in probe.options.items() if name not in TOKENS or self.reads(name)}
+        read = {
+            name: value
+            for name, value in probe.options.items()
+            if name not in TOKENS or self.reads(name)
+        }
         names = ("the template", f"in {self.dialect.name}")
-        return Witness(replace(probe, options=read), outcome(self.template, probe), outcome(written, probe), names)
+        return Witness(
+            replace(probe, options=read),
+            outcome(self.template, probe),
+            outcome(written, probe),
+            names,
+        )
 
     def reads(self, name: str) -> bool:
         return name in self.template.variables
@@ -469,7 +566,11 @@ class Conversion:
     def options(self) -> list[str]:
         """The options that are not decided, and that must not be lost."""
         decided = (*self.template.options, *self.without)
-        return [] if OPTIONS in self.without else [n for n in options_of(self.template.variables) if n not in decided]
+        return (
+            []
+            if OPTIONS in self.without
+            else [n for n in options_of(self.template.variables) if n not in decided]
+        )
 
     def mattering(self) -> Iterator[Probe]:
         """Every conversation that the dialect is for; then on another day, and with every option."""
@@ -482,7 +583,9 @@ class Conversion:
 
     def matters(self, probe: Probe) -> bool:
         """Whether the conversation is about nothing that the template has no use for, or that may be lost."""
-        return not any(about(probe) for about in self.unasked) and (WHITE not in self.without or evenly(probe))
+        return not any(about(probe) for about in self.unasked) and (
+            WHITE not in self.without or evenly(probe)
+        )
 
     @cached_property
     def unasked(self) -> list[Callable[[Probe], Any]]:
@@ -500,7 +603,11 @@ class Conversion:
     def difference(self, a: Renders, b: Renders, probe: Probe) -> str:
         """As `witness.difference`, but for white space at the very end, and for what is no conversation."""
         probe = self.asked(probe)
-        if not proper(probe.messages) or (self.dialect.prompts_only and not probe.opening) or not self.matters(probe):
+        if (
+            not proper(probe.messages)
+            or (self.dialect.prompts_only and not probe.opening)
+            or not self.matters(probe)
+        ):
             return ""
         first, second = outcome(a, probe), outcome(b, probe)
         if isinstance(first, TurnwiseError):
@@ -511,7 +618,9 @@ class Conversion:
 
     def feature(self, written: Renders, probe: Probe, smallest: Probe) -> str:
         """What the two differ in, in words."""
-        if smallest.now != NOW and not self.difference(self.template, written, replace(smallest, now=NOW)):
+        if smallest.now != NOW and not self.difference(
+            self.template, written, replace(smallest, now=NOW)
+        ):
             return DATE
         for name in options_of(smallest.options):
             return OPTION + name
@@ -523,7 +632,9 @@ class Conversion:
             changed = max(texts(smallest), key=oddness, default="")
             return f"the text of a message, which the template changes: {shown(changed)}"
         try:
-            tokens = self.marks | {name: text for name, text in self.known.items() if self.marks.get(name)}
+            tokens = self.marks | {
+                name: text for name, text in self.known.items() if self.marks.get(name)
+            }
             wanted, got = answers(self.template, tokens), answers(written, tokens)
         except SourceError:
             return f"what it writes for {probe.covers}"
@@ -546,7 +657,9 @@ class Conversion:
 def prompt(probe: Probe) -> Probe:
     """The conversation up to its last reply, which an option may change."""
     messages = probe.messages
-    return replace(probe, messages=messages[:-1] if messages[-1]["role"] == "assistant" else messages)
+    return replace(
+        probe, messages=messages[:-1] if messages[-1]["role"] == "assistant" else messages
+    )
 
 
 def evenly(probe: Probe) -> bool:
@@ -567,12 +680,21 @@ def proper(messages: list[Message]) -> bool:
     system = roles[:1] == ["system"]
     rounds = roles[1:] if system else roles
     turned = all(a != b or a == "tool" for a, b in pairwise(rounds)) and set(rounds) <= SPEAKERS
-    spoken = all(isinstance(message.get("content"), str) or pictured(message) for message in messages)
-    return rounds[:1] == ["user"] and turned and spoken and not (system and not str(messages[0]["content"]).strip())
+    spoken = all(
+        isinstance(message.get("content"), str) or pictured(message) for message in messages
+    )
+    return (
+        rounds[:1] == ["user"]
+        and turned
+        and spoken
+        and not (system and not str(messages[0]["content"]).strip())
+    )
 
 
 def pictured(message: Message) -> bool:
     """Whether the message is a user's, made of parts that are not text alone."""
     content = message.get("content")
     listed = content if message["role"] == "user" and isinstance(content, list) else []
-    return any(isinstance(part, dict) and re.search("image|audio", part.get("type", "")) for part in listed)
+    return any(
+        isinstance(part, dict) and re.search("image|audio", part.get("type", "")) for part in listed
+    )

@@ -39,7 +39,9 @@ class TurnwiseError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return "\n".join(line for line in (printable(self.message), self.where(), indented(self.hint)) if line)
+        return "\n".join(
+            line for line in (printable(self.message), self.where(), indented(self.hint)) if line
+        )
 
     def where(self) -> str:
         """The place, painted; empty when there is none to show."""
@@ -137,7 +139,14 @@ class Unstable(TurnwiseError):
     """
 
     def __init__(
-        self, message: str, *, before: str, now: str, piece: Any = None, message_index: int | None = None, hint: str
+        self,
+        message: str,
+        *,
+        before: str,
+        now: str,
+        piece: Any = None,
+        message_index: int | None = None,
+        hint: str,
     ) -> None:
         super().__init__(message, hint=hint)
         self.before, self.now, self.piece, self.message_index = before, now, piece, message_index
@@ -192,7 +201,9 @@ def brief(value: object, limit: int, depth: int) -> str:
         return repr(value) if value.bit_length() < 512 else "a huge number"
     if type(value) is dict:
         entries = (
-            [f"{brief(k, 20, 0)}: {brief(v, limit, depth - 1)}" for k, v in list(value.items())[:4]] if depth else []
+            [f"{brief(k, 20, 0)}: {brief(v, limit, depth - 1)}" for k, v in list(value.items())[:4]]
+            if depth
+            else []
         )
         return "{" + ", ".join(entries) + ("…" if len(entries) < len(value) else "") + "}"
     if type(value) in (list, tuple) and isinstance(value, (list, tuple)):

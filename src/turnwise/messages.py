@@ -90,8 +90,12 @@ class Intake:
             raise MessageError("nested too deeply", path=field(path)) from None
         except MessageError:
             raise
-        except Exception as error:  # the caller's objects run code of their own when they are looked at
-            raise MessageError(f"{type(value).__name__} cannot be read: {error!r:.200}", path=field(path)) from error
+        except (
+            Exception
+        ) as error:  # the caller's objects run code of their own when they are looked at
+            raise MessageError(
+                f"{type(value).__name__} cannot be read: {error!r:.200}", path=field(path)
+            ) from error
 
     def plain(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -109,7 +113,9 @@ class Intake:
             if kind is dict:
                 entries: dict[Any, Any] = {}
                 for key, item in value.items():
-                    entries[key if type(key) is str else self.key(key)] = self.plain(item, depth + 1)
+                    entries[key if type(key) is str else self.key(key)] = self.plain(
+                        item, depth + 1
+                    )
                 return entries
             items: list[Any] = []
             for item in value:
@@ -144,7 +150,11 @@ class Intake:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
             return self.plain(fields, depth)
-        if type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__len__"):
+        if (
+            type(value).__module__ == "numpy"
+            and hasattr(value, "item")
+            and not hasattr(value, "__len__")
+        ):
             return self.plain(value.item(), depth)
         if callable(getattr(value, "model_dump", None)) and not isinstance(value, type):
             return self.plain(value.model_dump(), depth)
@@ -203,7 +213,9 @@ class Intake:
             if not isinstance(tool, Mapping):
                 hint = "pass its JSON schema" if callable(tool) else None
                 raise MessageError(
-                    f"a tool is a JSON schema, not {type(tool).__name__}", path=f"tools[{index}]", hint=hint
+                    f"a tool is a JSON schema, not {type(tool).__name__}",
+                    path=f"tools[{index}]",
+                    hint=hint,
                 )
         return [self.taken(tool, "tools", index) for index, tool in enumerate(tools)]
 
@@ -211,7 +223,9 @@ class Intake:
         if documents is None:
             return None
         if not isinstance(documents, (list, tuple)):
-            raise MessageError(f"documents are a list, not {type(documents).__name__}", path="documents")
+            raise MessageError(
+                f"documents are a list, not {type(documents).__name__}", path="documents"
+            )
         for index, document in enumerate(documents):
             if not isinstance(document, Mapping):
                 raise MessageError(
@@ -219,7 +233,9 @@ class Intake:
                     path=f"documents[{index}]",
                     hint='for example {"title": "...", "text": "..."}',
                 )
-        return [self.taken(document, "documents", index) for index, document in enumerate(documents)]
+        return [
+            self.taken(document, "documents", index) for index, document in enumerate(documents)
+        ]
 
 
 class Tools:
@@ -303,12 +319,16 @@ def half_pair(value: Any, path: Path) -> MessageError | None:
             waiting += [(entry, (*where, str(key))) for key, entry in reversed(item.items())]
             waiting += [(key, (*where, str(key))) for key in reversed(item)]
         elif isinstance(item, (list, tuple)):
-            waiting += [(entry, (*where, number)) for number, entry in reversed(list(enumerate(item)))]
+            waiting += [
+                (entry, (*where, number)) for number, entry in reversed(list(enumerate(item)))
+            ]
         elif isinstance(item, str) and not item.isascii():
             try:
                 item.encode()
             except UnicodeEncodeError as error:
                 half = f"half of a surrogate pair (U+{ord(item[error.start]):04X}) at character {error.start}"
                 hint = "decode the text with errors='replace'"
-                return MessageError(f"{half} cannot be written as UTF-8", path=field(where), hint=hint)
+                return MessageError(
+                    f"{half} cannot be written as UTF-8", path=field(where), hint=hint
+                )
     return None

@@ -20,7 +20,13 @@ from turnwise.engine.compiler.searched import sought, weighs
 from turnwise.engine.program import Program, program
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Run
-from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, TokenizerError, TurnwiseWarning
+from turnwise.errors import (
+    MessageError,
+    SourceError,
+    TemplateSyntaxError,
+    TokenizerError,
+    TurnwiseWarning,
+)
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
 from turnwise.replies import declared as declare
 from turnwise.replies.derive import derive
@@ -43,10 +49,28 @@ from turnwise.training import examples
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 NAMELESS = "template"
-RENDERS = ("tools", "documents", "add_generation_prompt", "continue_final_message", "now", "normalise", "strict")
+RENDERS = (
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "now",
+    "normalise",
+    "strict",
+)
 ARGUMENTS = ("train_on", "max_length", "trust", "compatible")
-VERBS = {"encode": ARGUMENTS, "examples": ("train_on", "trust", "strict"), "session": ("exact", "trust")}
-FIELDS = {"marker": None, "space": None, "reasoning": REASONING[0], "name": "tool_calls", "arguments": "tool_calls"}
+VERBS = {
+    "encode": ARGUMENTS,
+    "examples": ("train_on", "trust", "strict"),
+    "session": ("exact", "trust"),
+}
+FIELDS = {
+    "marker": None,
+    "space": None,
+    "reasoning": REASONING[0],
+    "name": "tool_calls",
+    "arguments": "tool_calls",
+}
 LEARNED = 64  # sets of options for which it is kept where turns begin and end
 NO_ALIASES: dict[tuple[int, str], str] = {}
 FLAT = (str, bool, type(None), int)  # options that need no look inside
@@ -92,7 +116,9 @@ class Template:
         self.forms: list[Form] = []
         self.glances: list[Glance] = []
         self.asked: dict[Any, Ends] = {}
-        self.met: WeakKeyDictionary[Tokenizer, tuple[tuple[str, ...], frozenset[str]]] = WeakKeyDictionary()
+        self.met: WeakKeyDictionary[Tokenizer, tuple[tuple[str, ...], frozenset[str]]] = (
+            WeakKeyDictionary()
+        )
 
     @classmethod
     def of(
@@ -164,7 +190,9 @@ class Template:
             intake = Intake()
             chat, aliases = intake.messages(self._turns(messages)), intake.aliases
         else:
-            chat = list(map(dict.copy, messages))  # pieces are made later, and the caller may change a message by then
+            chat = list(
+                map(dict.copy, messages)
+            )  # pieces are made later, and the caller may change a message by then
         context: dict[str, Any] = {
             "messages": chat,
             "tools": known_tools.plain,
@@ -182,7 +210,9 @@ class Template:
         continued = None
         if continue_final_message:
             if add_generation_prompt:
-                raise MessageError("continue_final_message and add_generation_prompt exclude each other")
+                raise MessageError(
+                    "continue_final_message and add_generation_prompt exclude each other"
+                )
             continued = Continuation(chat, continue_final_message, program)
         if now is not None and not isinstance(now, datetime):
             raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
@@ -219,10 +249,19 @@ class Template:
         forged tokens included.
         """
         self._own(arguments, "encode")
-        return encode(self._ask(messages, tokenizer, train_on, max_length, trust, compatible, arguments))
+        return encode(
+            self._ask(messages, tokenizer, train_on, max_length, trust, compatible, arguments)
+        )
 
     def examples(
-        self, /, messages: Any, tokenizer: Any, train_on: Any = "assistant", *, strict: bool = False, **arguments: Any
+        self,
+        /,
+        messages: Any,
+        tokenizer: Any,
+        train_on: Any = "assistant",
+        *,
+        strict: bool = False,
+        **arguments: Any,
     ) -> list[Encoded]:
         """The fewest samples in which each trained turn stands behind exactly what serving would have sent.
 
@@ -230,7 +269,9 @@ class Template:
         """
         trust = arguments.pop("trust", None)
         self._own(arguments, "examples")
-        samples, untrained = examples(self._ask(messages, tokenizer, train_on, None, trust, False, arguments))
+        samples, untrained = examples(
+            self._ask(messages, tokenizer, train_on, None, trust, False, arguments)
+        )
         if untrained:
             said = f"{self.name}: not every turn can be trained: {'; '.join(map(str, untrained))}"
             if strict:
@@ -255,7 +296,9 @@ class Template:
         self._own(options, "session")
         ask = self._ask([], tokenizer, "assistant", None, trust, False, {**options, "tools": tools})
 
-        def parse(reply: str | Sequence[int], words: str, prompt: Rendering | None) -> Mapping[str, Any] | None:
+        def parse(
+            reply: str | Sequence[int], words: str, prompt: Rendering | None
+        ) -> Mapping[str, Any] | None:
             return self._spoken(reply, words, prompt, tools, ask.tokenizer)
 
         return Session(ask, (*self.stops(), *ask.stops), exact, parse, self._turns)
@@ -268,10 +311,14 @@ class Template:
             near = get_close_matches(name, (*RENDERS, *VERBS[verb]), 1, 0.8)
             if name in ARGUMENTS or near:
                 meant = (
-                    f"did you mean {near[0]}?" if near and near[0] != name else f"It takes: {', '.join(VERBS[verb])}"
+                    f"did you mean {near[0]}?"
+                    if near and near[0] != name
+                    else f"It takes: {', '.join(VERBS[verb])}"
                 )
                 raise MessageError(
-                    f"{verb} takes no {name!r}, and the template does not read it", path=name, hint=meant
+                    f"{verb} takes no {name!r}, and the template does not read it",
+                    path=name,
+                    hint=meant,
                 )
 
     def _ask(
@@ -286,17 +333,25 @@ class Template:
     ) -> Ask:
         """What `encode` needs to know. The tokenizer's own tokens stand in for options that the template lacks."""
         if max_length is not None and (type(max_length) is not int or max_length < 1):
-            raise MessageError(f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length")
+            raise MessageError(
+                f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length"
+            )
         known = tokenizers.tokenizer(tokenizer)
         met = self.met.get(known)
         if met is None or "strict" in arguments:
             met = self._meet(known, arguments.get("strict"))
         own = self.options
-        named = {name: text for name, text in known.named.items() if name in self.variables and name not in own}
+        named = {
+            name: text
+            for name, text in known.named.items()
+            if name in self.variables and name not in own
+        }
         given = {**named, **arguments, "now": arguments.get("now") or datetime.now()}
         served = {**given, "add_generation_prompt": True, "continue_final_message": False}
         if type(messages) is not list or not all(type(message) is dict for message in messages):
-            messages = Intake().messages(self._turns(messages))  # objects become plain data; or it says what is wrong
+            messages = Intake().messages(
+                self._turns(messages)
+            )  # objects become plain data; or it says what is wrong
         return Ask(
             messages=messages,
             tokenizer=known,
@@ -324,7 +379,9 @@ class Template:
     def _sparing(self) -> Template:
         """The same template with a tenth of the budgets: for many questions, each of them short."""
         full = self.limits
-        tenth = replace(full, steps=full.steps // 10, bytes=full.bytes // 10, output=full.output // 10)
+        tenth = replace(
+            full, steps=full.steps // 10, bytes=full.bytes // 10, output=full.output // 10
+        )
         return Template(self.program, self.options, self.named, tenth, self.dialect, self.reading)
 
     def parse(
@@ -357,11 +414,18 @@ class Template:
         `declared` adds what the template does not show, in the words of a declaration: `{"more": [...]}`.
         """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        grammar = self.grammar if declared is None else declare.merged(self.grammar, declared, "declared")
+        grammar = (
+            self.grammar if declared is None else declare.merged(self.grammar, declared, "declared")
+        )
         return Parser(grammar, prompt, tools, tokenizer=known)
 
     def _spoken(
-        self, reply: str | Sequence[int], words: str, prompt: Rendering | None, tools: Any, tokenizer: Tokenizer
+        self,
+        reply: str | Sequence[int],
+        words: str,
+        prompt: Rendering | None,
+        tools: Any,
+        tokenizer: Tokenizer,
     ) -> Mapping[str, Any] | None:
         """A reply as a message in the form that this template takes; None if its words are all there is."""
         if not self.glances:
@@ -377,7 +441,10 @@ class Template:
             return messages
         if not self.forms:
             self.forms.append(form_of(self._sparing()))
-        return [self.forms[0].turn(message) if type(message) is Message else message for message in messages]
+        return [
+            self.forms[0].turn(message) if type(message) is Message else message
+            for message in messages
+        ]
 
     def _reply(self, message: Mapping[str, Any], prompt: Rendering) -> list[tuple[str, str | None]]:
         """A message as a model would write it behind this prompt, cut into fields and markers."""
@@ -386,13 +453,21 @@ class Template:
         text = write(self.grammar, message, prompt)
         read = parse(self.grammar, text, prompt)
         if not same(read, message):
-            raise MessageError("a reply written by the derived grammar would not be read as this message")
-        return [(text[span.start : span.end], FIELDS.get(span.kind, "content")) for span in read.spans]
+            raise MessageError(
+                "a reply written by the derived grammar would not be read as this message"
+            )
+        return [
+            (text[span.start : span.end], FIELDS.get(span.kind, "content")) for span in read.spans
+        ]
 
     def _boundaries(self, given: Mapping[str, Any]) -> Boundaries:
         """What was learned of turns under these options; tools and documents count by whether there are any."""
         options = [(name, repr(value)) for name, value in given.items() if name not in RENDERS]
-        key = (tuple(sorted(options)) if options else (), bool(given.get("tools")), bool(given.get("documents")))
+        key = (
+            tuple(sorted(options)) if options else (),
+            bool(given.get("tools")),
+            bool(given.get("documents")),
+        )
         found = self.learned.get(key)
         if found is None:
             if len(self.learned) >= LEARNED:
@@ -410,8 +485,12 @@ class Template:
         calls, and the tokenizer's eos. `.ids` are those that are one token of it.
         """
         eos = getattr(tokenizer, "eos_token", None)
-        if tokenizer is None or (isinstance(eos, str) and not tokenizers.origin(tokenizer)):  # one that only has a name
-            return Stops(dict.fromkeys(filter(None, (*stops(self.reading.stops, self._ends({})), eos))))
+        if tokenizer is None or (
+            isinstance(eos, str) and not tokenizers.origin(tokenizer)
+        ):  # one that only has a name
+            return Stops(
+                dict.fromkeys(filter(None, (*stops(self.reading.stops, self._ends({})), eos)))
+            )
         known = tokenizers.tokenizer(tokenizer)
         return stops(self.reading.stops, self._ends(known.named), known)
 
@@ -431,7 +510,10 @@ class Template:
         if known not in self.met:
             ends = self._ends(known.named)
             stops = frozenset(
-                filter(None, (*self.reading.stops, *named_ends(ends.plain), known.named.get("eos_token")))
+                filter(
+                    None,
+                    (*self.reading.stops, *named_ends(ends.plain), known.named.get("eos_token")),
+                )
             )
             self.met[known] = tuple(problems(ends, known)), stops
             for problem in () if strict else self.met[known][0]:
@@ -463,13 +545,17 @@ class Template:
                 raise SourceError(f"{name} is a text, not {type(text).__name__}")
         if not isinstance(without, Collection | None):
             raise SourceError(f"without is a list of names, not {type(without).__name__}")
-        tokens = {name: self.options.get(name) if text is None else text for name, text in given.items()}
+        tokens = {
+            name: self.options.get(name) if text is None else text for name, text in given.items()
+        }
         conversion = Conversion(self, target, tokens, without or ())
         if dialect == "jinja":
             return conversion.own(self._noted(), details)
         if dialect == self.dialect:
             return conversion.own(self.source, details)
-        return conversion.source(lambda source: Template.read(source, dialect, options=self.options), details)
+        return conversion.source(
+            lambda source: Template.read(source, dialect, options=self.options), details
+        )
 
     def _noted(self) -> str:
         """The Jinja, led by a comment with those stops that cannot be read off it."""
@@ -480,10 +566,21 @@ class Template:
         found = (*bare.stops(), *filter(None, [self.options.get("eos_token")]))
         stops = [stop for stop in reading.stops if stop not in found]
         ids = [number for number in reading.stop_ids if number not in bare.reading.stop_ids]
-        return noted(self.text, (*(reading.stops if stops else ()), *ids)) if stops or ids else self.text
+        return (
+            noted(self.text, (*(reading.stops if stops else ()), *ids))
+            if stops or ids
+            else self.text
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Template, (self.program, self.options, self.named, self.limits, self.dialect, self.reading)
+        return Template, (
+            self.program,
+            self.options,
+            self.named,
+            self.limits,
+            self.dialect,
+            self.reading,
+        )
 
     def __repr__(self) -> str:
         return f"<Template {self.name}>"
@@ -498,7 +595,9 @@ def refuse_half_pairs(text: str, context: Mapping[str, Any]) -> None:
             found = half_pair(value, (key,))
             if found is not None:
                 raise found from None
-        raise MessageError("the rendered text has half of a surrogate pair, made by the template") from None
+        raise MessageError(
+            "the rendered text has half of a surrogate pair, made by the template"
+        ) from None
 
 
 class Continuation:
@@ -514,7 +613,8 @@ class Continuation:
         value = final.get(name)
         if value is None:
             raise MessageError(
-                f'continue_final_message is set but the final message has no "{name}" to continue!', path=where
+                f'continue_final_message is set but the final message has no "{name}" to continue!',
+                path=where,
             )
         fields = [name]
         if name in REASONING:
@@ -530,7 +630,9 @@ class Continuation:
             for other in fields:
                 final[other] = final[other] + self.tag
         else:
-            raise MessageError(f"only text can be continued, not {type(value).__name__}", path=where)
+            raise MessageError(
+                f"only text can be continued, not {type(value).__name__}", path=where
+            )
         chat[-1] = final
 
     def tagged_part(self, parts: Any, where: str) -> tuple[str, list[Any]]:
@@ -572,6 +674,12 @@ def compile(
         raise SourceError(f"options are a mapping, not {type(options).__name__}")
     if dialect is None and isinstance(source, str) and len(source) > TEMPLATE_CHARACTERS:
         dialect = "jinja"  # which says that it is too long
-    if not isinstance(source, (str, Mapping)) and dialect is None and not hasattr(source, "sep_style"):
+    if (
+        not isinstance(source, (str, Mapping))
+        and dialect is None
+        and not hasattr(source, "sep_style")
+    ):
         raise TemplateSyntaxError(f"a template is text, not {type(source).__name__}", name=name)
-    return Template.read(source, dialect or dialects.guess(source), name=name, options=options, exact=exact)
+    return Template.read(
+        source, dialect or dialects.guess(source), name=name, options=options, exact=exact
+    )

@@ -48,7 +48,9 @@ def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:
         except TemplateError as error:
             if last + 1 == len(ask.messages):
                 raise
-            untrained.append(Untrained(last, f"the template refuses the conversation up to it: {error.message}"))
+            untrained.append(
+                Untrained(last, f"the template refuses the conversation up to it: {error.message}")
+            )
             continue
         turn = next((one for one in sample.turns if one.message == last), None)
         lost = next((one for one in sample.untrained if one.message == last), None)
@@ -63,7 +65,9 @@ def examples(ask: Ask) -> tuple[list[Encoded], list[Untrained]]:
                 untrained.append(written)
             continue
         holds = [
-            one for one in sample.turns if one == turn or (one.message in left and alone(ask, sample, one, served))
+            one
+            for one in sample.turns
+            if one == turn or (one.message in left and alone(ask, sample, one, served))
         ]
         for held in holds:
             left.pop(held.message, None)

@@ -39,7 +39,9 @@ STOPS = {
     "npm-deepseek_v3": ("<｜end▁of▁sentence｜>",),
     "llamacpp-GLM-4.6": ("<|user|>", "<|observation|>"),  # a turn ends where the next begins
     "trl-phi3": ("<|end|>",),  # not the eos behind the whole conversation
-    "trl-cohere2_training": ("<|END_OF_TURN_TOKEN|>",),  # not the end of the response inside the turn
+    "trl-cohere2_training": (
+        "<|END_OF_TURN_TOKEN|>",
+    ),  # not the end of the response inside the turn
     "npm-llama3": ("<|eot_id|>",),  # not the opening, which it always writes
     "npm-mistral_nemo": ("</s>",),
     "chujie-falcon-instruct": (),
@@ -52,7 +54,9 @@ def published(name: str) -> turnwise.Template:
 
 
 def pairs() -> list[tuple[str, str]]:
-    return [(name, one) for name, some in PAIRS.items() for one in some if one in corpus.published()]
+    return [
+        (name, one) for name, some in PAIRS.items() for one in some if one in corpus.published()
+    ]
 
 
 # --- stops
@@ -102,11 +106,15 @@ def test_every_reply_ends_with_a_stop(name: str, template: str, tokenizers: Any)
 
 @needs_corpus
 @pytest.mark.parametrize(("name", "template"), pairs())
-def test_a_template_s_own_tokenizer_has_its_markers(name: str, template: str, tokenizers: Any) -> None:
+def test_a_template_s_own_tokenizer_has_its_markers(
+    name: str, template: str, tokenizers: Any
+) -> None:
     """R098: nothing is missing, nothing is said; every turn marker in angle brackets is one id."""
     found = published(template).markers(tokenizers(name))
     assert not [marker for marker in found.missing if marker.turn] and not found.problems
-    assert all(len(marker.ids) == 1 for marker in found if marker.turn and marker.text.startswith("<|"))
+    assert all(
+        len(marker.ids) == 1 for marker in found if marker.turn and marker.text.startswith("<|")
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         published(template).encode(CHAT, tokenizers(name), strict=True)
@@ -114,8 +122,14 @@ def test_a_template_s_own_tokenizer_has_its_markers(name: str, template: str, to
 
 @needs_corpus
 def test_markers_with_their_ids(tokenizers: Any) -> None:
-    found = {marker.text: marker for marker in published("npm-qwen2_5").markers(tokenizers("qwen2_5"))}
-    assert found["<|im_start|>"].ids == (151644,) and found["<|im_start|>"].turn and not found["<|im_start|>"].stop
+    found = {
+        marker.text: marker for marker in published("npm-qwen2_5").markers(tokenizers("qwen2_5"))
+    }
+    assert (
+        found["<|im_start|>"].ids == (151644,)
+        and found["<|im_start|>"].turn
+        and not found["<|im_start|>"].stop
+    )
     assert found["<|im_end|>"].ids == (151645,) and found["<|im_end|>"].stop
     assert found["<tool_call>"].ids == (151657,) and not found["<tool_call>"].turn
     assert len(found["<tools>"].ids) > 1 and not found["<tools>"].missing  # words by design
@@ -128,7 +142,11 @@ def test_missing_markers_are_named_with_the_remedy(tokenizers: Any) -> None:
     found = template.markers(known)
     assert {marker.text for marker in found.missing} >= {"<|im_start|>", "<|im_end|>"}
     assert all(len(marker.ids) > 1 for marker in found.missing)
-    assert "special tokens" in found.remedy and "untrained" in found.remedy and "embeddings" in found.remedy
+    assert (
+        "special tokens" in found.remedy
+        and "untrained" in found.remedy
+        and "embeddings" in found.remedy
+    )
     with pytest.warns(TurnwiseWarning, match=r"<\|im_start\|> \(\d tokens\).*resize") as caught:
         template.encode(CHAT, known)
     assert caught[0].filename == __file__
@@ -153,7 +171,10 @@ def test_markers_of_ordinary_words(tokenizers: Any) -> None:
     [
         ("<s>" + ENDED, "writes <s> twice at the start"),
         (BARE, "nothing behind a reply"),
-        ("<|begin|>" + ENDED.replace("{{ bos_token }}", ""), r"lacks the markers of the turns: <\|begin\|>"),
+        (
+            "<|begin|>" + ENDED.replace("{{ bos_token }}", ""),
+            r"lacks the markers of the turns: <\|begin\|>",
+        ),
     ],
 )
 def test_other_problems(template: str, said: str, tokenizers: Any) -> None:

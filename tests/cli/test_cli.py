@@ -68,9 +68,15 @@ def test_text_is_exact(here: Path) -> None:
 
 def test_stdin(here: Path) -> None:
     assert good("render", "-", "chat.json", stdin=PLAIN) == "<|user|>hello\n"
-    assert good("render", "-", "chat.json", stdin=json.dumps({"chat_template": PLAIN})) == "<|user|>hello\n"
+    assert (
+        good("render", "-", "chat.json", stdin=json.dumps({"chat_template": PLAIN}))
+        == "<|user|>hello\n"
+    )
     assert good("render", "t.jinja", "-", stdin=json.dumps(HELLO)) == "<|user|>hello\n"
-    assert good("render", "t.jinja", "-", stdin=b"\xef\xbb\xbf" + json.dumps(HELLO).encode()) == "<|user|>hello\n"
+    assert (
+        good("render", "t.jinja", "-", stdin=b"\xef\xbb\xbf" + json.dumps(HELLO).encode())
+        == "<|user|>hello\n"
+    )
 
 
 def test_line_ends_are_kept(here: Path) -> None:
@@ -85,17 +91,34 @@ def test_line_ends_are_kept(here: Path) -> None:
 
 
 def test_a_conversation_brings_its_arguments(here: Path) -> None:
-    put("t.jinja", "{{ messages[0].content }} {{ tools | length }} {{ documents | length }} {{ mood }} {{ more }}")
-    chat = {"messages": HELLO, "tools": TOOLS, "documents": [{"title": "t", "text": "x"}], "options": {"mood": "gay"}}
+    put(
+        "t.jinja",
+        "{{ messages[0].content }} {{ tools | length }} {{ documents | length }} {{ mood }} {{ more }}",
+    )
+    chat = {
+        "messages": HELLO,
+        "tools": TOOLS,
+        "documents": [{"title": "t", "text": "x"}],
+        "options": {"mood": "gay"},
+    }
     put("chat.json", {**chat, "chat_template_kwargs": {"more": 1}})
     assert good("render", "t.jinja", "chat.json") == "hello 1 1 gay 1"
-    assert good("render", "t.jinja", "chat.json", "-o", "mood=sad", "--option", "more=[1]") == "hello 1 1 sad [1]"
+    assert (
+        good("render", "t.jinja", "chat.json", "-o", "mood=sad", "--option", "more=[1]")
+        == "hello 1 1 sad [1]"
+    )
 
 
 def test_a_conversation_brings_its_flags(here: Path) -> None:
     put("chat.json", {"messages": HELLO, "add_generation_prompt": True})
     assert good("render", "t.jinja", "chat.json").endswith("<|go|>")
-    put("chat.json", {"messages": [*HELLO, {"role": "assistant", "content": "Yes"}], "continue_final_message": True})
+    put(
+        "chat.json",
+        {
+            "messages": [*HELLO, {"role": "assistant", "content": "Yes"}],
+            "continue_final_message": True,
+        },
+    )
     assert good("render", "t.jinja", "chat.json").endswith("Yes")
 
 
@@ -109,7 +132,9 @@ def test_tools(here: Path, value: Any) -> None:
 
 def test_continue(here: Path) -> None:
     put("chat.json", [*HELLO, {"role": "assistant", "content": "Well,"}])
-    assert good("render", "t.jinja", "chat.json", "--continue") == "<|user|>hello\n<|assistant|>Well,"
+    assert (
+        good("render", "t.jinja", "chat.json", "--continue") == "<|user|>hello\n<|assistant|>Well,"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +164,9 @@ def test_lines(here: Path) -> None:
     rows = [{"messages": [{"role": "user", "content": word}]} for word in ("one", "two", "three")]
     put("chat.jsonl", "\n".join(map(json.dumps, rows)) + "\n")
     result = run("render", "t.jinja", "chat.jsonl")
-    assert result.stdout == "<|user|>one\n" and "3 conversations; this is the first" in result.stderr
+    assert (
+        result.stdout == "<|user|>one\n" and "3 conversations; this is the first" in result.stderr
+    )
     assert good("render", "t.jinja", "chat.jsonl", "--line", "3") == "<|user|>three\n"
     assert "no conversation in line 9" in bad(2, "render", "t.jinja", "chat.jsonl", "--line", "9")
 
@@ -175,8 +202,12 @@ def test_the_shape_can_be_said(here: Path) -> None:
     assert rounds.stdout == "<|user|>user\n<|assistant|>hello\n" and not rounds.stderr
     put("text.json", '"hello"')
     assert "holds 'hello'" in bad(1, "render", "t.jinja", "text.json")
-    assert good("render", "t.jinja", "text.json", "--shape", "paddlenlp").startswith("<|user|>hello\n")
-    assert "chat.json: a row of sharegpt data is" in bad(1, "render", "t.jinja", "chat.json", "--shape", "sharegpt")
+    assert good("render", "t.jinja", "text.json", "--shape", "paddlenlp").startswith(
+        "<|user|>hello\n"
+    )
+    assert "chat.json: a row of sharegpt data is" in bad(
+        1, "render", "t.jinja", "chat.json", "--shape", "sharegpt"
+    )
     unknown = bad(2, "render", "t.jinja", "chat.json", "--shape", "sharegtp")
     assert "--shape" in unknown and "Did you mean 'sharegpt'?" in unknown
     assert "there is none" in bad(2, "render", "t.jinja", "--user", "x", "--shape", "openai")
@@ -185,18 +216,25 @@ def test_the_shape_can_be_said(here: Path) -> None:
 def test_a_list_of_rows(here: Path) -> None:
     put("chat.json", [{"instruction": word, "output": "yes"} for word in ("one", "two")])
     result = run("render", "t.jinja", "chat.json")
-    assert result.stdout.startswith("<|user|>one\n") and "2 conversations; this is the first" in result.stderr
+    assert (
+        result.stdout.startswith("<|user|>one\n")
+        and "2 conversations; this is the first" in result.stderr
+    )
     assert good("render", "t.jinja", "chat.json", "--line", "2").startswith("<|user|>two\n")
     assert "no conversation in line 3" in bad(2, "render", "t.jinja", "chat.json", "--line", "3")
 
 
 def test_a_wrong_row_is_told_with_its_file(here: Path) -> None:
     put("chat.json", {"conversations": [{"from": "humn", "value": "x"}]})
-    assert "chat.json: conversations[0].from: nobody is called 'humn'" in bad(1, "render", "t.jinja", "chat.json")
+    assert "chat.json: conversations[0].from: nobody is called 'humn'" in bad(
+        1, "render", "t.jinja", "chat.json"
+    )
 
 
 def test_named_templates(here: Path) -> None:
-    named = [{"name": name, "template": f"{name} {{{{ 1 }}}}"} for name in ("default", "tool_use", "rag")]
+    named = [
+        {"name": name, "template": f"{name} {{{{ 1 }}}}"} for name in ("default", "tool_use", "rag")
+    ]
     put("tokenizer_config.json", {"chat_template": named})
     put("tools.json", TOOLS)
     assert good("render", ".", "chat.json") == "default 1"
@@ -261,7 +299,10 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "odd time": (["render", "t.jinja", "chat.json", "--now", "noon"], "is not a time"),
     "odd line": (["render", "t.jinja", "chat.json", "--line", "0"], "--line"),
     "no such pick": (["render", "t.jinja", "chat.json", "--pick", "rag"], "It has: default."),
-    "second system": (["render", "t.jinja", "system.json", "--system", "x"], "system message already"),
+    "second system": (
+        ["render", "t.jinja", "system.json", "--system", "x"],
+        "system message already",
+    ),
     "explain absent": (["explain", "u.jinja"], "there is no"),
     "explain a chat": (["explain", "chat.json"], "holds a list"),
 }
@@ -323,7 +364,9 @@ def test_faults_of_the_template(here: Path) -> None:
     assert r"No, \x1b[31mhello" in message and "\x1b" not in message
     put("t.jinja", "{{ messages[0].content + 5 }}")
     assert "t.jinja:1" in bad(1, "render", "t.jinja", "chat.json")
-    put("t.jinja", "{% for i in range(10**9) %}{% for j in range(10**9) %}x{% endfor %}{% endfor %}")
+    put(
+        "t.jinja", "{% for i in range(10**9) %}{% for j in range(10**9) %}x{% endfor %}{% endfor %}"
+    )
     bad(1, "render", "t.jinja", "chat.json")
 
 
@@ -351,7 +394,10 @@ def test_explain(here: Path) -> None:
 
 
 def test_explain_as_json(here: Path) -> None:
-    put("tokenizer_config.json", {"chat_template": "{{ bos_token }}" + PLAIN, "bos_token": "<s>", "pad_token": "<p>"})
+    put(
+        "tokenizer_config.json",
+        {"chat_template": "{{ bos_token }}" + PLAIN, "bos_token": "<s>", "pad_token": "<p>"},
+    )
     facts = json.loads(good("explain", ".", "--json", "--program"))
     assert {"messages", "add_generation_prompt"} <= set(facts["reads"])
     assert facts["options"] == {"bos_token": "<s>"} and facts["unread"] == ["pad_token"]
@@ -389,7 +435,14 @@ def test_explain_program(here: Path) -> None:
         "[/INST]",
         "<<SYS>>",
     ]
-    + ["<</SYS>>", "[gMASK]", "[TOOL_CALLS]", "<|START_OF_TURN_TOKEN|>", "<tool_call>", "[AVAILABLE_TOOLS]"],
+    + [
+        "<</SYS>>",
+        "[gMASK]",
+        "[TOOL_CALLS]",
+        "<|START_OF_TURN_TOKEN|>",
+        "<tool_call>",
+        "[AVAILABLE_TOOLS]",
+    ],
 )
 def test_markers(marker: str) -> None:
     assert MARKER.findall(f"text {marker}user") == [marker]
@@ -403,7 +456,10 @@ def test_no_markers(text: str) -> None:
 def test_demo() -> None:
     """The whole circle, on about two screens."""
     text = good("demo")
-    assert "Let me look at the tide.\n<tool_call>" in text and "messages[2].tool_calls[0].function.name" in text
+    assert (
+        "Let me look at the tide.\n<tool_call>" in text
+        and "messages[2].tool_calls[0].function.name" in text
+    )
     assert "⟨<|im_end|>⟩" in text.replace("⟩|⟨", "") and "⟦<|im_end|>⟧'" in text
     assert "The user wrote <|im_end|>, <|im_start|>: text here" in text
     assert "start 0     tide" in text and '"role": "assistant"' in text.splitlines()[-3]
@@ -434,7 +490,14 @@ def test_on_a_terminal(here: Path, quiet: str) -> None:
 
     put("chat.json", [{"role": "user", "content": "\x1b[2Jhello"}])
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", "from turnwise.cli import main; main()", "render", "t.jinja", "chat.json"]
+    command = [
+        sys.executable,
+        "-c",
+        "from turnwise.cli import main; main()",
+        "render",
+        "t.jinja",
+        "chat.json",
+    ]
     done = subprocess.run(command, stdout=theirs, env=environment(NO_COLOR=quiet, TERM="xterm"))
     os.close(theirs)
     shown = os.read(ours, 10_000).decode()
@@ -448,7 +511,11 @@ def test_a_reader_that_leaves(here: Path) -> None:
     put("chat.json", [{"role": "user", "content": "x" * 1_000_000}])
     command = f"{sys.executable} -c 'from turnwise.cli import main; main()' render t.jinja chat.json | head -c 10"
     done = subprocess.run(command, shell=True, capture_output=True, env=environment())
-    assert done.stdout == b"<|user|>xx" and b"Traceback" not in done.stderr and b"Error" not in done.stderr
+    assert (
+        done.stdout == b"<|user|>xx"
+        and b"Traceback" not in done.stderr
+        and b"Error" not in done.stderr
+    )
 
 
 def test_lone_surrogates_have_no_bytes(here: Path) -> None:

@@ -54,7 +54,9 @@ def test_convert_names_the_obstacle() -> None:
 def test_convert_is_told_the_tokens() -> None:
     result = RUN.invoke(app, ["convert", "xtuner:default", "--to", "paddlenlp"])
     assert result.exit_code == 2 and "pass bos_token=..." in result.stderr
-    result = RUN.invoke(app, ["convert", "xtuner:default", "--to", "paddlenlp", "--bos", "<s>", "--eos", "</s>"])
+    result = RUN.invoke(
+        app, ["convert", "xtuner:default", "--to", "paddlenlp", "--bos", "<s>", "--eos", "</s>"]
+    )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["conversation"][1] == "{{bot}}</s>"
 

@@ -32,7 +32,11 @@ def test_list_as_json() -> None:
     found = json.loads(good("list", "--json", "--family", "qwen"))
     assert {"qwen1.5", "qwen2.5", "qwen3"} <= {entry["name"] for entry in found}
     entry = next(entry for entry in found if entry["name"] == "qwen2.5")
-    assert entry["dialect"] == "jinja" and entry["verified"] == ["npm-qwen2_5"] and "source_of" not in entry
+    assert (
+        entry["dialect"] == "jinja"
+        and entry["verified"] == ["npm-qwen2_5"]
+        and "source_of" not in entry
+    )
 
 
 def test_list_says_what_there_is() -> None:
@@ -42,7 +46,9 @@ def test_list_says_what_there_is() -> None:
 
 
 def test_list_has_entries_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.toml").write_text('name = "mine"\nsource = "mine.jinja"\nfamily = "house"', encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(
+        'name = "mine"\nsource = "mine.jinja"\nfamily = "house"', encoding="utf-8"
+    )
     (tmp_path / "mine.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
     monkeypatch.setenv("TURNWISE_PATH", str(tmp_path))
     assert good("list", "--family", "house") == "mine\n"
@@ -62,7 +68,9 @@ def test_match_prints_the_answer_and_warns_apart() -> None:
     }
     result = run("match", "Qwen/Qwen-7B")
     assert (
-        result.exit_code == 0 and result.stderr.startswith("warning: a base model") and "warning" not in result.stdout
+        result.exit_code == 0
+        and result.stderr.startswith("warning: a base model")
+        and "warning" not in result.stdout
     )
     assert "default*" in result.stdout and "base" in result.stdout
 
@@ -76,7 +84,12 @@ def test_match_asks_a_source() -> None:
 def test_match_as_json() -> None:
     result = run("match", "google/gemma-2b-it", "--source", "xtuner", "--json")
     found = json.loads(result.stdout)
-    assert found["entry"] == "gemma" and found["name"] == "xtuner:gemma" and found["star"] and found["warning"]
+    assert (
+        found["entry"] == "gemma"
+        and found["name"] == "xtuner:gemma"
+        and found["star"]
+        and found["warning"]
+    )
     assert result.stderr.startswith("warning: ")
 
 
@@ -100,14 +113,22 @@ def test_a_base_model_is_warned_about(command: str) -> None:
 
 def test_exact_is_a_flag(tmp_path: Path) -> None:
     chat = tmp_path / "chat.json"
-    chat.write_text(json.dumps([{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]))
-    ours, theirs = (good("render", "fastchat:vicuna_v1.1", str(chat), *flag) for flag in ([], ["--exact"]))
-    assert ours.endswith(" ASSISTANT: </s>") and theirs.endswith(" ASSISTANT:")  # an empty answer is open there (C23)
+    chat.write_text(
+        json.dumps([{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}])
+    )
+    ours, theirs = (
+        good("render", "fastchat:vicuna_v1.1", str(chat), *flag) for flag in ([], ["--exact"])
+    )
+    assert ours.endswith(" ASSISTANT: </s>") and theirs.endswith(
+        " ASSISTANT:"
+    )  # an empty answer is open there (C23)
     file = tmp_path / "mine.json"
     file.write_text(good("convert", "fastchat:vicuna_v1.1", "--to", "fastchat"))
     assert good("render", str(file), str(chat), "--exact") == theirs
     assert run("diff", "fastchat:vicuna_v1.1", str(file), "--exact").exit_code == 0
-    assert good("convert", str(file), "--to", "jinja", "--exact") != good("convert", str(file), "--to", "jinja")
+    assert good("convert", str(file), "--to", "jinja", "--exact") != good(
+        "convert", str(file), "--to", "jinja"
+    )
 
 
 def test_a_stray_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,9 @@ def test_a_text_a_file_or_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert data("qwen3", "x" * 5000)["message"]["content"] == "x" * 5000
 
 
-@pytest.mark.parametrize(("reply", "noted"), [("nosuch.txt", True), ("a/no-such.json", True), ("Fine.", False)])
+@pytest.mark.parametrize(
+    ("reply", "noted"), [("nosuch.txt", True), ("a/no-such.json", True), ("Fine.", False)]
+)
 def test_a_missing_file_is_noted(reply: str, noted: bool) -> None:
     result = run("parse", "qwen3", reply)
     assert reply in result.stdout
@@ -76,8 +78,13 @@ def test_stream(given: list[str]) -> None:
     kinds = list(dict.fromkeys(event["kind"] for event in events))
     assert kinds == ["reasoning", "text", "start", "arguments", "end", "stop"]
     message = last["message"]
-    assert "".join(event["text"] for event in events if event["kind"] == "text") == message["content"]
-    assert "".join(event["delta"].get("reasoning_content", "") for event in events) == message["reasoning_content"]
+    assert (
+        "".join(event["text"] for event in events if event["kind"] == "text") == message["content"]
+    )
+    assert (
+        "".join(event["delta"].get("reasoning_content", "") for event in events)
+        == message["reasoning_content"]
+    )
 
 
 def test_stream_for_people() -> None:
@@ -87,9 +94,19 @@ def test_stream_for_people() -> None:
 
 
 def test_stream_does_not_wait_for_the_end() -> None:
-    command = [sys.executable, "-c", "from turnwise.cli import main; main()", "parse", "chatml", "-", "--stream"]
+    command = [
+        sys.executable,
+        "-c",
+        "from turnwise.cli import main; main()",
+        "parse",
+        "chatml",
+        "-",
+        "--stream",
+    ]
     path = {**os.environ, "PYTHONPATH": str(sources.PACKAGE.parent)}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=path) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=path
+    ) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(b"first ")
         process.stdin.flush()
@@ -116,7 +133,9 @@ def test_the_prompt_decides_where_a_reply_begins(tmp_path: Path) -> None:
 
 def test_tools_are_known(tmp_path: Path) -> None:
     tools = tmp_path / "tools.json"
-    tools.write_text(json.dumps([{"type": "function", "function": {"name": "other"}}]), encoding="utf-8")
+    tools.write_text(
+        json.dumps([{"type": "function", "function": {"name": "other"}}]), encoding="utf-8"
+    )
     result = run("parse", "qwen3", CALL, "--tools", str(tools))
     assert "unknown" in result.stdout and "note: unknown" in result.stderr
 
@@ -132,12 +151,17 @@ def test_tools_are_known(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("more", [[], ["--user", "hi"]])
-def test_what_is_wrong_with_tools_is_said_of_their_file(tmp_path: Path, text: str, said: str, more: list[str]) -> None:
+def test_what_is_wrong_with_tools_is_said_of_their_file(
+    tmp_path: Path, text: str, said: str, more: list[str]
+) -> None:
     tools = tmp_path / "tools.json"
     tools.write_text(text, encoding="utf-8")
     result = run("parse", "qwen3", CALL, "--tools", str(tools), *more, code=1)
     assert re.search(said, result.stderr) and not result.stdout
-    assert "Tools are a JSON file" in run("parse", "qwen3", CALL, "--tools", str(tmp_path / "absent"), code=2).stderr
+    assert (
+        "Tools are a JSON file"
+        in run("parse", "qwen3", CALL, "--tools", str(tmp_path / "absent"), code=2).stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,7 +179,9 @@ def test_what_stands_behind_the_stop_is_noted(behind: str, noted: str, more: lis
     """White space is not: most texts end with a line."""
     result = run("parse", "qwen3", REPLY + behind, *more)
     assert result.stderr.count("note: ") == bool(noted)
-    assert noted in result.stderr and ("behind the stop '<|im_end|>'" in result.stderr) == bool(noted)
+    assert noted in result.stderr and ("behind the stop '<|im_end|>'" in result.stderr) == bool(
+        noted
+    )
 
 
 def test_ids_behind_the_stop_are_noted() -> None:
@@ -169,7 +195,11 @@ def test_ids_behind_the_stop_are_noted() -> None:
 
 def test_ids() -> None:
     known = tokenizer("turnwise")
-    ids = turnwise.load("chatml").encode([{"role": "assistant", "content": "Yes <|im_end|>"}], known).input_ids
+    ids = (
+        turnwise.load("chatml")
+        .encode([{"role": "assistant", "content": "Yes <|im_end|>"}], known)
+        .input_ids
+    )
     reply = ids[ids.index(known.encode("\n")[0]) + 1 :]
     found = data("chatml", json.dumps(reply), "-k", "turnwise")
     assert found["message"]["content"] == "Yes <|im_end|>" and found["stop"] == "<|im_end|>"
@@ -179,7 +209,9 @@ REACT = '[[more]]\neach  = ["\\nAction: ", ""]\nparts = ["{name}", "\\nAction In
 ACTING = 'I look it up.\nAction: tide\nAction Input: {"day": 3}<|im_end|>'
 
 
-@pytest.mark.parametrize("text", [REACT, 'name = "mine"\n' + REACT.replace("[[more]]", "[[replies.more]]")])
+@pytest.mark.parametrize(
+    "text", [REACT, 'name = "mine"\n' + REACT.replace("[[more]]", "[[replies.more]]")]
+)
 def test_what_a_file_declares(tmp_path: Path, text: str) -> None:
     """The words of an entry, in their table or by themselves; from a file or from stdin."""
     file = tmp_path / "react.toml"
@@ -208,7 +240,10 @@ def test_what_a_file_declares(tmp_path: Path, text: str) -> None:
         ('[[more]]\nparts = ["{arguments}"]', "must say where {name} stands"),
         ("[[more]]\njson = { arguments = 5 }", "json.arguments is 5.*a text"),
         ('[[more]]\njson = { listed = "yes" }', "json.listed is 'yes'.*true or false"),
-        ('[[more]]\nparts = ["{name}"]\npairs = { values = "yaml" }', "no 'yaml'.*json, python, quoted, tags"),
+        (
+            '[[more]]\nparts = ["{name}"]\npairs = { values = "yaml" }',
+            "no 'yaml'.*json, python, quoted, tags",
+        ),
         ('[[more]]\nparts = ["{name}"]\npairs = { typed = { integer = 3 } }', "typed.integer is 3"),
         ('reasoning = ["<a>", "</a>"]', "contradicts the template.*instead"),
         ('instead = "reasoning"', "instead is 'reasoning'.*a list of texts"),
@@ -219,12 +254,17 @@ def test_a_declaration_that_is_wrong(tmp_path: Path, text: str, said: str) -> No
     file = tmp_path / "wrong.toml"
     file.write_bytes(text.encode("latin-1"))
     result = run("parse", "qwen3", "x", "--declared", str(file), code=2)
-    assert "wrong.toml" in result.stderr and re.search(said, result.stderr, re.DOTALL), result.stderr
+    assert "wrong.toml" in result.stderr and re.search(said, result.stderr, re.DOTALL), (
+        result.stderr
+    )
     assert "Traceback" not in result.stderr and not result.stdout
 
 
 def test_a_declaration_that_is_not_there() -> None:
-    assert "cannot be read: no such file" in run("parse", "qwen3", "x", "--declared", "nosuch.toml", code=2).stderr
+    assert (
+        "cannot be read: no such file"
+        in run("parse", "qwen3", "x", "--declared", "nosuch.toml", code=2).stderr
+    )
     assert "stdin" in run("parse", "qwen3", "-", "--declared", "-", code=2).stderr
 
 

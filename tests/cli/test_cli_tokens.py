@@ -59,7 +59,8 @@ def test_options_reach_encode(chat: str) -> None:
     assert (
         asked["text"]
         == template.render(
-            [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}], add_generation_prompt=True
+            [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}],
+            add_generation_prompt=True,
         ).text
     )
 
@@ -91,7 +92,9 @@ def test_a_tokenizer_that_lacks_the_markers(tmp_path: Path) -> None:
     file.write_text(marked, encoding="utf-8")
     found = run("encode", str(file), "--user", "hi")
     assert "warning: " in found.stderr and "<|endmine|>" in found.stderr
-    assert "lacks the markers" in run("encode", str(file), "--user", "hi", "--strict", code=1).stderr
+    assert (
+        "lacks the markers" in run("encode", str(file), "--user", "hi", "--strict", code=1).stderr
+    )
 
 
 @pytest.mark.parametrize(

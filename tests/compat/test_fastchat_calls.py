@@ -15,7 +15,12 @@ import pytest
 
 from fastchat_goldens import CHAT, EXAMPLE_OF_STYLE, FIELDS, NAMES, custom, held, said
 from turnwise.compat import fastchat as compat
-from turnwise.compat.fastchat import Conversation, SeparatorStyle, get_conv_template, get_conversation_template
+from turnwise.compat.fastchat import (
+    Conversation,
+    SeparatorStyle,
+    get_conv_template,
+    get_conversation_template,
+)
 from turnwise.dialects import fastchat as dialect
 from turnwise.dialects.fastchat_styles import STYLES
 from turnwise.errors import MessageError, SourceError
@@ -31,8 +36,14 @@ def test_fields_have_their_defaults() -> None:
         "roles": ("USER", "ASSISTANT"), "messages": [], "offset": 0, "sep_style": SeparatorStyle.ADD_COLON_SINGLE,
         "sep": "\n", "sep2": None, "stop_str": None, "stop_token_ids": None, "max_image_size_mb": None,
     }  # fmt: skip
-    assert dataclasses.asdict(Conversation("x")) == expected == dataclasses.asdict(Conversation(name="x"))
-    assert tuple(expected) == FIELDS == tuple(field.name for field in dataclasses.fields(Conversation))
+    assert (
+        dataclasses.asdict(Conversation("x"))
+        == expected
+        == dataclasses.asdict(Conversation(name="x"))
+    )
+    assert (
+        tuple(expected) == FIELDS == tuple(field.name for field in dataclasses.fields(Conversation))
+    )
     form = dialect.checked({"name": "x"})
     assert {**expected, "messages": ()} == dataclasses.asdict(form)
 
@@ -47,9 +58,14 @@ def test_fields_survive(name: str) -> None:
     if conversation.sep_style is not None:
         fields = dataclasses.asdict(conversation)
         read = dialect.read(conversation)
-        source = {**fields, "sep_style": conversation.sep_style.name}  # of an object, the fields are kept
+        source = {
+            **fields,
+            "sep_style": conversation.sep_style.name,
+        }  # of an object, the fields are kept
         assert read.facts["template"] == source
-        assert dataclasses.replace(read, facts={**dialect.read(fields).facts}) == dialect.read(fields)
+        assert dataclasses.replace(read, facts={**dialect.read(fields).facts}) == dialect.read(
+            fields
+        )
         facts = dict(dialect.read(registry.templates()[name]).facts)
         facts.pop("doubts")
         assert dialect.read(facts) == dialect.read(registry.templates()[name])
@@ -61,11 +77,18 @@ def test_add_colon_single() -> None:
         name="vicuna_v1.1",
         system_message="A chat between a curious user and an AI assistant.",
         roles=("USER", "ASSISTANT"),
-        messages=[["USER", "Hello!"], ["ASSISTANT", "Hi there!"], ["USER", "How are you?"], ["ASSISTANT", None]],
+        messages=[
+            ["USER", "Hello!"],
+            ["ASSISTANT", "Hi there!"],
+            ["USER", "How are you?"],
+            ["ASSISTANT", None],
+        ],
         sep_style=SeparatorStyle.ADD_COLON_SINGLE,
         sep="\n",
     )
-    start = "A chat between a curious user and an AI assistant.\nUSER: Hello!\nASSISTANT: Hi there!\n"
+    start = (
+        "A chat between a curious user and an AI assistant.\nUSER: Hello!\nASSISTANT: Hi there!\n"
+    )
     assert conversation.get_prompt() == start + "USER: How are you?\nASSISTANT:"
 
 
@@ -74,7 +97,10 @@ def test_vicuna() -> None:
     conversation = held(get_conv_template("vicuna_v1.1"), CHAT)
     start = "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
     start += "detailed, and polite answers to the user's questions. "
-    assert conversation.get_prompt() == start + "USER: Hello! ASSISTANT: Hi there!</s>USER: How are you? ASSISTANT:"
+    assert (
+        conversation.get_prompt()
+        == start + "USER: Hello! ASSISTANT: Hi there!</s>USER: How are you? ASSISTANT:"
+    )
 
 
 def test_llama_2() -> None:
@@ -84,7 +110,10 @@ def test_llama_2() -> None:
     chat = [{"role": "system", "content": system}, *CHAT]
     assert held(get_conv_template("llama-2"), chat).get_prompt() == text
     assert said("llama-2", chat, bos_token="<s>") == "<s>" + text
-    assert said("llama-2", CHAT) == "[INST] Hello! [/INST] Hi there! </s><s>[INST] How are you? [/INST]"
+    assert (
+        said("llama-2", CHAT)
+        == "[INST] Hello! [/INST] Hi there! </s><s>[INST] How are you? [/INST]"
+    )
 
 
 def test_chatglm() -> None:
@@ -107,11 +136,18 @@ def test_chatml() -> None:
     assert get_conv_template("chatml").stop_token_ids == [151643, 151644, 151645]
     assert dialect.read(registry.templates()["chatml"]).facts["doubts"] == ()
     seed = custom(
-        "CHATML", roles=["user", "assistant"], sep="<|im_end|>", system_message="You are a helpful assistant."
+        "CHATML",
+        roles=["user", "assistant"],
+        sep="<|im_end|>",
+        system_message="You are a helpful assistant.",
     )
     reading = dialect.read(seed)
     assert "<|im_start|>" not in reading.jinja
-    assert [doubt.split()[0] for doubt in reading.facts["doubts"]] == ["roles[0]", "roles[1]", "system_template"]
+    assert [doubt.split()[0] for doubt in reading.facts["doubts"]] == [
+        "roles[0]",
+        "roles[1]",
+        "system_template",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,9 +188,14 @@ def test_images_of_the_seed() -> None:
     urls = ["http://example.com/image1.jpg", "http://example.com/image2.jpg"]
     conversation.append_message(conversation.roles[0], ("Describe this image.", urls))
     conversation.append_message(conversation.roles[1], None)
-    assert conversation.get_prompt().endswith("USER: $$<image>$$$$<image>$$Describe this image. ASSISTANT:")
+    assert conversation.get_prompt().endswith(
+        "USER: $$<image>$$$$<image>$$Describe this image. ASSISTANT:"
+    )
     parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    question = {"role": "user", "content": [{"type": "text", "text": "Describe this image."}, *parts]}
+    question = {
+        "role": "user",
+        "content": [{"type": "text", "text": "Describe this image."}, *parts],
+    }
     assert conversation.to_openai_api_messages()[1:] == [question]
     assert conversation.to_openai_vision_api_messages()[1:] == [question]
     mistral = conversation.to_openai_vision_api_messages(is_mistral=True)[1]["content"][1]
@@ -167,7 +208,9 @@ def test_images_of_the_seed() -> None:
     conversation.image_placeholder = "<image>"
     assert "USER: <image><image>Describe" in conversation.copy().get_prompt()
     assert conversation.to_gemini_api_messages()[1]["content"] == ["Describe this image.", *urls]
-    assert conversation.to_anthropic_vision_api_messages()[1]["content"][1]["source"]["url"] == urls[0]
+    assert (
+        conversation.to_anthropic_vision_api_messages()[1]["content"][1]["source"]["url"] == urls[0]
+    )
 
 
 class Upload:
@@ -188,7 +231,12 @@ def test_services() -> None:
     text = {"type": "text", "text": "Look."}
     system = {"role": "system", "content": "S"}
 
-    def after(question: Any, answerer: str = "assistant", key: str = "content", wrap: Any = lambda text: text) -> Any:
+    def after(
+        question: Any,
+        answerer: str = "assistant",
+        key: str = "content",
+        wrap: Any = lambda text: text,
+    ) -> Any:
         said = [("user", question), (answerer, wrap("Nice.")), ("user", wrap("Thanks."))]
         return [{"role": role, key: content} for role, content in said]
 
@@ -198,17 +246,32 @@ def test_services() -> None:
     images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     assert conversation.to_openai_vision_api_messages() == [system, *after([text, *images])]
     gemini = conversation.to_gemini_api_messages()
-    assert gemini[0] == system and gemini[1]["content"][0] == "Look." and gemini[1]["content"][2] == urls[1]
+    assert (
+        gemini[0] == system
+        and gemini[1]["content"][0] == "Look."
+        and gemini[1]["content"][2] == urls[1]
+    )
     assert [row["role"] for row in gemini] == ["system", "user", "model", "user"]
     sources = [("png", "iVBORw=="), ("webp", "AAEC")]
-    known = [{"type": "base64", "media_type": f"image/{kind}", "data": data} for kind, data in sources]
+    known = [
+        {"type": "base64", "media_type": f"image/{kind}", "data": data} for kind, data in sources
+    ]
     anthropic = [text, *({"type": "image", "source": source} for source in known)]
     assert conversation.to_anthropic_vision_api_messages() == [
         {"role": "system", "content": part("S")},
         *after(anthropic, wrap=part),
     ]
-    assert conversation.to_vertex_api_messages() == ["S", b"\x89PNG", b"\x00\x01\x02", "Look.", "Nice.", "Thanks."]
-    reka = [{"role": "user", "content": [text, {"type": "image_url", "image_url": url}]} for url in urls]
+    assert conversation.to_vertex_api_messages() == [
+        "S",
+        b"\x89PNG",
+        b"\x00\x01\x02",
+        "Look.",
+        "Nice.",
+        "Thanks.",
+    ]
+    reka = [
+        {"role": "user", "content": [text, {"type": "image_url", "image_url": url}]} for url in urls
+    ]
     assert conversation.to_reka_api_messages() == [*reka, *after("", wrap=part)[1:]]
     attached = {"type": "base64_image", "mime": "image/jpeg", "data": "AAEC"}
     metagen = [{"role": "system", "text": "S"}, *after("Look.", "ai", "text")]
@@ -224,12 +287,18 @@ def test_services_that_take_data_refuse_addresses() -> None:
     conversation.messages = [["USER", ("Look.", ["data:image/png;base64,#"])]]
     with pytest.raises(MessageError, match="not base64"):
         conversation.to_vertex_api_messages()
-    assert Conversation("x").to_vertex_api_messages() == Conversation("x").to_reka_api_messages() == []
+    assert (
+        Conversation("x").to_vertex_api_messages() == Conversation("x").to_reka_api_messages() == []
+    )
 
 
-def test_images_are_saved_under_what_logs_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_saved_under_what_logs_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOGDIR", str(tmp_path))
-    conversation = Conversation("x", messages=[["USER", ("Look.", [Upload(), "http://a/b.png"])], ["ASSISTANT", None]])
+    conversation = Conversation(
+        "x", messages=[["USER", ("Look.", [Upload(), "http://a/b.png"])], ["ASSISTANT", None]]
+    )
     conversation.save_new_images()
     conversation.save_new_images()
     (file,) = tmp_path.rglob("*.*")
@@ -276,7 +345,10 @@ def test_copies_are_independent() -> None:
     first, second = get_conv_template("one_shot"), get_conv_template("one_shot")
     first.update_last_message("changed")
     first.append_message("Human", "more")
-    assert second == get_conv_template("one_shot") and len(compat.conv_templates["one_shot"].messages) == 2
+    assert (
+        second == get_conv_template("one_shot")
+        and len(compat.conv_templates["one_shot"].messages) == 2
+    )
     twin = first.copy()
     twin.append_message("Human", "x")
     assert len(twin.messages) == len(first.messages) + 1
@@ -299,12 +371,18 @@ def test_a_hundred_requests_at_once() -> None:
 
 def test_openai_messages() -> None:
     """R186, C18: by role; an open turn is left out. FastChat goes by number."""
-    conversation = Conversation("x", system_message="S", messages=[["ASSISTANT", "a"], ["USER", "b"], ["Tool", "c"]])
+    conversation = Conversation(
+        "x", system_message="S", messages=[["ASSISTANT", "a"], ["USER", "b"], ["Tool", "c"]]
+    )
     conversation.append_message("ASSISTANT", None)
-    roles = [(message["role"], message["content"]) for message in conversation.to_openai_api_messages()]
+    roles = [
+        (message["role"], message["content"]) for message in conversation.to_openai_api_messages()
+    ]
     assert roles == [("system", "S"), ("assistant", "a"), ("user", "b"), ("system", "c")]
     conversation.strict_fastchat = True
-    roles = [(message["role"], message["content"]) for message in conversation.to_openai_api_messages()]
+    roles = [
+        (message["role"], message["content"]) for message in conversation.to_openai_api_messages()
+    ]
     assert roles == [("system", "S"), ("user", "a"), ("assistant", "b"), ("user", "c")]
     conversation.messages = [["USER", ("t", ["u"])]]
     assert conversation.to_openai_api_messages()[1]["content"] == ("t", ["u"])
@@ -316,7 +394,11 @@ def test_dict_is_what_logs_keep() -> None:
         "template_name": "zephyr",
         "system_message": "",
         "roles": ("<|user|>", "<|assistant|>"),
-        "messages": [("<|user|>", "Hello!"), ("<|assistant|>", "Hi there!"), ("<|user|>", "How are you?")],
+        "messages": [
+            ("<|user|>", "Hello!"),
+            ("<|assistant|>", "Hi there!"),
+            ("<|user|>", "How are you?"),
+        ],
         "offset": 0,
     }
     assert conversation.extract_text_from_messages() == conversation.dict()["messages"]
@@ -324,9 +406,13 @@ def test_dict_is_what_logs_keep() -> None:
 
 def test_roles_of_any_text() -> None:
     """A third role, or one that is spelled like OpenAI's, is written as it is."""
-    conversation = Conversation("x", roles=("Human", "AI"), messages=[["user", "a"], ["system", "b"], ["AI", "c"]])
+    conversation = Conversation(
+        "x", roles=("Human", "AI"), messages=[["user", "a"], ["system", "b"], ["AI", "c"]]
+    )
     assert conversation.get_prompt() == "\nuser: a\nsystem: b\nAI: c\n"
-    raw = Conversation("r", roles=("", ""), sep_style=SeparatorStyle.NO_COLON_TWO, sep="1", sep2="2")
+    raw = Conversation(
+        "r", roles=("", ""), sep_style=SeparatorStyle.NO_COLON_TWO, sep="1", sep2="2"
+    )
     raw.messages = [["", "a"], ["", "b"], ["", "c"]]
     assert raw.get_prompt() == "a1b2c1"
 
@@ -398,7 +484,9 @@ def test_model_paths(path: str, template: str, exactly: str) -> None:
 
 
 def test_a_match_has_its_reason() -> None:
-    assert registry.match("lmsys/vicuna-7b-v0").reason.startswith("'vicuna-7b-v0' matches 'vicuna', and ")
+    assert registry.match("lmsys/vicuna-7b-v0").reason.startswith(
+        "'vicuna-7b-v0' matches 'vicuna', and "
+    )
     assert "no pattern matches" in registry.match("something").reason
 
 
@@ -409,11 +497,19 @@ def test_the_index_passes_over_no_rule(exact: bool) -> None:
     draw = random.Random(3)
     known = {word for rule in everyone for word in registry.words(rule.pattern.text)}
     texts = sorted(known | {"v1", "3.5", "yi-", "."})
-    models = ["".join(draw.choices([*texts, "/", "-", "x", "İ"], k=draw.randint(1, 6))) for _ in range(2000)]
+    models = [
+        "".join(draw.choices([*texts, "/", "-", "x", "İ"], k=draw.randint(1, 6)))
+        for _ in range(2000)
+    ]
     models += [draw.choice((str.upper, str.title))(model) for model in models[::4]]
     for model in models:
         parts = (os.path.basename(os.path.normpath(model)), model)
-        taken = (rule for text in parts for rule in everyone[:-1] if rule.pattern.finds(text, text.lower()))
+        taken = (
+            rule
+            for text in parts
+            for rule in everyone[:-1]
+            if rule.pattern.finds(text, text.lower())
+        )
         assert registry.taker(model, exact)[0] is next(taken, everyone[-1]), model
     assert len({registry.taker(model, exact)[0].adapter for model in models}) > 70
 
@@ -445,7 +541,9 @@ def test_peft_adapters(tmp_path: Any) -> None:
     folder.mkdir()
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "Qwen/Qwen-7B-Chat"}')
     assert get_conversation_template(str(folder)).name == "qwen-7b-chat"
-    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
+    (folder / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": str(folder)})
+    )
     with pytest.raises(SourceError, match="adapter of an adapter"):
         registry.match(str(folder))
     assert registry.match("me/llama-2-peft").template == "llama-2"

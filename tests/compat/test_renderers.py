@@ -21,7 +21,12 @@ from turnwise.errors import MessageError, SourceError, TokenizerError
 from turnwise.replies.events import STATUSES
 from turnwise.tokens.tokenizers import Tokenizer
 
-TOOLS = [{"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}},
+    }
+]
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"at": "门"}}}
 SYSTEM = {"role": "system", "content": "Be short."}
 CHATS: dict[str, list[dict[str, Any]]] = {
@@ -69,7 +74,9 @@ def mine(tokenizers: Callable[[str], Tokenizer]) -> ours.Renderer:
 @pytest.mark.parametrize("opening", [False, True])
 @pytest.mark.parametrize("tools", [None, TOOLS], ids=["plain", "tools"])
 @pytest.mark.parametrize("name", CHATS)
-def test_the_same_ids(qwen3: Any, mine: ours.Renderer, name: str, tools: Any, opening: bool) -> None:
+def test_the_same_ids(
+    qwen3: Any, mine: ours.Renderer, name: str, tools: Any, opening: bool
+) -> None:
     given = {"tools": tools, "add_generation_prompt": opening}
     want, have = qwen3.render(CHATS[name], **given), mine.render(CHATS[name], **given)
     assert have.token_ids == want.token_ids
@@ -81,7 +88,8 @@ def test_the_same_ids(qwen3: Any, mine: ours.Renderer, name: str, tools: Any, op
         pairs = zip(have.message_indices, want.message_indices, strict=True)
         # Qwen3 writes the first system message outside of its loop: the words around it belong to nobody here.
         assert all(
-            index == other or (index, other, have.message_roles[0]) == (-1, 0, "system") for index, other in pairs
+            index == other or (index, other, have.message_roles[0]) == (-1, 0, "system")
+            for index, other in pairs
         )
         assert have.is_content == want.is_content
 
@@ -106,27 +114,37 @@ def test_no_bridge_where_history_changes(mine: ours.Renderer) -> None:
     prompt = mine.render_ids(CHATS["question"], add_generation_prompt=True)
     thought = mine.tokenizer.whole("<think>\nhm\n</think>\n\nyes<|im_end|>")
     assert mine.bridge_to_next_turn(prompt, thought, NEXT["user"]) is None
-    assert mine.bridge_to_next_turn(prompt, thought, NEXT["result"]) is not None  # the same question still
+    assert (
+        mine.bridge_to_next_turn(prompt, thought, NEXT["result"]) is not None
+    )  # the same question still
     keeping = ours.Renderer(mine.template, mine.tokenizer, history="keep")
     kept = keeping.bridge_to_next_turn(prompt, thought, NEXT["user"])
     assert kept is not None and kept.token_ids[: len(prompt) + len(thought)] == prompt + thought
     assert mine.bridge_to_next_turn([], thought, NEXT["user"]) is None
     assert mine.bridge_to_next_turn(prompt, thought, []) is None
-    assert mine.bridge_to_next_turn(prompt, thought, [{"role": "assistant", "content": "x"}]) is None
+    assert (
+        mine.bridge_to_next_turn(prompt, thought, [{"role": "assistant", "content": "x"}]) is None
+    )
 
 
 def test_no_bridge_for_a_template_that_counts() -> None:
     counted = "{% for m in messages %}[{{ loop.index }}]{{ m.content }}<|im_end|>{% endfor %}"
     renderer = ours.Renderer(turnwise.compile(counted), "turnwise")
     prompt = renderer.render_ids([{"role": "user", "content": "hi"}])
-    assert renderer.bridge_to_next_turn(prompt, renderer.tokenizer.encode("yes"), NEXT["user"]) is None
+    assert (
+        renderer.bridge_to_next_turn(prompt, renderer.tokenizer.encode("yes"), NEXT["user"]) is None
+    )
 
 
 @needs_corpus
 def test_stops_and_stability(qwen3: Any, mine: ours.Renderer) -> None:
-    assert mine.get_stop_token_ids() and set(mine.get_stop_token_ids()) <= set(qwen3.get_stop_token_ids())
+    assert mine.get_stop_token_ids() and set(mine.get_stop_token_ids()) <= set(
+        qwen3.get_stop_token_ids()
+    )
     assert mine.is_prefix_stable is qwen3.is_prefix_stable is False
-    chatml = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    chatml = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    )
     assert ours.Renderer(turnwise.compile(chatml), mine.tokenizer).is_prefix_stable
 
 
@@ -134,7 +152,10 @@ def test_stops_and_stability(qwen3: Any, mine: ours.Renderer) -> None:
     "name", ["render", "render_ids", "get_stop_token_ids", "bridge_to_next_turn", "parse_response"]
 )
 def test_the_same_arguments(theirs: Any, name: str) -> None:
-    want, have = (inspect.signature(getattr(kind, name)).parameters for kind in (theirs.Renderer, ours.Renderer))
+    want, have = (
+        inspect.signature(getattr(kind, name)).parameters
+        for kind in (theirs.Renderer, ours.Renderer)
+    )
     assert [(one.name, one.kind, one.default) for one in have.values()] == [
         (one.name, one.kind, one.default) for one in want.values()
     ]
@@ -174,7 +195,10 @@ OTHERWISE = {
     ("Qwen35", "content and calls"): "True and None of a template are no JSON to them",
     ("Nemotron3", "types"): "True and None of a template are no JSON to them",
     ("Nemotron3", "content and calls"): "True and None of a template are no JSON to them",
-    ("MiniMaxM2", "reasoning and call"): "each call has the place and the text of the whole section there",
+    (
+        "MiniMaxM2",
+        "reasoning and call",
+    ): "each call has the place and the text of the whole section there",
     ("MiniMaxM2", "everything"): "each call has the place and the text of the whole section there",
 }
 
@@ -209,7 +233,9 @@ def test_the_same_responses(theirs: Any, corpus: Path, name: str) -> None:
         case = case_of(FORMATS[name][0], kind)
         if case is None or case.reply == APART:
             continue
-        prompt, reply = (tok.encode(text, add_special_tokens=False) for text in (case.prompt, case.reply))
+        prompt, reply = (
+            tok.encode(text, add_special_tokens=False) for text in (case.prompt, case.reply)
+        )
         given = {"tools": case.arguments.get("tools"), "prompt_ids": prompt}
         want, have = (facts(one.parse_response(reply, **given)) for one in (other, mine))
         assert (have == want) == ((name, kind) not in OTHERWISE), (kind, have, want)
@@ -263,7 +289,9 @@ def test_a_tool_that_was_not_offered(mine: ours.Renderer) -> None:
 def test_the_same_fields(theirs: Any) -> None:
     for name in ("ParsedResponse", "ParsedToolCall"):
         want, have = (dataclasses.fields(getattr(kind, name)) for kind in (theirs, ours))
-        assert [(one.name, one.default) for one in have] == [(one.name, one.default) for one in want]
+        assert [(one.name, one.default) for one in have] == [
+            (one.name, one.default) for one in want
+        ]
     assert {**ours.ToolCallParseStatus.__members__} == {**theirs.ToolCallParseStatus.__members__}
     assert set(ours.STATUSES) == set(STATUSES)
 
@@ -274,7 +302,10 @@ def test_a_prompt_of_ids_decides(mine: ours.Renderer) -> None:
     closing = ours.Renderer(mine.template, mine.tokenizer, enable_thinking=False)
     ids = mine.tokenizer.whole("hm\n</think>\n\nyes<|im_end|>")
     chat = [{"role": "user", "content": "hi"}]
-    opened = [*mine.render_ids(chat, add_generation_prompt=True), *mine.tokenizer.whole("<think>\n")]
+    opened = [
+        *mine.render_ids(chat, add_generation_prompt=True),
+        *mine.tokenizer.whole("<think>\n"),
+    ]
     found = mine.parse_response(ids, prompt_ids=opened)
     assert (found.content, found.reasoning_content) == ("yes", "hm")
     assert closing.parse_response(mine.tokenizer.whole("So.<|im_end|>")).content == "So."
@@ -328,7 +359,14 @@ def test_messages_may_be_those_that_were_read(mine: ours.Renderer) -> None:
 
 
 def test_names_of_tools_that_are_not_there() -> None:
-    calls: tuple[Any, ...] = (5, [5], [{"id": [1], "function": None}], [{"id": [1], "function": {"name": "look"}}])
+    calls: tuple[Any, ...] = (
+        5,
+        [5],
+        [{"id": [1], "function": None}],
+        [{"id": [1], "function": {"name": "look"}}],
+    )
     result = {"role": "tool", "content": "", "tool_call_id": [1]}
-    found = [ours.tool_names([{"role": "assistant", "tool_calls": made}, result])[1] for made in calls]
+    found = [
+        ours.tool_names([{"role": "assistant", "tool_calls": made}, result])[1] for made in calls
+    ]
     assert found == [None, None, None, "look"]

@@ -56,20 +56,29 @@ def test_misuse_of_encode_fn(tokenizer: Any, length: Any, said: str) -> None:
 
 def test_what_is_cut_is_never_too_long() -> None:
     """The original's slices may be negative, and then cut from the wrong end; with exact, so do these."""
-    for system, user, bot, most, source in product((0, 9), (1, 20, 100), (0, 4, 50), (10, 12, 40), (0, 3, 10, 60)):
+    for system, user, bot, most, source in product(
+        (0, 9), (1, 20, 100), (0, 4, 50), (10, 12, 40), (0, 3, 10, 60)
+    ):
         parts = {"system": "s" * system, "conversations": [["old", "old"], ["u" * user, "b" * bot]]}
         found = [part for part, _ in paddlenlp.truncated(parts, most, source)]
         assert sum(map(len, found)) <= most and "".join(found).startswith("s" * system)
     parts = {"system": "s" * 9, "conversations": [["u" * 20, "b" * 4]]}
     assert list(paddlenlp.truncated(parts, 10, 3)) == [("s" * 9, False), ("b", True)]
-    assert list(paddlenlp.truncated(parts, 10, 3, exact=True)) == [("s" * 9, False), ("u" * 14, False)]
+    assert list(paddlenlp.truncated(parts, 10, 3, exact=True)) == [
+        ("s" * 9, False),
+        ("u" * 14, False),
+    ]
     long = {"conversations": [["u" * 20, "b" * 100]]}
     assert sum(len(part) for part, _ in paddlenlp.truncated(long, 10, 60, exact=True)) == 110
     for exact in (False, True):
-        chat = paddlenlp.Chat({"system": "s" * 9, "conversation": ["{{user}}", "{{bot}}"]}, Letters(), exact=exact)
+        chat = paddlenlp.Chat(
+            {"system": "s" * 9, "conversation": ["{{user}}", "{{bot}}"]}, Letters(), exact=exact
+        )
         lengths = SimpleNamespace(max_length=10, src_length=3)
         example = {"src": "u" * 20, "tgt": "b" * 4}
-        assert len(paddlenlp.tokenize_rounds_example(chat, example, lengths)[1]) == (23 if exact else 10)
+        assert len(paddlenlp.tokenize_rounds_example(chat, example, lengths)[1]) == (
+            23 if exact else 10
+        )
 
 
 @pytest.mark.parametrize(
@@ -89,7 +98,10 @@ def test_misuse_of_truncated(parts: Any, lengths: Any, said: str) -> None:
 
 def test_a_tokenizer_that_fails() -> None:
     chat = paddlenlp.Chat({"conversation": ["{{user}}", "{{bot}}"]}, Failing())
-    for call in (lambda: chat.apply_chat_template("q"), lambda: chat.encode_chat_inputs([["q", "a"]])):
+    for call in (
+        lambda: chat.apply_chat_template("q"),
+        lambda: chat.encode_chat_inputs([["q", "a"]]),
+    ):
         with pytest.raises(turnwise.TokenizerError, match="ZeroDivisionError"):
             call()
     lengths = SimpleNamespace(max_length=5)

@@ -29,12 +29,22 @@ from turnwise.dialects.turns import Slot, Turns
 from turnwise.registry import entries
 
 TARGETS = ("xtuner", "llamafactory", "paddlenlp", "ollama", "fastchat")
-WHOLE = ("llamafactory", "paddlenlp")  # what they write is encoded as it is, so the bos token is in it
+WHOLE = (
+    "llamafactory",
+    "paddlenlp",
+)  # what they write is encoded as it is, so the bos token is in it
 OFFICIAL = [name for name, entry in entries().items() if entry.dialect == "jinja"]
 SAID = ("chatml", "yi", "zephyr", "mistral")
 EMPTY = ("chatml", "zephyr")  # FastChat has no way to leave a system turn out
-PLAIN = [(name, dialect) for name in SAID for dialect in TARGETS if dialect != "fastchat" or name not in EMPTY]
-FASTCHAT = [name for name in entries(dialect="fastchat") if name != "fastchat:yandexgpt"]  # has no style: is not read
+PLAIN = [
+    (name, dialect)
+    for name in SAID
+    for dialect in TARGETS
+    if dialect != "fastchat" or name not in EMPTY
+]
+FASTCHAT = [
+    name for name in entries(dialect="fastchat") if name != "fastchat:yandexgpt"
+]  # has no style: is not read
 NAMED = re.compile(r"(?:this template cannot be said in turns|\w+ cannot say this template): \w.*")
 TEXTS = ("What is it?", "It's {input} {{ 1 + 1 }}\n", "a\n\nb", "说 <b>", "last")
 XTUNER = {
@@ -45,7 +55,11 @@ XTUNER = {
     "SEP": "\n",
     "STOP_WORDS": ["<|im_end|>"],
 }
-PADDLENLP = {"system": "S", "conversation": ["[{{index}}] {{user}}\n", "{{bot}}</s>"], "query": "{{query}}\n"}
+PADDLENLP = {
+    "system": "S",
+    "conversation": ["[{{index}}] {{user}}\n", "{{bot}}</s>"],
+    "query": "{{query}}\n",
+}
 INSIDE = (
     "{% for m in messages %}{{ m.role }}{{ eos_token }}{{ m.content }};{% endfor %}"
     "{% if add_generation_prompt %}assistant{{ eos_token }}{% endif %}"
@@ -56,7 +70,10 @@ def chats() -> Iterator[list[dict[str, str]]]:
     """Rounds of one to five messages, with a system text and without."""
     for length in range(1, 6):
         turns = [
-            {"role": ("user", "assistant")[at % 2], "content": text.strip() if at == length - 1 else text}
+            {
+                "role": ("user", "assistant")[at % 2],
+                "content": text.strip() if at == length - 1 else text,
+            }
             for at, text in enumerate(TEXTS[:length])
         ]
         yield turns
@@ -94,7 +111,9 @@ def disagreements(template: turnwise.Template, source: Any, dialect: str) -> lis
             expected = template.render(chat, **arguments).text.rstrip()
         except turnwise.TurnwiseError:
             continue
-        if (dialect != "ollama" or opening) and written.render(chat, **arguments).text.rstrip() != expected:
+        if (dialect != "ollama" or opening) and written.render(
+            chat, **arguments
+        ).text.rstrip() != expected:
             found.append(chat)
     return found
 
@@ -123,7 +142,10 @@ def test_what_is_written() -> None:
         "INSTRUCTION": "<|user|>\n{input}</s>\n<|assistant|>\n",
         "SEP": "\n",
     }  # eos_token ends a reply unless SUFFIX stands for it
-    assert load("mistral").convert("xtuner") == {"INSTRUCTION": "[INST] {input} [/INST]", "SEP": " "}
+    assert load("mistral").convert("xtuner") == {
+        "INSTRUCTION": "[INST] {input} [/INST]",
+        "SEP": " ",
+    }
     assert load("yi").convert("llamafactory") == {
         "format_system": ["{{content}}"],
         "format_user": ["<|im_start|>user\n{{content}}<|im_end|>\n<|im_start|>assistant\n"],
@@ -139,17 +161,25 @@ def test_what_is_written() -> None:
     assert load("mistral-v1").convert("llamafactory")["template_class"] == "Llama2Template"
     assert "{{query | trim}}" in load("gemma").convert("paddlenlp")["query"]
     modelfile = chatml.convert("ollama")
-    assert modelfile.startswith("FROM .\nTEMPLATE") and modelfile.endswith('PARAMETER stop "<|im_end|>"\n')
+    assert modelfile.startswith("FROM .\nTEMPLATE") and modelfile.endswith(
+        'PARAMETER stop "<|im_end|>"\n'
+    )
 
 
 def test_the_turns_are_read_off_the_pieces() -> None:
     found = turns_of(load("chatml"))
     assert found.user == ("<|im_start|>user\n", Slot("text"), "<|im_end|>\n")
     assert found.system == ("<|im_start|>system\n", Slot("text"), "<|im_end|>\n")
-    assert (found.opening, found.closing, found.between) == ("<|im_start|>assistant\n", "<|im_end|>", "\n")
+    assert (found.opening, found.closing, found.between) == (
+        "<|im_start|>assistant\n",
+        "<|im_end|>",
+        "\n",
+    )
     assert (found.start, found.default_system, found.eos) == ("", None, False)
     assert turns_of(load("qwen1.5")).default_system == "You are a helpful assistant"
-    assert turns_of(load("mistral"), "</s>").eos and turns_of(load("mistral"), "</s>").system is None
+    assert (
+        turns_of(load("mistral"), "</s>").eos and turns_of(load("mistral"), "</s>").system is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +194,9 @@ def test_the_turns_are_read_off_the_pieces() -> None:
         ("chatml", "<|im_start|>assistant\n", None),
     ],
 )
-def test_what_a_prompt_ends_with_and_what_stands_before_a_reply(name: str, opening: str, answer: str | None) -> None:
+def test_what_a_prompt_ends_with_and_what_stands_before_a_reply(
+    name: str, opening: str, answer: str | None
+) -> None:
     found = turns_of(load(name))
     assert (found.opening, found.answer) == (opening, answer)
 
@@ -195,8 +227,13 @@ def test_the_jinja_of_what_was_written_works_in_transformers(dialect: str) -> No
     written = turnwise.compile(load("yi").convert(dialect), dialect)
     for chat in chats():
         opening = chat[-1]["role"] == "user"
-        expected = oracle.render(written.text, chat, add_generation_prompt=opening, eos_token="</s>", bos_token="")
-        assert written.render(chat, add_generation_prompt=opening, eos_token="</s>", bos_token="").text == expected
+        expected = oracle.render(
+            written.text, chat, add_generation_prompt=opening, eos_token="</s>", bos_token=""
+        )
+        assert (
+            written.render(chat, add_generation_prompt=opening, eos_token="</s>", bos_token="").text
+            == expected
+        )
 
 
 # What cannot be said
@@ -222,7 +259,11 @@ def test_the_smallest_conversation_is_the_smallest(monkeypatch: pytest.MonkeyPat
     def shrinking(a: Any, b: Any, probe: Probe, kind: str, difference: Any) -> Probe:
         smallest = witness.shrunk(a, b, probe, kind, difference)
         less = [found for found in witness.reductions(smallest) if difference(a, b, found) == kind]
-        left.extend(found for found in less if (found.messages, found.tools) != (smallest.messages, smallest.tools))
+        left.extend(
+            found
+            for found in less
+            if (found.messages, found.tools) != (smallest.messages, smallest.tools)
+        )
         return smallest
 
     monkeypatch.setattr(conversion, "shrunk", shrinking)
@@ -236,7 +277,9 @@ def test_the_smallest_conversation_is_the_smallest(monkeypatch: pytest.MonkeyPat
         "mistral-v3",
     ):
         for dialect in TARGETS:
-            assert isinstance(converted(load(name), dialect, eos_token="</s>"), turnwise.SourceError)
+            assert isinstance(
+                converted(load(name), dialect, eos_token="</s>"), turnwise.SourceError
+            )
     assert left == []
 
 
@@ -257,7 +300,12 @@ def test_what_may_be_lost_has_a_name() -> None:
 @pytest.mark.parametrize(
     ("name", "dialect", "feature", "turns"),
     [
-        ("qwen1.5", "xtuner", "a system turn where no system text is given: 'You are a helpful assistant'", "F"),
+        (
+            "qwen1.5",
+            "xtuner",
+            "a system turn where no system text is given: 'You are a helpful assistant'",
+            "F",
+        ),
         ("qwen2.5", "xtuner", "a system turn where no system text is given: 'You are Qwen", "F"),
         ("llama-3.1", "xtuner", "a system turn where no system text is given", "F"),
         ("llama-3.2", "llamafactory", "a system turn where no system text is given", "F"),
@@ -265,12 +313,32 @@ def test_what_may_be_lost_has_a_name() -> None:
         ("chatglm", "xtuner", "the number of the round: '0, 1, 2'", "F"),
         ("chatglm2", "ollama", "the number of the round: '1, 2, 3'", "FOS"),
         ("mistral-v1", "ollama", "a system text in the first user's turn", "RF"),
-        ("phi-3-medium", "llamafactory", "a system text that is left out, or stands elsewhere than first", "RF"),
-        ("deepseek", "xtuner", "what stands before a reply in the history: '\\n\\nAssistant: '", "FO"),
-        ("qwen3", "xtuner", "a last reply that begins unlike earlier ones: '<|im_start|>assistant\\n<think>", "FO"),
+        (
+            "phi-3-medium",
+            "llamafactory",
+            "a system text that is left out, or stands elsewhere than first",
+            "RF",
+        ),
+        (
+            "deepseek",
+            "xtuner",
+            "what stands before a reply in the history: '\\n\\nAssistant: '",
+            "FO",
+        ),
+        (
+            "qwen3",
+            "xtuner",
+            "a last reply that begins unlike earlier ones: '<|im_start|>assistant\\n<think>",
+            "FO",
+        ),
         ("gpt-oss", "paddlenlp", "a last reply that ends unlike earlier ones: '<|return|>'", "FO"),
         ("chatml", "fastchat", "leaving out the system turn where no system text is given", "F"),
-        ("falcon", "paddlenlp", "the text of a message, which the template changes: 'a\\n\\nb'", None),
+        (
+            "falcon",
+            "paddlenlp",
+            "the text of a message, which the template changes: 'a\\n\\nb'",
+            None,
+        ),
         ("llama-3", "ollama", "white space around a message, which the template changes", None),
         ("deepseek-r1", "xtuner", "results of tools", "Fr"),
     ],
@@ -287,13 +355,20 @@ def test_an_empty_system_turn_is_one() -> None:
     bare = turnwise.compile(load("qwen1.5").text.replace("You are a helpful assistant", ""))
     error = converted(bare, "xtuner")
     assert isinstance(error, turnwise.SourceError)
-    assert error.message == "xtuner cannot say this template: a system turn where no system text is given"
+    assert (
+        error.message
+        == "xtuner cannot say this template: a system turn where no system text is given"
+    )
     assert disagreements(bare, bare.convert("ollama"), "ollama") == []
 
 
 def test_a_template_that_takes_no_rounds() -> None:
     for text, what, then in (
-        ("{{ raise_exception('never') }}", "it refuses users and assistants in turn", "it says: never"),
+        (
+            "{{ raise_exception('never') }}",
+            "it refuses users and assistants in turn",
+            "it says: never",
+        ),
         ("", "it does not write the text of every message once, in order", "it writes: ''"),
     ):
         error = converted(turnwise.compile(text), "xtuner")
@@ -301,7 +376,10 @@ def test_a_template_that_takes_no_rounds() -> None:
         assert then in str(error) and "{'role': 'user', 'content': 'Xfirst'}" in str(error)
         assert "Xone" not in str(error)
     error = converted(turnwise.compile("{{ messages | tojson }}"), "xtuner")
-    assert isinstance(error, turnwise.SourceError) and "a text that every conversation starts with" in error.message
+    assert (
+        isinstance(error, turnwise.SourceError)
+        and "a text that every conversation starts with" in error.message
+    )
 
 
 def test_a_token_inside_a_turn() -> None:
@@ -314,7 +392,9 @@ def test_a_token_inside_a_turn() -> None:
     assert named["format_user"] == ["user", ["eos_token"], "{{content}};assistant", ["eos_token"]]
 
 
-@pytest.mark.parametrize("dialect", [dialect for dialect in TARGETS if dialect not in ("fastchat", "llamafactory")])
+@pytest.mark.parametrize(
+    "dialect", [dialect for dialect in TARGETS if dialect not in ("fastchat", "llamafactory")]
+)
 def test_the_token_can_be_passed_as_the_error_says(dialect: str) -> None:
     source = turnwise.compile(INSIDE).convert(dialect, eos_token="</s>")
     assert "user</s>" in str(source)
@@ -322,7 +402,9 @@ def test_the_token_can_be_passed_as_the_error_says(dialect: str) -> None:
 
 def test_dialects_that_are_only_read() -> None:
     for dialect in ("internlm2", "xtuner_v1"):
-        with pytest.raises(turnwise.SourceError, match=f"{dialect} sources can be read, not written"):
+        with pytest.raises(
+            turnwise.SourceError, match=f"{dialect} sources can be read, not written"
+        ):
             load("chatml").convert(dialect)
     with pytest.raises(turnwise.SourceError, match="there is no dialect 'xtunr'") as error:
         load("chatml").convert("xtunr")
@@ -350,7 +432,9 @@ def test_official_entries_are_said_or_the_obstacle_is_named() -> None:
     said: Counter[str] = Counter()
     for name in OFFICIAL:
         template = load(name)
-        assert template.convert("jinja").endswith(template.text) and template.text == template.source
+        assert (
+            template.convert("jinja").endswith(template.text) and template.text == template.source
+        )
         said.update(dialect for dialect in TARGETS if said_or_named(template, dialect) == "said")
     least = {"xtuner": 13, "llamafactory": 21, "paddlenlp": 25, "ollama": 22, "fastchat": 10}
     assert all(said[dialect] >= count for dialect, count in least.items()), said
@@ -453,12 +537,21 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
         template = turnwise.compile(load(name).text)
         vision = fastchat.checked(load(name).source).system_message_vision
         if vision:
-            with pytest.raises(turnwise.SourceError, match="fastchat cannot say this template: images"):
+            with pytest.raises(
+                turnwise.SourceError, match="fastchat cannot say this template: images"
+            ):
                 template.convert("fastchat")
         source = template.convert("fastchat", without=["images"] if vision else [])
         assert disagreements(template, source, "fastchat") == [], name
         first, second = fastchat.checked(load(name).source), fastchat.checked(source)
-        used = ("sep_style", "roles", "system_template", "system_message", "messages", *first.style.needs)
+        used = (
+            "sep_style",
+            "roles",
+            "system_template",
+            "system_message",
+            "messages",
+            *first.style.needs,
+        )
         same += all(getattr(first, key) == getattr(second, key) for key in used)
     assert len(FASTCHAT) == 102 and same >= 87, same
 
@@ -471,15 +564,22 @@ def test_rows_of_fastchat_write_what_their_jinja_writes(name: str) -> None:
         return  # examples are not written
     for system in (False, True):
         for speakers in (["user"], ["user", "assistant"], ["user", "assistant", "user"]):
-            chat = [{"role": role, "content": cut} for role in (["system"] if system else []) + speakers]
+            chat = [
+                {"role": role, "content": cut} for role in (["system"] if system else []) + speakers
+            ]
             for opening in (False, True):
                 said = fastchat_write.said(form, speakers, system, opening)
-                assert said == load(name).render(chat, add_generation_prompt=opening, bos_token="").text
+                assert (
+                    said
+                    == load(name).render(chat, add_generation_prompt=opening, bos_token="").text
+                )
 
 
 def test_turns_that_no_row_of_fastchat_fits() -> None:
     """The writer always has something; it is for `convert` to find out that it is not enough."""
-    odd = Turns(user=("<u>", Slot("text"), "</u>"), opening="<a>", answer="<b>", closing="</a>", start="<s>")
+    odd = Turns(
+        user=("<u>", Slot("text"), "</u>"), opening="<a>", answer="<b>", closing="</a>", start="<s>"
+    )
     for source in fastchat_write.write(odd):
         assert turnwise.compile(source).render([{"role": "user", "content": "hi"}]).text
 
@@ -507,7 +607,9 @@ def raise_exception(text: str) -> None:
 def test_the_jinja_works_in_minijinja(dialect: str) -> None:
     minijinja = pytest.importorskip("minijinja")
     given = {"raise_exception": raise_exception, "strftime_now": corpus.NOW.strftime}
-    engine = minijinja.Environment(trim_blocks=True, lstrip_blocks=True, pycompat=True, globals=given)
+    engine = minijinja.Environment(
+        trim_blocks=True, lstrip_blocks=True, pycompat=True, globals=given
+    )
     for name in FASTCHAT if dialect == "fastchat" else entries(dialect=dialect):
         template = load(name)
         tokens = {"bos_token": "<bos>", "eos_token": "<eos>", **template.options}
@@ -515,12 +617,21 @@ def test_the_jinja_works_in_minijinja(dialect: str) -> None:
         for probe, opening in asked():
             try:
                 ours = template.render(
-                    probe.messages, add_generation_prompt=opening, normalise=False, now=corpus.NOW, **tokens
+                    probe.messages,
+                    add_generation_prompt=opening,
+                    normalise=False,
+                    now=corpus.NOW,
+                    **tokens,
                 )
             except turnwise.TurnwiseError:
                 continue
             theirs = engine.render_template(
-                name, messages=probe.messages, tools=None, documents=None, add_generation_prompt=opening, **tokens
+                name,
+                messages=probe.messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=opening,
+                **tokens,
             )
             assert theirs == ours.text, (name, probe.covers, opening)
 
@@ -537,4 +648,6 @@ def test_the_jinja_works_in_transformers(dialect: str) -> None:
                 ours = template.render(chat, add_generation_prompt=opening, **tokens).text
             except turnwise.TurnwiseError:
                 continue
-            assert oracle.render(template.text, chat, add_generation_prompt=opening, **tokens) == ours, name
+            assert (
+                oracle.render(template.text, chat, add_generation_prompt=opening, **tokens) == ours
+            ), name

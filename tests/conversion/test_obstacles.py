@@ -28,7 +28,9 @@ def obstacle(template: turnwise.Template, dialect: str, **details: Any) -> turnw
 
 
 def feature(template: turnwise.Template, dialect: str, **details: Any) -> str:
-    return obstacle(template, dialect, **details).message.removeprefix(f"{dialect} cannot say this template: ")
+    return obstacle(template, dialect, **details).message.removeprefix(
+        f"{dialect} cannot say this template: "
+    )
 
 
 # The date
@@ -36,10 +38,14 @@ def feature(template: turnwise.Template, dialect: str, **details: Any) -> str:
 
 def test_a_date_is_not_frozen() -> None:
     llama = turnwise.load("llama-3.2")
-    assert feature(llama, "paddlenlp", without=["tools"]) == "the date, which it writes anew every day"
+    assert (
+        feature(llama, "paddlenlp", without=["tools"]) == "the date, which it writes anew every day"
+    )
     fixed = turnwise.compile(llama.text, options={**llama.options, "date_string": "26 Jul 2024"})
     source = fixed.convert("paddlenlp", without=["tools", "options", "reasoning"])
-    assert "Today Date: 26 Jul 2024" in source["system"]  # a date that somebody has chosen can be said
+    assert (
+        "Today Date: 26 Jul 2024" in source["system"]
+    )  # a date that somebody has chosen can be said
 
 
 @pytest.mark.parametrize("form", ["%Y", "%m", "%d", "%H", "%M", "%S", "%B", "%A", "%d %b %Y"])
@@ -62,7 +68,9 @@ def test_the_bos_token_is_not_lost() -> None:
     )
     source = begun.convert("paddlenlp", bos_token="<s>")
     assert source["system"].startswith("<s>")
-    assert "system" not in source or turnwise.compile(source).render([USER]).text.startswith("<s><|im_start|>user")
+    assert "system" not in source or turnwise.compile(source).render([USER]).text.startswith(
+        "<s><|im_start|>user"
+    )
     assert begun.convert("paddlenlp", bos_token="") == turnwise.compile(OPENED).convert("paddlenlp")
     for dialect in ("xtuner", "ollama"):  # their tokenizers add it
         assert begun.convert(dialect) == turnwise.compile(OPENED).convert(dialect)
@@ -78,9 +86,17 @@ def test_a_bos_token_in_every_round() -> None:
 
 def test_tokens_of_turns() -> None:
     begin, end = MARKS.values()
-    turns = Turns(user=(begin, Slot("text"), end), closing=f"a{end}", stops=(end, "x"), default_system=f"{end}d")
+    turns = Turns(
+        user=(begin, Slot("text"), end),
+        closing=f"a{end}",
+        stops=(end, "x"),
+        default_system=f"{end}d",
+    )
     assert with_tokens(turns, {"eos_token": "</s>"}) == Turns(
-        user=("", Slot("text"), "</s>"), closing="a</s>", stops=("</s>", "x"), default_system="</s>d"
+        user=("", Slot("text"), "</s>"),
+        closing="a</s>",
+        stops=("</s>", "x"),
+        default_system="</s>d",
     )
     kept = with_tokens(turns, {}, named=MARKS)
     assert kept.user == turns.user and kept.stops == ("x",) and kept.default_system == "d"
@@ -100,12 +116,14 @@ def test_an_option_that_is_lost_is_named(dialect: str) -> None:
     assert decided.convert(dialect) == plain
 
 
-@pytest.mark.parametrize("option", ["{% if shout %}!{% endif %}", "{% if level == 3 %}!{% endif %}", "{{ prefix }}"])
+@pytest.mark.parametrize(
+    "option", ["{% if shout %}!{% endif %}", "{% if level == 3 %}!{% endif %}", "{{ prefix }}"]
+)
 def test_any_option(option: str) -> None:
     name = next(word for word in ("shout", "level", "prefix") if word in option)
-    assert feature(turnwise.compile(OPENED.replace("assistant\n", f"assistant\n{option}")), "xtuner") == (
-        f"the option {name}"
-    )
+    assert feature(
+        turnwise.compile(OPENED.replace("assistant\n", f"assistant\n{option}")), "xtuner"
+    ) == (f"the option {name}")
 
 
 # What is rare
@@ -137,7 +155,9 @@ def test_what_is_rare_is_not_lost(rare: str) -> None:
 def test_white_space_can_be_let_go(dialect: str) -> None:
     trimming = turnwise.compile(OPENED.replace("m.content", "m.content | trim"))
     if dialect != "paddlenlp":  # which can trim
-        assert feature(trimming, dialect) == "white space around a message, which the template changes"
+        assert (
+            feature(trimming, dialect) == "white space around a message, which the template changes"
+        )
         assert "without=['white space'] leaves that out." in str(obstacle(trimming, dialect))
     written = turnwise.compile(trimming.convert(dialect, without=["white space"]), dialect)
     assert (
@@ -150,7 +170,9 @@ def test_official_templates_that_trim_can_be_said_to_ollama() -> None:
     for name in ("llama-3", "gemma", "gemma-2"):
         assert turnwise.load(name).convert("ollama", without=["white space"]).startswith("FROM")
     assert feature(
-        turnwise.compile(OPENED.replace("m.content", "m.content | trim | lower")), "ollama", without="white space"
+        turnwise.compile(OPENED.replace("m.content", "m.content | trim | lower")),
+        "ollama",
+        without="white space",
     ) == ("the text of a message, which the template changes: 'F'")  # nothing else is let go
 
 
@@ -160,7 +182,9 @@ def test_official_templates_that_trim_can_be_said_to_ollama() -> None:
 def test_what_a_template_does_to_a_text_is_named() -> None:
     escaping = turnwise.compile(OPENED.replace("m.content", "m.content | replace('<', '&lt;')"))
     for dialect in TARGETS[:4]:
-        assert feature(escaping, dialect) == "the text of a message, which the template changes: '<'"
+        assert (
+            feature(escaping, dialect) == "the text of a message, which the template changes: '<'"
+        )
 
 
 def test_quotes_in_a_modelfile() -> None:
@@ -211,5 +235,7 @@ def test_bad_arguments(arguments: tuple[Any, ...], details: dict[str, Any], said
 
 
 def test_nothing_may_be_lost() -> None:
-    assert turnwise.compile(OPENED).convert("xtuner", without=None) == turnwise.compile(OPENED).convert("xtuner")
+    assert turnwise.compile(OPENED).convert("xtuner", without=None) == turnwise.compile(
+        OPENED
+    ).convert("xtuner")
     assert turnwise.compile(OPENED).convert("ollama", base="b.gguf").startswith("FROM b.gguf")

@@ -42,7 +42,8 @@ def come_back(template: turnwise.Template) -> tuple[str, Any]:
         source = alone.convert(template.dialect)
     except turnwise.SourceError as error:
         named = re.fullmatch(
-            r"(?:\w+ cannot say this template|this template cannot be said in turns): (\w.*)", error.message
+            r"(?:\w+ cannot say this template|this template cannot be said in turns): (\w.*)",
+            error.message,
         )
         assert named, error.message
         return named[1].partition(":")[0], error
@@ -62,19 +63,28 @@ def differing(template: turnwise.Template, written: turnwise.Template) -> list[s
         first = outcome(template, asked)
         if proper(probe.messages) and not isinstance(first, turnwise.TurnwiseError):
             second = outcome(written, asked)
-            if isinstance(second, turnwise.TurnwiseError) or first.text.rstrip() != second.text.rstrip():
+            if (
+                isinstance(second, turnwise.TurnwiseError)
+                or first.text.rstrip() != second.text.rstrip()
+            ):
                 found.append(probe.covers)
     return found
 
 
 def test_xtuner() -> None:
-    assert Counter(come_back(turnwise.load(name))[0] for name in entries(dialect="xtuner")) == {"same": 27}
+    assert Counter(come_back(turnwise.load(name))[0] for name in entries(dialect="xtuner")) == {
+        "same": 27
+    }
 
 
 def test_fastchat() -> None:
-    found = {name: come_back(turnwise.load(name)) for name in IMPORTED if name.startswith("fastchat:")}
+    found = {
+        name: come_back(turnwise.load(name)) for name in IMPORTED if name.startswith("fastchat:")
+    }
     assert Counter(how for how, _ in found.values()) == {"same": 95, "alike": 5, "images": 2}
-    seeing = [name for name in found if fastchat.checked(turnwise.load(name).source).system_message_vision]
+    seeing = [
+        name for name in found if fastchat.checked(turnwise.load(name).source).system_message_vision
+    ]
     assert seeing == [name for name, (how, _) in found.items() if how == "images"]
 
 
@@ -84,9 +94,19 @@ def test_llamafactory() -> None:
     said = {name: source for name, (how, source) in found.items() if how in ("same", "alike")}
     assert len(found) == 124 and len(said) >= 56
     refused = Counter(how for name, (how, _) in found.items() if name not in said)
-    assert set(refused) == {"tools", "results of tools", "calls of tools", "reasoning", "what ends a reply"}
-    begun = [name for name in said if turnwise.load(name).source.get("format_prefix") == [["bos_token"]]]
-    assert len(begun) >= 13 and all(said[name]["format_prefix"] == [["bos_token"]] for name in begun)
+    assert set(refused) == {
+        "tools",
+        "results of tools",
+        "calls of tools",
+        "reasoning",
+        "what ends a reply",
+    }
+    begun = [
+        name for name in said if turnwise.load(name).source.get("format_prefix") == [["bos_token"]]
+    ]
+    assert len(begun) >= 13 and all(
+        said[name]["format_prefix"] == [["bos_token"]] for name in begun
+    )
 
 
 @needs_corpus
@@ -113,8 +133,16 @@ def test_stops_survive_as_jinja(name: str) -> None:
 
 
 def test_stops_are_noted_where_they_cannot_be_read_off_the_text() -> None:
-    assert turnwise.load("fastchat:deepseek-coder").convert("jinja").startswith('{#- stops: "<|EOT|>" -#}\n')
-    noting = [name for name in IMPORTED if turnwise.load(name).convert("jinja") != turnwise.load(name).text]
+    assert (
+        turnwise.load("fastchat:deepseek-coder")
+        .convert("jinja")
+        .startswith('{#- stops: "<|EOT|>" -#}\n')
+    )
+    noting = [
+        name
+        for name in IMPORTED
+        if turnwise.load(name).convert("jinja") != turnwise.load(name).text
+    ]
     assert 40 <= len(noting) <= 70, len(noting)
 
 
@@ -129,7 +157,9 @@ def test_stops_are_noted_where_they_cannot_be_read_off_the_text() -> None:
         "  {% if true %}\n a{% endif %}",
     ],
 )
-@pytest.mark.parametrize("stops", [("<|EOT|>",), ("#}", '"', "-#}", "\n"), ("###", 2, 396), ("结束",)])
+@pytest.mark.parametrize(
+    "stops", [("<|EOT|>",), ("#}", '"', "-#}", "\n"), ("###", 2, 396), ("结束",)]
+)
 def test_the_note_prints_nothing(text: str, stops: tuple[str | int, ...]) -> None:
     minijinja = pytest.importorskip("minijinja")
     whole = noted(text, stops)
@@ -141,7 +171,9 @@ def test_the_note_prints_nothing(text: str, stops: tuple[str | int, ...]) -> Non
     assert engine.render_str(whole, messages=[USER]) == engine.render_str(text, messages=[USER])
 
 
-@pytest.mark.parametrize("note", ["{#- stops: -#}", "{#- stops: here -#}", "{#- stops: [1] -#}", "{#- stops: 1.5 -#}"])
+@pytest.mark.parametrize(
+    "note", ["{#- stops: -#}", "{#- stops: here -#}", "{#- stops: [1] -#}", "{#- stops: 1.5 -#}"]
+)
 def test_another_comment_is_a_comment(note: str) -> None:
     assert turnwise.compile(note + "x").reading.stops == ()
 

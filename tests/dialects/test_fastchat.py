@@ -18,9 +18,25 @@ import pytest
 import corpus
 import oracle
 from corpus import needs_corpus
-from fastchat_goldens import CHAT, EDGES, EXAMPLE_OF_STYLE, FIELDS, NAMES, PARTS, compiled, custom, held, said
+from fastchat_goldens import (
+    CHAT,
+    EDGES,
+    EXAMPLE_OF_STYLE,
+    FIELDS,
+    NAMES,
+    PARTS,
+    compiled,
+    custom,
+    held,
+    said,
+)
 from turnwise.compat import fastchat as compat
-from turnwise.compat.fastchat import Conversation, SeparatorStyle, get_conv_template, get_conversation_template
+from turnwise.compat.fastchat import (
+    Conversation,
+    SeparatorStyle,
+    get_conv_template,
+    get_conversation_template,
+)
 from turnwise.dialects import fastchat as dialect
 from turnwise.dialects.fastchat_styles import STYLES
 from turnwise.errors import MessageError, SourceError, TemplateRaised, TurnwiseError
@@ -74,7 +90,10 @@ def test_golden_fields(name: str) -> None:
     row = golden()[name][0]
     ours = dataclasses.asdict(compat.conv_templates[name])
     ours["sep_style"] = ours["sep_style"] and ours["sep_style"].name
-    assert json.loads(json.dumps(ours)) == {**{key: row[key] for key in FIELDS if key != "name"}, "name": name}
+    assert json.loads(json.dumps(ours)) == {
+        **{key: row[key] for key in FIELDS if key != "name"},
+        "name": name,
+    }
     if row["sep_style"] is None:
         return
     reading = dialect.read(registry.templates()[name])
@@ -87,7 +106,11 @@ def test_golden_fields(name: str) -> None:
 def test_golden_count() -> None:
     """R215: nothing was left out."""
     assert sum(map(len, golden().values())) == 9282
-    assert set(golden()) <= set(NAMES) and len(golden()) == 102 and set(NAMES) - set(golden()) == {"chatml"}
+    assert (
+        set(golden()) <= set(NAMES)
+        and len(golden()) == 102
+        and set(NAMES) - set(golden()) == {"chatml"}
+    )
 
 
 @needs_corpus
@@ -100,7 +123,10 @@ def test_golden_models() -> None:
             found = registry.match(row["model_path"], exact)
             assert (found.template, found.adapter) == (row["template"], row["adapter"])
         conversation = get_conversation_template(row["model_path"])
-        assert (conversation.name, conversation.system_message) == (row["template"], row["system_message"])
+        assert (conversation.name, conversation.system_message) == (
+            row["template"],
+            row["system_message"],
+        )
     assert len(rows) + 1 == 119
 
 
@@ -118,7 +144,9 @@ def test_transformers_agrees(style: SeparatorStyle) -> None:
                 expected = oracle.render(template.text, chat, add_generation_prompt=prompt)
                 assert str(rendering) == expected, (exact, label, prompt)
             spans = oracle.generation_spans(template.text, chat, add_generation_prompt=True)
-            assert rendering.spans(generation=True) == [span for span in spans if span[0] < span[1]], (exact, label)
+            assert rendering.spans(generation=True) == [
+                span for span in spans if span[0] < span[1]
+            ], (exact, label)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "yandexgpt"])
@@ -153,7 +181,9 @@ def test_characters_know_their_message() -> None:
 def test_text_in_fields_is_text() -> None:
     """Quotes, braces, line breaks and Jinja in a field are written as they are."""
     odd = "'\"{{ 1 + 1 }}{% raw %}\\n\r\n\t{# x #}\\"
-    source = custom(roles=[odd, "AI"], sep=odd, system_message=odd, system_template="{{{system_message}}}")
+    source = custom(
+        roles=[odd, "AI"], sep=odd, system_message=odd, system_template="{{{system_message}}}"
+    )
     text = str(Template.of(dialect.read(source).jinja).render([{"role": "user", "content": odd}]))
     assert text == "{" + odd + "}" + odd + odd + ": " + odd + odd
 
@@ -191,9 +221,17 @@ def test_an_empty_message_is_not_an_open_turn() -> None:
 
 def test_llama2_tags_go_by_role() -> None:
     chat = EDGES["two users"]
-    assert said("llama-2", chat, False, exact=True) == "[INST] Hello! [/INST] How are you? </s><s>[INST] Hi there! "
-    assert said("llama-2", chat, False) == "[INST] Hello! [INST] How are you? [/INST] Hi there! </s><s>"
-    assert said("llama-2", CHAT[1:], False) == "[INST] [/INST] Hi there! </s><s>[INST] How are you? "
+    assert (
+        said("llama-2", chat, False, exact=True)
+        == "[INST] Hello! [/INST] How are you? </s><s>[INST] Hi there! "
+    )
+    assert (
+        said("llama-2", chat, False)
+        == "[INST] Hello! [INST] How are you? [/INST] Hi there! </s><s>"
+    )
+    assert (
+        said("llama-2", CHAT[1:], False) == "[INST] [/INST] Hi there! </s><s>[INST] How are you? "
+    )
 
 
 def test_yuan2_loses_its_last_mark_only() -> None:
@@ -217,7 +255,8 @@ def test_gemma_keeps_the_system_text() -> None:
 def test_rounds_are_counted_by_questions() -> None:
     chat = EDGES["two users"]
     assert (
-        said("chatglm2", chat, False) == "[Round 1]\n\n问：Hello!\n\n[Round 2]\n\n问：How are you?\n\n答：Hi there!\n\n"
+        said("chatglm2", chat, False)
+        == "[Round 1]\n\n问：Hello!\n\n[Round 2]\n\n问：How are you?\n\n答：Hi there!\n\n"
     )
 
 
@@ -238,7 +277,10 @@ def test_the_vision_system_message() -> None:
     conversation = get_conv_template(name)
     assert conversation.get_system_message(is_vision=True) == item["system_message_vision"]
     assert conversation.get_system_message() == item["system_message"]
-    assert get_conv_template("llava-chatml").get_system_message(is_vision=True) == "Answer the questions."
+    assert (
+        get_conv_template("llava-chatml").get_system_message(is_vision=True)
+        == "Answer the questions."
+    )
 
 
 # -- images ----------------------------------------------------------------------------------------------------------
@@ -297,7 +339,11 @@ def test_bad_sources() -> None:
         with pytest.raises(SourceError):
             dialect.read(source)
         assert not dialect.knows(source)
-    assert dialect.knows(custom()) and dialect.knows(Conversation("x")) and dialect.knows(json.dumps(custom()))
+    assert (
+        dialect.knows(custom())
+        and dialect.knows(Conversation("x"))
+        and dialect.knows(json.dumps(custom()))
+    )
     assert dialect.read(json.dumps(custom())) == dialect.read(custom())
 
 
@@ -313,7 +359,11 @@ def test_bad_messages() -> None:
     for role in ("tool", "developer", "USER"):
         with pytest.raises(TemplateRaised, match=role):
             said("vicuna_v1.1", [{"role": role, "content": "x"}])
-    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
+    }
     with pytest.raises(TemplateRaised):
         said("vicuna_v1.1", [*CHAT, call])
     with pytest.raises(TemplateRaised, match="audio"):
@@ -326,20 +376,36 @@ def test_bad_messages() -> None:
 # -- fschat itself, where it is installed ----------------------------------------------------------------------------
 
 
-def made_up(original: Any, name: str, chance: random.Random, images: bool = False) -> tuple[Any, Conversation]:
+def made_up(
+    original: Any, name: str, chance: random.Random, images: bool = False
+) -> tuple[Any, Conversation]:
     """One conversation, held with the original and with ours."""
-    texts = ["hi", "", "a\n\nb", " x ", "<n>again n<>", "{system_message}", "{{ x }}", "\r\n\r\n", "问", "[INST]"]
+    texts = [
+        "hi",
+        "",
+        "a\n\nb",
+        " x ",
+        "<n>again n<>",
+        "{system_message}",
+        "{{ x }}",
+        "\r\n\r\n",
+        "问",
+        "[INST]",
+    ]
     pair = original.get_conv_template(name), get_conv_template(name)
     pair[1].strict_fastchat = True
     system = chance.choice(texts)
     said = [
-        (chance.choice([*pair[0].roles, "Other"]), chance.choice([*texts, None])) for _ in range(chance.randrange(7))
+        (chance.choice([*pair[0].roles, "Other"]), chance.choice([*texts, None]))
+        for _ in range(chance.randrange(7))
     ]
     for conversation in pair:
         conversation.set_system_message(system)
         for number, (role, text) in enumerate(said):
             shows = images and text is not None and number % 2 == 0 and len(text) % 2 == 0
-            conversation.append_message(role, (text, ["http://a/b.png", "c.png"]) if shows else text)
+            conversation.append_message(
+                role, (text, ["http://a/b.png", "c.png"]) if shows else text
+            )
     return pair
 
 
@@ -348,7 +414,10 @@ def test_made_up_conversations() -> None:
     original = pytest.importorskip("fastchat.conversation", reason="fschat is not installed")
     chance, styles = random.Random(0), 0
     for style, name in EXAMPLE_OF_STYLE.items():
-        if style.name not in original.SeparatorStyle.__members__ or name not in original.conv_templates:
+        if (
+            style.name not in original.SeparatorStyle.__members__
+            or name not in original.conv_templates
+        ):
             continue
         styles += 1
         for _ in range(200):
@@ -363,13 +432,18 @@ def test_made_up_calls() -> None:
     chance = random.Random(1)
     calls = ("to_openai_api_messages", "extract_text_from_messages", "get_images")
     for _ in range(500):
-        theirs, ours = made_up(original, chance.choice(["vicuna_v1.1", "one_shot", "chatglm"]), chance, images=True)
+        theirs, ours = made_up(
+            original, chance.choice(["vicuna_v1.1", "one_shot", "chatglm"]), chance, images=True
+        )
         theirs, ours = chance.choice([(theirs, ours), (theirs.copy(), ours.copy())])
         for call in calls:
             assert getattr(ours, call)() == getattr(theirs, call)(), (call, theirs.messages)
         html = str(theirs.to_gradio_chatbot()).replace("data:image/jpeg;base64,", "")
         assert str(ours.to_gradio_chatbot()) == html
-        logged = {**ours.dict(), "messages": ours.extract_text_from_messages()}  # later releases keep images in it
+        logged = {
+            **ours.dict(),
+            "messages": ours.extract_text_from_messages(),
+        }  # later releases keep images in it
         assert logged == theirs.dict()
 
 

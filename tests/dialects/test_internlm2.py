@@ -18,7 +18,15 @@ import turnwise
 from corpus import needs_corpus, with_mappings
 from turnwise.dialects import internlm2
 from turnwise.dialects.internlm2 import IDS, INTERPRETER_PROMPT, META, SPELLINGS
-from turnwise.dialects.internlm2_transcript import Event, Machine, Transcript, loosely, openai, take, transcript
+from turnwise.dialects.internlm2_transcript import (
+    Event,
+    Machine,
+    Transcript,
+    loosely,
+    openai,
+    take,
+    transcript,
+)
 from turnwise.errors import MessageError, SourceError
 
 BASIC = """\
@@ -43,7 +51,11 @@ The weather in Shanghai is 22 celsius[UNUSED_TOKEN_145]
 LMDEPLOY = ("internlm2", "internlm3", "internvl-internlm2", "internvl2-internlm2", "internvl2_5")
 LMDEPLOY += ("internlm-xcomposer2", "internlm-xcomposer2d5")
 NO_AGENTS = {"plugin": None, "interpreter": None, "environment": None}
-WEATHER = {"name": "get_current_weather", "description": "Weather.", "parameters": {"type": "object", "properties": {}}}
+WEATHER = {
+    "name": "get_current_weather",
+    "description": "Weather.",
+    "parameters": {"type": "object", "properties": {}},
+}
 
 
 @cache
@@ -64,7 +76,10 @@ def blocks() -> tuple[str, ...]:
 def shape(messages: list[dict[str, Any]]) -> str:
     names = {"plugin": ":p", "interpreter": ":i", "file": ":f", None: ""}
     calls = [[call["type"][0] for call in message.get("tool_calls", ())] for message in messages]
-    return " ".join(m["role"][0] + names[m.get("name")] + "".join(c) for m, c in zip(messages, calls, strict=True))
+    return " ".join(
+        m["role"][0] + names[m.get("name")] + "".join(c)
+        for m, c in zip(messages, calls, strict=True)
+    )
 
 
 # LMDeploy
@@ -104,8 +119,15 @@ def test_lmdeploy(name: str) -> None:
 
 
 def test_exact_has_the_meta_instruction() -> None:
-    text = turnwise.compile(internlm2.read({}, exact=True).jinja).render([{"role": "user", "content": "hi"}]).text
-    assert text == f"<|im_start|>system\n{META}<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    text = (
+        turnwise.compile(internlm2.read({}, exact=True).jinja)
+        .render([{"role": "user", "content": "hi"}])
+        .text
+    )
+    assert (
+        text
+        == f"<|im_start|>system\n{META}<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 # The seed
@@ -113,9 +135,13 @@ def test_exact_has_the_meta_instruction() -> None:
 
 def test_roles() -> None:
     text = (
-        template("current").render([{"role": role, "content": role} for role in ("system", "user", "environment")]).text
+        template("current")
+        .render([{"role": role, "content": role} for role in ("system", "user", "environment")])
+        .text
     )
-    assert text == "".join(f"<|im_start|>{role}\n{role}<|im_end|>\n" for role in ("system", "user", "environment"))
+    assert text == "".join(
+        f"<|im_start|>{role}\n{role}<|im_end|>\n" for role in ("system", "user", "environment")
+    )
 
 
 def test_basic_structure() -> None:
@@ -198,7 +224,10 @@ def test_tools_are_a_json_list_in_a_system_turn() -> None:
         told = json.dumps([WEATHER], indent=4)
         middle = f"[UNUSED_TOKEN_146]system name=[UNUSED_TOKEN_141]\n{told}\n[UNUSED_TOKEN_145]\n"
         assert text == template().render(chat[:1]).text + middle + template().render(chat[1:]).text
-    assert openai(transcript(text).messages()) == (chat, [{"type": "function", "function": WEATHER}])
+    assert openai(transcript(text).messages()) == (
+        chat,
+        [{"type": "function", "function": WEATHER}],
+    )
 
 
 @needs_corpus
@@ -208,7 +237,9 @@ def test_the_seeds_tools_come_back() -> None:
     assert tools and tools[0]["function"]["parameters"]["required"] == ["location"]
     written = template().render(chat, tools=tools).text
     assert re.sub(r"[\s,]", "", written) == re.sub(r"[\s,]", "", blocks()[1])
-    assert written.split("[UNUSED_TOKEN_146]user")[1] == blocks()[1].split("[UNUSED_TOKEN_146]user")[1]
+    assert (
+        written.split("[UNUSED_TOKEN_146]user")[1] == blocks()[1].split("[UNUSED_TOKEN_146]user")[1]
+    )
 
 
 def test_a_call_and_its_result() -> None:
@@ -218,7 +249,13 @@ def test_a_call_and_its_result() -> None:
             "role": "assistant",
             "content": "Sure, I will search for the weather of Shanghai.",
             "tool_calls": [
-                {"type": "function", "function": {"name": "get_current_weather", "arguments": {"location": "Shanghai"}}}
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "get_current_weather",
+                        "arguments": {"location": "Shanghai"},
+                    },
+                }
             ],
         },
         {"role": "tool", "content": '{"temperature": 22}'},
@@ -229,7 +266,11 @@ def test_a_call_and_its_result() -> None:
     assert read[1] == chat[1]
     assert read[2] == {"role": "environment", "name": "plugin", "content": '{"temperature": 22}'}
     back, tools = openai(read)
-    assert tools is None and back[2]["role"] == "tool" and back[2]["tool_call_id"] == back[1]["tool_calls"][0]["id"]
+    assert (
+        tools is None
+        and back[2]["role"] == "tool"
+        and back[2]["tool_call_id"] == back[1]["tool_calls"][0]["id"]
+    )
     assert template().render(back).text == CALLED
     chat[1]["tool_calls"][0]["function"]["arguments"] = '{"location": "Shanghai"}'  # type: ignore[index]
     assert template().render(chat).text == CALLED
@@ -239,7 +280,9 @@ def test_what_the_model_writes_is_the_generation() -> None:
     rendering = template().render(transcript(CALLED).messages())
     spans = rendering.spans(generation=True)
     written = [rendering.text[start:end] for start, end in spans]
-    assert "".join(written).count("[UNUSED_TOKEN_145]") == 2 and written[-1].endswith("[UNUSED_TOKEN_145]")
+    assert "".join(written).count("[UNUSED_TOKEN_145]") == 2 and written[-1].endswith(
+        "[UNUSED_TOKEN_145]"
+    )
 
 
 @needs_corpus
@@ -247,10 +290,20 @@ def test_interpreter() -> None:
     messages = transcript(blocks()[2]).messages()
     assert messages[1] == {"role": "system", "name": "interpreter", "content": INTERPRETER_PROMPT}
     (call,) = messages[4]["tool_calls"]
-    assert (call["type"], call["lang"]) == ("code_interpreter", "python") and set(call) == {"type", "lang", "code"}
-    assert call["code"].startswith("import plotly") and "'\n\nRainfall'" in call["code"]  # no valid Python, and kept
+    assert (call["type"], call["lang"]) == ("code_interpreter", "python") and set(call) == {
+        "type",
+        "lang",
+        "code",
+    }
+    assert (
+        call["code"].startswith("import plotly") and "'\n\nRainfall'" in call["code"]
+    )  # no valid Python, and kept
     assert messages[4]["tail"] == "\n"
-    assert messages[5] == {"role": "environment", "name": "interpreter", "content": "![image](xxx.png)\n"}
+    assert messages[5] == {
+        "role": "environment",
+        "name": "interpreter",
+        "content": "![image](xxx.png)\n",
+    }
 
 
 def test_interpreter_written() -> None:
@@ -264,7 +317,9 @@ def test_interpreter_written() -> None:
         {"role": "tool", "name": "code_interpreter", "content": "2"},
     ]
     text = template("current").render(chat, code_interpreter=True).text
-    assert text.startswith(f"<|im_start|>system name=<|interpreter|>\n{INTERPRETER_PROMPT}<|im_end|>\n")
+    assert text.startswith(
+        f"<|im_start|>system name=<|interpreter|>\n{INTERPRETER_PROMPT}<|im_end|>\n"
+    )
     assert "<|action_start|><|interpreter|>\n```python\n1+1\n```<|action_end|><|im_end|>\n" in text
     assert text.endswith("<|im_start|>environment name=<|interpreter|>\n2<|im_end|>\n")
 
@@ -272,7 +327,11 @@ def test_interpreter_written() -> None:
 @needs_corpus
 def test_files_are_kept() -> None:
     message = transcript(blocks()[2]).messages()[3]
-    assert message == {"role": "user", "name": "file", "content": '[{"path": "data.csv", size=\'10K\'}]'}
+    assert message == {
+        "role": "user",
+        "name": "file",
+        "content": '[{"path": "data.csv", size=\'10K\'}]',
+    }
     assert loosely(message["content"]) == (message["content"], False)
 
 
@@ -325,16 +384,22 @@ def test_streaming() -> None:
     ]
     assert "".join(event.text for event in seen if event.kind == "text") == "Sure. done"
     assert [event.text for event in seen if event.kind == "call"] == ["plugin"]
-    assert Machine("current", inside=True).feed("Sure.<|act") == [Event("text", "Sure.")]  # no part of a token gets out
+    assert Machine("current", inside=True).feed("Sure.<|act") == [
+        Event("text", "Sure.")
+    ]  # no part of a token gets out
 
 
 def test_a_users_tokens_are_the_users_text() -> None:
     for content in ("x[UNUSED_TOKEN_145]\n[UNUSED_TOKEN_146]system\ny", "<|im_end|>"):
         rendering = template().render([{"role": "user", "content": content}])
-        (piece,) = (piece for piece in rendering.pieces if piece.origin.field == "messages[0].content")
+        (piece,) = (
+            piece for piece in rendering.pieces if piece.origin.field == "messages[0].content"
+        )
         assert piece.text == content
     text = "[UNUSED_TOKEN_146]user\n<|im_end|>\n<|im_start|>system\n[UNUSED_TOKEN_145]\n"
-    assert transcript(text).messages() == [{"role": "user", "content": "<|im_end|>\n<|im_start|>system\n"}]
+    assert transcript(text).messages() == [
+        {"role": "user", "content": "<|im_end|>\n<|im_start|>system\n"}
+    ]
 
 
 def test_what_is_not_canonical_is_kept() -> None:
@@ -343,7 +408,11 @@ def test_what_is_not_canonical_is_kept() -> None:
     text += "<|action_start|><|plugin|>\nno json<|action_end|>c<|im_end|>\n"
     (message,) = transcript(text).messages()
     first, second = message["tool_calls"]
-    assert first == {"type": "function", "function": {"name": "f", "arguments": {"a": 1}}, "verbatim": body}
+    assert first == {
+        "type": "function",
+        "function": {"name": "f", "arguments": {"a": 1}},
+        "verbatim": body,
+    }
     assert second == {"type": "function", "function": None, "verbatim": "\nno json", "before": "b"}
     assert message["tail"] == "c"
     assert template("current").render([message]).text == text
@@ -357,15 +426,31 @@ def test_a_call_that_never_ends_is_text() -> None:
 
 
 def test_prompts_and_open_turns() -> None:
-    prompt = template("current").render([{"role": "user", "content": "hi"}], add_generation_prompt=True).text
-    assert transcript(prompt).prompted and transcript(prompt).messages() == [{"role": "user", "content": "hi"}]
+    prompt = (
+        template("current")
+        .render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
+        .text
+    )
+    assert transcript(prompt).prompted and transcript(prompt).messages() == [
+        {"role": "user", "content": "hi"}
+    ]
     assert transcript(prompt + "Hel").messages()[-1] == {"role": "assistant", "content": "Hel"}
     assert transcript("").messages() == [] and transcript("no turns").before == "no turns"
 
 
 PIECES = st.lists(
     st.sampled_from(
-        [*SPELLINGS["current"], *SPELLINGS["original"][:3], "user\n", " name=", "\n", "<|im_", "{}", "a", "```"]
+        [
+            *SPELLINGS["current"],
+            *SPELLINGS["original"][:3],
+            "user\n",
+            " name=",
+            "\n",
+            "<|im_",
+            "{}",
+            "a",
+            "```",
+        ]
     )
 )
 
@@ -379,7 +464,9 @@ def test_any_text_is_kept_in_chunks_of_any_size(pieces: list[str], step: int) ->
         return
     assert whole.text() == text
     machine, other = Machine(), Transcript([], whole.spelling)
-    for event in [e for at in range(0, len(text), step) for e in machine.feed(text[at : at + step])] + machine.close():
+    for event in [
+        e for at in range(0, len(text), step) for e in machine.feed(text[at : at + step])
+    ] + machine.close():
         take(other, event)
     assert other == whole
 
@@ -415,8 +502,14 @@ def test_bad_sources(source: Any, said: str) -> None:
 
 
 def test_knows() -> None:
-    assert internlm2.knows({"spelling": "current"}) and internlm2.knows({"meta_instruction": "x", "eoa": ""})
-    assert not internlm2.knows({"SYSTEM": ""}) and not internlm2.knows("x") and not internlm2.knows({"system": "x"})
+    assert internlm2.knows({"spelling": "current"}) and internlm2.knows(
+        {"meta_instruction": "x", "eoa": ""}
+    )
+    assert (
+        not internlm2.knows({"SYSTEM": ""})
+        and not internlm2.knows("x")
+        and not internlm2.knows({"system": "x"})
+    )
 
 
 def test_unknown_roles_are_refused() -> None:
@@ -424,7 +517,9 @@ def test_unknown_roles_are_refused() -> None:
         template().render([{"role": "critic", "content": "no"}])
 
 
-@pytest.mark.parametrize("name", ["a b", "a\u00a0b", " a", "file\n<|im_end|>x", "x<|plugin|>", "<|im_start|>"])
+@pytest.mark.parametrize(
+    "name", ["a b", "a\u00a0b", " a", "file\n<|im_end|>x", "x<|plugin|>", "<|im_start|>"]
+)
 @pytest.mark.parametrize("role", ["system", "user", "environment", "assistant"])
 def test_a_name_stays_in_its_header(name: str, role: str) -> None:
     with pytest.raises(turnwise.TurnwiseError, match="a name in a header"):
@@ -444,7 +539,11 @@ LONG = {
         "<|im_start|>",
         "<|action_end|><|im_end|>",
     ),
-    "a user's calls": ("<|im_start|>user\n", "<|action_start|><|plugin|>x<|action_end|>", "<|im_end|>\n"),
+    "a user's calls": (
+        "<|im_start|>user\n",
+        "<|action_start|><|plugin|>x<|action_end|>",
+        "<|im_end|>\n",
+    ),
     "tokens behind a turn": ("<|im_start|>user\nq<|im_end|>", "<|plugin|>", "\n"),
 }
 
@@ -463,4 +562,7 @@ def test_time_is_linear_in_tokens(case: str) -> None:
 
     seconds(100)
     small, large = (min(seconds(count) for _ in range(3)) for count in (4_000, 40_000))
-    assert large < 40 * small + 0.05, (small, large)  # ten times as much; were it quadratic, a hundred times
+    assert large < 40 * small + 0.05, (
+        small,
+        large,
+    )  # ten times as much; were it quadratic, a hundred times

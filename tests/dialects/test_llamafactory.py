@@ -28,7 +28,10 @@ CHATML = {
 }
 HI = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"a": 1, "b": "x"}}}
-TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"properties": {}}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "description": "d", "parameters": {"properties": {}}},
+}
 
 
 @cache
@@ -67,7 +70,9 @@ def as_openai(row: dict[str, Any]) -> tuple[list[dict[str, Any]], Any]:
     chat = [{"role": "system", "content": row["system"]}] if row["system"] else []
     for message in row["messages"]:
         if message["role"] == "function":
-            calls = [{"type": "function", "function": call} for call in json.loads(message["content"])]
+            calls = [
+                {"type": "function", "function": call} for call in json.loads(message["content"])
+            ]
             chat.append({"role": "assistant", "content": None, "tool_calls": calls})
         else:
             role = {"observation": "tool"}.get(message["role"], message["role"])
@@ -114,10 +119,14 @@ def test_golden(name: str) -> None:
                 with pytest.raises(turnwise.TurnwiseError):
                     template(name).render(chat, tools=tools, now=corpus.NOW, **TOKENS, **options)
                 continue
-            rendering = template(name).render(chat, tools=tools, now=corpus.NOW, **TOKENS, **options)
+            rendering = template(name).render(
+                chat, tools=tools, now=corpus.NOW, **TOKENS, **options
+            )
             if rendering.text != "".join(map("".join, pairs)):
                 wrong.append(f"{place}: text {rendering.text!r}")
-            elif "discarding_history_cot" not in options and joined(rendering.spans(generation=True)) != learnt(pairs):
+            elif "discarding_history_cot" not in options and joined(
+                rendering.spans(generation=True)
+            ) != learnt(pairs):
                 wrong.append(f"{place}: learnt {rendering.spans(generation=True)}")
     assert not wrong, "\n".join(wrong[:3])
 
@@ -138,7 +147,11 @@ def test_without_exact_only_unclosed_calls_differ() -> None:
             if "pairs" not in row:
                 continue
             options = {"enable_thinking": False} if row.get("mode") else {}
-            text = template(name, False).render(chat, tools=tools, now=corpus.NOW, **TOKENS, **options).text
+            text = (
+                template(name, False)
+                .render(chat, tools=tools, now=corpus.NOW, **TOKENS, **options)
+                .text
+            )
             if text != "".join(map("".join, row["pairs"])):
                 assert any(message.get("tool_calls") for message in chat)
                 different.add(name)
@@ -150,13 +163,16 @@ def test_without_exact_only_unclosed_calls_differ() -> None:
 def test_transformers_agrees(exact: bool) -> None:
     """The same Jinja in transformers: one template of each class and tool format, on all fixtures."""
     kinds = {
-        (e.get("tool_format"), e.get("template_class"), "format_tools" in e): name for name, e in entries().items()
+        (e.get("tool_format"), e.get("template_class"), "format_tools" in e): name
+        for name, e in entries().items()
     }
     for name in kinds.values():
         jinja = template(name, exact).text
         for chat, tools in fixtures().values():
             try:
-                ours = template(name, exact).render(chat, tools=tools, now=corpus.NOW, **TOKENS).text
+                ours = (
+                    template(name, exact).render(chat, tools=tools, now=corpus.NOW, **TOKENS).text
+                )
             except turnwise.TurnwiseError:
                 continue
             assert ours == oracle.render(jinja, chat, tools=tools, now=corpus.NOW, **TOKENS), name
@@ -175,7 +191,9 @@ def test_stops() -> None:
 def test_the_opening_is_the_generation_prompt() -> None:
     chatml = made(CHATML)
     assert chatml.render(HI[:1]).text == "<|im_start|>user\nhi<|im_end|>\n"
-    assert chatml.render(HI[:1], add_generation_prompt=True).text.endswith("<|im_end|>\n<|im_start|>assistant\n")
+    assert chatml.render(HI[:1], add_generation_prompt=True).text.endswith(
+        "<|im_end|>\n<|im_start|>assistant\n"
+    )
     assert chatml.render(HI).text.startswith(chatml.render(HI[:1], add_generation_prompt=True).text)
     exact = made(CHATML, exact=True)
     assert exact.render(HI[:1]).text.endswith("<|im_start|>assistant\n")
@@ -243,7 +261,9 @@ def test_thoughts() -> None:
     assert "hm" not in made(source).render(chat, enable_thinking=False).text
     inline = [HI[0], {"role": "assistant", "content": "<think>\na\n</think>\n\nb"}, *HI]
     assert "a\n" not in made(source).render(inline, discarding_history_cot=True).text
-    assert dict(llamafactory.read({**source, "enable_thinking": False}).options) == {"enable_thinking": False}
+    assert dict(llamafactory.read({**source, "enable_thinking": False}).options) == {
+        "enable_thinking": False
+    }
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -285,7 +305,9 @@ def test_json_and_formatters_are_sources_too() -> None:
     assert made({**CHATML, "format_user": Formatter()}).render(HI).text == text
     assert llamafactory.knows(CHATML) and llamafactory.knows(json.dumps(CHATML))
     assert (
-        not llamafactory.knows({"SYSTEM": ""}) and not llamafactory.knows('{"formats"') and not llamafactory.knows("hi")
+        not llamafactory.knows({"SYSTEM": ""})
+        and not llamafactory.knows('{"formats"')
+        and not llamafactory.knows("hi")
     )
 
 
@@ -302,10 +324,17 @@ def test_written() -> None:
         stops=("</a>",),
     )
     source = llamafactory.write(turns)
-    assert made(source).render([*HI, *HI], eos_token="E").text == "<s><sys>D" + "<u>hi</u><a>ho</a>E\n" * 2
+    assert (
+        made(source).render([*HI, *HI], eos_token="E").text
+        == "<s><sys>D" + "<u>hi</u><a>ho</a>E\n" * 2
+    )
     assert llamafactory.read(source).stops == ("</a>",)
-    source = llamafactory.write(Turns(user=("{{content}} {{idx}}", Slot("index"), ":", Slot("text"))))
-    assert made(source).render([*HI, *HI]).text == "{{content}} {{idx}}0:hiho{{content}} {{idx}}1:hiho"
+    source = llamafactory.write(
+        Turns(user=("{{content}} {{idx}}", Slot("index"), ":", Slot("text")))
+    )
+    assert (
+        made(source).render([*HI, *HI]).text == "{{content}} {{idx}}0:hiho{{content}} {{idx}}1:hiho"
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,9 +346,18 @@ def test_written() -> None:
         ({"format_user": [{"eos"}, "{{content}}"]}, r"format_user\[0\] names no token: 'eos'"),
         ({"format_user": [3]}, r"format_user\[0\] is a text"),
         ({"format_user": 3}, "'format_user' is a list of slots"),
-        ({**CHATML, "tool_format": "qwen2"}, "'tool_format' has no 'qwen2'.*\n.*Did you mean 'qwen'"),
-        ({**CHATML, "template_class": "Llama3Template"}, "'template_class' has no 'Llama3Template'"),
-        ({"format_user": ["{{content}}"], "replace_eos": True}, "'replace_eos' takes the first of 'stop_words'"),
+        (
+            {**CHATML, "tool_format": "qwen2"},
+            "'tool_format' has no 'qwen2'.*\n.*Did you mean 'qwen'",
+        ),
+        (
+            {**CHATML, "template_class": "Llama3Template"},
+            "'template_class' has no 'Llama3Template'",
+        ),
+        (
+            {"format_user": ["{{content}}"], "replace_eos": True},
+            "'replace_eos' takes the first of 'stop_words'",
+        ),
         ({**CHATML, "efficient_eos": "yes"}, "'efficient_eos' is true or false, not 'yes'"),
         ({**CHATML, "stop_words": "</s>"}, "'stop_words' is a list of texts"),
         ({**CHATML, "thought_words": ["<think>"]}, "'thought_words' are two texts"),

@@ -18,9 +18,16 @@ from turnwise.errors import MessageError
 from turnwise.shapes import conversation, write
 
 LOST = {"reasoning_content", "reasoning", "thinking", "name", "tool_call_id"}
-NAMES = {"human": "user", "gpt": "assistant", "function_call": "function", "observation": "observation"}
+NAMES = {
+    "human": "user",
+    "gpt": "assistant",
+    "function_call": "function",
+    "observation": "observation",
+}
 JOINED = "\n</tool_response>\n<tool_response>\n"
-ROWS = [row for row in corpus.lines("golden/llamafactory.jsonl") if row["kind"] == "openai_converter"]
+ROWS = [
+    row for row in corpus.lines("golden/llamafactory.jsonl") if row["kind"] == "openai_converter"
+]
 
 
 def given(row: dict[str, Any]) -> dict[str, Any]:
@@ -36,7 +43,9 @@ def reduced(message: dict[str, Any]) -> dict[str, Any]:
     """A message without what is lost there: ids, names, reasoning, text beside a call."""
     kept = {key: value for key, value in message.items() if key not in LOST}
     if message.get("tool_calls"):
-        calls = [{"type": "function", "function": call["function"]} for call in message["tool_calls"]]
+        calls = [
+            {"type": "function", "function": call["function"]} for call in message["tool_calls"]
+        ]
         return {**kept, "content": None, "tool_calls": calls}
     return kept
 
@@ -65,7 +74,11 @@ def trainable(messages: list[dict[str, Any]]) -> bool:
     """Whether LLaMA-Factory keeps a row: rounds of a question or results, and an answer, to the end."""
     rest = messages[1:] if messages[0]["role"] == "system" else messages
     asks = [message["role"] for message in rest]
-    alone = [role for at, role in enumerate(asks) if not (role == "tool" and asks[at - 1 : at] == ["tool"])]
+    alone = [
+        role
+        for at, role in enumerate(asks)
+        if not (role == "tool" and asks[at - 1 : at] == ["tool"])
+    ]
     sides = [role == "assistant" for role in alone]
     return (
         all(role in ("user", "assistant", "tool") for role in asks)
@@ -92,7 +105,9 @@ def test_rows_that_it_fails_on(row: dict[str, Any]) -> None:
 
 
 @needs_corpus
-@pytest.mark.parametrize("row", [r for r in ROWS if r.get("out", {}).get("_response")], ids=lambda row: row["c"])
+@pytest.mark.parametrize(
+    "row", [r for r in ROWS if r.get("out", {}).get("_response")], ids=lambda row: row["c"]
+)
 def test_rows_that_are_kept(row: dict[str, Any]) -> None:
     out, read = row["out"], given(row)
     theirs = [[turn["role"], turn["content"]] for turn in (*out["_prompt"], *out["_response"])]
@@ -100,7 +115,9 @@ def test_rows_that_are_kept(row: dict[str, Any]) -> None:
         with pytest.raises(MessageError, match="has a text here, not list"):
             turns(row)
         return
-    assert turns(row) == [[role, calls(text) if role == "function" else text] for role, text in theirs]
+    assert turns(row) == [
+        [role, calls(text) if role == "function" else text] for role, text in theirs
+    ]
     assert (json.loads(out["_tools"]) if out["_tools"] else None) == (read["tools"] or None)
     first = read["messages"][0]
     system = first["content"] if first["role"] == "system" else ""

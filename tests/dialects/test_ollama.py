@@ -26,7 +26,11 @@ CHAT = [SYSTEM, ASK, REPLY, AGAIN]
 TOOLS = [
     {
         "type": "function",
-        "function": {"name": "f", "description": "d", "parameters": {"properties": {"x": {"type": "int"}}}},
+        "function": {
+            "name": "f",
+            "description": "d",
+            "parameters": {"properties": {"x": {"type": "int"}}},
+        },
     }
 ]
 CALL = {
@@ -47,11 +51,18 @@ MESSAGES = """
 {{ .Content }}<|im_end|>
 {{ end }}<|im_start|>assistant
 """
-CHATML = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in CHAT) + "<|im_start|>assistant\n"
+CHATML = (
+    "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in CHAT)
+    + "<|im_start|>assistant\n"
+)
 
 
 def rendered(
-    source: str, messages: list[dict[str, Any]], exact: bool = False, tools: Any = None, **options: Any
+    source: str,
+    messages: list[dict[str, Any]],
+    exact: bool = False,
+    tools: Any = None,
+    **options: Any,
 ) -> str:
     """The text; transformers must print the same."""
     jinja = ollama.read(source, exact=exact).jinja
@@ -74,7 +85,11 @@ def test_both_kinds_say_the_same(source: str, exact: bool) -> None:
             CHAT,
             "[INST] S\n\na[/INST] b[INST] c[/INST] ",
         ),
-        ("[INST] {{ .Prompt }}[/INST] ", [ASK, REPLY, AGAIN, REPLY], "[INST] a[/INST] b[INST] c[/INST] b"),
+        (
+            "[INST] {{ .Prompt }}[/INST] ",
+            [ASK, REPLY, AGAIN, REPLY],
+            "[INST] a[/INST] b[INST] c[/INST] b",
+        ),
         (
             '{{- range .Messages }}{{ if eq .Role "user" }}[{{ .Content }}]{{ else }}{{ .Content }}{{ end }}{{ end }}',
             CHAT,
@@ -103,15 +118,27 @@ def test_both_kinds_say_the_same(source: str, exact: bool) -> None:
             "a",
         ),
         ("{{ range .Messages }}{{ else }}empty{{ end }}", [], "empty"),
-        ("{{ (index .Messages 1).Content }}{{ (index .Messages 0).Role | json }}", CHAT, 'a"system"'),
+        (
+            "{{ (index .Messages 1).Content }}{{ (index .Messages 0).Role | json }}",
+            CHAT,
+            'a"system"',
+        ),
         (
             '{{ range .Messages }}{{ if eq .Role "user" "tool" }}u{{ else if ne .Role "system" }}n{{ end }}{{ end }}',
             CHAT,
             "unu",
         ),
         ("{{ if and .System (not .Tools) (or .Prompt .Messages) }}y{{ end }}", CHAT, "y"),
-        ("{{ if lt 1 (len .Messages) }}y{{ end }}{{ if ge 1 2 }}n{{ end }}{{ currentDate }}", CHAT, "y2025-01-15"),
-        ("{{ range .Messages }}{{ if $.IsThinkSet }}t{{ end }}{{ if $.Think }}T{{ end }}{{ end }}", [ASK], ""),
+        (
+            "{{ if lt 1 (len .Messages) }}y{{ end }}{{ if ge 1 2 }}n{{ end }}{{ currentDate }}",
+            CHAT,
+            "y2025-01-15",
+        ),
+        (
+            "{{ range .Messages }}{{ if $.IsThinkSet }}t{{ end }}{{ if $.Think }}T{{ end }}{{ end }}",
+            [ASK],
+            "",
+        ),
     ],
 )
 def test_meaning(source: str, messages: list[dict[str, Any]], expected: str) -> None:
@@ -141,7 +168,9 @@ def test_tools_and_calls() -> None:
 {{ range .Messages }}{{ range .ToolCalls }}{{ .Function.Name }} {{ .Function.Arguments }}{{ end }}{{ end }}"""
     told = '{"name":"f","description":"d","parameters":{"properties":{"x":{"type":"int"}}}}'
     assert rendered(source, [CALL], tools=TOOLS) == f'f(x: int)\n{told}\nf {{"x":"<1>","a":2}}'
-    assert rendered(source, [CALL], exact=True, tools=TOOLS).endswith('f {"x":"\\u003c1\\u003e","a":2}')
+    assert rendered(source, [CALL], exact=True, tools=TOOLS).endswith(
+        'f {"x":"\\u003c1\\u003e","a":2}'
+    )
     each = "{{ range $k, $v := .Function.Arguments }}{{ $k }}={{ $v }};{{ end }}"
     each = f"{{{{ range .Messages }}}}{{{{ range .ToolCalls }}}}{each}{{{{ end }}}}{{{{ end }}}}"
     assert rendered(each, [CALL]) == "x=<1>;a=2;"
@@ -163,9 +192,13 @@ LICENSE "free"
 '''
     reading = ollama.read(file)
     assert reading.stops == ("<|im_end|>", "<|im_start|>")
-    assert reading.facts["parameters"]["temperature"] == ["0.5"] and reading.facts["FROM"] == "llama3"
+    assert (
+        reading.facts["parameters"]["temperature"] == ["0.5"] and reading.facts["FROM"] == "llama3"
+    )
     text = rendered(file, [ASK])
-    assert text.startswith("<|im_start|>system\nYou are Bob.<|im_end|>\n<|im_start|>user\nHey<|im_end|>\n")
+    assert text.startswith(
+        "<|im_start|>system\nYou are Bob.<|im_end|>\n<|im_start|>user\nHey<|im_end|>\n"
+    )
     assert "assistant\nHo\nho<|im_end|>\n<|im_start|>user\na<|im_end|>" in text
 
 
@@ -178,7 +211,13 @@ def test_a_system_message_replaces_the_default() -> None:
     "turns",
     [
         Turns(user=("<u>", Slot("text"), "</u>\n"), opening="<a>", closing="</a>", between="\n"),
-        Turns(user=("{{ u }}", Slot("text"), '"""'), opening="{", closing='"', between="\\n", start='"s'),
+        Turns(
+            user=("{{ u }}", Slot("text"), '"""'),
+            opening="{",
+            closing='"',
+            between="\\n",
+            start='"s',
+        ),
         Turns(
             user=("U: ", Slot("text"), "\n"),
             opening="A: ",
@@ -205,7 +244,9 @@ def test_written(turns: Turns) -> None:
 
 def test_written_stops() -> None:
     file = ollama.write(
-        Turns(user=(Slot("text"),), eos=True, stops=("</s>", "<|x|>")), base="model.gguf", eos_token="</s>"
+        Turns(user=(Slot("text"),), eos=True, stops=("</s>", "<|x|>")),
+        base="model.gguf",
+        eos_token="</s>",
     )
     assert file.startswith("FROM model.gguf\n") and ollama.read(file).stops == ("</s>", "<|x|>")
 
@@ -214,11 +255,15 @@ def test_what_cannot_be_written() -> None:
     """The nearest is: no eos_token, the number of the first round. What `SYSTEM` cannot hold is in the template."""
     plain = ollama.write(Turns(user=(Slot("text"),)))
     assert ollama.write(Turns(user=(Slot("text"),), eos=True)) == plain
-    assert ollama.write(Turns(user=("1", Slot("text")))) == ollama.write(Turns(user=(Slot("round"), Slot("text"))))
+    assert ollama.write(Turns(user=("1", Slot("text")))) == ollama.write(
+        Turns(user=(Slot("round"), Slot("text")))
+    )
     for default in ('a """ b', ""):
         turns = Turns(user=(Slot("text"),), system=("<", Slot("text"), ">"), default_system=default)
         assert (
-            turnwise.compile(ollama.write(turns), "ollama").render([{"role": "user", "content": "hi"}]).text
+            turnwise.compile(ollama.write(turns), "ollama")
+            .render([{"role": "user", "content": "hi"}])
+            .text
             == f"<{default}>hi"
         )
 
@@ -234,7 +279,10 @@ def test_what_cannot_be_written() -> None:
         ("FROM x\n\nTEMPLATE {{ html .Prompt }}", "line 3 .* 'html'"),
         ("{{ eq .Prompt }}", "eq takes 2 to 9 values, not 1"),
         ("{{ .Promt }}", r"no \.Promt\n.*Did you mean 'Prompt'"),
-        ("{{ range .Messages }}{{ .System }}{{ end }}", r"no field \.System here\n.*write \$\.System"),
+        (
+            "{{ range .Messages }}{{ .System }}{{ end }}",
+            r"no field \.System here\n.*write \$\.System",
+        ),
         ("{{ range .Messages }}{{ .Contents }}{{ end }}", "Did you mean 'Content'"),
         ("{{ $x }}{{ .Prompt }}", r"\$x is not declared"),
         ("{{ $x = 1 }}{{ .Prompt }}", r"\$x is not declared"),
@@ -251,8 +299,14 @@ def test_what_cannot_be_written() -> None:
         ("{{ .Prompt ) }}", "cannot read"),
         ("{{ .Prompt ^ 1 }}", "cannot read"),
         (r'{{ "\q" }}{{ .Prompt }}', "escape that is not known"),
-        ('{{ define "x" }}{{ end }}{{ .Prompt }}', "'define' is not supported\n.*Supported: if, range"),
-        ("FRM x\nTEMPLATE {{ .Prompt }}", "line 1 of the Modelfile: unknown instruction 'FRM'\n.*Did you mean 'FROM'"),
+        (
+            '{{ define "x" }}{{ end }}{{ .Prompt }}',
+            "'define' is not supported\n.*Supported: if, range",
+        ),
+        (
+            "FRM x\nTEMPLATE {{ .Prompt }}",
+            "line 1 of the Modelfile: unknown instruction 'FRM'\n.*Did you mean 'FROM'",
+        ),
         ("FROM x\n", "has no TEMPLATE\n.*ollama show"),
         ("FROM x\nRENDERER qwen3", "renderer 'qwen3'"),
         ('FROM x\nTEMPLATE """{{ .Prompt }}', "line 2 of the Modelfile: .* without its end"),
@@ -282,7 +336,9 @@ def test_hostile_sources_are_refused(source: str) -> None:
 
 def test_knows() -> None:
     assert ollama.knows(ROUNDS) and ollama.knows(MESSAGES) and ollama.knows("FROM x")
-    assert not ollama.knows("{% for m in messages %}{{ m.content }}{% endfor %}") and not ollama.knows({"a": 1})
+    assert not ollama.knows(
+        "{% for m in messages %}{{ m.content }}{% endfor %}"
+    ) and not ollama.knows({"a": 1})
     assert not ollama.knows("hello") and not ollama.knows("{{ messages[0].content }}")
 
 
@@ -293,11 +349,17 @@ def test_lines_are_those_of_the_file() -> None:
 
 @pytest.mark.parametrize("text", ["abc", "é€🙂", "a%b c/&\n~", "%41", ""])
 def test_go_counts_the_bytes_of_text(text: str) -> None:
-    used = turnwise.compile("{{ range .Messages }}{{ len .Content }}{{ end }}|{{ len .Messages }}", "ollama")
+    used = turnwise.compile(
+        "{{ range .Messages }}{{ len .Content }}{{ end }}|{{ len .Messages }}", "ollama"
+    )
     assert used.render([{"role": "user", "content": text}]).text == f"{len(text.encode())}|1"
 
 
-@pytest.mark.parametrize("over", ["3", '"abc"', ".System", "(len .Messages)", "(json .Tools)", "currentDate"])
+@pytest.mark.parametrize(
+    "over", ["3", '"abc"', ".System", "(len .Messages)", "(json .Tools)", "currentDate"]
+)
 def test_range_goes_through_lists(over: str) -> None:
-    with pytest.raises(SourceError, match="line 2 of the template: range goes through a list or a mapping"):
+    with pytest.raises(
+        SourceError, match="line 2 of the template: range goes through a list or a mapping"
+    ):
         ollama.read(f"{{{{ .Prompt }}}}\n{{{{ range {over} }}}}x{{{{ end }}}}")

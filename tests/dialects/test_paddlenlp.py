@@ -32,7 +32,10 @@ SEED = {
     "query": "[Round {{index}}]\nQuestion: {{query}}\nAnswer:",
 }
 ROUNDS = [["1+1=", "1+1=2"], ["Add one more"]]
-ADDED = SEED["system"] + "[Round 0]\nQuestion: 1+1=\nAnswer: 1+1=2\n[Round 1]\nQuestion: Add one more\nAnswer:"
+ADDED = (
+    SEED["system"]
+    + "[Round 0]\nQuestion: 1+1=\nAnswer: 1+1=2\n[Round 1]\nQuestion: Add one more\nAnswer:"
+)
 FLAGS = "({{index}} {{is_first}} {{is_last}} {{length}} {{is_training}})"
 
 
@@ -109,7 +112,11 @@ def test_golden_prompts_and_training(name: str) -> None:
         given, system = rounds()[row["c"]], row["context"].get("system")
         asked = as_messages([*given[:-1], given[-1][:1]], system)
         calls: list[tuple[Any, list[dict[str, Any]], dict[str, Any]]] = [
-            (row.get("infer", {"error": row.get("infer_error")}), asked, {"add_generation_prompt": True})
+            (
+                row.get("infer", {"error": row.get("infer_error")}),
+                asked,
+                {"add_generation_prompt": True},
+            )
         ]
         if "train" in row:
             calls.append((row["train"], as_messages(given, system), {"is_training": True}))
@@ -178,10 +185,16 @@ def test_golden_jinja() -> None:
             found = chat.encode_chat_inputs(given, tokenize=False)["conversations"]
             assert found == row["encode"], (row["t"], row["c"])
         elif row["t"] == "npm-llama3":  # writes the assistant's opening behind answers too
-            with pytest.raises(turnwise.MessageError, match=r"rounds\[1\]: with this template an answer does not"):
+            with pytest.raises(
+                turnwise.MessageError, match=r"rounds\[1\]: with this template an answer does not"
+            ):
                 chat.encode_chat_inputs(given, tokenize=False)
         else:
-            texts = [text for turn in chat.encode_chat_inputs(given, tokenize=False)["conversations"] for text in turn]
+            texts = [
+                text
+                for turn in chat.encode_chat_inputs(given, tokenize=False)["conversations"]
+                for text in turn
+            ]
             assert row["infer"].startswith("".join(texts))
 
 
@@ -202,7 +215,9 @@ def test_nothing_leaks_between_calls() -> None:
 def test_a_text_and_rounds() -> None:
     """R104, R105, R106, R111, R112, R116: a text is one round; the prompt is system + rounds + query; index from 0."""
     chat = compat.Chat(SEED)
-    assert chat.apply_chat_template("hi", tokenize=False) == chat.apply_chat_template([["hi"]], tokenize=False)
+    assert chat.apply_chat_template("hi", tokenize=False) == chat.apply_chat_template(
+        [["hi"]], tokenize=False
+    )
     text = chat.apply_chat_template(ROUNDS, tokenize=False)
     assert isinstance(text, str) and text == ADDED
     template = compat.ChatTemplate.from_dict(SEED)
@@ -214,20 +229,28 @@ def test_a_text_and_rounds() -> None:
 def test_files(tmp_path: Path) -> None:
     """R107, R114, R115: written and found under its name; init takes a path, a folder, a dict, Jinja."""
     path = compat.ChatTemplate.from_dict(SEED).save(tmp_path)
-    assert path.name == "chat_template.json" and json.loads(path.read_text(encoding="utf-8")) == SEED
+    assert (
+        path.name == "chat_template.json" and json.loads(path.read_text(encoding="utf-8")) == SEED
+    )
     for source in (str(path), path, tmp_path, SEED, compat.ChatTemplate(**SEED)):
         chat = compat.Chat()
         chat.init_chat_template(source)
         assert chat.apply_chat_template(ROUNDS, tokenize=False) == ADDED
     chat.init_chat_template("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}")
-    assert chat.apply_chat_template(ROUNDS, tokenize=False) == "user:1+1=;assistant:1+1=2;user:Add one more;"
+    assert (
+        chat.apply_chat_template(ROUNDS, tokenize=False)
+        == "user:1+1=;assistant:1+1=2;user:Add one more;"
+    )
     assert chat.apply_chat_template("hi", tokenize=False) == "user:hi;"
     assert paddlenlp.read(path.read_text(encoding="utf-8")).jinja == paddlenlp.read(SEED).jinja
 
 
 def test_rounds_may_count_from_one() -> None:
     """R112: `index` is 0 in the first round, as in PaddleNLP; a template that wants another start says so."""
-    source = {"conversation": ["[Round {{index + 1}}]{{user}}", "{{bot}}"], "query": "[Round {{index + 1}}]{{query}}"}
+    source = {
+        "conversation": ["[Round {{index + 1}}]{{user}}", "{{bot}}"],
+        "query": "[Round {{index + 1}}]{{query}}",
+    }
     text = "[Round 1]1+1=1+1=2[Round 2]Add one more"
     assert compat.Chat(source).apply_chat_template(ROUNDS, tokenize=False) == text
     assert render(source, as_messages(ROUNDS), add_generation_prompt=True).text == text
@@ -239,14 +262,20 @@ def test_a_folder_is_loaded(tmp_path: Path) -> None:
     for place in (tmp_path, path):
         found = registry.read(place)
         assert (found.dialect, found.warning) == ("paddlenlp", None)
-        assert turnwise.load(place).render(as_messages(ROUNDS), add_generation_prompt=True).text == ADDED
+        assert (
+            turnwise.load(place).render(as_messages(ROUNDS), add_generation_prompt=True).text
+            == ADDED
+        )
     config = tmp_path / "tokenizer_config.json"
     config.write_text(json.dumps({"eos_token": "</s>"}), encoding="utf-8")
     assert registry.read(tmp_path).dialect == "paddlenlp"
     config.write_text(json.dumps({"chat_template": "{{ messages }}"}), encoding="utf-8")
     found = registry.read(tmp_path)
     assert (found.dialect, found.text) == ("jinja", "{{ messages }}")
-    assert found.warning == f"{path} is passed over: tokenizer_config.json has a chat_template of its own"
+    assert (
+        found.warning
+        == f"{path} is passed over: tokenizer_config.json has a chat_template of its own"
+    )
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0] }}", encoding="utf-8")
     found = registry.read(tmp_path)
     assert found.text == "{{ messages[0] }}"
@@ -258,7 +287,10 @@ def test_what_is_learnt() -> None:
     found = render(SEED, as_messages([["1+1=", "2"], ["q", "a"]]))
     assert [text for text, mark in segments(found) if mark] == ["Answer: 2\n", "Answer: a\n"]
     no_query = {**SEED, "query": "{{ query }}{{ raise_exception('query') }}"}
-    assert render(no_query, as_messages([["q", "a"]])).text == render(SEED, as_messages([["q", "a"]])).text
+    assert (
+        render(no_query, as_messages([["q", "a"]])).text
+        == render(SEED, as_messages([["q", "a"]])).text
+    )
     assert compat.Chat(no_query).encode_chat_inputs([["q", "a"]], tokenize=False) == {
         "system": SEED["system"],
         "conversations": [["[Round 0]\nQuestion: q\n", "Answer: a\n"]],
@@ -275,15 +307,22 @@ def test_context_and_flags() -> None:
         "query": FLAGS + "{{query}}|",
     }
     chat = compat.Chat(source)
-    text = chat.apply_chat_template([["q", "a"], ["r"]], tokenize=False, context_data={"mood": "dry"})
+    text = chat.apply_chat_template(
+        [["q", "a"], ["r"]], tokenize=False, context_data={"mood": "dry"}
+    )
     assert text == "dry 2;(0 True False 2 False)q|a;(1 False True 2 False)r|"
     asked = as_messages([["q", "a"], ["r"]])
     assert render(source, asked, add_generation_prompt=True, mood="dry").text == text
     assert chat.apply_chat_template("q", tokenize=False) == " 1;(0 True True 1 False)q|"
     parts = chat.encode_chat_inputs([["q", "a"], ["r", "b"]], {"is_training": True}, tokenize=False)
-    assert parts["conversations"] == [["(0 True False 2 True)q|", "a;"], ["(1 False True 2 True)r|", "b;"]]
+    assert parts["conversations"] == [
+        ["(0 True False 2 True)q|", "a;"],
+        ["(1 False True 2 True)r|", "b;"],
+    ]
     told = render(source, as_messages([["q", "a"], ["r", "b"]]), is_training=True).text
-    assert told == parts["system"] + "".join(text for turn in parts["conversations"] for text in turn)
+    assert told == parts["system"] + "".join(
+        text for turn in parts["conversations"] for text in turn
+    )
 
 
 class Letters:
@@ -330,7 +369,9 @@ def test_ids() -> None:
 def test_fields_are_optional() -> None:
     """R119: a query without template is itself; rounds without `conversation` are an error."""
     assert compat.Chat({}).apply_chat_template("hi", tokenize=False) == "hi"
-    assert compat.Chat({"query": "Q: {{query}}"}).apply_chat_template("hi", tokenize=False) == "Q: hi"
+    assert (
+        compat.Chat({"query": "Q: {{query}}"}).apply_chat_template("hi", tokenize=False) == "Q: hi"
+    )
     assert render({"system": "S "}, as_messages([["hi"]])).text == "S hi"
     for call in (
         lambda: compat.Chat({}).apply_chat_template(ROUNDS, tokenize=False),
@@ -359,9 +400,14 @@ def test_truncation_by_rounds() -> None:
     with pytest.raises(turnwise.MessageError, match="system part has length 2"):
         compat.truncated(parts, 2, 2)
     example = {"src": ["1", "2"], "tgt": ["a", "b"]}
-    inputs, labels = compat.tokenize_rounds_example(chat, example, SimpleNamespace(max_length=8, src_length=8))
+    inputs, labels = compat.tokenize_rounds_example(
+        chat, example, SimpleNamespace(max_length=8, src_length=8)
+    )
     assert "".join(map(chr, inputs["input_ids"])) == "S:<2>b;"
-    assert labels == [-100] * 5 + [ord("b"), ord(";")] and example == {"src": ["1", "2"], "tgt": ["a", "b"]}
+    assert labels == [-100] * 5 + [ord("b"), ord(";")] and example == {
+        "src": ["1", "2"],
+        "tgt": ["a", "b"],
+    }
     assert compat.training_rounds({"src": "q", "tgt": "a"}) == [["q", "a"]]
     with pytest.raises(turnwise.MessageError, match="found 1 and 2"):
         compat.training_rounds({"src": "q", "tgt": ["a", "b"]})
@@ -371,7 +417,9 @@ def test_a_finished_last_round() -> None:
     """C37: refused; with exact, cut to its question as PaddleNLP does."""
     with pytest.raises(turnwise.MessageError, match=r"rounds\[1\]: the last round is one question"):
         compat.Chat(SEED).apply_chat_template([["q", "a"], ["r", "b"]], tokenize=False)
-    exact = compat.Chat(SEED, exact=True).apply_chat_template([["q", "a"], ["r", "b"]], tokenize=False)
+    exact = compat.Chat(SEED, exact=True).apply_chat_template(
+        [["q", "a"], ["r", "b"]], tokenize=False
+    )
     assert exact == compat.Chat(SEED).apply_chat_template([["q", "a"], ["r"]], tokenize=False)
 
 
@@ -380,7 +428,10 @@ def test_a_system_message() -> None:
     source = {"system": "<{{system | default('none')}}>", "conversation": ["{{user}}", "{{bot}}"]}
     messages = as_messages([["q", "a"]], "S")
     assert render(source, messages).text == "<S>qa"
-    assert render(source, messages[1:]).text == "<none>qa" and render(source, messages[1:], system="T").text == "<T>qa"
+    assert (
+        render(source, messages[1:]).text == "<none>qa"
+        and render(source, messages[1:], system="T").text == "<T>qa"
+    )
     with pytest.raises(turnwise.TurnwiseError, match="no system message"):
         render(SEED, messages)
     assert render(SEED, messages, exact=True).text == render(SEED, messages[1:]).text
@@ -408,12 +459,22 @@ def test_a_field_is_what_it_is_alone(field: str, monkeypatch: pytest.MonkeyPatch
     reference = oracle.reference.jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    values = {"user": "U", "bot": "B", "index": 0, "is_first": True, "is_last": True, "length": 1, "is_training": False}
+    values = {
+        "user": "U",
+        "bot": "B",
+        "index": 0,
+        "is_first": True,
+        "is_last": True,
+        "length": 1,
+        "is_training": False,
+    }
     alone = reference.from_string(field).render(values)
     source = {"system": "{% set user = 1 %}{% set index = 7 %}", "conversation": [field, field]}
     assert render(source, as_messages([["U", "B"]])).text == alone * 2
     assert oracle.render(paddlenlp.read(source).jinja, as_messages([["U", "B"]])) == alone * 2
-    assert compat.ChatTemplate.from_dict(source).render_conversation(["U", "B"], 0, {"is_first": True}) == [
+    assert compat.ChatTemplate.from_dict(source).render_conversation(
+        ["U", "B"], 0, {"is_first": True}
+    ) == [
         alone,
         alone,
     ]
@@ -433,35 +494,64 @@ def test_round_trip(name: str) -> None:
 def test_written_from_turns() -> None:
     """XTuner's dicts said as chat_template.json: the same texts."""
     sources: list[dict[str, Any]] = [
-        {"INSTRUCTION": "<u>{input}</u>\n<a>", "SUFFIX": "</a>", "SUFFIX_AS_EOS": True, "SEP": "\n"},
-        {"SYSTEM": "[{system}]\n", "INSTRUCTION": "[Round {round}] {{ {{% {input} 'x'", "SEP": "\n\n"},
+        {
+            "INSTRUCTION": "<u>{input}</u>\n<a>",
+            "SUFFIX": "</a>",
+            "SUFFIX_AS_EOS": True,
+            "SEP": "\n",
+        },
+        {
+            "SYSTEM": "[{system}]\n",
+            "INSTRUCTION": "[Round {round}] {{ {{% {input} 'x'",
+            "SEP": "\n\n",
+        },
     ]
     for source in sources:
         written = paddlenlp.write(xtuner.turns(source), eos_token="</s>")
         reading = xtuner.read(source)
-        for rounds_, system in (([["q", "a"], ["r"]], None), ([["q", "a"], ["r", "b"]], None), ([["q", "a"]], "S")):
+        for rounds_, system in (
+            ([["q", "a"], ["r"]], None),
+            ([["q", "a"], ["r", "b"]], None),
+            ([["q", "a"]], "S"),
+        ):
             if system and "SYSTEM" not in source:
                 continue
             messages = as_messages(rounds_, system)
             expected = (
-                turnwise.compile(reading.jinja).render(messages, eos_token="</s>", add_generation_prompt=True).text
+                turnwise.compile(reading.jinja)
+                .render(messages, eos_token="</s>", add_generation_prompt=True)
+                .text
             )
             assert render(written, messages, add_generation_prompt=True).text == expected
     turns = Turns(
-        ("U:", Slot("text")), start="<s>{", system=("<", Slot("text"), ">"), default_system="it's", opening="A:"
+        ("U:", Slot("text")),
+        start="<s>{",
+        system=("<", Slot("text"), ">"),
+        default_system="it's",
+        opening="A:",
     )
     written = paddlenlp.write(turns)
     assert render(written, as_messages([["q", "a"]])).text == "<s>{<it's>U:qA:a"
-    assert paddlenlp.write(xtuner.turns(sources[1]))["conversation"][1] == "{{bot}}"  # a text that nobody gave
+    assert (
+        paddlenlp.write(xtuner.turns(sources[1]))["conversation"][1] == "{{bot}}"
+    )  # a text that nobody gave
     with pytest.raises(turnwise.SourceError, match="not read from"):
         paddlenlp.write(xtuner.read(sources[0]))
 
 
 def test_known_by_shape() -> None:
     """C39: Hugging Face's file of the same name is told apart by its key."""
-    assert paddlenlp.knows(SEED) and paddlenlp.knows(json.dumps(SEED)) and paddlenlp.knows({"query": "{{query}}"})
+    assert (
+        paddlenlp.knows(SEED)
+        and paddlenlp.knows(json.dumps(SEED))
+        and paddlenlp.knows({"query": "{{query}}"})
+    )
     hugging = {"chat_template": "{% for message in messages %}{% endfor %}"}
-    assert not paddlenlp.knows(hugging) and not paddlenlp.knows({}) and not paddlenlp.knows("{{ query }} {")
+    assert (
+        not paddlenlp.knows(hugging)
+        and not paddlenlp.knows({})
+        and not paddlenlp.knows("{{ query }} {")
+    )
     with pytest.raises(turnwise.SourceError, match="Hugging Face"):
         paddlenlp.read(hugging)
 
@@ -469,7 +559,10 @@ def test_known_by_shape() -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({"conversation": ["a", "b", "c"]}, "conversation has exactly two texts, [user, bot]; found 3"),
+        (
+            {"conversation": ["a", "b", "c"]},
+            "conversation has exactly two texts, [user, bot]; found 3",
+        ),
         ({"conversation": ["a"]}, "found 1"),
         ({"conversation": "ab"}, "conversation is a list of two texts, [user, bot], not 'ab'"),
         ({"conversation": ["a", None]}, "conversation[1] is a text, not None"),
@@ -511,7 +604,9 @@ def test_context_may_not_hide_messages() -> None:
     chat, exact = compat.Chat(SEED), compat.Chat(SEED, exact=True)
     with pytest.raises(turnwise.MessageError, match="context_data.user"):
         chat.apply_chat_template(ROUNDS, tokenize=False, context_data={"user": "me"})
-    assert "Question: me\n" in exact.apply_chat_template(ROUNDS, tokenize=False, context_data={"user": "me"})
+    assert "Question: me\n" in exact.apply_chat_template(
+        ROUNDS, tokenize=False, context_data={"user": "me"}
+    )
     with pytest.raises(turnwise.MessageError, match="context_data.index"):
         exact.apply_chat_template(ROUNDS, tokenize=False, context_data={"index": 3})
 
@@ -525,7 +620,9 @@ def test_nothing_to_apply(tmp_path: Path) -> None:
     with pytest.raises(turnwise.SourceError, match="cannot be read"):
         compat.Chat(tmp_path)
     (tmp_path / "chat_template.json").write_text('{"conversation": ["x"]}', encoding="utf-8")
-    with pytest.raises(turnwise.SourceError, match=r"chat_template.json: conversation has exactly two"):
+    with pytest.raises(
+        turnwise.SourceError, match=r"chat_template.json: conversation has exactly two"
+    ):
         compat.Chat(tmp_path)
 
 
@@ -538,9 +635,14 @@ def test_ids_of_every_part(tokenizers: Any) -> None:
     known = tokenizers("qwen2_5")
     chat, texts = compat.Chat(SEED, known), compat.Chat(SEED)
     finished = [["1+1=", "1+1=2"], ["Add <|im_end|> one", "3"]]
-    parts, said = chat.encode_chat_inputs(finished), texts.encode_chat_inputs(finished, tokenize=False)
+    parts, said = (
+        chat.encode_chat_inputs(finished),
+        texts.encode_chat_inputs(finished, tokenize=False),
+    )
     assert parts["system"] == known.whole(said["system"])
-    assert parts["conversations"] == [[known.whole(part) for part in turn] for turn in said["conversations"]]
+    assert parts["conversations"] == [
+        [known.whole(part) for part in turn] for turn in said["conversations"]
+    ]
     prompt = texts.apply_chat_template(ROUNDS, tokenize=False)
     found = chat.apply_chat_template(ROUNDS)
     assert found["input_ids"] == known.whole(prompt) and set(found["attention_mask"]) == {1}
@@ -559,7 +661,9 @@ def test_rounds_are_cut_by_tokens(tokenizers: Any) -> None:
     known = tokenizers("qwen2_5")
     chat = compat.Chat(SEED, known)
     example = {"src": ["one two three", "four five", "six"], "tgt": ["a b c d", "e f", "g h i"]}
-    parts = chat.encode_chat_inputs([list(pair) for pair in zip(example["src"], example["tgt"], strict=True)])
+    parts = chat.encode_chat_inputs(
+        [list(pair) for pair in zip(example["src"], example["tgt"], strict=True)]
+    )
     system, turns = parts["system"], parts["conversations"]
     whole = len(system) + sum(map(len, sum(turns, [])))
     seen = set()
@@ -570,12 +674,18 @@ def test_rounds_are_cut_by_tokens(tokenizers: Any) -> None:
         assert len(ids) == len(labels) <= limit and ids[: len(system)] == system
         assert all(label in (-100, id) for label, id in zip(labels, ids, strict=True))
         kept = next(
-            (count for count in (3, 2, 1) if len(system) + sum(map(len, sum(turns[3 - count :], []))) <= limit),
+            (
+                count
+                for count in (3, 2, 1)
+                if len(system) + sum(map(len, sum(turns[3 - count :], []))) <= limit
+            ),
             0,
         )
         seen.add(kept)
         if kept:
-            rest = [pair for turn in turns[3 - kept :] for pair in zip(turn, (False, True), strict=True)]
+            rest = [
+                pair for turn in turns[3 - kept :] for pair in zip(turn, (False, True), strict=True)
+            ]
             assert ids[len(system) :] == [id for part, _ in rest for id in part]
             wanted = [id if learnt else -100 for part, learnt in rest for id in part]
             assert labels == [-100] * len(system) + wanted
@@ -585,4 +695,6 @@ def test_rounds_are_cut_by_tokens(tokenizers: Any) -> None:
             assert ids[len(system) :] == [*user, *turns[2][1][: room - len(user)]]
     assert seen == {0, 1, 2, 3}
     with pytest.raises(turnwise.MessageError, match="system part"):
-        compat.tokenize_rounds_example(chat, example, SimpleNamespace(max_length=len(system), src_length=9))
+        compat.tokenize_rounds_example(
+            chat, example, SimpleNamespace(max_length=len(system), src_length=9)
+        )

@@ -11,7 +11,9 @@ import turnwise
 from turnwise.dialects.turns import Slot, format_string, literal, sum_of, with_slots
 
 # what a template language may trip over, often; and anything that UTF-8 can hold
-texts = st.text(st.sampled_from("'\"\\\n\r\t{}%#-+nxuN0 é中😀\u2028\x85\x00") | st.characters(codec="utf-8"))
+texts = st.text(
+    st.sampled_from("'\"\\\n\r\t{}%#-+nxuN0 é中😀\u2028\x85\x00") | st.characters(codec="utf-8")
+)
 
 
 @given(texts)
@@ -25,7 +27,9 @@ def test_a_literal_is_the_text(text: str) -> None:
 @given(texts, texts)
 @settings(max_examples=100, deadline=None)
 def test_a_sum_is_the_text_around_the_slot(before: str, after: str) -> None:
-    template = "{{- " + sum_of((before, Slot("text"), after), {"text": "messages[0].content"}) + " }}"
+    template = (
+        "{{- " + sum_of((before, Slot("text"), after), {"text": "messages[0].content"}) + " }}"
+    )
     chat = [{"role": "user", "content": "{{ hi }}"}]
     assert turnwise.compile(template).render(chat).text == before + "{{ hi }}" + after
 

@@ -44,7 +44,9 @@ NAMES = sorted(compat.PROMPT_TEMPLATE)
 
 def chat(*texts: str, system: str | None = None) -> list[dict[str, Any]]:
     start = [] if system is None else [{"role": "system", "content": system}]
-    return start + [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(texts)]
+    return start + [
+        {"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(texts)
+    ]
 
 
 @cache
@@ -53,7 +55,9 @@ def template(name: str, exact: bool = False) -> turnwise.Template:
     return turnwise.compile(reading.jinja, options=reading.options)
 
 
-def render(source: Any, messages: list[dict[str, Any]], exact: bool = False, **arguments: Any) -> Rendering:
+def render(
+    source: Any, messages: list[dict[str, Any]], exact: bool = False, **arguments: Any
+) -> Rendering:
     reading = xtuner.read(source, exact=exact)
     return turnwise.compile(reading.jinja, options=reading.options).render(messages, **arguments)
 
@@ -97,7 +101,9 @@ def test_golden_encodes(name: str) -> None:
             with pytest.raises(turnwise.TurnwiseError, match="no system message"):
                 template(name, exact=True).render(messages_of(row))
             continue
-        rendering = template(name, exact=True).render(messages_of(row), bos_token=BOS, eos_token=EOS)
+        rendering = template(name, exact=True).render(
+            messages_of(row), bos_token=BOS, eos_token=EOS
+        )
         assert segments(rendering) == row["segments"], row["c"]
         assert rendering.text == oracle.render(
             template(name, exact=True).text, messages_of(row), bos_token=BOS, eos_token=EOS
@@ -123,7 +129,10 @@ def test_golden_encodes_through_the_calls(name: str) -> None:
         mapped = compat.template_map_fn(example, compat.PROMPT_TEMPLATE[name])
         assert compat.joined(compat.segments(mapped)) == row["segments"], row["c"]
         if "segments_qwen_tokenizer_class" in row:
-            assert compat.joined(compat.segments(mapped, bos=False)) == row["segments_qwen_tokenizer_class"]
+            assert (
+                compat.joined(compat.segments(mapped, bos=False))
+                == row["segments_qwen_tokenizer_class"]
+            )
 
 
 @needs_corpus
@@ -131,15 +140,21 @@ def test_golden_templates() -> None:
     """R021: 27 prompt templates and 8 system texts, and those of v1 that are texts."""
     rows = [row for row in golden("template") if row["api"] == "PROMPT_TEMPLATE"]
     assert {row["t"]: row["fields"] for row in rows} == dict(compat.PROMPT_TEMPLATE)
-    assert {row["t"]: row["text"] for row in golden("system_template")} == dict(compat.SYSTEM_TEMPLATE)
+    assert {row["t"]: row["text"] for row in golden("system_template")} == dict(
+        compat.SYSTEM_TEMPLATE
+    )
     assert (len(compat.PROMPT_TEMPLATE), len(compat.SYSTEM_TEMPLATE)) == (27, 8)
 
 
 @needs_corpus
 def test_golden_v1() -> None:
-    fields = {row["t"]: row["fields"] for row in golden("template") if row["api"] != "PROMPT_TEMPLATE"}
+    fields = {
+        row["t"]: row["fields"] for row in golden("template") if row["api"] != "PROMPT_TEMPLATE"
+    }
     told = {name for name, given in fields.items() if "user" in given}
-    templates = {name: turnwise.compile(xtuner_v1.read(fields[name], exact=True).jinja) for name in told}
+    templates = {
+        name: turnwise.compile(xtuner_v1.read(fields[name], exact=True).jinja) for name in told
+    }
     for name in set(fields) - told:
         with pytest.raises(turnwise.SourceError, match="'user' is missing"):
             xtuner_v1.read(fields[name])
@@ -155,7 +170,10 @@ def test_golden_v1() -> None:
             continue
         rendering = found.render(as_v1(given.messages), tools=given.arguments.get("tools"))
         assert rendering.text == row["text"], (row["t"], row["c"])
-        assert [list(span) for span in rendering.spans(generation=True)] == row["trainable"], (row["t"], row["c"])
+        assert [list(span) for span in rendering.spans(generation=True)] == row["trainable"], (
+            row["t"],
+            row["c"],
+        )
 
 
 def as_v1(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -167,12 +185,16 @@ def as_v1(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for call in message.get("tool_calls") or ():
             function = call.get("function", {})
             if isinstance(function.get("arguments"), str):
-                function["arguments"] = json.dumps(json.loads(function["arguments"]), ensure_ascii=False)
+                function["arguments"] = json.dumps(
+                    json.loads(function["arguments"]), ensure_ascii=False
+                )
     return found
 
 
 def test_v1_entries_read_and_render() -> None:
-    data = json.loads((corpus.ROOT / "src/turnwise/registry/entries/xtuner_v1.json").read_text(encoding="utf-8"))
+    data = json.loads(
+        (corpus.ROOT / "src/turnwise/registry/entries/xtuner_v1.json").read_text(encoding="utf-8")
+    )
     assert len(data["entries"]) == 8
     for name, source in data["entries"].items():
         reading = xtuner_v1.read(source)
@@ -182,7 +204,9 @@ def test_v1_entries_read_and_render() -> None:
         assert xtuner_v1.write(reading) == source and reading.stops == tuple(source["stop_words"])
     assert (
         "Current date: 2025-01-15\n"
-        in turnwise.compile(xtuner_v1.read(data["entries"]["gpt-oss"]).jinja).render(chat("q"), now=corpus.NOW).text
+        in turnwise.compile(xtuner_v1.read(data["entries"]["gpt-oss"]).jinja)
+        .render(chat("q"), now=corpus.NOW)
+        .text
     )
 
 
@@ -248,7 +272,9 @@ def test_system_and_instruction() -> None:
     assert "<|User|>:hi<eoh>\n<|Bot|>:" in text
     assert render(INTERNLM, chat("hi")).text == "<|User|>:hi<eoh>\n<|Bot|>:"
     for exact in (False, True):
-        assert render(INTERNLM, chat("hi", "ho", system=""), exact=exact).text.startswith("<|User|>:hi")
+        assert render(INTERNLM, chat("hi", "ho", system=""), exact=exact).text.startswith(
+            "<|User|>:hi"
+        )
 
 
 def test_round_and_bot_name() -> None:
@@ -295,7 +321,10 @@ def test_the_seed_s_results() -> None:
     one = "<|System|>:{system}\n<|User|>:{input}<eoh>\n<|Bot|>:{output}<eoa>"
     more = "\n<|User|>:{input}<eoh>\n<|Bot|>:{output}<eoa>"
     assert render(INTERNLM, chat("{input}", "{output}", system="{system}")).text == one
-    assert render(INTERNLM, chat(*["{input}", "{output}"] * 3, system="{system}")).text == one + more * 2
+    assert (
+        render(INTERNLM, chat(*["{input}", "{output}"] * 3, system="{system}")).text
+        == one + more * 2
+    )
 
 
 def test_output_with_loss() -> None:
@@ -307,12 +336,17 @@ def test_output_with_loss() -> None:
     mapped = compat.template_map_fn({"conversation": rounds}, "zephyr")
     assert [part[1] for part in compat.segments(mapped) if part[2]] == ["b", ""]
     messages = chat("q", "a", "q", "b")
-    for said, expected in ((False, ["b"]), ("False", ["b"]), ("true", ["a", "b"]), (True, ["a", "b"])):
+    for said, expected in (
+        (False, ["b"]),
+        ("False", ["b"]),
+        ("true", ["a", "b"]),
+        (True, ["a", "b"]),
+    ):
         messages[1]["loss"] = said
         assert learnt(render({"INSTRUCTION": "{input}"}, messages, exact=True)) == expected
-        assert compat.openai_map_fn({"messages": messages})["conversation"][0]["output_with_loss"] is (
-            len(expected) > 1
-        )
+        assert compat.openai_map_fn({"messages": messages})["conversation"][0][
+            "output_with_loss"
+        ] is (len(expected) > 1)
 
 
 @pytest.mark.parametrize("name", SEED_NAMES)
@@ -321,7 +355,9 @@ def test_the_seed_s_names(name: str) -> None:
     messages = chat("1", "a", "2", "b", "3", "c", system="S")
     rendering = template(name).render(messages, bos_token="<s>", eos_token="</s>")
     assert [text[0] for text in learnt(rendering)] == ["a", "b", "c"]
-    assert rendering.text == oracle.render(template(name).text, messages, bos_token="<s>", eos_token="</s>")
+    assert rendering.text == oracle.render(
+        template(name).text, messages, bos_token="<s>", eos_token="</s>"
+    )
 
 
 def test_one_system_text_first() -> None:
@@ -337,7 +373,10 @@ def test_bos() -> None:
     messages = chat("q", "a", "q", "b")
     assert template("zephyr").render(messages, bos_token="<s>").text.count("<s>") == 1
     assert template("zephyr", exact=True).render(messages, bos_token="<s>").text.count("<s>") == 2
-    assert template("internlm_chat", exact=True).render(messages, bos_token="<s>").text.count("<s>") == 1
+    assert (
+        template("internlm_chat", exact=True).render(messages, bos_token="<s>").text.count("<s>")
+        == 1
+    )
 
 
 def test_pending_turn() -> None:
@@ -347,7 +386,9 @@ def test_pending_turn() -> None:
     assert prompt.endswith("<|User|>:q2<eoh>\n<|Bot|>:")
     assert render(INTERNLM, messages, add_generation_prompt=True).text == prompt
     assert render(INTERNLM, messages, exact=True, add_generation_prompt=True).text == prompt
-    assert render(INTERNLM, messages, exact=True).text == prompt.removesuffix("<|User|>:q2<eoh>\n<|Bot|>:")
+    assert render(INTERNLM, messages, exact=True).text == prompt.removesuffix(
+        "<|User|>:q2<eoh>\n<|Bot|>:"
+    )
     answered = render(INTERNLM, [*messages, {"role": "assistant", "content": "b"}]).text
     assert answered.startswith(prompt)
 
@@ -359,7 +400,10 @@ def test_pending_turn() -> None:
         [*chat("q"), *chat("q", "a")],
         [*chat("q"), {"role": "tool", "content": "x"}],
         [*chat("q"), {"role": "assistant", "content": None}],
-        [*chat("q"), {"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": "f"}}]}],
+        [
+            *chat("q"),
+            {"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": "f"}}]},
+        ],
     ],
 )
 def test_what_has_no_place_is_refused(messages: list[dict[str, Any]]) -> None:
@@ -374,7 +418,10 @@ def test_system_texts_by_name() -> None:
         reading = xtuner.read(source, exact=exact, system=text)
         found = turnwise.compile(reading.jinja, options=reading.options)
         said = found.render(chat("q", "a")).text
-        assert said.startswith("You are an AI assistant whose name is BOT.\n") and "that BOT can possess" in said
+        assert (
+            said.startswith("You are an AI assistant whose name is BOT.\n")
+            and "that BOT can possess" in said
+        )
         assert "whose name is MOSS." in found.render(chat("q", "a"), bot_name="MOSS").text
         assert "whose name" not in found.render(chat("q", "a", system="S")).text
     with pytest.raises(turnwise.SourceError, match="no SYSTEM"):
@@ -387,7 +434,9 @@ def test_round_trip(name: str) -> None:
     assert xtuner.write(xtuner.read(source)) == source
     assert xtuner.write(xtuner.read(source, exact=True)) == source
     written = xtuner.write(xtuner.turns(source))
-    assert written == {key: value for key, value in source.items() if value != xtuner.DEFAULTS.get(key)}
+    assert written == {
+        key: value for key, value in source.items() if value != xtuner.DEFAULTS.get(key)
+    }
     assert xtuner.read(written).jinja == xtuner.read(source).jinja
 
 
@@ -408,7 +457,11 @@ def test_the_text_of_a_dict(text: str) -> None:
 def test_escapes_of_json() -> None:
     text = json.dumps({"INSTRUCTION": "{input}😀/"}).replace("/", "\\/")
     assert "\\ud83d" in text and xtuner.write(xtuner.read(text)) == {"INSTRUCTION": "{input}😀/"}
-    assert not xtuner.knows("{{ INSTRUCTION }}") and not xtuner.knows("INSTRUCTION = 3") and not xtuner.knows(None)
+    assert (
+        not xtuner.knows("{{ INSTRUCTION }}")
+        and not xtuner.knows("INSTRUCTION = 3")
+        and not xtuner.knows(None)
+    )
 
 
 def test_braces_are_text_when_doubled() -> None:
@@ -427,8 +480,14 @@ def test_braces_are_text_when_doubled() -> None:
         ({"INSTRUCTION": "{input}", "SYSTEM": "{sys}"}, "SYSTEM has the unknown placeholder {sys}"),
         ({"INSTRUCTION": "{input}", "SYSTEM": "fixed"}, "SYSTEM has no {system}"),
         ({"INSTRUCTION": 3}, "INSTRUCTION is a text with {input}, not 3"),
-        ({"INSTRUCTION": "{input}", "SUFFIX_AS_EOS": "yes"}, "SUFFIX_AS_EOS is true or false, not 'yes'"),
-        ({"INSTRUCTION": "{input}", "STOP_WORDS": "</s>"}, "STOP_WORDS is a list of texts, not '</s>'"),
+        (
+            {"INSTRUCTION": "{input}", "SUFFIX_AS_EOS": "yes"},
+            "SUFFIX_AS_EOS is true or false, not 'yes'",
+        ),
+        (
+            {"INSTRUCTION": "{input}", "STOP_WORDS": "</s>"},
+            "STOP_WORDS is a list of texts, not '</s>'",
+        ),
         ({"INSTRUCTION": "{input}", "STOP_WORDS": [2]}, "it holds 2"),
         ({"INSTRUCTION": "{input}", 7: ""}, "unknown key 7"),
         ({"instruction": "{input}"}, "unknown key 'instruction'"),
@@ -447,12 +506,24 @@ def test_bad_sources(source: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({"user": "{user}", "assistant": "{assistant}", "stopwords": []}, "Did you mean 'stop_words'"),
-        ({"user": "{input}", "assistant": "{assistant}"}, "user has the unknown placeholder {input}"),
+        (
+            {"user": "{user}", "assistant": "{assistant}", "stopwords": []},
+            "Did you mean 'stop_words'",
+        ),
+        (
+            {"user": "{input}", "assistant": "{assistant}"},
+            "user has the unknown placeholder {input}",
+        ),
         ({"user": "hi", "assistant": "{assistant}"}, "user has no {user}"),
         ({"user": "{user}", "assistant": 1}, "assistant is a text, not 1"),
-        ({"user": "{user}", "assistant": "{assistant}", "stop_words": "x"}, "stop_words is a list of texts"),
-        ({"user": "{user}", "assistant": "{assistant}", "only_last_assistant_loss": 1}, "is true or false"),
+        (
+            {"user": "{user}", "assistant": "{assistant}", "stop_words": "x"},
+            "stop_words is a list of texts",
+        ),
+        (
+            {"user": "{user}", "assistant": "{assistant}", "only_last_assistant_loss": 1},
+            "is true or false",
+        ),
         ({"user": "{user}"}, "'assistant' is missing"),
         ("user", "is a JSON object"),
     ],
@@ -465,9 +536,13 @@ def test_bad_v1_sources(source: Any, said: str) -> None:
 
 def test_turns_that_a_dict_cannot_say() -> None:
     """What it has no place for is left out; `convert` compares, and says so."""
-    assert xtuner.write(Turns(user=("x",), start="<bos>", default_system="D")) == xtuner.write(Turns(user=("x",)))
+    assert xtuner.write(Turns(user=("x",), start="<bos>", default_system="D")) == xtuner.write(
+        Turns(user=("x",))
+    )
     with pytest.raises(turnwise.SourceError, match="not read from an XTuner dict"):
-        xtuner.write(xtuner_v1.read({"user": "{user}", "assistant": "{assistant}", "stop_words": []}))
+        xtuner.write(
+            xtuner_v1.read({"user": "{user}", "assistant": "{assistant}", "stop_words": []})
+        )
 
 
 # --- its own calls
@@ -493,7 +568,10 @@ def ids(text: str) -> list[int]:
 
 def test_encode_fn() -> None:
     """R008, R009, R015: ids and labels; learnt are the answer, SUFFIX and eos, and nothing else."""
-    rounds = [{"input": "q", "output": "a"}, {"input": "r", "output": "", "output_with_loss": False}]
+    rounds = [
+        {"input": "q", "output": "a"},
+        {"input": "r", "output": "", "output_with_loss": False},
+    ]
     source = {"INSTRUCTION": "[{input}]", "SUFFIX": ";", "SEP": "\n"}
     mapped = compat.template_map_fn_factory(source)({"conversation": rounds})
     found = compat.encode_fn(mapped, Letters(), 99)
@@ -525,7 +603,10 @@ def test_names_are_attributes_and_paths() -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ({"role": "tool", "content": "x"}, "messages[1].role: XTuner does not know the role 'tool'"),
+        (
+            {"role": "tool", "content": "x"},
+            "messages[1].role: XTuner does not know the role 'tool'",
+        ),
         ({"role": "user", "content": None}, "messages[1].content: content is text here, not None"),
     ],
 )
@@ -546,13 +627,22 @@ def test_ids_of_every_golden_segment(tokenizers: Any) -> None:
         known = tokenizers(name)
         marks = {kind: known.id(known.named.get(f"{kind}_token", "")) for kind in ("bos", "eos")}
         for row in rows[::7]:
-            mapped = compat.template_map_fn(compat.openai_map_fn({"messages": messages_of(row)}), row["t"])
+            mapped = compat.template_map_fn(
+                compat.openai_map_fn({"messages": messages_of(row)}), row["t"]
+            )
             found = compat.encode_fn(mapped, known, 10**6)
             ids: list[int] = []
             labels: list[int] = []
             for kind, text, trained in compat.segments(mapped):
-                new = known.whole(text) if kind == "text" else [id for id in [marks[kind]] if id is not None]
-                ids, labels = ids + new, labels + (new if trained else [compat.IGNORE_INDEX] * len(new))
+                new = (
+                    known.whole(text)
+                    if kind == "text"
+                    else [id for id in [marks[kind]] if id is not None]
+                )
+                ids, labels = (
+                    ids + new,
+                    labels + (new if trained else [compat.IGNORE_INDEX] * len(new)),
+                )
             assert found == {"input_ids": ids, "labels": labels}, (name, row["t"], row["c"])
             cut = compat.encode_fn(mapped, known, 9)
             assert cut == {"input_ids": ids[:9], "labels": labels[:9]}
@@ -585,12 +675,25 @@ def test_ids_are_the_same_from_any_tokenizer(tokenizers: Any) -> None:
     file = str(folder / "tokenizer.json")
     named = {"bos_token": "<|begin_of_text|>", "eos_token": tokenizers("llama3").named["eos_token"]}
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=file, **named)
-    example = {"conversation": [{"system": "s", "input": "q", "output": "a"}, {"input": "q2", "output": "a2"}]}
+    example = {
+        "conversation": [
+            {"system": "s", "input": "q", "output": "a"},
+            {"input": "q2", "output": "a2"},
+        ]
+    }
     mapped = compat.template_map_fn(example, "llama3_chat")
     given = (folder, tokenizers("llama3"), theirs)
     first, *rest = [compat.encode_fn(mapped, one, 100) for one in given]
-    assert rest == [first] * 2 and first["input_ids"][0] == tokenizers("llama3").id("<|begin_of_text|>")
-    bare = library.Tokenizer.from_file(file)  # knows no names: bos is left out, eos is not needed here
+    assert rest == [first] * 2 and first["input_ids"][0] == tokenizers("llama3").id(
+        "<|begin_of_text|>"
+    )
+    bare = library.Tokenizer.from_file(
+        file
+    )  # knows no names: bos is left out, eos is not needed here
     assert compat.encode_fn(mapped, bare, 100)["input_ids"] == first["input_ids"][1:]
     with pytest.raises(TokenizerError, match="has no eos token"):
-        compat.encode_fn(compat.template_map_fn({"conversation": [{"input": "q", "output": "a"}]}, "zephyr"), bare, 9)
+        compat.encode_fn(
+            compat.template_map_fn({"conversation": [{"input": "q", "output": "a"}]}, "zephyr"),
+            bare,
+            9,
+        )

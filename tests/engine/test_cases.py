@@ -37,11 +37,15 @@ def test_case(path: Path, title: str, accept: bool) -> None:
 @pytest.mark.parametrize(("path", "title"), CASES)
 def test_transformers_agrees(path: Path, title: str) -> None:
     case = read(path).case(title)  # again, since the test above may have accepted something else
-    arguments = {key: value for key, value in case.arguments.items() if key not in ("normalise", "strict")}
+    arguments = {
+        key: value for key, value in case.arguments.items() if key not in ("normalise", "strict")
+    }
     try:
         text = oracle.render(case.template, case.messages, **arguments)
     except Exception as error:  # anything at all may leave the reference
-        agrees = case.section("error") is not None and said_by_template(error) in (case.text("error") or "")
+        agrees = case.section("error") is not None and said_by_template(error) in (
+            case.text("error") or ""
+        )
         found = f"{type(error).__name__}: {error}"
     else:
         agrees = text == case.text("text")

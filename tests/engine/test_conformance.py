@@ -43,7 +43,9 @@ def tables() -> dict[str, list[list[str]]]:
             heading = line[3:]
         elif line.startswith("| "):
             cells = re.split(r"(?<!\\)\|", line)[1:-1]
-            found.setdefault(heading, []).append([cell.strip().replace("\\|", "|") for cell in cells])
+            found.setdefault(heading, []).append(
+                [cell.strip().replace("\\|", "|") for cell in cells]
+            )
     return {heading: rows[1:] for heading, rows in found.items()}
 
 
@@ -74,7 +76,9 @@ def test_corpus(name: str) -> None:
             failures += problems
         elif problems:
             differing.add((name, row.chat))
-    failures += [f"{chat}: listed in {PAGE.name}, but the same" for chat in unchanged(name, differing)]
+    failures += [
+        f"{chat}: listed in {PAGE.name}, but the same" for chat in unchanged(name, differing)
+    ]
     assert not failures, told(name, failures)
 
 
@@ -83,7 +87,9 @@ def unchanged(name: str, differing: set[tuple[str, str]]) -> list[str]:
 
 
 def told(name: str, failures: list[str]) -> str:
-    return "\n".join([f"{len(failures)} failures of {name}, of which the first are", *failures[:SHOWN]])
+    return "\n".join(
+        [f"{len(failures)} failures of {name}, of which the first are", *failures[:SHOWN]]
+    )
 
 
 def differences(template: turnwise.Template, row: Row) -> Iterator[str]:
@@ -94,10 +100,14 @@ def differences(template: turnwise.Template, row: Row) -> Iterator[str]:
             yield f"{row.chat} (add_generation_prompt={prompted}): {problem}"
 
 
-def difference(template: turnwise.Template, chat: Chat, prompted: bool, expected: Expected, row: Row) -> str:
+def difference(
+    template: turnwise.Template, chat: Chat, prompted: bool, expected: Expected, row: Row
+) -> str:
     """What is wrong with one rendering, or nothing."""
     try:
-        rendering = template.render(chat.messages, now=corpus.NOW, add_generation_prompt=prompted, **chat.arguments)
+        rendering = template.render(
+            chat.messages, now=corpus.NOW, add_generation_prompt=prompted, **chat.arguments
+        )
     except turnwise.TurnwiseError as error:
         return wrong_error(error, expected)
     if expected.text is None:
@@ -114,7 +124,8 @@ def wrong_error(error: turnwise.TurnwiseError, expected: Expected) -> str:
     if expected.error is None:
         return f"raised {said}"
     if expected.error.startswith(RAISED) and (
-        not isinstance(error, TemplateRaised) or (RAISED + error.message)[: corpus.ERROR_CUT] != expected.error
+        not isinstance(error, TemplateRaised)
+        or (RAISED + error.message)[: corpus.ERROR_CUT] != expected.error
     ):
         return f"raised {said}, expected {expected.error}"
     return ""
@@ -147,7 +158,9 @@ def merged(spans: Iterable[tuple[int, int]], length: int) -> Spans:
 # ---- the rest of the page ----
 
 
-@pytest.mark.parametrize(("template", "theirs", "ours"), [row[:3] for row in SAID], ids=[row[0] for row in SAID])
+@pytest.mark.parametrize(
+    ("template", "theirs", "ours"), [row[:3] for row in SAID], ids=[row[0] for row in SAID]
+)
 def test_said_difference(template: str, theirs: str, ours: str) -> None:
     check(code(template), theirs, ours)
 
@@ -159,7 +172,9 @@ def test_contained_difference(template: str, value: str, theirs: str, ours: str)
 
 def check(template: str, theirs: str, ours: str, **options: Any) -> None:
     assert said(lambda: oracle.render(template, CHAT, **options), theirs) == readable(theirs)
-    assert said(lambda: turnwise.compile(template).render(CHAT, now=corpus.NOW, **options).text, ours) == readable(ours)
+    assert said(
+        lambda: turnwise.compile(template).render(CHAT, now=corpus.NOW, **options).text, ours
+    ) == readable(ours)
     assert theirs != ours
 
 

@@ -105,7 +105,9 @@ def templates() -> Iterator[tuple[str, str]]:
 def test_contained(template: str) -> None:
     best: dict[str, Any] = {}
     for _ in range(TRIES):
-        best = min(best or {"ms": 1e9}, in_a_child(template, rendered), key=lambda found: found["ms"])
+        best = min(
+            best or {"ms": 1e9}, in_a_child(template, rendered), key=lambda found: found["ms"]
+        )
         if best["ms"] <= MILLISECONDS:
             break
     assert best["outcome"] in ("error", "rendered"), best
@@ -116,7 +118,9 @@ def test_contained(template: str) -> None:
 @pytest.mark.parametrize("template", [pytest.param(text, id=name) for name, text in templates()])
 def test_deriving_is_contained(template: str) -> None:
     """A grammar takes dozens of renderings, and still no more time than a few hostile ones."""
-    best = min((in_a_child(template, derived) for _ in range(2)), key=lambda found: float(found["ms"]))
+    best = min(
+        (in_a_child(template, derived) for _ in range(2)), key=lambda found: float(found["ms"])
+    )
     assert best["outcome"] in ("error", "rendered"), best
     assert best["ms"] <= 5 * MILLISECONDS and best["mb"] <= MEGABYTES, best
 
@@ -143,7 +147,11 @@ def in_a_child(template: str, work: Callable[[str], str]) -> dict[str, Any]:
     with os.fdopen(reader, "rb") as pipe:
         said = pipe.read()
     _, status = os.waitpid(child, 0)
-    return dict(json.loads(said)) if said else {"outcome": f"died with status {status}", "ms": 1e9, "mb": 0}
+    return (
+        dict(json.loads(said))
+        if said
+        else {"outcome": f"died with status {status}", "ms": 1e9, "mb": 0}
+    )
 
 
 def measured(template: str, work: Callable[[str], str]) -> dict[str, Any]:

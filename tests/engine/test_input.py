@@ -13,7 +13,9 @@ import pytest
 import turnwise
 
 TEMPLATE = turnwise.load("qwen2.5")
-PLAIN = turnwise.compile("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", name="plain.jinja")
+PLAIN = turnwise.compile(
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", name="plain.jinja"
+)
 
 
 def user(content: Any) -> list[dict[str, Any]]:
@@ -35,17 +37,41 @@ def nested(levels: int) -> dict[str, Any]:
 
 
 REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
-    "no conversation": (lambda: TEMPLATE.render(None), turnwise.MessageError, "a list of messages, not NoneType"),
-    "a text": (lambda: TEMPLATE.render("hi"), turnwise.MessageError, "messages: a conversation is a list"),
-    "an empty one": (lambda: TEMPLATE.render([]), turnwise.TemplateRuntimeError, "the list has 0 elements"),
+    "no conversation": (
+        lambda: TEMPLATE.render(None),
+        turnwise.MessageError,
+        "a list of messages, not NoneType",
+    ),
+    "a text": (
+        lambda: TEMPLATE.render("hi"),
+        turnwise.MessageError,
+        "messages: a conversation is a list",
+    ),
+    "an empty one": (
+        lambda: TEMPLATE.render([]),
+        turnwise.TemplateRuntimeError,
+        "the list has 0 elements",
+    ),
     "a message that is text": (
         lambda: TEMPLATE.render(["hi"]),
         turnwise.MessageError,
         "messages[0]: a message is a mapping",
     ),
-    "no content": (lambda: TEMPLATE.render([{"role": "user"}]), turnwise.TemplateRuntimeError, "a message has: role."),
-    "null content": (lambda: TEMPLATE.render(user(None)), turnwise.TemplateRuntimeError, '(not "NoneType")'),
-    "a number": (lambda: TEMPLATE.render(user(5)), turnwise.TemplateRuntimeError, "the values are 'user\\n' and 5"),
+    "no content": (
+        lambda: TEMPLATE.render([{"role": "user"}]),
+        turnwise.TemplateRuntimeError,
+        "a message has: role.",
+    ),
+    "null content": (
+        lambda: TEMPLATE.render(user(None)),
+        turnwise.TemplateRuntimeError,
+        '(not "NoneType")',
+    ),
+    "a number": (
+        lambda: TEMPLATE.render(user(5)),
+        turnwise.TemplateRuntimeError,
+        "the values are 'user\\n' and 5",
+    ),
     "half a pair": (
         lambda: TEMPLATE.render(user("ab\ud800")),
         turnwise.MessageError,
@@ -63,12 +89,22 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "not a number in a call": (
         lambda: TEMPLATE.render(
-            [{"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": {"a": float("inf")}}]}]
+            [
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [{"name": "f", "arguments": {"a": float("inf")}}],
+                }
+            ]
         ),
         turnwise.MessageError,
         "messages[0].tool_calls[0].arguments.a: inf is not a JSON number",
     ),
-    "itself": (lambda: TEMPLATE.render(user(cycle())), turnwise.MessageError, "a value that contains itself"),
+    "itself": (
+        lambda: TEMPLATE.render(user(cycle())),
+        turnwise.MessageError,
+        "a value that contains itself",
+    ),
     "a tool that contains itself": (
         lambda: TEMPLATE.render(user("x"), tools=[{"a": cycle()}]),
         turnwise.MessageError,
@@ -79,7 +115,11 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         turnwise.MessageError,
         "nested too deeply",
     ),
-    "tools that are text": (lambda: TEMPLATE.render(user("x"), tools="f"), turnwise.MessageError, "tools are a list"),
+    "tools that are text": (
+        lambda: TEMPLATE.render(user("x"), tools="f"),
+        turnwise.MessageError,
+        "tools are a list",
+    ),
     "a function as tool": (
         lambda: TEMPLATE.render(user("x"), tools=[print]),
         turnwise.MessageError,
@@ -110,11 +150,31 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         turnwise.MessageError,
         'no "thinking" to continue',
     ),
-    "a time that is text": (lambda: TEMPLATE.render(user("x"), now="2025"), turnwise.MessageError, "now is a datetime"),
-    "a huge number": (lambda: PLAIN.render(user(10**5000)), turnwise.TemplateRuntimeError, "4300 digits"),
-    "a template that is none": (lambda: turnwise.compile(None), turnwise.TemplateSyntaxError, "a template is text"),
-    "a dialect that is none": (lambda: turnwise.compile("x", dialect="klingon"), turnwise.TurnwiseError, "klingon"),
-    "a name that is none": (lambda: turnwise.load("qwen2.6"), turnwise.SourceError, "Did you mean 'qwen2.5'?"),
+    "a time that is text": (
+        lambda: TEMPLATE.render(user("x"), now="2025"),
+        turnwise.MessageError,
+        "now is a datetime",
+    ),
+    "a huge number": (
+        lambda: PLAIN.render(user(10**5000)),
+        turnwise.TemplateRuntimeError,
+        "4300 digits",
+    ),
+    "a template that is none": (
+        lambda: turnwise.compile(None),
+        turnwise.TemplateSyntaxError,
+        "a template is text",
+    ),
+    "a dialect that is none": (
+        lambda: turnwise.compile("x", dialect="klingon"),
+        turnwise.TurnwiseError,
+        "klingon",
+    ),
+    "a name that is none": (
+        lambda: turnwise.load("qwen2.6"),
+        turnwise.SourceError,
+        "Did you mean 'qwen2.5'?",
+    ),
     "a field with a slip": (
         lambda: turnwise.compile("{{ messages[0].contnet.strip() }}").render(user("x")),
         turnwise.TemplateRuntimeError,
@@ -142,13 +202,17 @@ def test_ten_thousand_messages() -> None:
     chat = [{"role": ("user", "assistant")[i % 2], "content": f"number {i}"} for i in range(10_000)]
     rendering = TEMPLATE.render(chat)
     assert str(rendering).count("<|im_end|>") == 10_001
-    assert [p.text for p in rendering.pieces if p.origin.field == "messages[9999].content"] == ["number 9999"]
+    assert [p.text for p in rendering.pieces if p.origin.field == "messages[9999].content"] == [
+        "number 9999"
+    ]
 
 
 def test_schemas_two_hundred_deep() -> None:
     rendering = TEMPLATE.render(user("x"), tools=[nested(200)])
     path = ("tools", 0, *("properties", "a") * 200, "description")
-    assert [p.text for p in rendering.pieces if p.origin.path == path and not p.origin.key] == ["the innermost"]
+    assert [p.text for p in rendering.pieces if p.origin.path == path and not p.origin.key] == [
+        "the innermost"
+    ]
 
 
 def test_rich_values_become_plain() -> None:
@@ -161,7 +225,11 @@ def test_rich_values_become_plain() -> None:
         def strip(self, *_: object) -> str:
             raise AssertionError("a template never runs the caller's code")
 
-    chat = [Message("user", "one"), {"role": "user", "content": Word("two")}, {"role": "user", "content": [object()]}]
+    chat = [
+        Message("user", "one"),
+        {"role": "user", "content": Word("two")},
+        {"role": "user", "content": [object()]},
+    ]
     assert str(PLAIN.render(chat)) == "user: one\nuser: two\nuser: ['<object>']\n"
     trimming = turnwise.compile("{{ messages[0].content|trim }}{{ messages[0].content.strip() }}")
     assert str(trimming.render(user(Word(" a ")))) == "aa"
@@ -172,7 +240,9 @@ def test_unknown_roles_are_the_templates_business() -> None:
 
 
 def test_options_may_have_names_of_functions() -> None:
-    template = turnwise.compile("{{ range }}{{ namespace(a=1).a if namespace is callable else namespace }}")
+    template = turnwise.compile(
+        "{{ range }}{{ namespace(a=1).a if namespace is callable else namespace }}"
+    )
     assert str(template.render(user("x"), range="r", namespace="n")) == "rn"
     with pytest.raises(turnwise.TemplateRuntimeError, match="is a function and cannot be printed"):
         template.render(user("x"))
@@ -201,7 +271,10 @@ def test_a_rendering_survives_pickling() -> None:
 
 def test_printing_a_namespace_shows_it_as_it_is() -> None:
     text = "{% set ns = namespace(v=1) %}{{ ns }}|{% set ns.w = 2 %}{{ ns }}"
-    assert str(turnwise.compile(text).render(user("x"))) == "<Namespace {'v': 1}>|<Namespace {'v': 1, 'w': 2}>"
+    assert (
+        str(turnwise.compile(text).render(user("x")))
+        == "<Namespace {'v': 1}>|<Namespace {'v': 1, 'w': 2}>"
+    )
 
 
 def test_pieces_do_not_change_with_the_callers_data() -> None:
@@ -210,7 +283,9 @@ def test_pieces_do_not_change_with_the_callers_data() -> None:
     chat[0]["content"] = "Z"
     assert len(rendering.spans(field="messages[0].content")) == 1
     arguments = {"city": "Oslo"}
-    chat = [{"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": arguments}]}]
+    chat = [
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": arguments}]}
+    ]
     rendering = TEMPLATE.render(chat)
     before = "".join(p.text for p in TEMPLATE.render(chat).pieces)
     arguments["city"] = "Bergen"
@@ -222,7 +297,9 @@ def test_time_is_linear_in_messages() -> None:
     """Twice the messages, about twice the time: the best of several rounds."""
 
     def spent(count: int) -> float:
-        chat = [{"role": ("user", "assistant")[i % 2], "content": "some words"} for i in range(count)]
+        chat = [
+            {"role": ("user", "assistant")[i % 2], "content": "some words"} for i in range(count)
+        ]
         rounds = []
         for _ in range(9):
             start = time.perf_counter()

@@ -39,11 +39,18 @@ TOOL = {
             "type": "object",
             "properties": {
                 "where": {"type": "string", "description": "A city", "enum": ["Rome", "Oslo"]},
-                "stops": {"type": "array", "items": {"type": "string"}, "description": "On the way"},
+                "stops": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": "On the way",
+                },
                 "who": {
                     "type": "object",
                     "description": "A guest",
-                    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 3}},
+                    "properties": {
+                        "name": {"type": "string"},
+                        "age": {"type": "integer", "default": 3},
+                    },
                     "required": ["name"],
                 },
             },
@@ -57,18 +64,32 @@ CALL = {
     "type": "function",
     "function": {
         "name": "book",
-        "arguments": {"where": "Rome", "stops": ["Bern", "Ulm"], "who": {"name": "Ann", "pets": [{"kind": "cat"}]}},
+        "arguments": {
+            "where": "Rome",
+            "stops": ["Bern", "Ulm"],
+            "who": {"name": "Ann", "pets": [{"kind": "cat"}]},
+        },
     },
 }
 RESULT = {"role": "tool", "tool_call_id": "call_0001", "name": "book", "content": "done"}
 USER, SYSTEM = {"role": "user", "content": "a trip"}, {"role": "system", "content": "be brief"}
 MADE: dict[str, dict[str, Any]] = {
     "nested_call": {
-        "messages": [SYSTEM, USER, {"role": "assistant", "content": "sure", "tool_calls": [CALL]}, RESULT],
+        "messages": [
+            SYSTEM,
+            USER,
+            {"role": "assistant", "content": "sure", "tool_calls": [CALL]},
+            RESULT,
+        ],
         "tools": [TOOL],
     },
     "silent_call": {
-        "messages": [USER, {"role": "assistant", "content": "", "tool_calls": [CALL]}, RESULT, USER],
+        "messages": [
+            USER,
+            {"role": "assistant", "content": "", "tool_calls": [CALL]},
+            RESULT,
+            USER,
+        ],
         "tools": [TOOL, TOOL],
     },
     "reasoned": {
@@ -77,18 +98,29 @@ MADE: dict[str, dict[str, Any]] = {
             USER,
             {"role": "assistant", "content": "yes", "reasoning_content": "hm\nwell"},
             USER,
-            {"role": "assistant", "content": "<think>\nlet me see\n</think>\n\nno", "thinking": "or not"},
+            {
+                "role": "assistant",
+                "content": "<think>\nlet me see\n</think>\n\nno",
+                "thinking": "or not",
+            },
         ]
     },
     "reasoning_call": {
-        "messages": [USER, {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": [CALL]}, RESULT],
+        "messages": [
+            USER,
+            {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": [CALL]},
+            RESULT,
+        ],
         "tools": [TOOL],
         "enable_thinking": True,
     },
     "parts": {
         "messages": [
             {"role": "system", "content": [{"type": "text", "text": "be brief"}]},
-            {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": " two "}]},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "one"}, {"type": "text", "text": " two "}],
+            },
             {"role": "assistant", "content": [{"type": "text", "text": "three"}]},
         ]
     },
@@ -100,14 +132,19 @@ MADE: dict[str, dict[str, Any]] = {
     },
     "documents": {
         "messages": [USER],
-        "documents": [{"title": "Rome", "text": "A city"}, {"title": "Oslo", "text": "Another", "doc_id": "2"}],
+        "documents": [
+            {"title": "Rome", "text": "A city"},
+            {"title": "Oslo", "text": "Another", "doc_id": "2"},
+        ],
     },
 }
 
 
 @cache
 def conversations() -> dict[str, Probed]:
-    chats = {chat.id: {"messages": chat.messages, **chat.arguments} for chat in corpus.chats().values()}
+    chats = {
+        chat.id: {"messages": chat.messages, **chat.arguments} for chat in corpus.chats().values()
+    }
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
     return {name: probes.probed(tokens | chat) for name, chat in (chats | MADE).items()}
 
@@ -149,7 +186,14 @@ def belongs(piece: Piece, probed: Probed) -> bool:
     if not isinstance(value, str):
         return not isinstance(value, dict | list | tuple)  # a number may be written in many ways
     written = json.dumps(value)[1:-1]
-    forms = [value, value[::-1], written, json.dumps(written)[1:-1], repr(value)[1:-1], str(escape(value))]
+    forms = [
+        value,
+        value[::-1],
+        written,
+        json.dumps(written)[1:-1],
+        repr(value)[1:-1],
+        str(escape(value)),
+    ]
     return any(made_of(piece.text.lower(), form.lower()) for form in forms)
 
 
@@ -183,12 +227,16 @@ def check(name: str, chats: list[str]) -> Counter[str]:
         probed = conversations()[chat]
         flag = not probed.arguments.get("continue_final_message") and chosen(name, chat, 2)
         try:
-            rendering = compiled(name).render(now=corpus.NOW, add_generation_prompt=flag, **probed.arguments)
+            rendering = compiled(name).render(
+                now=corpus.NOW, add_generation_prompt=flag, **probed.arguments
+            )
         except turnwise.TurnwiseError:
             found["raised"] += 1
             continue
         failures += [f"{chat}: {problem}" for problem in problems(rendering, probed, found)]
-    assert not failures, "\n".join([f"{name}: {len(failures)} failures, {dict(found)}", *failures[:SHOWN]])
+    assert not failures, "\n".join(
+        [f"{name}: {len(failures)} failures, {dict(found)}", *failures[:SHOWN]]
+    )
     return found
 
 
@@ -273,7 +321,11 @@ def test_markers_between_messages(name: str) -> None:
     for before, between, after in gaps(rendering):
         told = [(piece.text, piece.origin.message) for piece in between]
         numbers = [before, *(number for _, number in told), after]
-        assert set(numbers) == {before, after} and numbers == sorted(numbers, key=numbers.index), (before, told, after)
+        assert set(numbers) == {before, after} and numbers == sorted(numbers, key=numbers.index), (
+            before,
+            told,
+            after,
+        )
 
 
 @corpus.needs_corpus

@@ -33,7 +33,11 @@ TOOLS = [
         "function": {
             "name": "look",
             "description": "Look it up.",
-            "parameters": {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"what": {"type": "string"}},
+                "required": ["what"],
+            },
         },
     }
 ]
@@ -52,13 +56,21 @@ CHATS: list[list[dict[str, Any]]] = [
         {"role": "tool", "content": "42", "name": "look", "tool_call_id": "call00001"},
     ],
 ]
-ADDRESS = re.compile(r"<(built-in|bound|function|generator|reversed|class|method|map|filter|jinja2)[^>]*>?")
+ADDRESS = re.compile(
+    r"<(built-in|bound|function|generator|reversed|class|method|map|filter|jinja2)[^>]*>?"
+)
 QUIET = settings(suppress_health_check=list(HealthCheck), max_examples=300)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 ROLE = st.sampled_from(["user", "assistant", "system", "tool"])
-CONTENT = st.one_of(TEXT, st.none(), st.lists(st.builds(lambda text: {"type": "text", "text": text}, TEXT), max_size=2))
-MESSAGE = st.fixed_dictionaries({"role": ROLE, "content": CONTENT}, optional={"name": TEXT, "reasoning_content": TEXT})
+CONTENT = st.one_of(
+    TEXT,
+    st.none(),
+    st.lists(st.builds(lambda text: {"type": "text", "text": text}, TEXT), max_size=2),
+)
+MESSAGE = st.fixed_dictionaries(
+    {"role": ROLE, "content": CONTENT}, optional={"name": TEXT, "reasoning_content": TEXT}
+)
 CHAT = st.lists(MESSAGE, max_size=4)
 
 
@@ -67,7 +79,10 @@ def templates() -> tuple[Template, ...]:
     """A few of every kind: with macros, tools, generation blocks, namespaces; our own where there is no corpus."""
     found = sorted(corpus.published().values(), key=lambda published: published.name)[::20]
     own = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{{ m|tojson }}{% endfor %}{{ tools|tojson(indent=2) }}"
-    return (turnwise.compile(own), *(turnwise.compile(one.text, name=one.name, options=one.options) for one in found))
+    return (
+        turnwise.compile(own),
+        *(turnwise.compile(one.text, name=one.name, options=one.options) for one in found),
+    )
 
 
 def outcome(render: Callable[[], Any]) -> Any:
@@ -99,19 +114,25 @@ BEYOND = "beyond the budgets"  # transformers has none, so there is nothing to c
 
 def ours(text: str, chat: list[dict[str, Any]]) -> str | None:
     try:
-        rendering = turnwise.compile(text).render(chat, tools=TOOLS, now=corpus.NOW, **grammar.OPTIONS)
+        rendering = turnwise.compile(text).render(
+            chat, tools=TOOLS, now=corpus.NOW, **grammar.OPTIONS
+        )
     except turnwise.TemplateLimitError:
         return BEYOND
     except turnwise.TurnwiseError:
         return None
-    assert "".join(piece.text for piece in rendering.pieces) == rendering.text, "the pieces do not join to the text"
+    assert "".join(piece.text for piece in rendering.pieces) == rendering.text, (
+        "the pieces do not join to the text"
+    )
     return rendering.text
 
 
 def same(text: str, chat: list[dict[str, Any]]) -> None:
     expected = theirs(text, chat)
     if expected is not None and ADDRESS.search(expected):
-        expected = None  # docs/compatibility.md: printing a function or a generator is an error here
+        expected = (
+            None  # docs/compatibility.md: printing a function or a generator is an error here
+        )
     assert ours(text, chat) in (expected, BEYOND)
 
 
@@ -211,14 +232,22 @@ def test_once_disagreed(text: str) -> None:
 @settings(max_examples=60)
 def test_deterministic(messages: list[dict[str, Any]]) -> None:
     for template in templates():
-        once, again = (rendered(copy.deepcopy(template), copy.deepcopy(messages), tools=TOOLS) for _ in range(2))
+        once, again = (
+            rendered(copy.deepcopy(template), copy.deepcopy(messages), tools=TOOLS)
+            for _ in range(2)
+        )
         assert once == again
 
 
 @given(CHAT, st.booleans())
 @settings(max_examples=60)
 def test_inputs_are_not_modified(messages: list[dict[str, Any]], prompted: bool) -> None:
-    given = {"messages": messages, "tools": TOOLS, "documents": [{"title": "a", "text": "b"}], "extra": {"a": [1]}}
+    given = {
+        "messages": messages,
+        "tools": TOOLS,
+        "documents": [{"title": "a", "text": "b"}],
+        "extra": {"a": [1]},
+    }
     inputs = copy.deepcopy(given)
     before = pickle.dumps(inputs)
     for template in templates():
@@ -228,7 +257,10 @@ def test_inputs_are_not_modified(messages: list[dict[str, Any]], prompted: bool)
 
 @pytest.mark.parametrize("continued", ["content", True])
 def test_continued_message_is_not_modified(continued: bool | str) -> None:
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": [{"type": "text", "text": "b"}]},
+    ]
     before = copy.deepcopy(messages)
     for template in templates():
         rendered(template, messages, continue_final_message=continued)
@@ -243,7 +275,11 @@ THREADS, ROUNDS = 8, 40
 def marked(number: int) -> list[dict[str, Any]]:
     """A conversation in which every text has the number of its thread."""
     word = f"thread{number:02}word"
-    call = {"id": word[:9], "type": "function", "function": {"name": word, "arguments": {word: word}}}
+    call = {
+        "id": word[:9],
+        "type": "function",
+        "function": {"name": word, "arguments": {word: word}},
+    }
     return [
         {"role": "system", "content": word},
         {"role": "user", "content": f"{word} " * (number + 1)},
@@ -299,7 +335,9 @@ def mutated(chance: random.Random, text: str) -> str:
                 text[:a] + text[b:],
                 text[:b] + text[a:],
                 text[:a] + text[b:c] + text[a:b] + text[c:],
-                text[:a] + chance.choice(["{{", "}}", "{%", "%}", "(", "'", "-", ".", "|", "x", "0"]) + text[a:],
+                text[:a]
+                + chance.choice(["{{", "}}", "{%", "%}", "(", "'", "-", ".", "|", "x", "0"])
+                + text[a:],
             ]
         )
     return text
@@ -394,16 +432,28 @@ ODDITIES: list[Callable[[], Any]] = [
     lambda: ["text"],
     lambda: [{"role": None, "content": 5}],
     lambda: [{"role": "user", "content": {"a": "b"}, "tool_calls": "none", "reasoning": 3}],
-    lambda: [{"role": "assistant", "tool_calls": [{"function": None}, 3, {"function": {"arguments": "{"}}]}],
+    lambda: [
+        {
+            "role": "assistant",
+            "tool_calls": [{"function": None}, 3, {"function": {"arguments": "{"}}],
+        }
+    ],
 ]
 PLACES: list[Callable[[Any], dict[str, Any]]] = [
     lambda odd: {"messages": odd},
     lambda odd: {"messages": [odd]},
     lambda odd: {"messages": [{"role": odd, "content": "x"}]},
     lambda odd: {"messages": [{"role": "user", "content": odd}]},
-    lambda odd: {"messages": [{"role": "assistant", "content": odd, "tool_calls": odd, "reasoning_content": odd}]},
+    lambda odd: {
+        "messages": [
+            {"role": "assistant", "content": odd, "tool_calls": odd, "reasoning_content": odd}
+        ]
+    },
     lambda odd: {"messages": CHATS[1], "continue_final_message": odd},
-    lambda odd: {"messages": [*CHATS[0], {"role": "assistant", "content": odd}], "continue_final_message": True},
+    lambda odd: {
+        "messages": [*CHATS[0], {"role": "assistant", "content": odd}],
+        "continue_final_message": True,
+    },
     lambda odd: {"messages": CHATS[0], "tools": odd},
     lambda odd: {"messages": CHATS[0], "tools": [odd]},
     lambda odd: {"messages": CHATS[0], "tools": [{"type": "function", "function": odd}]},
@@ -428,7 +478,14 @@ def test_any_value_as_input(odd: int) -> None:
 
 KEYS = st.sampled_from(["role", "content", "tool_calls", "function", "name", "type", "text"])
 JUNK = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.binary(max_size=3)),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=5),
+        st.binary(max_size=3),
+    ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(KEYS, inner, max_size=4),

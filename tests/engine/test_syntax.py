@@ -21,18 +21,49 @@ REFERENCE = Lexer(jinja2.Environment(trim_blocks=True, lstrip_blocks=True))
 FRAGMENTS = [
     *("{{", "}}", "{%", "%}", "{#", "#}", "{{-", "-}}", "{%-", "-%}", "{%+", "+%}"),
     *("{#-", "-#}", "{#+", "+#}", "{{+", "+}}"),
-    *("{% raw %}", "{%- raw -%}", "{% raw", "{% endraw %}", "{%- endraw -%}", "{%+ endraw +%}", "endraw", "raw"),
+    *(
+        "{% raw %}",
+        "{%- raw -%}",
+        "{% raw",
+        "{% endraw %}",
+        "{%- endraw -%}",
+        "{%+ endraw +%}",
+        "endraw",
+        "raw",
+    ),
     *(" ", "  ", "\n", "\n\n", "\r\n", "\r", "\t", "\v", "\f", "\u2028", "\xa0", "\x1c"),
     *("'", '"', "\\", "'a'", '"b\\"c"', "'\\n'", "'un"),
     *("{", "}", "(", ")", "[", "]", "-", "+", "%", "#", "|", "~", ".", ","),
-    *("**", "//", "==", "!=", "<=", ">=", "<", ">", "=", ":", ";", "!", "@", "$", "&", "?", "`", "^"),
+    *(
+        "**",
+        "//",
+        "==",
+        "!=",
+        "<=",
+        ">=",
+        "<",
+        ">",
+        "=",
+        ":",
+        ";",
+        "!",
+        "@",
+        "$",
+        "&",
+        "?",
+        "`",
+        "^",
+    ),
     *("name", "_x", "é", "名", "x1", "x·y"),
     *("1", "0x1F", "0b1", "0o7", "1_000", "1.5", "1e9", "1.", ".5", "1__0", "1e", "٣"),
     *("if", "for x in y", "endif", "text", "<|im_start|>"),
 ]
 SOUP = st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join)
 # Half of the time inside a tag, where most of the rules are.
-BEFORE, AFTER = st.sampled_from(["{{ ", "{% ", "a\n  {%- ", "{% raw %} "]), st.sampled_from([" }}", " %}\nb", ""])
+BEFORE, AFTER = (
+    st.sampled_from(["{{ ", "{% ", "a\n  {%- ", "{% raw %} "]),
+    st.sampled_from([" }}", " %}\nb", ""]),
+)
 TAGGED = st.tuples(BEFORE, SOUP, AFTER)
 
 Token = tuple[int, str, str]
@@ -49,7 +80,10 @@ def expected(text: str) -> list[Token] | None:
 def scanned(text: str) -> list[tuple[int, int, str, str]] | None:
     """Ours, with columns."""
     try:
-        return [(*place(where), kind, value) for where, kind, value in ENVIRONMENT.lexer.tokeniter(text, None)]
+        return [
+            (*place(where), kind, value)
+            for where, kind, value in ENVIRONMENT.lexer.tokeniter(text, None)
+        ]
     except jinja2.TemplateSyntaxError:
         return None
 
@@ -64,7 +98,9 @@ def check(text: str) -> None:
         assert found == first, f"{kind} {value!r} is not at {line}:{column}"
 
 
-@pytest.mark.parametrize("name", sorted(corpus.published()) or [pytest.param("", marks=corpus.needs_corpus)])
+@pytest.mark.parametrize(
+    "name", sorted(corpus.published()) or [pytest.param("", marks=corpus.needs_corpus)]
+)
 def test_corpus_templates(name: str) -> None:
     check(corpus.published()[name].text)
 

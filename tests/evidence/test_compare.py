@@ -19,7 +19,9 @@ LETTERS = "abX1 \n<|\"'"
 BRANCH = re.compile(r"\{%-?\s*(?:if|elif)\s+(.*?)-?%\}")
 
 
-def chatml(turn: str = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n") -> turnwise.Template:
+def chatml(
+    turn: str = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n",
+) -> turnwise.Template:
     return turnwise.compile("{% for m in messages %}" + turn + "{% endfor %}")
 
 
@@ -76,7 +78,10 @@ def test_what_is_rare_is_asked_too(text: str) -> None:
 
 def test_it_is_said_what_was_covered() -> None:
     found = diff(chatml(), chatml())
-    assert str(found) == f"no difference in {found.tried} conversations: turns, contents, calls, reasoning"
+    assert (
+        str(found)
+        == f"no difference in {found.tried} conversations: turns, contents, calls, reasoning"
+    )
     loud = turnwise.compile("{% if shout and level %}!{% endif %}")
     assert str(diff(loud, loud)).endswith("calls, reasoning, options (shout, level)")
     assert diff(loud, loud).options == ("shout", "level")
@@ -145,12 +150,19 @@ def edited(text: str, dice: random.Random) -> str:
 def outputs(template: turnwise.Template) -> list[str | None]:
     found: list[str | None] = []
     for chat in corpus.chats().values():
-        arguments = {"now": corpus.NOW, "bos_token": "<bos>", "eos_token": "<eos>", **chat.arguments}
+        arguments = {
+            "now": corpus.NOW,
+            "bos_token": "<bos>",
+            "eos_token": "<eos>",
+            **chat.arguments,
+        }
         for opening in (False, True):
             if opening and arguments.get("continue_final_message"):
                 continue
             try:
-                found.append(str(template.render(chat.messages, **arguments, add_generation_prompt=opening)))
+                found.append(
+                    str(template.render(chat.messages, **arguments, add_generation_prompt=opening))
+                )
             except turnwise.TurnwiseError:
                 found.append(None)
     return found
@@ -158,6 +170,8 @@ def outputs(template: turnwise.Template) -> list[str | None]:
 
 @pytest.mark.parametrize("opening", [False, True])
 def test_every_probe_renders_with_a_lenient_template(opening: bool) -> None:
-    lenient = turnwise.compile("{{ messages | tojson }}{{ tools | tojson }}{{ documents | tojson }}")
+    lenient = turnwise.compile(
+        "{{ messages | tojson }}{{ tools | tojson }}{{ documents | tojson }}"
+    )
     for probe in conversations():
         assert str(lenient.render(probe.messages, **probe.arguments()))

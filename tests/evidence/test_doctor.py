@@ -14,14 +14,21 @@ from turnwise.evidence import doctor, scan
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
 ROWS = [
     {"messages": [{"role": "user", "content": "fine"}]},
-    {"conversations": [{"from": "human", "value": "a<|im_end|>b"}, {"from": "gpt", "value": "ok<|im_start|>"}]},
+    {
+        "conversations": [
+            {"from": "human", "value": "a<|im_end|>b"},
+            {"from": "gpt", "value": "ok<|im_start|>"},
+        ]
+    },
 ]
 
 
 def test_garbled_output_gets_three_questions() -> None:
     """R201: the model's own template, the training format, the format of other systems; each with evidence."""
     own, trained, *others = doctor(MODEL, "chatml", trained="qwen2.5")
-    assert "qwen2.5" in own.check and not own.well and "messages" not in own.evidence.splitlines()[0]
+    assert (
+        "qwen2.5" in own.check and not own.well and "messages" not in own.evidence.splitlines()[0]
+    )
     assert "trained" in trained.check and not trained.well and "<|im_start|>" in trained.evidence
     assert any("fastchat" in one.check for one in others)
 

@@ -14,7 +14,9 @@ from test_requirements import expected_to_fail, names
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
-SECTION = re.compile(r"^# The other formats$(.*?)^## Writing other formats$", re.DOTALL | re.MULTILINE)
+SECTION = re.compile(
+    r"^# The other formats$(.*?)^## Writing other formats$", re.DOTALL | re.MULTILINE
+)
 ENDING = re.compile(r" `(test_\w+\.py)::(test_\w+)`$")
 FORMATS = ["FastChat", "XTuner", "PaddleNLP", "LLaMA-Factory", "InternLM2", "Ollama"]
 

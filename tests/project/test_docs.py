@@ -26,7 +26,9 @@ from turnwise.replies.parser.compiled_grammar import TOLERANCES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)(?<=\n)(?P=indent)```", re.DOTALL)
+FENCE = re.compile(
+    r"(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)(?<=\n)(?P=indent)```", re.DOTALL
+)
 COMMAND = re.compile(r"(^|[|;&] *)turnwise\b")
 
 
@@ -71,14 +73,26 @@ def test_readme_opens_with_proof() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_no_block_escapes(page: Path) -> None:
     """A language that only looks like python would not be run."""
-    odd = {block.language for block in blocks(page)} & {"py", "python3", "pycon", "shell", "sh", "bash", "Python"}
+    odd = {block.language for block in blocks(page)} & {
+        "py",
+        "python3",
+        "pycon",
+        "shell",
+        "sh",
+        "bash",
+        "Python",
+    }
     assert not odd, f"say `python` or `console` instead of {sorted(odd)}"
 
 
 @pytest.mark.parametrize("table", [STATUSES, TOLERANCES], ids=["statuses", "tolerances"])
 def test_tables_say_what_the_code_says(table: Mapping[str, str]) -> None:
     text = (ROOT / "docs" / "replies.md").read_text(encoding="utf-8")
-    assert not [row for row in (f"| `{name}` | {means} |" for name, means in table.items()) if row not in text]
+    assert not [
+        row
+        for row in (f"| `{name}` | {means} |" for name, means in table.items())
+        if row not in text
+    ]
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -118,9 +132,12 @@ def check(page: Path, command: Command) -> None:
 def matches(actual: tuple[str, ...], expected: tuple[str, ...]) -> bool:
     """Line by line; spaces at the end do not count, and `...` is any number of lines."""
     pattern = "".join(
-        "(?:.*\n)*?" if line.strip() == "..." else re.escape(line.rstrip()) + "\n" for line in strip(expected)
+        "(?:.*\n)*?" if line.strip() == "..." else re.escape(line.rstrip()) + "\n"
+        for line in strip(expected)
     )
-    return re.fullmatch(pattern, "".join(line.rstrip() + "\n" for line in strip(actual))) is not None
+    return (
+        re.fullmatch(pattern, "".join(line.rstrip() + "\n" for line in strip(actual))) is not None
+    )
 
 
 def strip(lines: tuple[str, ...]) -> tuple[str, ...]:

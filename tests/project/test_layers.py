@@ -51,15 +51,46 @@ FILE_ADAPTERS = "turnwise.tokens.tokenizers"
 
 PRINTS = {"print", "input", "sys.stdout", "sys.stderr", "sys.stdin", "rich.print"}
 CLOCK = {
-    *(f"datetime.{name}" for name in ("datetime.now", "datetime.today", "datetime.utcnow", "date.today")),
-    *(f"time.{name}" for name in ("time", "time_ns", "monotonic", "perf_counter", "localtime", "gmtime", "strftime")),
-    *(f"time.{name}" for name in ("ctime", "monotonic_ns", "perf_counter_ns", "process_time", "sleep")),
+    *(
+        f"datetime.{name}"
+        for name in ("datetime.now", "datetime.today", "datetime.utcnow", "date.today")
+    ),
+    *(
+        f"time.{name}"
+        for name in (
+            "time",
+            "time_ns",
+            "monotonic",
+            "perf_counter",
+            "localtime",
+            "gmtime",
+            "strftime",
+        )
+    ),
+    *(
+        f"time.{name}"
+        for name in ("ctime", "monotonic_ns", "perf_counter_ns", "process_time", "sleep")
+    ),
 }
-NETWORK = {"socket", "ssl", "http", "urllib.request", "ftplib", "smtplib", "requests", "httpx", "aiohttp", "urllib3"}
+NETWORK = {
+    "socket",
+    "ssl",
+    "http",
+    "urllib.request",
+    "ftplib",
+    "smtplib",
+    "requests",
+    "httpx",
+    "aiohttp",
+    "urllib3",
+}
 FILES = {"open", "io.open", "os.open", "os.environ", "os.getenv", "pathlib.Path", "tempfile"}
 
 ALLOWED = {
-    ("turnwise.template", "datetime.datetime.now"): "render() without `now` is where the time comes in",
+    (
+        "turnwise.template",
+        "datetime.datetime.now",
+    ): "render() without `now` is where the time comes in",
     ("turnwise.template", "datetime.datetime.today"): "as above",
 }
 
@@ -85,7 +116,9 @@ def test_imports_only_look_up() -> None:
 
 
 def test_no_cycles() -> None:
-    graph = {source.module: {target for target, _ in own_imports(source)} for source in sources.package()}
+    graph = {
+        source.module: {target for target, _ in own_imports(source)} for source in sources.package()
+    }
     cycle = find_cycle(graph)
     assert not cycle, " -> ".join(cycle)
 
@@ -113,7 +146,8 @@ def test_the_core_does_no_io(what: str, names: set[str], rooms: set[str]) -> Non
     wrong = [
         f"{source.place}:{line}: {what} ({name})"
         for source in sources.package()
-        if source.room not in rooms and not (names is FILES and source.module.startswith(FILE_ADAPTERS))
+        if source.room not in rooms
+        and not (names is FILES and source.module.startswith(FILE_ADAPTERS))
         for name, line in mentions(source.tree, names)
         if (source.module, name) not in ALLOWED
     ]
@@ -129,7 +163,9 @@ def test_import_is_quick() -> None:
     ours = min(import_seconds("turnwise") for _ in range(5))
     if ours >= CHEAP_SECONDS:
         floor = min(import_seconds("jinja2") for _ in range(5))
-        assert ours < CHEAP_RATIO * floor, f"import turnwise takes {ours:.3f} s, import jinja2 {floor:.3f} s"
+        assert ours < CHEAP_RATIO * floor, (
+            f"import turnwise takes {ours:.3f} s, import jinja2 {floor:.3f} s"
+        )
 
 
 # How the facts are found
@@ -216,7 +252,9 @@ def import_names(tree: ast.Module) -> dict[str, str]:
         if isinstance(node, ast.Import):
             called.update({alias.asname: alias.name for alias in node.names if alias.asname})
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            called.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+            called.update(
+                {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            )
     return called
 
 
@@ -224,7 +262,9 @@ def bound_names(tree: ast.Module) -> set[str]:
     """Names that the file gives to something of its own: a local called `input` is not the builtin."""
     nodes = list(ast.walk(tree))
     defined = {node.name for node in nodes if isinstance(node, Function | ast.ClassDef)}
-    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    assigned = {
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     return defined | assigned | {node.arg for node in nodes if isinstance(node, ast.arg)}
 
 
@@ -254,7 +294,15 @@ def import_seconds(module: str) -> float:
 
 
 def run(code: str) -> str:
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(sources.PACKAGE.parent)!r}); {code}"]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {str(sources.PACKAGE.parent)!r}); {code}",
+    ]
+    environment = {
+        key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"
+    }
     environment["PYTHONPYCACHEPREFIX"] = bytecode()
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment
+    ).stdout

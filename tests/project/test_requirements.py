@@ -21,7 +21,9 @@ REASONS = {  # what only a later part can show
     "needs the server": "requests over HTTP",
 }
 TEST = re.compile(r"`(tests/(?:\w+/)?test_\w+\.py)::(test_\w+)`")
-SUM = re.compile(r"Of 216 requirements (\d+) are shown, (\d+) (?:are|is) half shown and (\d+) needs? a later part\.")
+SUM = re.compile(
+    r"Of 216 requirements (\d+) are shown, (\d+) (?:are|is) half shown and (\d+) needs? a later part\."
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class Row:
 @cache
 def rows() -> list[Row]:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| R")]
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| R")
+    ]
     return [Row(*row) for row in cells]
 
 
@@ -57,7 +61,11 @@ def expected_to_fail(file: str) -> frozenset[str]:
     """The tests whose own decorator is `xfail`: they show that something is missing."""
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     marked = (node for node in tree.body if isinstance(node, ast.FunctionDef))
-    return frozenset(node.name for node in marked if any("mark.xfail" in ast.unparse(d) for d in node.decorator_list))
+    return frozenset(
+        node.name
+        for node in marked
+        if any("mark.xfail" in ast.unparse(d) for d in node.decorator_list)
+    )
 
 
 def test_every_number_has_a_row() -> None:
@@ -67,10 +75,14 @@ def test_every_number_has_a_row() -> None:
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.number)
 def test_a_row_holds(row: Row) -> None:
     if not row.tests:
-        assert row.shown_by in REASONS, f"{row.shown_by!r} is neither a test nor one of {', '.join(REASONS)}"
+        assert row.shown_by in REASONS, (
+            f"{row.shown_by!r} is neither a test nor one of {', '.join(REASONS)}"
+        )
         assert not row.note
         return
-    assert not TEST.sub("", row.shown_by).replace("<br>", ""), "tests, with <br> between them, and nothing else"
+    assert not TEST.sub("", row.shown_by).replace("<br>", ""), (
+        "tests, with <br> between them, and nothing else"
+    )
     for file, name in row.tests:
         assert name in names(file), f"there is no {file}::{name}"
         assert name not in expected_to_fail(file), f"{file}::{name} is expected to fail"
@@ -83,4 +95,8 @@ def test_the_numbers_add_up() -> None:
     half = sum(bool(row.note) for row in rows())
     later = sum(not row.tests for row in rows())
     found = SUM.search(" ".join(PAGE.read_text(encoding="utf-8").split()))
-    assert found and [int(number) for number in found.groups()] == [len(rows()) - half - later, half, later]
+    assert found and [int(number) for number in found.groups()] == [
+        len(rows()) - half - later,
+        half,
+        later,
+    ]

@@ -25,12 +25,18 @@ BRANCH = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler
 
 
 def test_files_are_short() -> None:
-    long = [f"{source.place}: {source.lines} lines" for source in sources.everything() if source.lines > FILE_LINES]
+    long = [
+        f"{source.place}: {source.lines} lines"
+        for source in sources.everything()
+        if source.lines > FILE_LINES
+    ]
     assert not long, "\n".join(long)
 
 
 def test_functions_are_short() -> None:
-    sizes = sorted((length(function), f"{source.place}:{function.lineno}") for source, function in functions())
+    sizes = sorted(
+        (length(function), f"{source.place}:{function.lineno}") for source, function in functions()
+    )
     lengths = [size for size, _ in sizes]
     p90 = statistics.quantiles(lengths, n=10, method="inclusive")[-1] if len(lengths) > 1 else 0
     longest = "\n".join(f"{place}: {size} lines" for size, place in sizes[-10:])
@@ -38,7 +44,9 @@ def test_functions_are_short() -> None:
 
 
 def test_functions_branch_little() -> None:
-    found = {f"{source.module}.{function.name}": branches(function) for source, function in functions()}
+    found = {
+        f"{source.module}.{function.name}": branches(function) for source, function in functions()
+    }
     branchy = {name: count for name, count in found.items() if count > BRANCHES}
     new = [f"{name}: {count} branches" for name, count in branchy.items() if name not in BRANCHY]
     assert not new, "\n".join(new)

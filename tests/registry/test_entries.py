@@ -51,7 +51,9 @@ def test_entries_are_complete() -> None:
     patterns = [pattern for entry in OFFICIAL for pattern in (*entry.models, *entry.base)]
     assert len(set(patterns)) == len(patterns)
     for entry in OFFICIAL:
-        assert entry.source.startswith("{#-") and entry.family and entry.notes.endswith("."), entry.name
+        assert entry.source.startswith("{#-") and entry.family and entry.notes.endswith("."), (
+            entry.name
+        )
         assert entry.verified or "Not verified" in entry.notes, entry.name
         assert len(entry.source.splitlines()) <= 160, entry.name
 
@@ -81,7 +83,9 @@ def test_an_entry_says_what_the_published_template_says(name: str, reference: st
 
 
 @needs_corpus
-@pytest.mark.parametrize(("name", "reference"), [pair for pair in PAIRS if pair[1].startswith("lmdeploy:")])
+@pytest.mark.parametrize(
+    ("name", "reference"), [pair for pair in PAIRS if pair[1].startswith("lmdeploy:")]
+)
 def test_an_entry_says_what_lmdeploy_says(name: str, reference: str) -> None:
     """All but names in headers, contents of parts (it takes the first), and other words for reasoning."""
     used, checked = load(name), 0
@@ -95,7 +99,9 @@ def test_an_entry_says_what_lmdeploy_says(name: str, reference: str) -> None:
             continue
         tools = row.get("tools") or (chat.arguments.get("tools") if chat else None)
         replied = messages[-1]["role"] == "assistant"
-        text = rendered(used, with_mappings(messages), tools=tools, add_generation_prompt=not replied)
+        text = rendered(
+            used, with_mappings(messages), tools=tools, add_generation_prompt=not replied
+        )
         assert text == row["text"] + "<|im_end|>\n" * replied, row["c"]
         checked += 1
     assert checked == 66
@@ -106,11 +112,15 @@ def test_names_in_headers_of_intern_s1() -> None:
     assert used.render([{**HELLO[0], "name": "Ann"}]).text == used.render(HELLO).text
     result = {"role": "tool", "content": "7"}
     assert used.render([*HELLO, result]).text.endswith("<|im_start|>environment\n7<|im_end|>\n")
-    assert used.render([*HELLO, {**result, "name": "f"}]).text.endswith("environment name=<|plugin|>\n7<|im_end|>\n")
+    assert used.render([*HELLO, {**result, "name": "f"}]).text.endswith(
+        "environment name=<|plugin|>\n7<|im_end|>\n"
+    )
 
 
 @needs_corpus
-@pytest.mark.parametrize(("name", "reference"), [pair for pair in PAIRS if pair[1].startswith("fastchat:")])
+@pytest.mark.parametrize(
+    ("name", "reference"), [pair for pair in PAIRS if pair[1].startswith("fastchat:")]
+)
 def test_an_entry_says_what_fastchat_says(name: str, reference: str) -> None:
     used, checked = load(name), 0
     for row in fastchat_rows(reference.partition(":")[2]):
@@ -129,16 +139,25 @@ def fastchat_rows(name: str) -> Iterator[dict[str, Any]]:
         if row["kind"] == "render" and row["t"] == name and row.get("error") is None:
             if not row["gen"]:
                 texts[row["c"]] = row["text"]
-            yield {**row, "text": texts[row["c"]] + row["suffix"] if "suffix" in row else row["text"]}
+            yield {
+                **row,
+                "text": texts[row["c"]] + row["suffix"] if "suffix" in row else row["text"],
+            }
 
 
 @needs_corpus
-@pytest.mark.parametrize(("name", "reference"), [pair for pair in PAIRS if pair[1].startswith("xtuner:")])
+@pytest.mark.parametrize(
+    ("name", "reference"), [pair for pair in PAIRS if pair[1].startswith("xtuner:")]
+)
 def test_an_entry_says_what_xtuner_says(name: str, reference: str) -> None:
     """Its encoder joins the pieces of a conversation that ends with an answer; its bos and eos have no text there."""
     used, checked = load(name), 0
     for row in corpus_files.lines("golden/xtuner.jsonl"):
-        if row["kind"] == "encode" and row["t"] == reference.partition(":")[2] and row["c"] in corpus_files.chats():
+        if (
+            row["kind"] == "encode"
+            and row["t"] == reference.partition(":")[2]
+            and row["c"] in corpus_files.chats()
+        ):
             messages = corpus_files.chats()[row["c"]].messages
             if plain(messages) and messages[-1]["role"] == "assistant" and "segments" in row:
                 text = used.render(messages, bos_token="", eos_token="").text
@@ -150,8 +169,14 @@ def test_an_entry_says_what_xtuner_says(name: str, reference: str) -> None:
 def plain(messages: list[dict[str, Any]]) -> bool:
     """Whether a conversation is one that every software takes: system first if at all, turns that alternate, text."""
     turns = messages[1:] if messages[0]["role"] == "system" else messages
-    alternate = all(message["role"] == ("user", "assistant")[at % 2] for at, message in enumerate(turns))
-    return bool(turns) and alternate and all(isinstance(m.get("content"), str) and m["content"] for m in messages)
+    alternate = all(
+        message["role"] == ("user", "assistant")[at % 2] for at, message in enumerate(turns)
+    )
+    return (
+        bool(turns)
+        and alternate
+        and all(isinstance(m.get("content"), str) and m["content"] for m in messages)
+    )
 
 
 @needs_corpus
@@ -241,7 +266,10 @@ registry.entries()
 registry.match('Qwen/Qwen2.5-7B-Instruct')
 print([time.perf_counter() - start, len(made)])
 """
-    runs = [ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(3)]
+    runs = [
+        ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True))
+        for _ in range(3)
+    ]
     assert all(made == 0 for _, made in runs)
     assert min(seconds for seconds, _ in runs) < 0.1, runs
 
@@ -261,7 +289,9 @@ def put(folder: Path, name: str, toml: str, source: str = PLAIN) -> None:
     (folder / f"{name}.jinja").write_text(source, encoding="utf-8")
 
 
-MINE = 'name = "mine"\nsource = "mine.jinja"\nfamily = "house"\nmodels = ["house/*", "house-*-chat"]\n'
+MINE = (
+    'name = "mine"\nsource = "mine.jinja"\nfamily = "house"\nmodels = ["house/*", "house-*-chat"]\n'
+)
 
 
 def test_an_entry_from_a_folder(folder: Path) -> None:
@@ -275,7 +305,9 @@ def test_an_entry_from_a_folder(folder: Path) -> None:
 
 
 def test_a_collection_from_a_folder(folder: Path) -> None:
-    (folder / "c.json").write_text('{"dialect": "jinja", "entries": {"a": "{{ 1 }}", "b": "2"}}', encoding="utf-8")
+    (folder / "c.json").write_text(
+        '{"dialect": "jinja", "entries": {"a": "{{ 1 }}", "b": "2"}}', encoding="utf-8"
+    )
     assert list(entries(family="jinja")) == ["jinja:a", "jinja:b"]
     assert str(load("jinja:a").render(HELLO)) == str(load("a").render(HELLO)) == "1"
 
@@ -283,7 +315,9 @@ def test_a_collection_from_a_folder(folder: Path) -> None:
 def test_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "a", "one", 'name = "one"\nsource = "one.jinja"\n')
     put(tmp_path / "b", "two", 'name = "two"\nsource = "two.jinja"\n')
-    monkeypatch.setenv("TURNWISE_PATH", os.pathsep.join(["", str(tmp_path / "a"), str(tmp_path / "b")]))
+    monkeypatch.setenv(
+        "TURNWISE_PATH", os.pathsep.join(["", str(tmp_path / "a"), str(tmp_path / "b")])
+    )
     assert {"one", "two"} <= entries().keys()
     monkeypatch.setenv("TURNWISE_PATH", str(tmp_path / "b"))
     assert "one" not in entries() and "two" in entries()
@@ -302,15 +336,35 @@ def test_overriding_only_when_said(folder: Path) -> None:
 
 
 BAD = {
-    "unknown key": ('name = "x"\nsource = "x.jinja"\nalias = ["y"]', "unknown key 'alias'", "Did you mean 'aliases'?"),
+    "unknown key": (
+        'name = "x"\nsource = "x.jinja"\nalias = ["y"]',
+        "unknown key 'alias'",
+        "Did you mean 'aliases'?",
+    ),
     "no name": ('source = "x.jinja"', "the key 'name' is missing", "An entry has: name"),
     "no source": ('name = "x"', "the key 'source' is missing", "An entry has"),
-    "absent source": ('name = "x"\nsource = "../y.jinja"', "there is no '../y.jinja' beside it", "same folder"),
-    "wrong kind": ('name = "x"\nsource = "x.jinja"\naliases = "y"', "aliases is 'y'", "a list of texts"),
-    "wrong items": ('name = "x"\nsource = "x.jinja"\nstops = [1]', "stops is [1]", "a list of texts"),
+    "absent source": (
+        'name = "x"\nsource = "../y.jinja"',
+        "there is no '../y.jinja' beside it",
+        "same folder",
+    ),
+    "wrong kind": (
+        'name = "x"\nsource = "x.jinja"\naliases = "y"',
+        "aliases is 'y'",
+        "a list of texts",
+    ),
+    "wrong items": (
+        'name = "x"\nsource = "x.jinja"\nstops = [1]',
+        "stops is [1]",
+        "a list of texts",
+    ),
     "wrong options": ('name = "x"\nsource = "x.jinja"\noptions = 1', "options is 1", "a table"),
     "not TOML": ("name = ", "cannot be parsed", "Invalid value"),
-    "alias taken": ('name = "x"\nsource = "x.jinja"\naliases = ["ChatML"]', "an entry 'ChatML' already", "override"),
+    "alias taken": (
+        'name = "x"\nsource = "x.jinja"\naliases = ["ChatML"]',
+        "an entry 'ChatML' already",
+        "override",
+    ),
 }
 
 
@@ -345,12 +399,18 @@ def test_stray_files(folder: Path, name: str) -> None:
 
 def test_a_bad_source_in_a_collection(folder: Path) -> None:
     sources = {"a": {"INSTRUCTION": "{inptu}"}, "b": {"INSTRUCTION": "{input}"}}
-    (folder / "mine.json").write_text(json.dumps({"dialect": "xtuner", "entries": sources}), encoding="utf-8")
-    (folder / "two.json").write_text(json.dumps({"dialect": "jinja", "entries": {"bad": "{% if %}"}}), encoding="utf-8")
+    (folder / "mine.json").write_text(
+        json.dumps({"dialect": "xtuner", "entries": sources}), encoding="utf-8"
+    )
+    (folder / "two.json").write_text(
+        json.dumps({"dialect": "jinja", "entries": {"bad": "{% if %}"}}), encoding="utf-8"
+    )
     assert load("xtuner:b").text
     with pytest.raises(SourceError) as caught:
         load("xtuner:a")
-    assert str(folder / "mine.json") in str(caught.value) and "xtuner:a: INSTRUCTION" in str(caught.value)
+    assert str(folder / "mine.json") in str(caught.value) and "xtuner:a: INSTRUCTION" in str(
+        caught.value
+    )
     with pytest.raises(TurnwiseError) as other:
         load("jinja:bad")
     assert str(folder / "two.json") in str(other.value) and "jinja:bad" in str(other.value)
@@ -365,7 +425,10 @@ def test_what_the_references_of_llama_2_disagree_on() -> None:
 def test_no_calls_are_no_calls() -> None:
     answer = {"role": "assistant", "content": "a"}
     for none in ({}, {"tool_calls": None}, {"tool_calls": []}):
-        assert load("mistral-tekken").render([*HELLO, {**answer, **none}]).text == "<s>[INST]hello[/INST]a</s>"
+        assert (
+            load("mistral-tekken").render([*HELLO, {**answer, **none}]).text
+            == "<s>[INST]hello[/INST]a</s>"
+        )
 
 
 def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,7 +455,9 @@ def clean() -> Iterator[None]:
 
 @pytest.mark.usefixtures("clean")
 def test_register() -> None:
-    made = register("mine", PLAIN, family="house", aliases=("m",), models=["house-*"], stops=["</s>"])
+    made = register(
+        "mine", PLAIN, family="house", aliases=("m",), models=["house-*"], stops=["</s>"]
+    )
     assert isinstance(made, Entry) and entries()["mine"] is made and made.stops == ("</s>",)
     assert str(load("m").render(HELLO)) == "<user>hello"
     assert registry.match("x/house-1").entry == "mine"

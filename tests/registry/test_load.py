@@ -58,7 +58,9 @@ def test_names_and_aliases() -> None:
     assert load("qwen2.5").options["eos_token"] == "<|im_end|>"
 
 
-def test_a_name_is_not_a_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_not_a_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path / "chatml", {"chat_template.jinja": PLAIN})
     monkeypatch.chdir(tmp_path)
     assert read("chatml").text == entries()["chatml"].source
@@ -68,13 +70,20 @@ def test_a_name_is_not_a_folder_of_that_name(tmp_path: Path, monkeypatch: pytest
 def test_qwen_with_tools() -> None:
     chat = [
         {"role": "user", "content": "q"},
-        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"a": "é"}}}]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"name": "f", "arguments": {"a": "é"}}}],
+        },
         {"role": "tool", "content": "1"},
         {"role": "tool", "content": "2"},
     ]
     text = load("qwen2.5").render(chat, tools=[{"n": 1}], add_generation_prompt=True).text
     head, tail = text.split("</tool_call><|im_end|>\n", 1)
-    assert head.startswith("<|im_start|>system\nYou are Qwen") and '<tools>\n{"n": 1}\n</tools>' in head
+    assert (
+        head.startswith("<|im_start|>system\nYou are Qwen")
+        and '<tools>\n{"n": 1}\n</tools>' in head
+    )
     assert tail == (
         "<|im_start|>user\nq<|im_end|>\n"
         '<|im_start|>assistant\n<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call><|im_end|>\n'
@@ -98,7 +107,10 @@ def test_a_text_file_is_a_template(tmp_path: Path, name: str) -> None:
 def test_bytes_are_kept(tmp_path: Path) -> None:
     put(
         tmp_path,
-        {"a.jinja": b"\xef\xbb\xbf{{ 1 }}\r\n\xc3\xa9\r", "b.json": b'\xef\xbb\xbf{"chat_template": "\\r\\n{{ 1 }}"}'},
+        {
+            "a.jinja": b"\xef\xbb\xbf{{ 1 }}\r\n\xc3\xa9\r",
+            "b.json": b'\xef\xbb\xbf{"chat_template": "\\r\\n{{ 1 }}"}',
+        },
     )
     assert read(tmp_path / "a.jinja").text == "{{ 1 }}\r\né\r"
     assert read(tmp_path / "b.json").text == "\r\n{{ 1 }}"
@@ -130,7 +142,10 @@ def test_shapes_of_chat_template(tmp_path: Path, value: Any, named: dict[str, st
 
 
 def test_tools_choose_the_template(tmp_path: Path) -> None:
-    put(tmp_path, {"chat_template.jinja": PLAIN, "additional_chat_templates/tool_use.jinja": WITH_TOOLS})
+    put(
+        tmp_path,
+        {"chat_template.jinja": PLAIN, "additional_chat_templates/tool_use.jinja": WITH_TOOLS},
+    )
     template = load(tmp_path)
     assert str(template.render(HELLO)) == "<user>hello"
     assert str(template.render(HELLO, tools=TOOLS)) == "1 tools: hello"
@@ -148,7 +163,9 @@ def test_without_default_only_tools_are_rendered(tmp_path: Path) -> None:
 
 
 def test_without_default_and_tools_nothing_is_rendered(tmp_path: Path) -> None:
-    put(tmp_path, {"tokenizer_config.json": {"chat_template": [{"name": "rag", "template": PLAIN}]}})
+    put(
+        tmp_path, {"tokenizer_config.json": {"chat_template": [{"name": "rag", "template": PLAIN}]}}
+    )
     assert "called: rag" in refused(tmp_path)
     assert read(tmp_path, pick="rag").text == PLAIN
     assert "It has: rag." in refused(tmp_path, pick="tool_use")
@@ -157,10 +174,19 @@ def test_without_default_and_tools_nothing_is_rendered(tmp_path: Path) -> None:
 
 def test_neighbours_give_their_tokens(tmp_path: Path) -> None:
     """A template file of a model folder does not lose the folder's tokens; any other file stands alone."""
-    put(tmp_path, {"tokenizer_config.json": {"bos_token": "<s>"}, "chat_template.jinja": PLAIN, "mine.jinja": PLAIN})
+    put(
+        tmp_path,
+        {
+            "tokenizer_config.json": {"bos_token": "<s>"},
+            "chat_template.jinja": PLAIN,
+            "mine.jinja": PLAIN,
+        },
+    )
     put(tmp_path, {"additional_chat_templates/rag.jinja": PLAIN})
     assert read(tmp_path / "chat_template.jinja").options == {"bos_token": "<s>"}
-    assert read(tmp_path / "additional_chat_templates" / "rag.jinja").options == {"bos_token": "<s>"}
+    assert read(tmp_path / "additional_chat_templates" / "rag.jinja").options == {
+        "bos_token": "<s>"
+    }
     assert read(tmp_path / "mine.jinja").options == {}
 
 
@@ -171,33 +197,70 @@ TOKENIZER = {
     "added_tokens": [],
     "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"},
 }
-ADDED = {"0": {"content": "[UNK]", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}}
-TOKEN = {"__type": "AddedToken", "content": "<b>", "lstrip": False, "normalized": False, "rstrip": False}
+ADDED = {
+    "0": {
+        "content": "[UNK]",
+        "lstrip": False,
+        "normalized": False,
+        "rstrip": False,
+        "single_word": False,
+    }
+}
+TOKEN = {
+    "__type": "AddedToken",
+    "content": "<b>",
+    "lstrip": False,
+    "normalized": False,
+    "rstrip": False,
+}
 LOOSE = {"chat_template.jinja": "loose {{ 1 }}"}
 EXTRA = {"additional_chat_templates/tool_use.jinja": "extra {{ 1 }}"}
-NAMED = [{"name": "default", "template": "config {{ 1 }}"}, {"name": "tool_use", "template": "config tools {{ 1 }}"}]
+NAMED = [
+    {"name": "default", "template": "config {{ 1 }}"},
+    {"name": "tool_use", "template": "config tools {{ 1 }}"},
+]
 LAYOUTS: dict[str, dict[str, Any]] = {
     "a text": {"tokenizer_config.json": {"chat_template": "config {{ 1 }}"}},
     "a list": {"tokenizer_config.json": {"chat_template": NAMED}},
-    "a table": {"tokenizer_config.json": {"chat_template": {"default": "d {{ 1 }}", "rag": "r {{ 1 }}"}}},
+    "a table": {
+        "tokenizer_config.json": {"chat_template": {"default": "d {{ 1 }}", "rag": "r {{ 1 }}"}}
+    },
     "loose": {**LOOSE, "tokenizer_config.json": {}},
     "loose wins": {**LOOSE, "tokenizer_config.json": {"chat_template": NAMED}},
-    "loose and extra": {**LOOSE, **EXTRA, "tokenizer_config.json": {"chat_template": "config {{ 1 }}"}},
-    "extra hides the config": {**EXTRA, "tokenizer_config.json": {"chat_template": "config {{ 1 }}"}},
+    "loose and extra": {
+        **LOOSE,
+        **EXTRA,
+        "tokenizer_config.json": {"chat_template": "config {{ 1 }}"},
+    },
+    "extra hides the config": {
+        **EXTRA,
+        "tokenizer_config.json": {"chat_template": "config {{ 1 }}"},
+    },
     "extra default wins": {
         **LOOSE,
         "additional_chat_templates/default.jinja": "e {{ 1 }}",
         "tokenizer_config.json": {},
     },
-    "only rag": {"tokenizer_config.json": {"chat_template": [{"name": "rag", "template": "r {{ 1 }}"}]}},
+    "only rag": {
+        "tokenizer_config.json": {"chat_template": [{"name": "rag", "template": "r {{ 1 }}"}]}
+    },
     "no config": LOOSE,
-    "tokens": {**LOOSE, "tokenizer_config.json": {"bos_token": TOKEN, "eos_token": "</b>", "add_bos_token": True}},
+    "tokens": {
+        **LOOSE,
+        "tokenizer_config.json": {"bos_token": TOKEN, "eos_token": "</b>", "add_bos_token": True},
+    },
     "null token": {**LOOSE, "tokenizer_config.json": {"bos_token": None, "pad_token": "<pad>"}},
-    "own tokens": {**LOOSE, "tokenizer_config.json": {"image_token": "<i>", "extra_special_tokens": {"boi": "<x>"}}},
+    "own tokens": {
+        **LOOSE,
+        "tokenizer_config.json": {"image_token": "<i>", "extra_special_tokens": {"boi": "<x>"}},
+    },
     "older map wins": {
         **LOOSE,
         "tokenizer_config.json": {"bos_token": "<config>", "eos_token": "<e>"},
-        "special_tokens_map.json": {"bos_token": {"content": "<map>", "lstrip": False}, "pad_token": "<p>"},
+        "special_tokens_map.json": {
+            "bos_token": {"content": "<map>", "lstrip": False},
+            "pad_token": "<p>",
+        },
     },
     "older map ignored": {
         **LOOSE,
@@ -226,7 +289,9 @@ def test_folder_is_read_as_transformers_reads_it(tmp_path: Path, layout: str) ->
 @needs_corpus
 @pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "llama3", "deepseek_v3"])
 def test_real_folders(corpus: Path, name: str) -> None:
-    config = json.loads((corpus / "tokenizers" / name / "tokenizer_config.json").read_text(encoding="utf-8"))
+    config = json.loads(
+        (corpus / "tokenizers" / name / "tokenizer_config.json").read_text(encoding="utf-8")
+    )
     found = read(corpus / "tokenizers" / name)
     assert found.text == config["chat_template"]
     eos = config["eos_token"]
@@ -242,9 +307,17 @@ BAD_FILES: dict[str, tuple[str, Any, str]] = {
     "binary": ("t.jinja", b"\x7fELF\0\0", "binary"),
     "utf-16": ("t.jinja", "{{ 1 }}".encode("utf-16"), "UTF-16"),
     "latin-1": ("t.jinja", b"{{ 1 }} caf\xe9", "byte 0xe9 at offset 11"),
-    "git lfs": ("t.jinja", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "git lfs pull"),
+    "git lfs": (
+        "t.jinja",
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+        "git lfs pull",
+    ),
     "too large": ("t.jinja", b"{{ 1 }}" + b" " * registry_files.MAX_TEXT, "too large"),
-    "broken JSON": ("tokenizer_config.json", '{"chat_template": "x",\n  "a": }', "line 2, column 8"),
+    "broken JSON": (
+        "tokenizer_config.json",
+        '{"chat_template": "x",\n  "a": }',
+        "line 2, column 8",
+    ),
     "cut JSON": ("tokenizer_config.json", '{"chat_template": "x', "line 1, column 19"),
     "empty JSON": ("tokenizer_config.json", "", "line 1, column 1"),
     "deep JSON": ("tokenizer_config.json", "[" * 100_000, "nested too deeply"),
@@ -259,15 +332,43 @@ BAD_FILES: dict[str, tuple[str, Any, str]] = {
     "empty text": ("tokenizer_config.json", {"chat_template": ""}, "is empty"),
     "empty list": ("tokenizer_config.json", {"chat_template": []}, "is empty"),
     "list of texts": ("tokenizer_config.json", {"chat_template": ["x"]}, "chat_template[0] in"),
-    "no name": ("tokenizer_config.json", {"chat_template": [{"template": "x"}]}, "chat_template[0].name in"),
-    "odd name": ("tokenizer_config.json", {"chat_template": [{"name": 1, "template": "x"}]}, "name in"),
-    "odd text": ("tokenizer_config.json", {"chat_template": [{"name": "default", "template": None}]}, "is null"),
+    "no name": (
+        "tokenizer_config.json",
+        {"chat_template": [{"template": "x"}]},
+        "chat_template[0].name in",
+    ),
+    "odd name": (
+        "tokenizer_config.json",
+        {"chat_template": [{"name": 1, "template": "x"}]},
+        "name in",
+    ),
+    "odd text": (
+        "tokenizer_config.json",
+        {"chat_template": [{"name": "default", "template": None}]},
+        "is null",
+    ),
     "table of lists": ("tokenizer_config.json", {"chat_template": {"default": []}}, "is a list"),
-    "many": ("tokenizer_config.json", {"chat_template": {str(i): "x" for i in range(101)}}, "101 templates"),
-    "long": ("tokenizer_config.json", {"chat_template": "x" * (registry_files.MAX_TEXT + 1)}, "characters"),
+    "many": (
+        "tokenizer_config.json",
+        {"chat_template": {str(i): "x" for i in range(101)}},
+        "101 templates",
+    ),
+    "long": (
+        "tokenizer_config.json",
+        {"chat_template": "x" * (registry_files.MAX_TEXT + 1)},
+        "characters",
+    ),
     "odd token": ("tokenizer_config.json", {"chat_template": "x", "bos_token": 5}, "bos_token in"),
-    "odd token table": ("tokenizer_config.json", {"chat_template": "x", "bos_token": {}}, "bos_token in"),
-    "clash": ("tokenizer_config.json", {"chat_template": "x", "extra_special_tokens": {"tools": "<t>"}}, "'tools'"),
+    "odd token table": (
+        "tokenizer_config.json",
+        {"chat_template": "x", "bos_token": {}},
+        "bos_token in",
+    ),
+    "clash": (
+        "tokenizer_config.json",
+        {"chat_template": "x", "extra_special_tokens": {"tools": "<t>"}},
+        "'tools'",
+    ),
     "vocabulary": ("tokenizer.json", TOKENIZER, "give the folder"),
     "a conversation": ("chat.json", {"messages": HELLO}, "template comes first"),
 }
@@ -289,7 +390,10 @@ BAD_FOLDERS: dict[str, tuple[dict[str, Any], str]] = {
         {"chat_template.jinja": PLAIN, "tokenizer_config.json": "{"},
         "tokenizer_config.json is not JSON",
     ),
-    "broken map": ({"chat_template.jinja": PLAIN, "special_tokens_map.json": "[]"}, "special_tokens_map.json holds"),
+    "broken map": (
+        {"chat_template.jinja": PLAIN, "special_tokens_map.json": "[]"},
+        "special_tokens_map.json holds",
+    ),
     "binary extra": ({"additional_chat_templates/x.jinja": b"\0"}, "x.jinja is a binary"),
     "disagreeing GGUF": ({"a.gguf": b"", "b.gguf": b""}, "a.gguf is not a GGUF file"),
     "a folder as template": ({"chat_template.jinja/x": "x"}, "holds no chat template"),
@@ -326,7 +430,9 @@ def test_bad_places(where: Any, said: str) -> None:
 
 def test_near_names(tmp_path: Path) -> None:
     put(tmp_path, {"tokenizer_config.json": {"chat_template": PLAIN}, "zzz": ""})
-    assert f"Did you mean {str(tmp_path / 'tokenizer_config.json')!r}?" in refused(tmp_path / "tokeniser_config.json")
+    assert f"Did you mean {str(tmp_path / 'tokenizer_config.json')!r}?" in refused(
+        tmp_path / "tokeniser_config.json"
+    )
 
 
 @pytest.mark.skipif(not GUARDED, reason="needs a user whom the file system can refuse")
@@ -371,9 +477,14 @@ class Writer:
             return self.number("I", inner) + self.number("Q", len(items)) + body
         return self.number(CODES[kind], value)
 
-    def file(self, *keys: tuple[str | bytes, int, Any], version: int = 3, count: int | None = None) -> bytes:
+    def file(
+        self, *keys: tuple[str | bytes, int, Any], version: int = 3, count: int | None = None
+    ) -> bytes:
         head = b"GGUF" + self.number("I", version) + self.number("Q", 1)
-        body = b"".join(self.text(key) + self.number("I", kind) + self.value(kind, value) for key, kind, value in keys)
+        body = b"".join(
+            self.text(key) + self.number("I", kind) + self.value(kind, value)
+            for key, kind, value in keys
+        )
         return head + self.number("Q", len(keys) if count is None else count) + body
 
 
@@ -420,7 +531,13 @@ def test_gguf_by_its_first_bytes(tmp_path: Path) -> None:
 
 
 def test_gguf_comes_last(tmp_path: Path) -> None:
-    put(tmp_path, {"model.gguf": Writer().file(TEMPLATE_KEY), "tokenizer_config.json": {"chat_template": "x {{ 1 }}"}})
+    put(
+        tmp_path,
+        {
+            "model.gguf": Writer().file(TEMPLATE_KEY),
+            "tokenizer_config.json": {"chat_template": "x {{ 1 }}"},
+        },
+    )
     assert read(tmp_path).text == "x {{ 1 }}"
 
 
@@ -431,7 +548,12 @@ def test_gguf_without_vocabulary_has_no_tokens(model: Path) -> None:
 
 def test_several_gguf_must_agree(tmp_path: Path) -> None:
     put(
-        tmp_path, {"a.gguf": Writer().file(*KEYS), "b.gguf": Writer().file(*KEYS), "c-00002.gguf": Writer().file(WORDS)}
+        tmp_path,
+        {
+            "a.gguf": Writer().file(*KEYS),
+            "b.gguf": Writer().file(*KEYS),
+            "c-00002.gguf": Writer().file(WORDS),
+        },
     )
     assert read(tmp_path).name.endswith("a.gguf")
     put(tmp_path, {"d.gguf": Writer().file(TEMPLATE_KEY)})
@@ -449,16 +571,30 @@ BAD_GGUF: dict[str, tuple[bytes, str]] = {
     "template of a number": (Writer().file(("tokenizer.chat_template", U32, 5)), "not a string"),
     "template of bytes": (Writer().file(("tokenizer.chat_template", STRING, b"\xff")), "UTF-8"),
     "key of bytes": (Writer().file((b"\xff", U32, 5)), "UTF-8"),
-    "unknown type": (Writer().file()[:-8] + Writer().number("Q", 1) + Writer().text("a") + b"\x63\0\0\0", "type 99"),
-    "id of a text": (Writer().file(TEMPLATE_KEY, ("tokenizer.ggml.bos_token_id", STRING, "1")), "whole number"),
-    "id outside": (Writer().file(TEMPLATE_KEY, WORDS, ("tokenizer.ggml.bos_token_id", U32, 4)), "vocabulary of 4"),
+    "unknown type": (
+        Writer().file()[:-8] + Writer().number("Q", 1) + Writer().text("a") + b"\x63\0\0\0",
+        "type 99",
+    ),
+    "id of a text": (
+        Writer().file(TEMPLATE_KEY, ("tokenizer.ggml.bos_token_id", STRING, "1")),
+        "whole number",
+    ),
+    "id outside": (
+        Writer().file(TEMPLATE_KEY, WORDS, ("tokenizer.ggml.bos_token_id", U32, 4)),
+        "vocabulary of 4",
+    ),
     "words of numbers": (
         Writer().file(
-            TEMPLATE_KEY, ("tokenizer.ggml.tokens", ARRAY, (U32, [1])), ("tokenizer.ggml.bos_token_id", U32, 0)
+            TEMPLATE_KEY,
+            ("tokenizer.ggml.tokens", ARRAY, (U32, [1])),
+            ("tokenizer.ggml.bos_token_id", U32, 0),
         ),
         "list of strings",
     ),
-    "deep": (Writer().file(("a", ARRAY, (ARRAY, [(ARRAY, [(ARRAY, [(ARRAY, [(ARRAY, [])])])])]))), "too deeply"),
+    "deep": (
+        Writer().file(("a", ARRAY, (ARRAY, [(ARRAY, [(ARRAY, [(ARRAY, [(ARRAY, [])])])])]))),
+        "too deeply",
+    ),
 }
 
 
@@ -499,7 +635,9 @@ def test_forged_sizes_cost_nothing(model: Path, value: bytes) -> None:
 
 
 @given(st.integers(4, 400), st.binary(min_size=1, max_size=8))
-def test_any_damage_is_an_answer(tmp_path_factory: pytest.TempPathFactory, at: int, damage: bytes) -> None:
+def test_any_damage_is_an_answer(
+    tmp_path_factory: pytest.TempPathFactory, at: int, damage: bytes
+) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged.gguf"
     whole = Writer().file(*KEYS)
     path.write_bytes(whole[:at] + damage + whole[at + len(damage) :])
@@ -515,7 +653,9 @@ def test_the_package_writes_what_we_read(model: Path) -> None:
     writer.add_token_list(["<unk>", "<s>", "</s>"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
-    writer.add_chat_template([{"name": "default", "template": PLAIN}, {"name": "tool_use", "template": WITH_TOOLS}])
+    writer.add_chat_template(
+        [{"name": "default", "template": PLAIN}, {"name": "tool_use", "template": WITH_TOOLS}]
+    )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()

@@ -22,7 +22,16 @@ from corpus import needs_corpus
 from turnwise import registry
 from turnwise.errors import SourceError
 from turnwise.registry import entries, load, match, register, unregister
-from turnwise.registry.match import FASTCHAT, LONGEST, OFFICIAL, SOURCES, XTUNER, letters, normal, tables
+from turnwise.registry.match import (
+    FASTCHAT,
+    LONGEST,
+    OFFICIAL,
+    SOURCES,
+    XTUNER,
+    letters,
+    normal,
+    tables,
+)
 
 ROW = re.compile(r"\| (R0\d\d) \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|")
 CHAT_BASES = ["meta-llama/Llama-2-7b-hf", "mistralai/Mistral-7B-v0.1", "THUDM/chatglm3-6b-base"]
@@ -47,13 +56,17 @@ def printed() -> tuple[tuple[str, ...], ...]:
 
 def test_the_table_has_all_rows() -> None:
     assert len(tables()[XTUNER].exact) == 59
-    assert not printed() or [row[0] for row in printed()] == [f"R{number:03}" for number in range(22, 81)]
+    assert not printed() or [row[0] for row in printed()] == [
+        f"R{number:03}" for number in range(22, 81)
+    ]
 
 
 @pytest.mark.parametrize(("number", "model", "answer", "other"), printed())
 def test_a_row_of_the_table(number: str, model: str, answer: str, other: str) -> None:
     found = match(model, "xtuner")
-    assert found.entry + "*" * found.star == answer and found.source == "xtuner" and found.by == "id", number
+    assert (
+        found.entry + "*" * found.star == answer and found.source == "xtuner" and found.by == "id"
+    ), number
     assert found.reason and (found.warning is not None) == (found.star or found.kind == "base")
     assert match(model, "fastchat").entry == other
     assert match(model).source == OFFICIAL and match(model).kind == found.kind
@@ -74,7 +87,9 @@ def test_fastchat_is_asked_separately() -> None:
     """Its own answers disagree with the others, and are kept."""
     rows = [row for row in corpus_files.lines("golden/fastchat_models.jsonl") if "template" in row]
     same = [row for row in rows if match(row["model_path"], "fastchat").entry == row["template"]]
-    assert len(rows) > 100 and len(rows) - len(same) < 4  # words are found on token boundaries here, anywhere there
+    assert (
+        len(rows) > 100 and len(rows) - len(same) < 4
+    )  # words are found on token boundaries here, anywhere there
     assert match("internlm/internlm2-chat-7b", "fastchat").entry == "internlm-chat"
     assert match("internlm/internlm2-chat-7b").entry == "internlm2"
 
@@ -172,7 +187,9 @@ def test_every_id_of_an_entry_finds_it() -> None:
 def test_patterns_are_tried_by_what_they_fix() -> None:
     rows = [row.pattern for row in tables()[OFFICIAL].rows]
     assert [letters(pattern) for pattern in rows] == sorted(map(letters, rows), reverse=True)
-    assert rows.index("deepseek-coder-v2-*instruct*") < rows.index("deepseek-coder-[0-9]*-instruct*")
+    assert rows.index("deepseek-coder-v2-*instruct*") < rows.index(
+        "deepseek-coder-[0-9]*-instruct*"
+    )
 
 
 def test_the_first_letter_passes_over_no_pattern() -> None:
@@ -180,7 +197,9 @@ def test_the_first_letter_passes_over_no_pattern() -> None:
     for table in tables().values():
         for model in ["-base", "é-base", "*", "[x]", *many()[:3000]]:
             plain = normal(model)
-            expected = next((row for row in table.rows if fnmatchcase(plain, row.pattern.lower())), None)
+            expected = next(
+                (row for row in table.rows if fnmatchcase(plain, row.pattern.lower())), None
+            )
             found = table.find(model)
             if found is None or found[1] == "pattern":
                 assert (found and found[0]) == expected, model
@@ -240,7 +259,11 @@ def many() -> list[str]:
     for _ in range(10_000):
         model = draw.choice(known)
         word = "".join(draw.choices(string.ascii_lowercase + "-", k=draw.randint(1, 40)))
-        found.append(draw.choice([model, model.upper(), f"me/{model.rpartition('/')[2]}-{word}", f"me/{word}"]))
+        found.append(
+            draw.choice(
+                [model, model.upper(), f"me/{model.rpartition('/')[2]}-{word}", f"me/{word}"]
+            )
+        )
     return found
 
 
@@ -260,7 +283,9 @@ def test_ten_thousand_ids_in_a_second(source: str | None, long: bool) -> None:
                 unknown += 1
         times.append(time.process_time() - start)
     assert min(times) < 1, times
-    assert unknown < len(models) and (unknown > 0) == (source != FASTCHAT)  # which has an answer to everything
+    assert unknown < len(models) and (unknown > 0) == (
+        source != FASTCHAT
+    )  # which has an answer to everything
 
 
 def test_an_id_is_not_a_text() -> None:
@@ -285,7 +310,11 @@ def test_a_pattern_may_name_the_organisation() -> None:
     assert match("me/Qwen2.5-7B-Instruct").entry == "house"  # what its owner says of it
     assert match("me/special-7b").entry == "special" and match("me/special-7b-it").entry == "house"
     assert match("our-team/chat_1").entry == match("our-team/Chat_7b-GGUF").entry == "house"
-    assert match("you/Qwen2.5-7B-Instruct").entry == match("Qwen/Qwen2.5-7B-Instruct").entry == "qwen2.5"
+    assert (
+        match("you/Qwen2.5-7B-Instruct").entry
+        == match("Qwen/Qwen2.5-7B-Instruct").entry
+        == "qwen2.5"
+    )
     assert "'me/*'" in match("me/anything").reason
     with pytest.raises(SourceError):
         match("some/anything")

@@ -35,12 +35,20 @@ from turnwise.replies.write import write
 TEMPLATES = 30
 MANY = 100_000
 WORD = re.compile(r"\w+")
-MARKERS = sorted({piece for one in EXAMPLES for piece in re.findall(r"<[^<>\s]+>|\[[A-Z/_]+\]", one.reply)})
+MARKERS = sorted(
+    {piece for one in EXAMPLES for piece in re.findall(r"<[^<>\s]+>|\[[A-Z/_]+\]", one.reply)}
+)
 STRAY = ("stray", "{", "}", '"', "\n\n", "[", "))", "null", "\\", ",", "é☀", "</", "<|")
 TOOLS = [
-    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": properties}}}
+    {
+        "type": "function",
+        "function": {"name": name, "parameters": {"type": "object", "properties": properties}},
+    }
     for name, properties in (
-        ("look", {"city": {"type": "string"}, "days": {"type": "integer"}, "where": {"type": "object"}}),
+        (
+            "look",
+            {"city": {"type": "string"}, "days": {"type": "integer"}, "where": {"type": "object"}},
+        ),
         ("now", {}),
     )
 ]
@@ -51,7 +59,10 @@ MESSAGE: dict[str, Any] = {
     "tool_calls": [
         {
             "id": "abcd00001",
-            "function": {"name": "look", "arguments": {"city": 'São "P"', "days": 3, "where": {"a": 1}}},
+            "function": {
+                "name": "look",
+                "arguments": {"city": 'São "P"', "days": 3, "where": {"a": 1}},
+            },
         },
         {"id": "abcd00002", "function": {"name": "now", "arguments": {}}},
     ],
@@ -131,7 +142,9 @@ def check(grammar: Grammar, text: str, tools: Any, seed: int = 0) -> None:
     assert lost(grammar, whole, text) == []
     assert facts(read(grammar, text, tools)) == facts(whole), "one by one"
     cuts = [0, *places(Random(seed), text, 6), len(text)]
-    assert facts(read(grammar, [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False)], tools)) == facts(whole), cuts
+    assert facts(
+        read(grammar, [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False)], tools)
+    ) == facts(whole), cuts
 
 
 def tiles(message: Message, text: str) -> None:
@@ -144,7 +157,11 @@ def tiles(message: Message, text: str) -> None:
 
 def lost(grammar: Grammar, message: Message, text: str) -> list[str]:
     """What of a reply is nowhere."""
-    excused = [range(one.start, one.end) for one in message.attempts if one.status not in ("complete", "unknown")]
+    excused = [
+        range(one.start, one.end)
+        for one in message.attempts
+        if one.status not in ("complete", "unknown")
+    ]
     found: list[str] = []
     for span in message.spans:
         for at in range(span.start, span.end):
@@ -156,12 +173,20 @@ def lost(grammar: Grammar, message: Message, text: str) -> list[str]:
             if span.kind == "raw" and not json_calls(grammar):
                 found.append(f"raw {text[span.start : span.end]!r}")
                 break
-    kept = [span for span in message.spans if span.kind == "marker" and not any(span.start in one for one in excused)]
+    kept = [
+        span
+        for span in message.spans
+        if span.kind == "marker" and not any(span.start in one for one in excused)
+    ]
     return found + strange(grammar, message, [text[span.start : span.end] for span in kept])
 
 
 def json_calls(grammar: Grammar) -> bool:
-    return any(isinstance(calls.call, JsonCall) for calls in (grammar.calls, *grammar.more) if calls is not None)
+    return any(
+        isinstance(calls.call, JsonCall)
+        for calls in (grammar.calls, *grammar.more)
+        if calls is not None
+    )
 
 
 def strange(grammar: Grammar, message: Message, texts: list[str]) -> list[str]:
@@ -221,7 +246,9 @@ def test_damage_to_replies_of_handwritten_grammars(name: str) -> None:
     for example in EXAMPLES:
         if example.grammar == name:
             for seed in range(40):
-                check(GRAMMARS[name], damaged(seed, example.reply), TOOLS if seed % 2 else None, seed)
+                check(
+                    GRAMMARS[name], damaged(seed, example.reply), TOOLS if seed % 2 else None, seed
+                )
 
 
 @needs_corpus
@@ -242,12 +269,19 @@ def invented_replies(seed: int) -> tuple[Grammar, list[str]]:
     return derive(template), [turn.removeprefix(prompt) for turn in turns]
 
 
-@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 400), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize(
+    "seeds", [range(25), pytest.param(range(25, 400), marks=pytest.mark.slow)], ids=str
+)
 def test_damage_to_replies_of_invented_templates(seeds: range) -> None:
     for number in seeds:
         grammar, replies = invented_replies(number)
         for seed in range(12):
-            check(grammar, damaged(number + seed, replies[seed % 4]), invented.TOOLS if seed % 2 else None, seed)
+            check(
+                grammar,
+                damaged(number + seed, replies[seed % 4]),
+                invented.TOOLS if seed % 2 else None,
+                seed,
+            )
 
 
 @pytest.mark.slow

@@ -44,18 +44,23 @@ def said(message: Any) -> tuple[Any, ...]:
     """What a message says, whatever its form."""
     functions = [one["function"] for one in message.get("tool_calls") or ()]
     arguments = [
-        one["arguments"] if isinstance(one["arguments"], dict) else json.loads(one["arguments"]) for one in functions
+        one["arguments"] if isinstance(one["arguments"], dict) else json.loads(one["arguments"])
+        for one in functions
     ]
     texts = (message["content"] or "").strip(), message.get("reasoning_content") or ""
     return [one["name"] for one in functions], arguments, texts
 
 
-def written(template: turnwise.Template, odd: Odd, history: list[Message], message: Message) -> tuple[str, str] | None:
+def written(
+    template: turnwise.Template, odd: Odd, history: list[Message], message: Message
+) -> tuple[str, str] | None:
     """The prompt and the reply behind it; None if the template does not write all of the message there."""
     chat = [odd.form(turn) for turn in history]
     try:
         prompt = str(template.render(chat, tools=TOOLS, add_generation_prompt=True))
-        whole = str(template.render([*chat, {"role": "assistant", **odd.form(message)}], tools=TOOLS))
+        whole = str(
+            template.render([*chat, {"role": "assistant", **odd.form(message)}], tools=TOOLS)
+        )
     except turnwise.TurnwiseError:
         return None
     reply = whole.removeprefix(prompt)
@@ -74,7 +79,11 @@ def test_parse_undoes_render(name: str) -> None:
             both = written(template, odd, HISTORIES[title], message)
             if both is not None:
                 found.add(kind)
-                assert said(template.parse(both[1], both[0], tools=TOOLS)) == said(message), (title, kind, both)
+                assert said(template.parse(both[1], both[0], tools=TOOLS)) == said(message), (
+                    title,
+                    kind,
+                    both,
+                )
     assert found == set(odd.kinds)
 
 
@@ -82,7 +91,11 @@ def test_parse_undoes_render(name: str) -> None:
 def test_the_grammar_says_what_it_reads(name: str) -> None:
     """Nothing that is read is said to be out of reach."""
     odd = ODD[name]
-    unread = [note for note in compiled(odd)[1].unreached if not note.startswith("reasoning: no rendering")]
+    unread = [
+        note
+        for note in compiled(odd)[1].unreached
+        if not note.startswith("reasoning: no rendering")
+    ]
     single_only = odd.form is single
     assert unread == (["calls: the template does not write two calls"] if single_only else [])
 
@@ -97,12 +110,19 @@ def test_a_reply_is_read(name: str) -> None:
     for reply in replies:
         history = HISTORIES[reply.history]
         prompt = template.render(history, tools=TOOLS, add_generation_prompt=True, **reply.options)
-        assert said(template.parse(reply.text, prompt, tools=TOOLS)) == reply.expected, (reply, template.grammar)
+        assert said(template.parse(reply.text, prompt, tools=TOOLS)) == reply.expected, (
+            reply,
+            template.grammar,
+        )
 
 
 def test_what_ends_a_turn_is_no_part_of_the_opening() -> None:
     grammar = derive(turnwise.compile(ENDED, dialect="jinja"))
-    assert (grammar.opening, grammar.stops, grammar.content.close.text) == ("<|assistant|>\n", ("<|end|>",), "")
+    assert (grammar.opening, grammar.stops, grammar.content.close.text) == (
+        "<|assistant|>\n",
+        ("<|end|>",),
+        "",
+    )
 
 
 def test_an_opening_may_stand_behind_every_conversation() -> None:
@@ -114,7 +134,12 @@ def test_an_opening_may_stand_behind_every_conversation() -> None:
 
 
 def test_a_part_of_the_users_turn_is_no_opening() -> None:
-    assert derive(turnwise.compile(ODD["the opening is a part of the user's turn"].text, dialect="jinja")).opening == ""
+    assert (
+        derive(
+            turnwise.compile(ODD["the opening is a part of the user's turn"].text, dialect="jinja")
+        ).opening
+        == ""
+    )
 
 
 def test_what_a_role_for_calls_holds_is_not_known() -> None:
@@ -135,7 +160,12 @@ def test_what_a_role_for_calls_holds_is_not_known() -> None:
 )
 def test_a_stop_is_a_tag_or_a_line(end: str, stop: str) -> None:
     template = "{% for m in messages %}{% if m.role == 'user' %}USER: {{ m.content }}\n{% else %}AIDE: {{ m.content }}"
-    text = template + "{{ " + repr(end) + " }}{% endif %}{% endfor %}{% if add_generation_prompt %}AIDE: {% endif %}"
+    text = (
+        template
+        + "{{ "
+        + repr(end)
+        + " }}{% endif %}{% endfor %}{% if add_generation_prompt %}AIDE: {% endif %}"
+    )
     assert derive(turnwise.compile(text, dialect="jinja")).stops[:1] == (stop,)
 
 
@@ -166,14 +196,32 @@ JSON_CALL = "{{ c.function.name }} {{ c.function.arguments | tojson }}"
 TOO_LONG = "what is written for a message is too long to be looked at"
 HUGE = {
     "a marker": (turns("{{ m.content }}<|" + "x" * 2_000 + "|>"), "stops: a marker is longer"),
-    "a turn": (turns("{{ m.content }}<|" + "x" * 8_000 + "|>"), f"content, reasoning, calls: {TOO_LONG}"),
-    "a conversation": (turns("{{ m.content }}<|" + "x" * 140_000 + "|>"), "content, reasoning, calls: the template"),
-    "content many times": (turns("{{ m.content * 100000 }}"), "content, reasoning, calls: the template refuses"),
+    "a turn": (
+        turns("{{ m.content }}<|" + "x" * 8_000 + "|>"),
+        f"content, reasoning, calls: {TOO_LONG}",
+    ),
+    "a conversation": (
+        turns("{{ m.content }}<|" + "x" * 140_000 + "|>"),
+        "content, reasoning, calls: the template",
+    ),
+    "content many times": (
+        turns("{{ m.content * 100000 }}"),
+        "content, reasoning, calls: the template refuses",
+    ),
     "white space": (turns("{{ m.content }}" + " " * 990), "content: a marker is longer"),
-    "signs before reasoning": (turns(reasoned("|" * 2_000, "|/" * 900) + "{{ m.content }}"), "reasoning: a marker is"),
-    "brackets": (calls("{{ '{' * 2000 }}" + JSON_CALL + "{{ '}' * 2000 }}"), "calls: a marker is longer"),
+    "signs before reasoning": (
+        turns(reasoned("|" * 2_000, "|/" * 900) + "{{ m.content }}"),
+        "reasoning: a marker is",
+    ),
+    "brackets": (
+        calls("{{ '{' * 2000 }}" + JSON_CALL + "{{ '}' * 2000 }}"),
+        "calls: a marker is longer",
+    ),
     "brackets and keys": (calls("{{ '{0:' * 600 }}" + JSON_CALL + "{{ '}' * 600 }}"), "calls: "),
-    "lists": (calls("{{ '[' * 1800 }}" + JSON_CALL + "{{ ']' * 1800 }}"), "calls: a marker is longer"),
+    "lists": (
+        calls("{{ '[' * 1800 }}" + JSON_CALL + "{{ ']' * 1800 }}"),
+        "calls: a marker is longer",
+    ),
 }
 
 

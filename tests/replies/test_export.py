@@ -79,7 +79,9 @@ def test_transformers_reads_what_we_write(name: str) -> None:
     for label, message in MESSAGES.items():
         tools = TOOLS if "tool_calls" in message else None
         try:
-            prompt = str(template.render(HELLO, tools=tools, add_generation_prompt=True, now=corpus.NOW))
+            prompt = str(
+                template.render(HELLO, tools=tools, add_generation_prompt=True, now=corpus.NOW)
+            )
         except turnwise.TurnwiseError:
             continue
         if not fits(grammar, message):
@@ -112,7 +114,9 @@ def test_grammars_written_by_hand(example: Example) -> None:
     ours = parse(grammar, example.reply, grammar.opening, TOOLS)
     strict = parse(grammar, example.reply, grammar.opening, TOOLS, tolerances=frozenset())
     if essence(strict) != essence(ours):
-        pytest.skip("a tolerance, which is ours alone")  # without it we do not read the example either
+        pytest.skip(
+            "a tolerance, which is ours alone"
+        )  # without it we do not read the example either
     found = theirs().parse_response(example.reply, exported, prefix=grammar.opening, tools=TOOLS)
     assert essence(found) == essence(ours)
 
@@ -135,14 +139,26 @@ def test_vectors() -> None:
         tool = row.get("layer") == "tool"  # its parser is called where the reasoning is over
         prompt = header(replyvectors.grammar(name)) if tool else replyvectors.rendered(row, name)
         ours = replyvectors.template(name).parse(row["input"], prompt, row.get("tools"))
-        strict = parse(replyvectors.grammar(name), row["input"], prompt, row.get("tools"), tolerances=frozenset())
+        strict = parse(
+            replyvectors.grammar(name),
+            row["input"],
+            prompt,
+            row.get("tools"),
+            tolerances=frozenset(),
+        )
         if essence(strict) != essence(ours):
             continue  # what is forgiven is ours alone
-        if not prompt or not ours.get("tool_calls") or any(one.status != "complete" for one in ours.attempts):
+        if (
+            not prompt
+            or not ours.get("tool_calls")
+            or any(one.status != "complete" for one in ours.attempts)
+        ):
             continue
         asked += 1
         try:
-            answer = theirs().parse_response(row["input"], exported, prefix=str(prompt), tools=row.get("tools"))
+            answer = theirs().parse_response(
+                row["input"], exported, prefix=str(prompt), tools=row.get("tools")
+            )
         except ValueError:
             answer = {}
         if essence(answer).get("calls") != essence(ours).get("calls"):
@@ -154,7 +170,9 @@ def test_a_chunk_at_a_time() -> None:
     template = turnwise.load("qwen3")
     prompt = str(template.render(HELLO, add_generation_prompt=True))
     reply = write(template.grammar, MESSAGES["reasoning and call"], prompt)
-    parser = theirs().ResponseParser(template.grammar.to_response_template(), prefix=prompt, tools=TOOLS)
+    parser = theirs().ResponseParser(
+        template.grammar.to_response_template(), prefix=prompt, tools=TOOLS
+    )
     for letter in reply:
         parser.feed(letter)
     assert essence(parser.finalize()[0]) == essence(MESSAGES["reasoning and call"])

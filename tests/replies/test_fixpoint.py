@@ -42,7 +42,11 @@ KINDS = {
     "deep": "object", "empty": "string", "letters": "string",
 }  # fmt: skip
 TOOLS = [tool("get_weather", **TYPES), tool("now"), tool("set_values", **KINDS)]
-WEATHER, NOW, SET = call("get_weather", ARGUMENTS, 1), call("now", {}, 2), call("set_values", VALUES, 3)
+WEATHER, NOW, SET = (
+    call("get_weather", ARGUMENTS, 1),
+    call("now", {}, 2),
+    call("set_values", VALUES, 3),
+)
 
 MESSAGES: dict[str, dict[str, Any]] = {
     "content": {"content": "It is fine.\n\nSo."},
@@ -128,13 +132,17 @@ def given(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if thinking:
             message[key] = fields["reasoning_content"]
         if calling:
-            message["tool_calls"] = [spelled(one, at, as_text, ids) for at, one in enumerate(fields["tool_calls"])]
+            message["tool_calls"] = [
+                spelled(one, at, as_text, ids) for at, one in enumerate(fields["tool_calls"])
+            ]
         yield message
 
 
 def spelled(one: dict[str, Any], index: int, as_text: bool, ids: str | None) -> dict[str, Any]:
     function = one["function"]
-    arguments = json.dumps(function["arguments"], ensure_ascii=False) if as_text else function["arguments"]
+    arguments = (
+        json.dumps(function["arguments"], ensure_ascii=False) if as_text else function["arguments"]
+    )
     name = function["name"]
     return {
         **one,
@@ -146,9 +154,13 @@ def spelled(one: dict[str, Any], index: int, as_text: bool, ids: str | None) -> 
 def whole(fields: dict[str, Any], reply: str) -> bool:
     """Whether the reply shows all that the message says; parts that are printed as a list are not understood."""
     calls = [one["function"] for one in fields.get("tool_calls", ())]
-    words = Counter([*(one["name"] for one in calls), *(key for one in calls for key in one["arguments"])])
+    words = Counter(
+        [*(one["name"] for one in calls), *(key for one in calls for key in one["arguments"])]
+    )
     texts = [*fields["content"].split("\n"), fields.get("reasoning_content", "")]
-    said = all(reply.count(word) >= count for word, count in words.items()) and all(text in reply for text in texts)
+    said = all(reply.count(word) >= count for word, count in words.items()) and all(
+        text in reply for text in texts
+    )
     return said and "'type': 'text'" not in reply and '"type": "text"' not in reply
 
 
@@ -209,7 +221,9 @@ def outcome(name: str, kind: str) -> str:
     read = template.parse(case.reply, case.prompt, case.arguments.get("tools"))
     again = rendered(template, [*HISTORY, read], **case.arguments)
     if again != case.prompt + case.reply:
-        return f"open: {case.reply!r} became {again and again[len(case.prompt) :]!r} by way of {read}"
+        return (
+            f"open: {case.reply!r} became {again and again[len(case.prompt) :]!r} by way of {read}"
+        )
     return CLOSED if same(read, MESSAGES[kind]) else f"misread: {case.reply!r} is not {read}"
 
 
@@ -241,13 +255,24 @@ def test_it_holds_behind_a_result(name: str) -> None:
     if case is None or case.reply == APART or name in OPEN:
         return
     read = template.parse(case.reply, case.prompt, TOOLS)
-    answer = {"role": "tool", "content": "sun", "name": "get_weather", "tool_call_id": read["tool_calls"][0]["id"]}
+    answer = {
+        "role": "tool",
+        "content": "sun",
+        "name": "get_weather",
+        "tool_call_id": read["tool_calls"][0]["id"],
+    }
     history = [*HISTORY, read, answer]
-    prompt, before = (rendered(template, history, add_generation_prompt=on, **case.arguments) for on in (True, False))
+    prompt, before = (
+        rendered(template, history, add_generation_prompt=on, **case.arguments)
+        for on in (True, False)
+    )
     assert prompt is not None and before is not None
     wrong = []
     for kind in ("content", "reasoning", "call"):
-        offered = (rendered(template, [*history, message], **case.arguments) for message in given(MESSAGES[kind]))
+        offered = (
+            rendered(template, [*history, message], **case.arguments)
+            for message in given(MESSAGES[kind])
+        )
         written = [text for text in offered if text and whole(MESSAGES[kind], text[len(before) :])]
         reply = next((text[len(prompt) :] for text in written if text.startswith(prompt)), None)
         if reply is not None:
@@ -337,7 +362,8 @@ def test_the_writer_goes_on_where_the_prompt_left() -> None:
     closed = "<a><think>\n\n</think>\n\n"  # there shall be no reasoning
     assert write(grammar, message, closed) == "<say>\nAye.\n</say><e>"
     assert (
-        write(grammar, {**message, "reasoning_content": ""}, "<a><think>") == "\n\n</think>\n\n<say>\nAye.\n</say><e>"
+        write(grammar, {**message, "reasoning_content": ""}, "<a><think>")
+        == "\n\n</think>\n\n<say>\nAye.\n</say><e>"
     )
     assert write(grammar, message, "<a><say>") == "\nAye.\n</say><e>"
 
@@ -374,7 +400,12 @@ def texts(grammar: Grammar) -> Iterator[str]:
         "((now {}))",
     )
     yield from ("Aye.", "a < b", "{x}", "[1]", "<b>Aye</b>", "a\n\nb", "Q: A:", *calls)
-    yield from (f"{before}{call}{behind}" for call in calls for before in ("So ", "So\n") for behind in ("", " be it."))
+    yield from (
+        f"{before}{call}{behind}"
+        for call in calls
+        for before in ("So ", "So\n")
+        for behind in ("", " be it.")
+    )
     for marker in dict.fromkeys(markers(grammar)):
         for part in dict.fromkeys((marker, marker[: len(marker) // 2], marker[len(marker) // 2 :])):
             yield from (f"So {part} be it.", f"{part}So")
@@ -384,7 +415,9 @@ def texts(grammar: Grammar) -> Iterator[str]:
 def test_how_much_that_is() -> None:
     """How many messages of how many templates came back, and were written, in the tests above."""
     if SEEN["templates"] < len(corpus.published()):
-        pytest.skip("not all templates were tried in this process")  # it counts what the tests above have seen
+        pytest.skip(
+            "not all templates were tried in this process"
+        )  # it counts what the tests above have seen
     print(dict(SEEN))
     assert SEEN[CLOSED] >= 1000 and SEEN["second round"] >= 200 and SEEN["written"] >= 885
 
@@ -398,17 +431,25 @@ def test_a_message_as_a_turn() -> None:
     turn = read.as_turn()
     assert type(turn) is dict and turn["content"] == ""
     assert turn["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
-    assert read["content"] is None and call["function"]["arguments"] == '{"a": 1}'  # nothing of it was changed
+    assert (
+        read["content"] is None and call["function"]["arguments"] == '{"a": 1}'
+    )  # nothing of it was changed
     assert Message(turn).as_turn(as_text=True)["tool_calls"] == [call]
 
 
 @pytest.mark.parametrize("arguments", ['{"a": ', "[1]", '"x"', "", None, "[" * 100_000])
 def test_arguments_that_are_no_object_stay(arguments: Any) -> None:
-    read = Message(role="assistant", content=None, tool_calls=[{"function": {"name": "f", "arguments": arguments}}])
+    read = Message(
+        role="assistant",
+        content=None,
+        tool_calls=[{"function": {"name": "f", "arguments": arguments}}],
+    )
     assert read.as_turn()["tool_calls"] == read["tool_calls"]
 
 
-@pytest.mark.parametrize("calls", [[5], [{}], [{"function": None}], [{"function": {"name": "f"}}], [None]])
+@pytest.mark.parametrize(
+    "calls", [[5], [{}], [{"function": None}], [{"function": {"name": "f"}}], [None]]
+)
 def test_calls_that_somebody_broke_stay(calls: Any) -> None:
     assert Message(content="x", tool_calls=calls).as_turn() == {"content": "x", "tool_calls": calls}
 
@@ -433,11 +474,19 @@ def said(template: turnwise.Template, chat: Any) -> str:
         return str(error)
 
 
-UNSAYABLE = ('{"a": 1e999}', '{"a": [{"b": -1e999}]}', '{"a": "\\ud800"}', '{"\\udfff": 1}', '{"a": NaN}')
+UNSAYABLE = (
+    '{"a": 1e999}',
+    '{"a": [{"b": -1e999}]}',
+    '{"a": "\\ud800"}',
+    '{"\\udfff": 1}',
+    '{"a": NaN}',
+)
 
 
 @pytest.mark.parametrize("arguments", UNSAYABLE)
-@pytest.mark.parametrize("name", ["qwen3", "qwen2.5", "hermes", "mistral-v3", "llama-3.1", "deepseek-v3"])
+@pytest.mark.parametrize(
+    "name", ["qwen3", "qwen2.5", "hermes", "mistral-v3", "llama-3.1", "deepseek-v3"]
+)
 def test_arguments_that_no_template_can_be_given_stay_text(name: str, arguments: str) -> None:
     """A call that was read does not make `render` raise."""
     reply = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call><|im_end|>'
@@ -456,14 +505,23 @@ def test_a_mapping_that_is_no_json_stays(value: Any) -> None:
 
 
 def test_a_copy_is_a_message() -> None:
-    read = turnwise.load("qwen3").parse('So.\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call><|im_end|>!')
+    read = turnwise.load("qwen3").parse(
+        'So.\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call><|im_end|>!'
+    )
     twin = read.copy()
-    assert type(twin) is Message and twin == read and vars(twin) == vars(read) and twin.stop == "<|im_end|>"
+    assert (
+        type(twin) is Message
+        and twin == read
+        and vars(twin) == vars(read)
+        and twin.stop == "<|im_end|>"
+    )
     twin["content"], twin.stop = "No.", None
     assert read["content"] == "So." and read.stop == "<|im_end|>"
 
 
-@pytest.mark.parametrize("shape", [Shape(), Shape(bare=True), Shape(single=True), Shape(None, True)])
+@pytest.mark.parametrize(
+    "shape", [Shape(), Shape(bare=True), Shape(single=True), Shape(None, True)]
+)
 def test_a_message_that_somebody_changed(shape: Shape) -> None:
     form = Form(shape, parts=True, reasoning=IN_PARTS)
     for calls in ([5], [{}], [{"function": None}], [None], 5, "x", {"a": 1}):
@@ -502,11 +560,17 @@ FORMS = {
         "{% else %}{{ m.content }}{% endif %}",
         MADE,
     ),
-    "content that is null": ("{% if m.tool_calls and m.content is not none %}" + REFUSED + calling(), MADE),
+    "content that is null": (
+        "{% if m.tool_calls and m.content is not none %}" + REFUSED + calling(),
+        MADE,
+    ),
     "content that is text": ("{% if m.content is not string %}" + REFUSED + calling(), MADE),
     "no content": ("{% if m.tool_calls and m.content is defined %}" + REFUSED + calling(), MADE),
     "calls without a function": (calling("c.arguments | tojson", "c.name"), MADE),
-    "content in parts": ("{% if m.content is string %}" + REFUSED + "{{ m.content[0].text }}", "Aye.<|end|>"),
+    "content in parts": (
+        "{% if m.content is string %}" + REFUSED + "{{ m.content[0].text }}",
+        "Aye.<|end|>",
+    ),
     "a plan": (
         "{% if m.tool_plan %}<plan>{{ m.tool_plan }}</plan>{% endif %}" + calling(),
         f"<plan>Look.</plan>{MADE}",
@@ -527,7 +591,9 @@ FORMS = {
 def test_a_template_is_given_what_it_takes(form: str) -> None:
     body, reply = FORMS[form]
     template = turnwise.compile(TURN.replace("BODY", body))
-    history = [{"role": "user", "content": [{"type": "text", "text": "Q?"}] if "parts" in form else "Q?"}]
+    history = [
+        {"role": "user", "content": [{"type": "text", "text": "Q?"}] if "parts" in form else "Q?"}
+    ]
     prompt = str(template.render(history, add_generation_prompt=True))
     read = template.parse(reply, prompt)
     assert str(template.render([*history, read])) == prompt + reply

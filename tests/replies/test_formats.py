@@ -92,14 +92,19 @@ FORMATS = {
         "<|end|>",
     ),
     "the prompt ends within a marker": Format(
-        "<|h|>ROLE<|/h|>\n\n", "«if said»>>>all\n«said»«fi»«calls»>>>«name»\n«json»«done»", "<|eot|>", ">>>"
+        "<|h|>ROLE<|/h|>\n\n",
+        "«if said»>>>all\n«said»«fi»«calls»>>>«name»\n«json»«done»",
+        "<|eot|>",
+        ">>>",
     ),
     "the name in the tag": Format(
         "<|h|>ROLE<|/h|>\n\n", "«said»«calls»<function=«name»>«json»</function>«done»", "<|eot|>"
     ),
     "reasoning that history drops": Format(
         "<S11>ROLE\n",
-        "{{ m.content.split('</think>')[-1].strip() }}«if calls»<TOOLCALL>" + LISTED + "</TOOLCALL>«fi»",
+        "{{ m.content.split('</think>')[-1].strip() }}«if calls»<TOOLCALL>"
+        + LISTED
+        + "</TOOLCALL>«fi»",
         "\n<S12>\n",
         "<think>\n",
     ),
@@ -135,13 +140,21 @@ FORMATS = {
         '{"name": "«name»", "arguments": «json»}\n</tool_call>«done»',
         "<|end_of_text|>\n",
     ),
-    "no header and no closer": Format("", "«said»«calls»[TOOL_CALLS]«name»[ARGS]«json»«done»", "</s>"),
+    "no header and no closer": Format(
+        "", "«said»«calls»[TOOL_CALLS]«name»[ARGS]«json»«done»", "</s>"
+    ),
 }
 
 
 def tool(name: str, **types: str) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": {key: {"type": kind} for key, kind in types.items()}}
-    return {"type": "function", "function": {"name": name, "description": "d", "parameters": parameters}}
+    parameters = {
+        "type": "object",
+        "properties": {key: {"type": kind} for key, kind in types.items()},
+    }
+    return {
+        "type": "function",
+        "function": {"name": name, "description": "d", "parameters": parameters},
+    }
 
 
 TOOLS = [
@@ -154,7 +167,11 @@ ASKED = [{"role": "user", "content": "Q?"}]
 
 def calls(*made: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {"id": f"abcdefgh{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        {
+            "id": f"abcdefgh{at}",
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }
         for at, (name, arguments) in enumerate(made)
     ]
 
@@ -164,11 +181,20 @@ MESSAGES: tuple[dict[str, Any], ...] = (
     {"content": "Hello, world!\nWhat's up?"},
     {"content": "Hello.", "reasoning_content": "I'm\nthinking"},
     {"content": "", "tool_calls": calls(PARIS)},
-    {"content": "", "tool_calls": calls(("weather", {"city": "x\ny", "deep": {"a": [1, 2], "b": "z"}, "tags": ["u"]}))},
+    {
+        "content": "",
+        "tool_calls": calls(
+            ("weather", {"city": "x\ny", "deep": {"a": [1, 2], "b": "z"}, "tags": ["u"]})
+        ),
+    },
     {"content": "", "tool_calls": calls(PARIS, ("now", {}))},
     {"content": "Let me look.", "tool_calls": calls(PARIS)},
     {"content": "", "reasoning_content": "Hm.", "tool_calls": calls(PARIS)},
-    {"content": "So.", "reasoning_content": "Hm.", "tool_calls": calls(PARIS, ("python", {"code": "f('a')\nx = [1]"}))},
+    {
+        "content": "So.",
+        "reasoning_content": "Hm.",
+        "tool_calls": calls(PARIS, ("python", {"code": "f('a')\nx = [1]"})),
+    },
 )
 
 
@@ -180,7 +206,11 @@ def compiled(name: str) -> turnwise.Template:
 def essence(message: Any) -> tuple[Any, ...]:
     functions = [call["function"] for call in message.get("tool_calls") or ()]
     said = [(one["name"], as_data(one["arguments"])) for one in functions]
-    return (message.get("content") or "").strip(), (message.get("reasoning_content") or "").strip(), said
+    return (
+        (message.get("content") or "").strip(),
+        (message.get("reasoning_content") or "").strip(),
+        said,
+    )
 
 
 def as_data(arguments: Any) -> Any:
@@ -212,7 +242,11 @@ SAID: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("the prompt ends within a marker", 'all\nHi>>>weather\n{"city": "x"} \n', ("Hi", "", CALLED)),
     ("the name in the tag", 'Hi <function=weather>{"city": "x"}</function>\n', ("Hi", "", CALLED)),
     ("reasoning that history drops", "Hm.</think>So.", ("So.", "Hm.", [])),
-    ("reasoning that history drops", f"Hm.\n</think>\n\n<TOOLCALL>[{CALL}]</TOOLCALL>", ("", "Hm.", CALLED)),
+    (
+        "reasoning that history drops",
+        f"Hm.\n</think>\n\n<TOOLCALL>[{CALL}]</TOOLCALL>",
+        ("", "Hm.", CALLED),
+    ),
     ("reasoning that history drops", "Hm", ("", "Hm", [])),
     (
         "a list in a fence",
@@ -220,8 +254,16 @@ SAID: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
         ("", "", CALLED),
     ),
     ("reasoning between words", f"Hm.\n<tool_calls>[{CALL}]</tool_calls>", ("", "Hm.", CALLED)),
-    ("ids with a number", 'a<|call|>functions.weather:0 <|args|> {"city": "x"} <|call_end|>', ("a", "", CALLED)),
-    ("ids with a number", 'a<|section|><|call|>weather<|args|>{"city": "x"}<|call_end|>', ("a", "", CALLED)),
+    (
+        "ids with a number",
+        'a<|call|>functions.weather:0 <|args|> {"city": "x"} <|call_end|>',
+        ("a", "", CALLED),
+    ),
+    (
+        "ids with a number",
+        'a<|section|><|call|>weather<|args|>{"city": "x"}<|call_end|>',
+        ("a", "", CALLED),
+    ),
     (
         "keys and values in tags",
         "a</think>\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
@@ -232,7 +274,11 @@ SAID: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
         "a<tool_call>weather<arg_key>city</arg_key><arg_value>x</arg_value></tool_call>",
         ("", "a", CALLED),
     ),
-    ("a call in JSON", f"Hi<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}", ("Hi", "", CALLED * 2)),
+    (
+        "a call in JSON",
+        f"Hi<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}",
+        ("Hi", "", CALLED * 2),
+    ),
     ("no header and no closer", '[TOOL_CALLS]weather{"city": "x"}</s>', ("", "", CALLED)),
     ("no header and no closer", f"[TOOL_CALLS][{CALL}]</s>", ("", "", CALLED)),
 )

@@ -33,7 +33,11 @@ TOOLS = [tool("look", city={"type": "string"}), tool("plan", n={"type": "integer
 ASK = {"role": "user", "content": "Ask"}
 OSLO: Call = ("look", {"city": "Oslo", "days": 3, "unit": "C"}, "abcdefgh1")
 PLAN: Call = ("plan", {"n": 12, "who": "me"}, "abcdefgh2")
-MANY: Call = ("look", {"flag": True, "list": [1, "two", {"k": "v"}], "map": {"a": "b"}, "rate": 2.5}, "abcdefgh1")
+MANY: Call = (
+    "look",
+    {"flag": True, "list": [1, "two", {"k": "v"}], "map": {"a": "b"}, "rate": 2.5},
+    "abcdefgh1",
+)
 NONE: Call = ("look", {}, "abcdefgh1")
 MESSAGES: dict[str, dict[str, Any]] = {
     "content": {"content": "Hello there"},
@@ -64,13 +68,21 @@ QUIRKS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("vllm-tool_chat_template_llama3.2_pythonic", "vllm-tool_chat_template_toolace"),
         (UNQUOTED, ("one call", "two calls")),
     ),
-    **dict.fromkeys(("llamacpp-LFM2.5-8B-A1B", "hfjs-LiquidAI--LFM2.5-VL-450M"), (MIXED, ("kinds of values",))),
+    **dict.fromkeys(
+        ("llamacpp-LFM2.5-8B-A1B", "hfjs-LiquidAI--LFM2.5-VL-450M"), (MIXED, ("kinds of values",))
+    ),
     **dict.fromkeys(
         ("llamacpp-deepseek-ai-DeepSeek-V4", "llamacpp-deepseek-ai-DeepSeek-V4-Flash-0731"),
         ("without arguments there is one newline more", ("no arguments",)),
     ),
-    "vllm-tool_chat_template_hunyuan_a13b": ("content has its opening only without calls", ("content and a call",)),
-    "ollama-llama4-latest": ("content stands between the two markers of the section", ("content and a call",)),
+    "vllm-tool_chat_template_hunyuan_a13b": (
+        "content has its opening only without calls",
+        ("content and a call",),
+    ),
+    "ollama-llama4-latest": (
+        "content stands between the two markers of the section",
+        ("content and a call",),
+    ),
 }
 """Templates that break the law: why, and on which messages."""
 
@@ -83,7 +95,8 @@ def template_of(name: str) -> turnwise.Template:
 def asked(grammar: Grammar, message: dict[str, Any]) -> bool:
     """Whether the grammar claims to know how to write this."""
     if message.get("calls") and (
-        grammar.calls is None or (grammar.calls.excludes_content and message.get("content") is not None)
+        grammar.calls is None
+        or (grammar.calls.excludes_content and message.get("content") is not None)
     ):
         return False
     return "reasoning" not in message or grammar.sources.get("reasoning") == "derived"
@@ -106,7 +119,11 @@ def turns(template: turnwise.Template, message: dict[str, Any]) -> Iterator[str]
             if "&#34;" not in template.text:
                 text = text.replace("&#34;", '"')
             text = text[text.rfind("Ask") :]
-            words = [message.get("content"), message.get("reasoning"), *(name for name, _, _ in calls)]
+            words = [
+                message.get("content"),
+                message.get("reasoning"),
+                *(name for name, _, _ in calls),
+            ]
             if all(word in text for word in words if word):
                 yield text
 
@@ -163,7 +180,9 @@ def test_derivation_repeats(name: str) -> None:
 def test_case(path: Path, accept: bool) -> None:
     given, _, expected = path.read_text(encoding="utf-8").partition("\n--- grammar\n")
     kind, _, body = given.partition("\n")
-    template = turnwise.load(body) if kind == "--- entry" else turnwise.compile(body, dialect="jinja")
+    template = (
+        turnwise.load(body) if kind == "--- entry" else turnwise.compile(body, dialect="jinja")
+    )
     found = f"{derive(template)}\n"
     if accept:
         path.write_text(f"{given}\n--- grammar\n{found}", encoding="utf-8")
@@ -183,12 +202,20 @@ def test_case_templates_hold_the_law() -> None:
                     continue
                 found = list(turns(template, message))
                 ways = list(rewritten(derived, **message))
-                assert any(holds(derived, turn, way) for turn in found for way in ways), (path.stem, title, found, ways)
+                assert any(holds(derived, turn, way) for turn in found for way in ways), (
+                    path.stem,
+                    title,
+                    found,
+                    ways,
+                )
 
 
 def test_the_table_says_where_markers_come_from() -> None:
     table = str(derive(turnwise.load("qwen3"))).splitlines()
-    assert any(line.startswith("reasoning open") and "'<think>\\n'" in line and "template " in line for line in table)
+    assert any(
+        line.startswith("reasoning open") and "'<think>\\n'" in line and "template " in line
+        for line in table
+    )
 
 
 # Cutting
@@ -308,7 +335,9 @@ def test_published_templates_stay_within_the_bounds() -> None:
     for name in corpus.published():
         found = derive(template_of(name))
         assert fitting(found) == found, name
-        assert not [note for note in found.unreached if "too long" in note or HELD in note or LONG in note], name
+        assert not [
+            note for note in found.unreached if "too long" in note or HELD in note or LONG in note
+        ], name
 
 
 @needs_corpus
@@ -323,8 +352,12 @@ def test_no_declaration_contradicts_a_template(name: str) -> None:
 
 
 def test_a_contradiction_names_both() -> None:
-    derived = Grammar(reasoning=Region(Marker("<think>\n"), Marker("</think>")), sources={"reasoning": "derived"})
-    with pytest.raises(SourceError, match=r"'<thought>' \.\.\. '</thought>'.*'<think>' \.\.\. '</think>'"):
+    derived = Grammar(
+        reasoning=Region(Marker("<think>\n"), Marker("</think>")), sources={"reasoning": "derived"}
+    )
+    with pytest.raises(
+        SourceError, match=r"'<thought>' \.\.\. '</thought>'.*'<think>' \.\.\. '</think>'"
+    ):
         merged(derived, {"reasoning": ["<thought>", "</thought>"]})
     agreed = merged(derived, {"reasoning": ["<think>", "</think>\n"]})
     assert agreed.reasoning == derived.reasoning
@@ -370,7 +403,9 @@ ODD_MARKS = (
         ("@@", "«", "|", "@@"),
     ],
 )
-def test_what_stands_behind_a_call_need_not_look_like_a_tag(opens: str, each: str, separator: str, closes: str) -> None:
+def test_what_stands_behind_a_call_need_not_look_like_a_tag(
+    opens: str, each: str, separator: str, closes: str
+) -> None:
     template = turnwise.compile(ODD_MARKS % (opens, each, separator, closes), dialect="jinja")
     reply = f'Aye.{opens}«look»{{"a": 1}}{separator}«plan»{{}}{closes}<|end|>'
     message = template.parse(reply)

@@ -64,7 +64,12 @@ def called(message: Any) -> list[tuple[str, Any]]:
             found.append((CODE, {"code": call["code"]}))
             continue
         arguments = call["function"]["arguments"]
-        found.append((call["function"]["name"], json.loads(arguments) if isinstance(arguments, str) else arguments))
+        found.append(
+            (
+                call["function"]["name"],
+                json.loads(arguments) if isinstance(arguments, str) else arguments,
+            )
+        )
     return found
 
 
@@ -96,10 +101,18 @@ def test_the_seeds_turns_with_the_entries(entry: str) -> None:
 
 @needs_corpus
 def test_both_kinds_of_call_in_one_conversation() -> None:
-    both = [block for block in blocks() if SPELLINGS["original"][4] in block and '"get_current_weather"' in block]
+    both = [
+        block
+        for block in blocks()
+        if SPELLINGS["original"][4] in block and '"get_current_weather"' in block
+    ]
     assert both
     for block in both:
-        names = [name for turn in turns(block, "current") for name, _ in called(template("current").parse(turn.reply))]
+        names = [
+            name
+            for turn in turns(block, "current")
+            for name, _ in called(template("current").parse(turn.reply))
+        ]
         assert names == [CODE, "get_current_weather"]
 
 
@@ -168,7 +181,9 @@ def test_only_ids_are_tokens() -> None:
     assert found["content"].replace(" ", "") == f"Write {CALL}".replace(" ", "")
 
 
-REACT = {"more": [{"each": ["\nAction: ", ""], "parts": ["{name}", "\nAction Input: ", "{arguments}"]}]}
+REACT = {
+    "more": [{"each": ["\nAction: ", ""], "parts": ["{name}", "\nAction Input: ", "{arguments}"]}]
+}
 ACTING = 'I look it up.\nAction: get_weather\nAction Input: {"city": "Oslo"}<|im_end|>'
 
 

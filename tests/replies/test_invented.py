@@ -36,7 +36,9 @@ def said(message: Any, ids: bool) -> tuple[Any, ...]:
     calls = []
     for number, call in enumerate(message.get("tool_calls") or ()):
         given = call["function"]["arguments"]
-        arguments = json.dumps(json.loads(given) if isinstance(given, str) else given, sort_keys=True)
+        arguments = json.dumps(
+            json.loads(given) if isinstance(given, str) else given, sort_keys=True
+        )
         calls.append((call["function"]["name"], arguments, call["id"] if ids else number))
     return message.get("content") or "", message.get("reasoning_content") or "", calls
 
@@ -93,7 +95,10 @@ def broken(made: Invented) -> tuple[str, Grammar]:
         assert turn.startswith(prompt)
         reply = turn[len(prompt) :]
         if why := wrong(made, grammar, message, reply, prompt):
-            return f"{made.layout}, seed {made.seed}: {reply!r}\n  meant {said(message, True)}\n  {why}", grammar
+            return (
+                f"{made.layout}, seed {made.seed}: {reply!r}\n  meant {said(message, True)}\n  {why}",
+                grammar,
+            )
     return "", grammar
 
 
@@ -138,8 +143,12 @@ def test_many_invented_templates_are_read_back() -> None:
 
 def test_a_seed_is_a_template() -> None:
     """The same one each time, and many different ones."""
-    assert [invented(seed).text for seed in range(20)] == [invented(seed).text for seed in range(20)]
+    assert [invented(seed).text for seed in range(20)] == [
+        invented(seed).text for seed in range(20)
+    ]
     assert len({invented(seed).text for seed in range(COUNT)}) == COUNT
     texts = [invented(seed).text for seed in range(MANY)]
     for look in LOOKS.values():
-        assert any(json.dumps(look("start")[0], ensure_ascii=False).strip('"') in text for text in texts)
+        assert any(
+            json.dumps(look("start")[0], ensure_ascii=False).strip('"') in text for text in texts
+        )

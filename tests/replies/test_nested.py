@@ -25,8 +25,14 @@ DEEP = (
     + PLAIN
     + "{% endif %}{% endmacro %}"
 )
-TAGGED = "<call={{ c.function.name }}>" + EACH + "<arg={{ k }}>" + PLAIN + "</arg>{% endfor %}</call>"
-KEYED = '<invoke name="{{ c.function.name }}">' + EACH + "<{{ k }}>{{ x(v) }}</{{ k }}>{% endfor %}</invoke>"
+TAGGED = (
+    "<call={{ c.function.name }}>" + EACH + "<arg={{ k }}>" + PLAIN + "</arg>{% endfor %}</call>"
+)
+KEYED = (
+    '<invoke name="{{ c.function.name }}">'
+    + EACH
+    + "<{{ k }}>{{ x(v) }}</{{ k }}>{% endfor %}</invoke>"
+)
 PAIRS = Pairs(
     key=Marker("<"),
     string=Region(Marker(">"), Marker(f"</{KEY}>")),
@@ -45,7 +51,9 @@ tagged, keyed = template(TAGGED), template(KEYED, DEEP)
 
 def tools(**properties: Any) -> list[dict[str, Any]]:
     parameters = {"type": "object", "properties": properties}
-    return [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in "fg"]
+    return [
+        {"type": "function", "function": {"name": name, "parameters": parameters}} for name in "fg"
+    ]
 
 
 def read(of: turnwise.Template, reply: str, given: Any = None) -> tuple[list[Any], list[str]]:
@@ -53,9 +61,14 @@ def read(of: turnwise.Template, reply: str, given: Any = None) -> tuple[list[Any
     whole, parser = of.parse(reply, tools=given), of.parser(tools=given)
     for letter in reply:
         parser.feed(letter)
-    assert parser.close() == whole and "".join(reply[one.start : one.end] for one in whole.spans) == reply
+    assert (
+        parser.close() == whole
+        and "".join(reply[one.start : one.end] for one in whole.spans) == reply
+    )
     functions = [call["function"] for call in whole.get("tool_calls", ())]
-    return [(one["name"], json.loads(one["arguments"])) for one in functions], [one.status for one in whole.attempts]
+    return [(one["name"], json.loads(one["arguments"])) for one in functions], [
+        one.status for one in whole.attempts
+    ]
 
 
 def invoked(inside: str) -> str:
@@ -71,7 +84,9 @@ LEAVES = (
     | st.text("xyz .,!?", min_size=1, max_size=8).filter(lambda text: text == text.strip())
 )
 FEW = {"min_size": 1, "max_size": 3}
-VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, **FEW) | st.dictionaries(NAMES, inner, **FEW))
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, **FEW) | st.dictionaries(NAMES, inner, **FEW)
+)
 
 
 def written(value: Any) -> str:
@@ -88,14 +103,22 @@ def test_what_is_written_is_read(value: dict[str, Any]) -> None:
     assert read(keyed, invoked(written({"a": value}))) == ([("f", {"a": value})], ["complete"])
 
 
-@pytest.mark.parametrize("text", ["<a>1", "<a>1</b>", "x<a>1</a>", "<a>1</a>x", "<a><b>1</b>x</a>", "", "<a", "</a>"])
+@pytest.mark.parametrize(
+    "text", ["<a>1", "<a>1</b>", "x<a>1</a>", "<a>1</a>x", "<a><b>1</b>x</a>", "", "<a", "</a>"]
+)
 def test_what_is_no_value_is_text(text: str) -> None:
     assert elements(text, PAIRS)[0] is None
 
 
 def test_an_element_may_hold_its_own_name() -> None:
-    assert read(keyed, invoked("<a><a>1</a></a><b>2</b>")) == ([("f", {"a": {"a": 1}, "b": 2})], ["complete"])
-    assert read(keyed, invoked("<a>say <a> or so</a>")) == ([("f", {"a": "say <a> or so"})], ["complete"])
+    assert read(keyed, invoked("<a><a>1</a></a><b>2</b>")) == (
+        [("f", {"a": {"a": 1}, "b": 2})],
+        ["complete"],
+    )
+    assert read(keyed, invoked("<a>say <a> or so</a>")) == (
+        [("f", {"a": "say <a> or so"})],
+        ["complete"],
+    )
 
 
 def test_what_is_declared_decides() -> None:
@@ -105,14 +128,19 @@ def test_what_is_declared_decides() -> None:
 
 
 def test_a_name_that_is_there_twice_keeps_both() -> None:
-    assert read(keyed, invoked("<a><b>1</b><b>2</b></a>")) == ([("f", {"a": {"b": [1, 2]}})], ["malformed"])
+    assert read(keyed, invoked("<a><b>1</b><b>2</b></a>")) == (
+        [("f", {"a": {"b": [1, 2]}})],
+        ["malformed"],
+    )
 
 
 @pytest.mark.parametrize("depth", [64, 1_000, 100_000])
 def test_too_deep_is_malformed(depth: int) -> None:
     start = time.process_time()
     message = keyed.parse(invoked("<a>" + "<b>" * depth + "1" + "</b>" * depth + "</a>"))
-    assert [one.status for one in message.attempts] == ["malformed"] and time.process_time() - start < 2
+    assert [one.status for one in message.attempts] == [
+        "malformed"
+    ] and time.process_time() - start < 2
 
 
 # -- the end of a value
@@ -132,11 +160,20 @@ def test_an_argument_that_is_there_twice() -> None:
     assert [one.status for one in message.attempts] == ["malformed"]
 
 
-@pytest.mark.parametrize("body", ["<k>{{ k }}</k>" + PLAIN, " --{{ k }}=" + PLAIN, "<arg>{{ k }}<val>" + PLAIN])
+@pytest.mark.parametrize(
+    "body", ["<k>{{ k }}</k>" + PLAIN, " --{{ k }}=" + PLAIN, "<arg>{{ k }}<val>" + PLAIN]
+)
 def test_values_without_closers(body: str) -> None:
     of = template("<t>{{ c.function.name }}" + EACH + body + "{% endfor %}</t>")
-    call = {"id": "abcdefgh1", "type": "function", "function": {"name": "f", "arguments": {"a": "x", "b": 3, "c": "y"}}}
-    chat = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    call = {
+        "id": "abcdefgh1",
+        "type": "function",
+        "function": {"name": "f", "arguments": {"a": "x", "b": 3, "c": "y"}},
+    }
+    chat = [
+        {"role": "user", "content": "Q"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
     reply = str(of.render(chat)).partition("<|assistant|>")[2]
     assert read(of, reply) == ([("f", {"a": "x", "b": 3, "c": "y"})], ["complete"])
 
@@ -156,8 +193,14 @@ def test_a_control_token_is_no_part_of_a_string() -> None:
     added = {text: token.id for text, token in vocabulary.added.items()}
     cut = [added["<tool_call>"], *vocabulary.encode('\n{"name": "f", "arguments": {"a": "x')]
     ended = of.parse([*cut, added["<|im_end|>"]], tokenizer=vocabulary)
-    assert ended.stop == "<|im_end|>" and ended["tool_calls"][0]["function"]["arguments"] == '{"a": "x'
-    whole = [added["<tool_call>"], *vocabulary.encode('\n{"name": "g", "arguments": {}}\n'), added["</tool_call>"]]
+    assert (
+        ended.stop == "<|im_end|>" and ended["tool_calls"][0]["function"]["arguments"] == '{"a": "x'
+    )
+    whole = [
+        added["<tool_call>"],
+        *vocabulary.encode('\n{"name": "g", "arguments": {}}\n'),
+        added["</tool_call>"],
+    ]
     both = of.parse([*cut, added["</tool_call>"], *whole], tokenizer=vocabulary)
     assert [call["function"]["name"] for call in both["tool_calls"]] == ["f", "g"]
 

@@ -22,7 +22,10 @@ from turnwise.replies.parser.parser import Parser
 def tools(**types: str) -> list[dict[str, Any]]:
     properties = {key: {"type": kind} for key, kind in types.items()}
     return [
-        {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": properties}}}
+        {
+            "type": "function",
+            "function": {"name": name, "parameters": {"type": "object", "properties": properties}},
+        }
         for name in ("f", "g")
     ]
 
@@ -74,7 +77,9 @@ BETWEEN = (
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize("stray", ["hello", "hello\n", "<b>", "</parameter>", "0", '{"a": 1}\n', "; "])
+@pytest.mark.parametrize(
+    "stray", ["hello", "hello\n", "<b>", "</parameter>", "0", '{"a": 1}\n', "; "]
+)
 def test_text_between_arguments_is_kept_and_named(place: int, stray: str) -> None:
     reply = BETWEEN.format(*("" if at != place else stray for at in range(3)))
     message = read(GRAMMARS["qwen3.5"], reply)
@@ -94,7 +99,9 @@ def test_white_space_between_arguments_is_nothing(space: str) -> None:
 def separated() -> Grammar:
     value = region(">", "</p>")
     pairs = Pairs(Marker("<p="), value, value, between=Marker("; "))
-    return Grammar(calls=Calls(tagged("{name}", ">", "{arguments}", pairs=pairs), each=region("<f=", "</f>")))
+    return Grammar(
+        calls=Calls(tagged("{name}", ">", "{arguments}", pairs=pairs), each=region("<f=", "</f>"))
+    )
 
 
 def test_the_sign_that_is_due_between_arguments_is_no_stray_text() -> None:
@@ -109,7 +116,12 @@ def test_a_type_that_the_template_does_not_know() -> None:
         '</think>\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="{}">x'
         "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls><｜end▁of▁sentence｜>"
     )
-    for word, status in (("true", "complete"), ("false", "complete"), ("integer", "complete"), ("sotrue", "malformed")):
+    for word, status in (
+        ("true", "complete"),
+        ("false", "complete"),
+        ("integer", "complete"),
+        ("sotrue", "malformed"),
+    ):
         message = read(GRAMMARS["deepseek-v3.2"], reply.format(word))
         assert (calls(message), statuses(message)) == ([("f", {"a": "x"})], [status]), word
 
@@ -164,11 +176,21 @@ def test_two_names_in_one_object_are_one_call() -> None:
 # -- openers of signs alone
 
 SIGNED = {
-    "((": Grammar(calls=Calls(tagged("{name}", ": ", "{arguments}"), each=region("((", "))")), stops=("<end>",)),
-    "[": Grammar(calls=Calls(tagged("{name}", " ", "{arguments}"), each=region("[", "]")), stops=("<end>",)),
-    "<": Grammar(calls=Calls(tagged("{name}", ">", "{arguments}", "</"), each=region("<", ">")), stops=("<end>",)),
+    "((": Grammar(
+        calls=Calls(tagged("{name}", ": ", "{arguments}"), each=region("((", "))")),
+        stops=("<end>",),
+    ),
+    "[": Grammar(
+        calls=Calls(tagged("{name}", " ", "{arguments}"), each=region("[", "]")), stops=("<end>",)
+    ),
+    "<": Grammar(
+        calls=Calls(tagged("{name}", ">", "{arguments}", "</"), each=region("<", ">")),
+        stops=("<end>",),
+    ),
     "{{": Grammar(calls=Calls(JsonCall(), each=region("{{", "}}")), stops=("<end>",)),
-    ">>>": Grammar(calls=Calls(tagged("{name}", "\n", "{arguments}"), each=region(">>>", "")), stops=("<end>",)),
+    ">>>": Grammar(
+        calls=Calls(tagged("{name}", "\n", "{arguments}"), each=region(">>>", "")), stops=("<end>",)
+    ),
 }
 WRITTEN = {
     "((": '((f: {"a": 1}))',
@@ -205,12 +227,16 @@ def test_python_calls_behind_content_need_the_tools() -> None:
 
 def test_a_marker_may_begin_within_signs_that_are_none() -> None:
     assert calls(read(SIGNED["(("], '(((f: {"a": 1}))<end>')) == [("f", {"a": 1})]
-    grammar = Grammar(calls=Calls(tagged("{name}", ">", "{arguments}"), each=region("\n<", "")), stops=("<end>",))
+    grammar = Grammar(
+        calls=Calls(tagged("{name}", ">", "{arguments}"), each=region("\n<", "")), stops=("<end>",)
+    )
     message = read(grammar, "Aye.\n<end>")
     assert (message["content"], message.stop) == ("Aye.\n", "<end>")
 
 
-SURROUNDED = 'So: {"name": "f", "parameters": {"a": 1}}; {"name": "g", "arguments": {}} Aye?<|eot_id|>'
+SURROUNDED = (
+    'So: {"name": "f", "parameters": {"a": 1}}; {"name": "g", "arguments": {}} Aye?<|eot_id|>'
+)
 JSON_PROSE = 'So {"name": "Ann", "age": 3}, {x}, {"name": "f"}, {"name": "f", "parameters": 5}, {"name": "f", "a": {}}.'
 
 
@@ -225,7 +251,9 @@ def test_json_without_an_opener_is_a_call_behind_content_too(given: Any) -> None
 
 def test_the_bracket_of_a_list_ends_it() -> None:
     one, two = '{"name": "f", "arguments": {}}', '{"name": "g", "arguments": {}}'
-    message = read(Grammar(calls=Calls(JsonCall(listed=True)), stops=("<|end|>",)), f"[{one}, {two}]<|end|>")
+    message = read(
+        Grammar(calls=Calls(JsonCall(listed=True)), stops=("<|end|>",)), f"[{one}, {two}]<|end|>"
+    )
     assert calls(message) == [("f", {}), ("g", {})] and message["content"] is None
 
 
@@ -244,14 +272,21 @@ def test_it_is_decided_within_a_few_characters() -> None:
 def lined(separator: str, strings: str = "raw") -> Grammar:
     value = region(separator, "\n")
     pairs = Pairs(string=value, other=value, strings=strings)
-    return Grammar(calls=Calls(tagged("{name}", "\n", "{arguments}", pairs=pairs), each=region("<call>\n", "</call>")))
+    return Grammar(
+        calls=Calls(
+            tagged("{name}", "\n", "{arguments}", pairs=pairs), each=region("<call>\n", "</call>")
+        )
+    )
 
 
 @pytest.mark.parametrize("separator", [": ", " = ", "\n"])
 def test_arguments_in_lines(separator: str) -> None:
     reply = f"Aye.<call>\nf\na{separator} x: <b> = 1 \nb{separator}2\n</call><call>\ng\n</call>"
     message = read(lined(separator), reply, OFFERED)
-    assert (message["content"], calls(message)) == ("Aye.", [("f", {"a": " x: <b> = 1 ", "b": 2}), ("g", {})])
+    assert (message["content"], calls(message)) == (
+        "Aye.",
+        [("f", {"a": " x: <b> = 1 ", "b": 2}), ("g", {})],
+    )
     assert statuses(message) == ["complete"] * 2
 
 
@@ -262,7 +297,9 @@ def test_a_line_that_is_no_argument() -> None:
     assert spans(message, reply, "raw") == ["and so on"]
 
 
-@pytest.mark.parametrize("cut", ["<call>\nf\na: x", "<call>\nf\na", "<call>\nf\n", "<call>\nf\na: x\n</ca"])
+@pytest.mark.parametrize(
+    "cut", ["<call>\nf\na: x", "<call>\nf\na", "<call>\nf\n", "<call>\nf\na: x\n</ca"]
+)
 def test_lines_that_break_off(cut: str) -> None:
     assert statuses(read(lined(": "), cut)) == ["unterminated"]
 
@@ -272,17 +309,34 @@ def test_a_closer_within_quotes_is_none() -> None:
     assert calls(lines) == [("f", {"a": "x </call> \n y", "b": 2})]
     value = region(">", "</p>")
     pairs = Pairs(Marker("<p="), value, value, strings="json")
-    grammar = Grammar(calls=Calls(tagged("{name}", ">", "{arguments}", pairs=pairs), each=region("<f=", "</f>")))
+    grammar = Grammar(
+        calls=Calls(tagged("{name}", ">", "{arguments}", pairs=pairs), each=region("<f=", "</f>"))
+    )
     tags = read(grammar, '<f=f><p=a>"</p></f>"</p><p=b>2</p><p=c>plain</p></f>')
-    assert (calls(tags), statuses(tags)) == ([("f", {"a": "</p></f>", "b": 2, "c": "plain"})], ["complete"])
+    assert (calls(tags), statuses(tags)) == (
+        [("f", {"a": "</p></f>", "b": 2, "c": "plain"})],
+        ["complete"],
+    )
 
 
 # -- parts in another order, and things around calls
 
 ORDERS = {
-    "the name behind the arguments": (("{arguments}", " -> ", "{name}"), '<c>{"a": 1} -> f</c>', "call00000"),
-    "the id behind the arguments": (("{name}", ":", "{arguments}", "#", "{id}"), '<c>f:{"a": 1}#x7</c>', "x7"),
-    "the name twice": (("{name}", ":", "{arguments}", "/", "{name}"), '<c>f:{"a": 1}/f</c>', "call00000"),
+    "the name behind the arguments": (
+        ("{arguments}", " -> ", "{name}"),
+        '<c>{"a": 1} -> f</c>',
+        "call00000",
+    ),
+    "the id behind the arguments": (
+        ("{name}", ":", "{arguments}", "#", "{id}"),
+        '<c>f:{"a": 1}#x7</c>',
+        "x7",
+    ),
+    "the name twice": (
+        ("{name}", ":", "{arguments}", "/", "{name}"),
+        '<c>f:{"a": 1}/f</c>',
+        "call00000",
+    ),
 }
 
 
@@ -321,13 +375,19 @@ def test_one_marker_and_two_layouts() -> None:
         calls=Calls(JsonCall(listed=True), section=region("[CALLS]", "")),
         more=(Calls(tagged("{name}", "[ARGS]", "{arguments}"), each=region("[CALLS]", "")),),
     )
-    for reply in ('[CALLS][{"name": "f", "arguments": {"x": 1}}]', '[CALLS]f[ARGS]{"x": 1}', '[CALLS] f{"x": 1}'):
+    for reply in (
+        '[CALLS][{"name": "f", "arguments": {"x": 1}}]',
+        '[CALLS]f[ARGS]{"x": 1}',
+        '[CALLS] f{"x": 1}',
+    ):
         message = read(grammar, reply)
         assert (calls(message), message["content"]) == ([("f", {"x": 1})], None)
 
 
 @pytest.mark.parametrize("marks", [("Answer:", "Done."), ("«", "»"), ("{{answer}}", "{{/answer}}")])
-def test_content_that_was_opened_ends_with_its_closer_whatever_that_looks_like(marks: tuple[str, str]) -> None:
+def test_content_that_was_opened_ends_with_its_closer_whatever_that_looks_like(
+    marks: tuple[str, str],
+) -> None:
     each = region("<c>", "</c>")
     grammar = Grammar(content=region(*marks), calls=Calls(JsonCall(), each=each), stops=("<end>",))
     call = '<c>{"name": "f", "arguments": {}}</c>'
@@ -338,7 +398,10 @@ def test_content_that_was_opened_ends_with_its_closer_whatever_that_looks_like(m
 
 @pytest.mark.parametrize("ends", ["END", "§§", "{{/calls}}", "</calls>"])
 def test_a_section_of_calls_without_openers_ends_whatever_its_end_looks_like(ends: str) -> None:
-    for listed, inside in ((True, '[{"name": "f", "arguments": {}}]'), (False, '{"name": "f", "arguments": {}}')):
+    for listed, inside in (
+        (True, '[{"name": "f", "arguments": {}}]'),
+        (False, '{"name": "f", "arguments": {}}'),
+    ):
         calls_ = Calls(JsonCall(listed=listed), section=region("<calls>", ends))
         message = read(Grammar(calls=calls_, stops=("<end>",)), f"<calls>{inside}{ends}So.<end>")
         assert (message["content"], calls(message)) == ("So.", [("f", {})])
@@ -368,7 +431,11 @@ def test_content_of_blanks_only(reply: str, content: str) -> None:
     ("reply", "stop", "content"),
     [
         ("<|channel|>final<|message|>Aye.<|return|>", "<|return|>", "Aye."),
-        ("<|channel|>final<|message|>Aye.<|end|>", None, "Aye."),  # the end of a message, not of the reply
+        (
+            "<|channel|>final<|message|>Aye.<|end|>",
+            None,
+            "Aye.",
+        ),  # the end of a message, not of the reply
         ("<|channel|>final<|message|>Aye.<|call|>", "<|call|>", "Aye."),
         (" to=functions.f<|channel|>commentary json<|message|>{}<|call|>", "<|call|>", None),
         (
@@ -379,7 +446,9 @@ def test_content_of_blanks_only(reply: str, content: str) -> None:
         ),
     ],
 )
-def test_the_stops_of_a_template_with_channels(reply: str, stop: str | None, content: str | None) -> None:
+def test_the_stops_of_a_template_with_channels(
+    reply: str, stop: str | None, content: str | None
+) -> None:
     message = read(GRAMMARS["gpt-oss"], reply)
     assert (message.stop, message["content"]) == (stop, content)
     assert set(statuses(message)) <= {"complete"}

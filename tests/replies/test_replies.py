@@ -26,7 +26,14 @@ from turnwise.replies.parser.variants import suffix
 
 IDS = [f"{example.grammar}-{at}" for at, example in enumerate(EXAMPLES)]
 EACH = pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
-MARKERS = sorted({piece for example in EXAMPLES for piece in example.reply.replace(">", ">\0").split("\0") if piece})
+MARKERS = sorted(
+    {
+        piece
+        for example in EXAMPLES
+        for piece in example.reply.replace(">", ">\0").split("\0")
+        if piece
+    }
+)
 
 
 def read(grammar: str, chunks: Iterable[Any], **more: Any) -> tuple[list[Event], Message]:
@@ -81,7 +88,9 @@ def unfinished(message: Message) -> bool:
 
 
 def tiles(message: Message, reply: str) -> None:
-    assert [span.start for span in message.spans] == [0, *(span.end for span in message.spans)][: len(message.spans)]
+    assert [span.start for span in message.spans] == [0, *(span.end for span in message.spans)][
+        : len(message.spans)
+    ]
     assert (message.spans[-1].end if message.spans else 0) == len(reply)
     assert {span.kind for span in message.spans} <= set(SPANS)
     for attempt in message.attempts:
@@ -93,7 +102,8 @@ def tiles(message: Message, reply: str) -> None:
 def test_examples(example: Example) -> None:
     _, message = read(example.grammar, [example.reply])
     calls = tuple(
-        (c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message.get("tool_calls", ())
+        (c["function"]["name"], json.loads(c["function"]["arguments"]))
+        for c in message.get("tool_calls", ())
     )
     assert (message["content"], message.get("reasoning_content"), calls) == (
         example.content, example.reasoning, example.calls,
@@ -110,14 +120,23 @@ def test_every_cut(example: Example) -> None:
         check(example.grammar, reply, [reply[:at], reply[at:]], whole)
     check(example.grammar, reply, reply, whole)
     for size in (2, 3, 7):
-        check(example.grammar, reply, [reply[at : at + size] for at in range(0, len(reply), size)], whole)
+        check(
+            example.grammar,
+            reply,
+            [reply[at : at + size] for at in range(0, len(reply), size)],
+            whole,
+        )
 
 
 @st.composite
 def replies(draw: st.DrawFn) -> tuple[str, str, list[str]]:
     """A reply made of pieces of real ones, of any model, in any order, and one way to cut it."""
     grammar = draw(st.sampled_from(sorted(GRAMMARS)))
-    pieces = st.one_of(st.sampled_from(MARKERS), st.text(max_size=8), st.sampled_from(["\n", " ", "{", '"', "[", "\\"]))
+    pieces = st.one_of(
+        st.sampled_from(MARKERS),
+        st.text(max_size=8),
+        st.sampled_from(["\n", " ", "{", '"', "[", "\\"]),
+    )
     start = draw(st.sampled_from(["", *(e.reply for e in EXAMPLES if e.grammar == grammar)]))
     text = start[: draw(st.integers(0, len(start)))] + "".join(draw(st.lists(pieces, max_size=8)))
     cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=12)))
@@ -175,7 +194,9 @@ def test_truncation_is_named(example: Example) -> None:
         ("<|im_start|>assistant\n<think>\nSo.\n</think>\n\nWell: ", "So.", "Well: Hm.\nYes."),
     ],
 )
-def test_the_prompt_says_where_the_reply_begins(prompt: str | None, reasoning: str | None, content: str) -> None:
+def test_the_prompt_says_where_the_reply_begins(
+    prompt: str | None, reasoning: str | None, content: str
+) -> None:
     events, message = read("qwen3", ["Hm.\nYes."], prompt=prompt)
     assert (message.get("reasoning_content"), message["content"]) == (reasoning, content)
     assert told(events) == held(message)
@@ -183,16 +204,27 @@ def test_the_prompt_says_where_the_reply_begins(prompt: str | None, reasoning: s
 
 
 def test_opened_by_the_prompt_or_by_the_reply_is_the_same() -> None:
-    opened = parse(GRAMMARS["qwen3"], "Hm.\n</think>\n\nYes.", prompt="<|im_start|>assistant\n<think>\n")
-    assert opened == parse(GRAMMARS["qwen3"], "<think>\nHm.\n</think>\n\nYes.", prompt="<|im_start|>assistant\n")
+    opened = parse(
+        GRAMMARS["qwen3"], "Hm.\n</think>\n\nYes.", prompt="<|im_start|>assistant\n<think>\n"
+    )
+    assert opened == parse(
+        GRAMMARS["qwen3"], "<think>\nHm.\n</think>\n\nYes.", prompt="<|im_start|>assistant\n"
+    )
 
 
 # -- types
 
 
 def tool(**types: Any) -> list[dict[str, Any]]:
-    properties = {key: value if isinstance(value, dict) else {"type": value} for key, value in types.items()}
-    return [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": properties}}}]
+    properties = {
+        key: value if isinstance(value, dict) else {"type": value} for key, value in types.items()
+    }
+    return [
+        {
+            "type": "function",
+            "function": {"name": "f", "parameters": {"type": "object", "properties": properties}},
+        }
+    ]
 
 
 def tagged(value: str) -> str:
@@ -200,7 +232,12 @@ def tagged(value: str) -> str:
 
 
 @settings(deadline=None)
-@given(st.one_of(st.sampled_from(["123", "null", " x ", "\n", "true", "[1]", '{"a": 1}', "\ta\n", ""]), st.text()))
+@given(
+    st.one_of(
+        st.sampled_from(["123", "null", " x ", "\n", "true", "[1]", '{"a": 1}', "\ta\n", ""]),
+        st.text(),
+    )
+)
 def test_a_declared_string_is_verbatim(value: str) -> None:
     if "</parameter>" in value:
         return
@@ -256,8 +293,16 @@ def test_undeclared_types_follow_one_rule(value: str, expected: Any) -> None:
 # -- the reader of values
 
 VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(), inner, max_size=4)),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text(), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -288,7 +333,10 @@ def test_json_goes_through_as_it_stands(value: Any, cuts: list[int], indent: int
 @given(st.dictionaries(st.text(), VALUES, max_size=4), st.lists(st.integers(0, 400), max_size=6))
 def test_python_literals_become_json(value: Any, cuts: list[int]) -> None:
     text = repr(value)
-    assert json.loads(read_value(text, sorted(min(cut, len(text)) for cut in cuts), syntax="python")) == value
+    assert (
+        json.loads(read_value(text, sorted(min(cut, len(text)) for cut in cuts), syntax="python"))
+        == value
+    )
 
 
 @pytest.mark.parametrize("syntax", ["json", "python", "quoted"])
@@ -296,7 +344,9 @@ def test_strange_white_space_is_the_same_whatever_the_cuts(syntax: str) -> None:
     text = '{"a":\u2028 \u20281\u00a0\u00a0,\n\u3000\u3000"b"\x0b\x0c: \x85[ true\u2003\u2003] }'
     whole = read_value(text, [], syntax=syntax)
     assert json.loads(whole) == {"a": 1, "b": [True]}
-    assert all(read_value(text, cuts, syntax=syntax) == whole for cuts in ([at] for at in range(len(text))))
+    assert all(
+        read_value(text, cuts, syntax=syntax) == whole for cuts in ([at] for at in range(len(text)))
+    )
     assert read_value(text, range(1, len(text)), syntax=syntax) == whole
 
 
@@ -310,15 +360,39 @@ def test_markers_within_strings_are_text() -> None:
 # -- bad input
 
 BAD = {
-    "unterminated JSON": ("qwen3", '<tool_call>\n{"name": "f", "arguments": {"x": "', "unterminated"),
+    "unterminated JSON": (
+        "qwen3",
+        '<tool_call>\n{"name": "f", "arguments": {"x": "',
+        "unterminated",
+    ),
     "brackets": ("qwen3", '<tool_call>\n{"name": "f", "arguments": ' + "[" * 100_000, "malformed"),
     "brackets in a name": ("glm-4.6", "<tool_call>" + "[" * 100_000, "unreadable"),
     "no JSON at all": ("qwen3", "<tool_call>\nhello\n</tool_call> and on", "unreadable"),
-    "missing comma": ("qwen3", '<tool_call>\n{"name": "f", "arguments": {"x": 1 "y": 2}}\n</tool_call>', "malformed"),
-    "no arguments": ("kimi-k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>", "unterminated"),
-    "code": ("gpt-oss", " to=functions.f<|channel|>commentary<|message|>print(1)<|call|>", "malformed"),
-    "someone else": ("gpt-oss", " to=container.exec<|channel|>commentary<|message|>ls<|end|>", "recipient"),
-    "another tool": ("qwen3", '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>', "unknown"),
+    "missing comma": (
+        "qwen3",
+        '<tool_call>\n{"name": "f", "arguments": {"x": 1 "y": 2}}\n</tool_call>',
+        "malformed",
+    ),
+    "no arguments": (
+        "kimi-k2",
+        "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>",
+        "unterminated",
+    ),
+    "code": (
+        "gpt-oss",
+        " to=functions.f<|channel|>commentary<|message|>print(1)<|call|>",
+        "malformed",
+    ),
+    "someone else": (
+        "gpt-oss",
+        " to=container.exec<|channel|>commentary<|message|>ls<|end|>",
+        "recipient",
+    ),
+    "another tool": (
+        "qwen3",
+        '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>',
+        "unknown",
+    ),
     "no closer": ("qwen3", '<tool_call>\n{"name": "f", "arguments": {}}', "unclosed"),
 }
 
@@ -346,28 +420,47 @@ def one_call(arguments: str) -> str:
 
 @pytest.mark.parametrize(
     "arguments",
-    ['{"a":NaN, "b": 2}', '{"a": 1, ;}', '{"a": [1, 2,, 3]}', '{"a": tru}', '{"a": 1,  <b>}', "nul", "[1, x]", "{]"],
+    [
+        '{"a":NaN, "b": 2}',
+        '{"a": 1, ;}',
+        '{"a": [1, 2,, 3]}',
+        '{"a": tru}',
+        '{"a": 1,  <b>}',
+        "nul",
+        "[1, x]",
+        "{]",
+    ],
 )
 def test_nothing_of_bad_arguments_is_lost(arguments: str) -> None:
     reply = one_call(arguments)
     whole = parse(GRAMMARS["qwen3"], reply)
     assert [attempt.status for attempt in whole.attempts] == ["malformed"]
-    expected = arguments + "}" if arguments == "{]" else arguments  # whose brace it is cannot be known
+    expected = (
+        arguments + "}" if arguments == "{]" else arguments
+    )  # whose brace it is cannot be known
     assert whole["tool_calls"][0]["function"]["arguments"] == expected
     check("qwen3", reply, reply, whole)
     for at in range(len(reply)):
         check("qwen3", reply, [reply[:at], reply[at:]], whole)
 
 
-@pytest.mark.parametrize("arguments", ["[1]", "5", '"hi"', "true", "[]", '"[1]"', "null", "None", "{}"])
+@pytest.mark.parametrize(
+    "arguments", ["[1]", "5", '"hi"', "true", "[]", '"[1]"', "null", "None", "{}"]
+)
 def test_arguments_are_an_object_or_nothing(arguments: str) -> None:
-    kimi = f"<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
+    kimi = (
+        f"<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
+    )
     late = f'<tool_call>\n{{"arguments": {arguments}, "name": "f"}}\n</tool_call>'
     fine = arguments in ("null", "None", "{}")
     for grammar, reply in (("qwen3", one_call(arguments)), ("qwen3", late), ("kimi-k2", kimi)):
         whole = parse(GRAMMARS[grammar], reply)
-        assert [attempt.status for attempt in whole.attempts] == ["complete" if fine else "malformed"]
-        assert whole["tool_calls"][0]["function"]["arguments"] in (["{}"] if fine else [arguments, arguments[1:-1]])
+        assert [attempt.status for attempt in whole.attempts] == [
+            "complete" if fine else "malformed"
+        ]
+        assert whole["tool_calls"][0]["function"]["arguments"] in (
+            ["{}"] if fine else [arguments, arguments[1:-1]]
+        )
         for at in range(len(reply)):
             check(grammar, reply, [reply[:at], reply[at:]], whole)
 
@@ -390,8 +483,12 @@ def test_every_tolerance_can_be_switched_off(off: str) -> None:
 def spaced() -> Grammar:
     """A grammar with blanks in its tags."""
     value = Region(Marker('">'), Marker("</param>"))
-    call = TaggedCall(("name", Marker('">'), "arguments"), Pairs(Marker('<param name="'), value, value))
-    return Grammar(calls=Calls(call, each=Region(Marker('<function name="'), Marker("</function>"))))
+    call = TaggedCall(
+        ("name", Marker('">'), "arguments"), Pairs(Marker('<param name="'), value, value)
+    )
+    return Grammar(
+        calls=Calls(call, each=Region(Marker('<function name="'), Marker("</function>")))
+    )
 
 
 EDITION = Grammar(
@@ -400,7 +497,11 @@ EDITION = Grammar(
 )
 SLIPS = {  # tolerance: a grammar, a reply, and its arguments
     "blanks": (spaced(), '<functionname="f"><paramname="x">1</param></function>', {"x": 1}),
-    "blanks as signs": (spaced(), '<functionĠname="f"><paramĠname="x">1</param></function>', {"x": 1}),
+    "blanks as signs": (
+        spaced(),
+        '<functionĠname="f"><paramĠname="x">1</param></function>',
+        {"x": 1},
+    ),
     "suffixes": (EDITION, '<call>{"name": "f", "arguments": {"x": 1}}</call>', {"x": 1}),
     "quotes": (
         GRAMMARS["lfm2"],
@@ -414,7 +515,9 @@ SLIPS = {  # tolerance: a grammar, a reply, and its arguments
 def test_a_slip_is_forgiven_unless_it_is_switched_off(slip: str) -> None:
     grammar, reply, arguments = SLIPS[slip]
     message = parse(grammar, reply)
-    assert [json.loads(call["function"]["arguments"]) for call in message["tool_calls"]] == [arguments]
+    assert [json.loads(call["function"]["arguments"]) for call in message["tool_calls"]] == [
+        arguments
+    ]
     tiles(message, reply)
     for size in (1, 2, 3):
         parser = Parser(grammar)
@@ -444,7 +547,9 @@ class Bytes:
     """A tokenizer of single bytes, with control tokens above them."""
 
     def __init__(self, controls: Sequence[str]) -> None:
-        self.added = {text: SimpleNamespace(id=256 + at, text=text) for at, text in enumerate(controls)}
+        self.added = {
+            text: SimpleNamespace(id=256 + at, text=text) for at, text in enumerate(controls)
+        }
         self.texts = {token.id: text for text, token in self.added.items()}
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -455,7 +560,11 @@ class Bytes:
 
     def ids(self, *parts: str) -> list[int]:
         """Parts that are control tokens become one id; all else becomes bytes."""
-        return [id for part in parts for id in ([self.added[part].id] if part in self.added else part.encode())]
+        return [
+            id
+            for part in parts
+            for id in ([self.added[part].id] if part in self.added else part.encode())
+        ]
 
 
 CONTROLS = Bytes(["<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"])
@@ -473,7 +582,9 @@ def test_only_control_ids_are_markers() -> None:
     text = "".join(CONTROLS.texts.get(id) or chr(id) for id in ids).encode("latin-1").decode()
     tiles(whole, text)
     for size in (1, 2, 3, 5):
-        events, message = read("qwen3", [ids[at : at + size] for at in range(0, len(ids), size)], tokenizer=CONTROLS)
+        events, message = read(
+            "qwen3", [ids[at : at + size] for at in range(0, len(ids), size)], tokenizer=CONTROLS
+        )
         assert everything(message) == everything(whole)
         assert told(events) == held(message)
         assert not any("\ufffd" in event.text for event in events)
@@ -498,14 +609,22 @@ def test_ids_outside_the_vocabulary_are_shown() -> None:
 
 
 # With a real vocabulary: where it is, and the template whose markers it knows.
-REAL = [("turnwise", "qwen3"), *(("qwen3", "qwen3") for name in vocabularies.REAL if name == "qwen3")]
+REAL = [
+    ("turnwise", "qwen3"),
+    *(("qwen3", "qwen3") for name in vocabularies.REAL if name == "qwen3"),
+]
 TURN = [
     {"role": "user", "content": "Look."},
     {
         "role": "assistant",
         "content": "I look ☀ — 你好.",
         "reasoning_content": "Which city?\nOslo.",
-        "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": "Øslo \n 12", "n": 7}}}],
+        "tool_calls": [
+            {
+                "type": "function",
+                "function": {"name": "f", "arguments": {"x": "Øslo \n 12", "n": 7}},
+            }
+        ],
     },
 ]
 
@@ -519,11 +638,19 @@ def test_a_rendered_reply_comes_back_from_its_ids(vocabulary: str, name: str) ->
     assert any(id in {token.id for token in known.added.values()} for id in ids)
     whole = parse(template.grammar, ids, prompt, tokenizer=known)
     assert everything(whole) == everything(parse(template.grammar, reply, prompt))
-    assert whole["reasoning_content"] == TURN[1]["reasoning_content"] and whole["content"] == TURN[1]["content"]
-    assert json.loads(whole["tool_calls"][0]["function"]["arguments"]) == {"x": "Øslo \n 12", "n": 7}
+    assert (
+        whole["reasoning_content"] == TURN[1]["reasoning_content"]
+        and whole["content"] == TURN[1]["content"]
+    )
+    assert json.loads(whole["tool_calls"][0]["function"]["arguments"]) == {
+        "x": "Øslo \n 12",
+        "n": 7,
+    }
     for size in (1, 2, 3):
         parser = Parser(template.grammar, prompt, tokenizer=known)
-        events = [event for at in range(0, len(ids), size) for event in parser.feed(ids[at : at + size])]
+        events = [
+            event for at in range(0, len(ids), size) for event in parser.feed(ids[at : at + size])
+        ]
         message = parser.close()
         assert everything(message) == everything(whole)
         assert told([*parser.prefill, *events, *message.events]) == held(message)
@@ -555,19 +682,29 @@ def spent(grammar: str, reply: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["text", "json", "tagged", "quoted", "python", "spaces", "markers", "calls"])
+@pytest.mark.parametrize(
+    "kind", ["text", "json", "tagged", "quoted", "python", "spaces", "markers", "calls"]
+)
 def test_time_is_linear(kind: str) -> None:
     def reply(size: int) -> tuple[str, str]:
         text = ("It is fine today, 20 < 30; see\n\n" * (size // 30))[:size]
         return {
             "text": ("qwen3", text),
-            "json": ("qwen3", '<tool_call>\n{"name": "f", "arguments": ' + json.dumps({"x": text}) + "}\n</tool_call>"),
+            "json": (
+                "qwen3",
+                '<tool_call>\n{"name": "f", "arguments": '
+                + json.dumps({"x": text})
+                + "}\n</tool_call>",
+            ),
             "tagged": ("qwen3.5", tagged(text)),
             "quoted": ("gemma-4", f'<|tool_call>call:f{{x:<|"|>{text}<|"|>}}<tool_call|>'),
             "python": ("lfm2", f"<|tool_call_start|>[f(x={text!r})]<|tool_call_end|>"),
             "spaces": ("qwen3", " " * size),
             "markers": ("qwen3", "<tool_call" * (size // 10)),
-            "calls": ("qwen3", '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n' * (size // 60)),
+            "calls": (
+                "qwen3",
+                '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n' * (size // 60),
+            ),
         }[kind]
 
     ratio = min(spent(*reply(200_000)) / spent(*reply(100_000)) for _ in range(3))

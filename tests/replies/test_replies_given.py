@@ -19,14 +19,18 @@ def facts(message: Message) -> tuple[Any, ...]:
     return dict(message), message.attempts, message.spans, message.stop
 
 
-@pytest.mark.parametrize("reply", [None, b"bytes", 3.5, ["a"], [1.5], [True], [-1], True, {"a": 1}, {1, 2}, [None]])
+@pytest.mark.parametrize(
+    "reply", [None, b"bytes", 3.5, ["a"], [1.5], [True], [-1], True, {"a": 1}, {1, 2}, [None]]
+)
 @pytest.mark.parametrize("vocabulary", [None, "turnwise"])
 def test_a_reply_is_text_or_ids(reply: Any, vocabulary: str | None) -> None:
     with pytest.raises(TurnwiseError, match="a reply (is text or token ids|holds)"):
         turnwise.load("qwen3").parse(reply, tokenizer=vocabulary)
 
 
-@pytest.mark.parametrize(("tools", "found"), [(5, "int"), ("x", "str"), ({"a": 1}, "dict"), ([5], "int")])
+@pytest.mark.parametrize(
+    ("tools", "found"), [(5, "int"), ("x", "str"), ({"a": 1}, "dict"), ([5], "int")]
+)
 def test_tools_are_a_list_of_schemas(tools: Any, found: str) -> None:
     with pytest.raises(MessageError, match=f"tools.*not {found}"):
         Parser(GRAMMARS["qwen3"], tools=tools)
@@ -55,7 +59,9 @@ def test_a_prompt_in_any_shape(name: str) -> None:
     assert len(tails) == 1
 
 
-@pytest.mark.parametrize("prompt", [5, b"x", {"a": 1}, ["a"], [{"role": "user", "content": "Hi"}], object(), [1, 2]])
+@pytest.mark.parametrize(
+    "prompt", [5, b"x", {"a": 1}, ["a"], [{"role": "user", "content": "Hi"}], object(), [1, 2]]
+)
 def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
     with pytest.raises(TurnwiseError, match="a prompt"):
         Parser(GRAMMARS["qwen3"], prompt)
@@ -65,7 +71,9 @@ def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
 def test_a_conversation_is_to_be_rendered_first(kind: Any) -> None:
     chat = kind([{"role": "user", "content": "Hi"}])
     for tokenizer in (None, "turnwise"):
-        with pytest.raises(MessageError, match=r"prompt: .*not a conversation\n.*template\.render\(") as caught:
+        with pytest.raises(
+            MessageError, match=r"prompt: .*not a conversation\n.*template\.render\("
+        ) as caught:
             turnwise.load("qwen3").parse("x", chat, tokenizer=tokenizer)
         assert caught.value.path == "prompt"
 
@@ -74,7 +82,9 @@ def test_a_parser_is_made_of_a_grammar() -> None:
     template = turnwise.load("qwen3")
     for given in (template, "qwen3", None, {}):
         for make in (Parser, lambda grammar: parse(grammar, "x")):
-            with pytest.raises(TurnwiseError, match=r"of a grammar, not .*\n.*template\.parser\(\)"):
+            with pytest.raises(
+                TurnwiseError, match=r"of a grammar, not .*\n.*template\.parser\(\)"
+            ):
                 make(given)
 
 
@@ -144,9 +154,14 @@ def test_a_declaration_that_makes_no_sense(data: Any, said: str) -> None:
         {},
         {"reasoning": ["", "</think>"]},
         {"stops": ["<e>"], "starts": ["<s>"]},
-        calls(json={"name": None, "spacing": {"indent": 2}, "around": ["", ",", "]"], "listed": True}),
+        calls(
+            json={"name": None, "spacing": {"indent": 2}, "around": ["", ",", "]"], "listed": True}
+        ),
         calls(json={"id": "id", "inside": "function"}, first=1, between=""),
-        calls(parts=["{name}", ":", "{index}", "{arguments}"], pairs={"typed": {"array": ["<", ">"]}, "echoed": True}),
+        calls(
+            parts=["{name}", ":", "{index}", "{arguments}"],
+            pairs={"typed": {"array": ["<", ">"]}, "echoed": True},
+        ),
         {"calls": [{"section": ["<code>", ""], "raw": {"name": "python", "fenced": True}}]},
     ],
 )
@@ -172,14 +187,19 @@ def test_a_declaration_that_makes_sense(data: Any) -> None:
         ({"tool_calls": [{"function": {"name": 5}}]}, "name"),
         ({"tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}, "no JSON"),
         ({"tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}, "an object"),
-        ({"tool_calls": [{"function": {"name": "f", "arguments": {"x": object()}}}]}, "cannot be written"),
+        (
+            {"tool_calls": [{"function": {"name": "f", "arguments": {"x": object()}}}]},
+            "cannot be written",
+        ),
         ({"tool_calls": [{"id": 5, "function": {"name": "f"}}]}, r"tool_calls\[0\].id"),
     ],
 )
 def test_a_message_that_cannot_be_written(message: Any, where: str) -> None:
     for grammar in ("qwen3", "kimi-k2"):
         with pytest.raises(MessageError, match=where):
-            write(GRAMMARS[grammar] if grammar != "qwen3" else turnwise.load("qwen3").grammar, message)
+            write(
+                GRAMMARS[grammar] if grammar != "qwen3" else turnwise.load("qwen3").grammar, message
+            )
 
 
 def test_a_reply_is_of_one_kind() -> None:

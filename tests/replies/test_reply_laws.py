@@ -32,20 +32,33 @@ from turnwise.replies.parser.detokenizer import markers
 from turnwise.replies.write import write
 
 FEW, MANY = 4, 100
-TYPES = {"city": "string", "days": "integer", "rate": "number", "sure": "boolean", "deep": "object", "tags": "array"}
+TYPES = {
+    "city": "string",
+    "days": "integer",
+    "rate": "number",
+    "sure": "boolean",
+    "deep": "object",
+    "tags": "array",
+}
 CALLED = ("get_weather", "tell_time")
 TOOLS = [tool(name, **TYPES) for name in CALLED]
 ASKED = [{"role": "user", "content": "Q?"}]
 SAMPLED = {"text": "content", "reasoning": "reasoning_content"}
 
-TEXTS = st.text(st.sampled_from("abcxyz ÄéΩж日本☀0189 .,;!?-\n"), min_size=1, max_size=30).map(str.strip).filter(bool)
+TEXTS = (
+    st.text(st.sampled_from("abcxyz ÄéΩж日本☀0189 .,;!?-\n"), min_size=1, max_size=30)
+    .map(str.strip)
+    .filter(bool)
+)
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 def values(texts: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
     """Arguments of a call, by their types."""
     simple = st.none() | st.booleans() | st.integers(-9999, 9999) | texts
-    nested = st.recursive(simple, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
+    nested = st.recursive(
+        simple, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3)
+    )
     objects, lists = st.dictionaries(KEYS, nested, max_size=3), st.lists(nested, max_size=3)
     scalars = {"city": texts, "days": st.integers(), "rate": FINITE, "sure": st.booleans()}
     return st.fixed_dictionaries({}, optional={**scalars, "deep": objects, "tags": lists})
@@ -62,10 +75,18 @@ def messages(draw: st.DrawFn, grammar: Grammar) -> dict[str, Any]:
     if grammar.reasoning is not None and draw(st.booleans()):
         message["reasoning_content"] = "Well: " + draw(TEXTS)
     if grammar.calls is not None and draw(st.booleans()):
-        texts = TEXTS | st.sampled_from(markers(grammar)) | st.text(max_size=20) if is_json(grammar) else TEXTS
+        texts = (
+            TEXTS | st.sampled_from(markers(grammar)) | st.text(max_size=20)
+            if is_json(grammar)
+            else TEXTS
+        )
         arguments = draw(st.lists(values(texts), min_size=1, max_size=2))
         message["tool_calls"] = [
-            {"id": id_of(grammar, name, at), "type": "function", "function": {"name": name, "arguments": given}}
+            {
+                "id": id_of(grammar, name, at),
+                "type": "function",
+                "function": {"name": name, "arguments": given},
+            }
             for at, (name, given) in enumerate(zip(CALLED, arguments, strict=False))
         ]
         message["content"] = "" if grammar.calls.excludes_content else draw(st.just("") | said)
@@ -74,7 +95,9 @@ def messages(draw: st.DrawFn, grammar: Grammar) -> dict[str, Any]:
 
 def id_of(grammar: Grammar, name: str, at: int) -> str:
     """An id; where the template writes no name, the id says it."""
-    parts = getattr(grammar.calls and grammar.calls.call, "parts", ())  # none: JSON that says the name
+    parts = getattr(
+        grammar.calls and grammar.calls.call, "parts", ()
+    )  # none: JSON that says the name
     return f"functions.{name}:{at}" if parts and "name" not in parts else f"abcd0000{at}"
 
 
@@ -96,7 +119,9 @@ def written(name: str, message: dict[str, Any]) -> tuple[str, str]:
         whole = str(chosen.render([*ASKED, message], tools=tools, now=corpus.NOW))
     except turnwise.TurnwiseError:
         whole = ""
-    return prompt, whole[len(prompt) :] if whole.startswith(prompt) else write(chosen.grammar, message, prompt)
+    return prompt, whole[len(prompt) :] if whole.startswith(prompt) else write(
+        chosen.grammar, message, prompt
+    )
 
 
 def essence(message: Any) -> tuple[Any, ...]:
@@ -144,8 +169,13 @@ def hold(name: str, message: dict[str, Any], dice: random.Random) -> None:
     assert all(one.status == "complete" for one in whole.attempts), (reply, whole.attempts)
     assert essence(whole) == essence(shown(message, reply, whole)), reply
     tiled(whole, reply)
-    cuts = sorted(dice.sample(range(1, len(reply)), min(len(reply) - 1, 8))) if len(reply) > 1 else []
-    for chunks in (list(reply), [reply[start:end] for start, end in pairwise([0, *cuts, len(reply)])]):
+    cuts = (
+        sorted(dice.sample(range(1, len(reply)), min(len(reply) - 1, 8))) if len(reply) > 1 else []
+    )
+    for chunks in (
+        list(reply),
+        [reply[start:end] for start, end in pairwise([0, *cuts, len(reply)])],
+    ):
         again, said, _ = in_cuts(name, prompt, chunks)
         assert facts(again) == facts(whole), reply
         assert joined(said) == joined(events)

@@ -28,24 +28,55 @@ from turnwise.replies.parser.parser import parse
 from turnwise.replies.write import write
 
 Message = dict[str, Any]
-ARGUMENTS = {"city": 'São <b> "P"', "days": 3, "note": "12", "deep": {"a": [1, True, None], "b": "x"}}
+ARGUMENTS = {
+    "city": 'São <b> "P"',
+    "days": 3,
+    "note": "12",
+    "deep": {"a": [1, True, None], "b": "x"},
+}
 TYPES = {"city": "string", "days": "integer", "note": "string", "deep": "object", "text": "string"}
-MANY = {"s": "plain", "i": -7, "f": 2.5, "b": False, "n": None, "l": [1, "two", {"k": [True]}], "o": {"a": {"b": "c"}}}
-KINDS = {"s": "string", "i": "integer", "f": "number", "b": "boolean", "n": "null", "l": "array", "o": "object"}
-LETTERS = {"city": "Zürich 漢字 😀 \u2028 é", "text": "tab\tline\nback\\slash 'q' \"d\" & {x} [y] <|z|>"}
+MANY = {
+    "s": "plain",
+    "i": -7,
+    "f": 2.5,
+    "b": False,
+    "n": None,
+    "l": [1, "two", {"k": [True]}],
+    "o": {"a": {"b": "c"}},
+}
+KINDS = {
+    "s": "string",
+    "i": "integer",
+    "f": "number",
+    "b": "boolean",
+    "n": "null",
+    "l": "array",
+    "o": "object",
+}
+LETTERS = {
+    "city": "Zürich 漢字 😀 \u2028 é",
+    "text": "tab\tline\nback\\slash 'q' \"d\" & {x} [y] <|z|>",
+}
 
 
 def tool(name: str, **types: str) -> dict[str, Any]:
     properties = {key: {"type": kind} for key, kind in types.items()}
     parameters = {"type": "object", "properties": properties}
-    return {"type": "function", "function": {"name": name, "description": "d", "parameters": parameters}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": "d", "parameters": parameters},
+    }
 
 
 TOOLS = [tool("get_weather", **TYPES), tool("now"), tool("many", **KINDS)]
 
 
 def call(name: str, arguments: Any, number: int) -> dict[str, Any]:
-    return {"id": f"abcd0000{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {
+        "id": f"abcd0000{number}",
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
 
 
 FIRST, SECOND, THIRD = call("get_weather", ARGUMENTS, 1), call("now", {}, 2), call("many", MANY, 1)
@@ -57,9 +88,16 @@ MESSAGES: dict[str, Message] = {
     "content and call": {"content": "I look.", "tool_calls": [FIRST]},
     "reasoning and call": {"content": "", "reasoning_content": "Hm.", "tool_calls": [FIRST]},
     "no arguments": {"content": "", "tool_calls": [SECOND]},
-    "many kinds of values": {"content": "", "tool_calls": [THIRD, call("get_weather", ARGUMENTS, 2)]},
+    "many kinds of values": {
+        "content": "",
+        "tool_calls": [THIRD, call("get_weather", ARGUMENTS, 2)],
+    },
     "letters of many kinds": {"content": "", "tool_calls": [call("get_weather", LETTERS, 1)]},
-    "everything": {"content": "I look.", "reasoning_content": "Hm.\nSo?", "tool_calls": [FIRST, SECOND]},
+    "everything": {
+        "content": "I look.",
+        "reasoning_content": "Hm.\nSo?",
+        "tool_calls": [FIRST, SECOND],
+    },
 }
 ASK = {"role": "user", "content": "Q?"}
 HISTORIES: dict[str, list[Message]] = {
@@ -105,9 +143,15 @@ def formed(message: Message, shape: Shape) -> Message:
     if not message.get("tool_calls"):
         return message
     calls = [one["function"] for one in message["tool_calls"]]
-    given = [{**one, "arguments": json.dumps(one["arguments"]) if shape.as_text else one["arguments"]} for one in calls]
+    given = [
+        {**one, "arguments": json.dumps(one["arguments"]) if shape.as_text else one["arguments"]}
+        for one in calls
+    ]
     content = message["content"] or (shape.content if shape.content is not ABSENT else "")
-    wrapped = [{**one, "function": function} for one, function in zip(message["tool_calls"], given, strict=True)]
+    wrapped = [
+        {**one, "function": function}
+        for one, function in zip(message["tool_calls"], given, strict=True)
+    ]
     return {**message, "content": content, "tool_calls": given if shape.bare else wrapped}
 
 
@@ -120,16 +164,24 @@ def switches(template: turnwise.Template) -> Iterator[Message]:
 def shown(message: Message, reply: str) -> Message | None:
     """What of a message its rendering holds; None if all calls or the reasoning are missing."""
     calls = [one for one in message.get("tool_calls", []) if one["function"]["name"] in reply]
-    if len(calls) < min(1, len(message.get("tool_calls", []))) or message.get("reasoning_content", "") not in reply:
+    if (
+        len(calls) < min(1, len(message.get("tool_calls", [])))
+        or message.get("reasoning_content", "") not in reply
+    ):
         return None
-    return {**message, "content": message["content"] if message["content"] in reply else "", "tool_calls": calls}
+    return {
+        **message,
+        "content": message["content"] if message["content"] in reply else "",
+        "tool_calls": calls,
+    }
 
 
 def read(message: Any) -> tuple[Any, ...]:
     calls = message.get("tool_calls") or ()
     functions = [one["function"] for one in calls]
     arguments = [
-        one["arguments"] if isinstance(one["arguments"], dict) else json.loads(one["arguments"]) for one in functions
+        one["arguments"] if isinstance(one["arguments"], dict) else json.loads(one["arguments"])
+        for one in functions
     ]
     texts = (message["content"] or "").strip(), message.get("reasoning_content") or ""
     return [one["name"] for one in functions], arguments, texts
@@ -143,7 +195,9 @@ def test_parse_undoes_render(name: str) -> None:
     template, grammar, _ = derived(name)
     for options, history, kind in product(switches(template), HISTORIES, MESSAGES):
         message = MESSAGES[kind]
-        if (message.get("tool_calls") and grammar.calls is None) or (history == "result" and name in HEADED):
+        if (message.get("tool_calls") and grammar.calls is None) or (
+            history == "result" and name in HEADED
+        ):
             continue
         if "reasoning_content" in message and grammar.reasoning is None:
             continue
@@ -152,37 +206,55 @@ def test_parse_undoes_render(name: str) -> None:
         if both is None or expected is None:
             continue  # the template refuses the message, leaves the field out, or its turn does not continue the prompt
         found = parse(grammar, both[1], both[0], TOOLS)
-        if "tool_calls" in message and (found.get("reasoning_content") or "").endswith(message["content"] or "\0"):
+        if "tool_calls" in message and (found.get("reasoning_content") or "").endswith(
+            message["content"] or "\0"
+        ):
             continue  # what is said beside a call is written as reasoning
         assert read(found) == read(expected), (history, kind, options, both[1])
 
 
-def written(name: str, history: list[Message], message: Message, options: Message) -> tuple[str, str] | None:
+def written(
+    name: str, history: list[Message], message: Message, options: Message
+) -> tuple[str, str] | None:
     """The prompt and what the template writes behind it."""
     template, _, shape = derived(name)
     chat = [formed(turn, shape) for turn in history]
-    given = {"tools": TOOLS if any("tool_calls" in turn for turn in (*history, message)) else None, "now": corpus.NOW}
+    given = {
+        "tools": TOOLS if any("tool_calls" in turn for turn in (*history, message)) else None,
+        "now": corpus.NOW,
+    }
     try:
         prompt = str(template.render(chat, add_generation_prompt=True, **given, **options))
-        whole = str(template.render([*chat, {"role": "assistant", **formed(message, shape)}], **given, **options))
+        whole = str(
+            template.render(
+                [*chat, {"role": "assistant", **formed(message, shape)}], **given, **options
+            )
+        )
     except turnwise.TurnwiseError:
         return None
     return (prompt, whole.removeprefix(prompt)) if whole.startswith(prompt) else None
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[f"{one.grammar}-{at}" for at, one in enumerate(EXAMPLES)])
+@pytest.mark.parametrize(
+    "example", EXAMPLES, ids=[f"{one.grammar}-{at}" for at, one in enumerate(EXAMPLES)]
+)
 def test_a_canonical_reply_is_written_again(example: Example) -> None:
     grammar = GRAMMARS[example.grammar]
     message = parse(grammar, example.reply)
     written = write(grammar, message)
     assert dict(parse(grammar, written)) == dict(message)
-    if "to=functions.get_weather <|constrain|>" not in example.reply:  # a header in another order is not canonical
-        text = example.reply.removesuffix("<|observation|>")  # which of several stops is the server's to know
+    if (
+        "to=functions.get_weather <|constrain|>" not in example.reply
+    ):  # a header in another order is not canonical
+        text = example.reply.removesuffix(
+            "<|observation|>"
+        )  # which of several stops is the server's to know
         assert written.startswith(text)
 
 
 WORDS = st.text(
-    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="<>[]{}|｜"), max_size=20
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="<>[]{}|｜"),
+    max_size=20,
 )
 
 
@@ -192,11 +264,15 @@ WORDS = st.text(
     WORDS.map(str.strip),
     WORDS.map(str.strip),
     st.lists(
-        st.fixed_dictionaries({}, optional={"text": WORDS, "days": st.integers(), "deep": st.just({"a": [1]})}),
+        st.fixed_dictionaries(
+            {}, optional={"text": WORDS, "days": st.integers(), "deep": st.just({"a": [1]})}
+        ),
         max_size=2,
     ),
 )
-def test_parse_undoes_write(name: str, content: str, reasoning: str, calls: list[dict[str, Any]]) -> None:
+def test_parse_undoes_write(
+    name: str, content: str, reasoning: str, calls: list[dict[str, Any]]
+) -> None:
     grammar = GRAMMARS[name]
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if grammar.reasoning is not None and name != "deepseek-v3.1":  # whose opening has closed it
@@ -204,7 +280,8 @@ def test_parse_undoes_write(name: str, content: str, reasoning: str, calls: list
     if calls:
         one_only = name in ("llama-3.1", "gpt-oss")
         message["tool_calls"] = [
-            call("get_weather", each, at) for at, each in enumerate(calls[: 1 if one_only else None])
+            call("get_weather", each, at)
+            for at, each in enumerate(calls[: 1 if one_only else None])
         ]
         if name in ("llama-3.1", "llama-4", "mistral-nemo"):  # no content beside a call
             message["content"] = ""

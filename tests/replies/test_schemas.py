@@ -37,8 +37,14 @@ CASES: dict[str, tuple[Any, Any]] = {
     "a place in a list": ({"properties": {"x": {"$ref": "#/anyOf/0"}}, "anyOf": [TEXT]}, "1"),
     "any other key is a text": ({"properties": {"y": COUNT}, "additionalProperties": TEXT}, "1"),
     "every key is a text": ({"additionalProperties": TEXT}, "1"),
-    "any other key by reference": ({"additionalProperties": {"$ref": "#/$defs/T"}, "$defs": {"T": TEXT}}, "1"),
-    "a key that is named is not another": ({"properties": {"x": COUNT}, "additionalProperties": TEXT}, 1),
+    "any other key by reference": (
+        {"additionalProperties": {"$ref": "#/$defs/T"}, "$defs": {"T": TEXT}},
+        "1",
+    ),
+    "a key that is named is not another": (
+        {"properties": {"x": COUNT}, "additionalProperties": TEXT},
+        1,
+    ),
     "other keys are allowed": ({"properties": {"y": TEXT}, "additionalProperties": True}, 1),
     "no schema": (None, 1),
     "no schema at all": ({"properties": [], "allOf": 5, "$ref": 7, "additionalProperties": []}, 1),
@@ -66,6 +72,13 @@ def test_schemas_without_end_end() -> None:
     for _ in range(100_000):
         deep = {"anyOf": [deep, COUNT]}
     assert types_of(deep) == {"integer"}
-    wide = {"$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{m}"} for m in range(60)]} for n in range(60)}}
-    tool = {"name": "f", "parameters": {**wide, "properties": {str(n): {"$ref": f"#/$defs/{n}"} for n in range(60)}}}
+    wide = {
+        "$defs": {
+            str(n): {"anyOf": [{"$ref": f"#/$defs/{m}"} for m in range(60)]} for n in range(60)
+        }
+    }
+    tool = {
+        "name": "f",
+        "parameters": {**wide, "properties": {str(n): {"$ref": f"#/$defs/{n}"} for n in range(60)}},
+    }
     assert set(declared([tool])["f"].values()) == {frozenset()}

@@ -26,7 +26,10 @@ def test_the_complete_example_is_read_back() -> None:
     prompt = template.render(ASKED, add_generation_prompt=True)
     whole = str(template.render([*ASKED, {"role": "assistant", "content": ANSWER}]))
     assert whole.startswith(str(prompt))
-    assert template.parse(whole[len(str(prompt)) :], prompt=prompt) == {"role": "assistant", "content": ANSWER}
+    assert template.parse(whole[len(str(prompt)) :], prompt=prompt) == {
+        "role": "assistant",
+        "content": ANSWER,
+    }
 
 
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")

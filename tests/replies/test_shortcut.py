@@ -77,13 +77,21 @@ def read(name: str, chunks: list[str], short: bool = True, kind: str = "object")
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.sampled_from(sorted(AROUND)), TEXTS, st.integers(1, 5), KINDS, st.randoms(use_true_random=False))
+@given(
+    st.sampled_from(sorted(AROUND)),
+    TEXTS,
+    st.integers(1, 5),
+    KINDS,
+    st.randoms(use_true_random=False),
+)
 @example("qwen3", "[12, 123, 1, 12, 123, 3]", 1, "array", random.Random(0))
 @example("qwen3", "[12, 3456, 1, 12, 3456, 3]", 4, "array", random.Random(0))
 @example("qwen3", "[1e, 2]", 1, "array", random.Random(0))
 @example("qwen3", '["a\\nb\\u00e9", "\\ud83d\\ude00"]', 1, "array", random.Random(0))
 @example("gemma-4", "123, y:4", 1, "string", random.Random(0))
-def test_the_short_way_is_the_long_way(name: str, value: str, size: int, kind: str, cuts: random.Random) -> None:
+def test_the_short_way_is_the_long_way(
+    name: str, value: str, size: int, kind: str, cuts: random.Random
+) -> None:
     before, behind = AROUND[name]
     reply = before + value + behind
     whole = read(name, [reply], kind=kind)
@@ -131,9 +139,13 @@ def test_a_number_is_remembered_by_what_ends_it() -> None:
 def test_steps_are_put_together_in_between(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnwise.replies.parser.parser.KEPT", limit)
     before, behind = AROUND["qwen3"]
-    reply = "So <tool" + before + '[1, 22, {"a": [true, null, "x\\n"]}, 12345678901234567890]' + behind
+    reply = (
+        "So <tool" + before + '[1, 22, {"a": [true, null, "x\\n"]}, 12345678901234567890]' + behind
+    )
     for size in (1, 2, 3):
-        assert read("qwen3", [reply[at : at + size] for at in range(0, len(reply), size)]) == read("qwen3", [reply])
+        assert read("qwen3", [reply[at : at + size] for at in range(0, len(reply), size)]) == read(
+            "qwen3", [reply]
+        )
 
 
 @pytest.mark.parametrize("limit", [1, 2])

@@ -32,7 +32,9 @@ def changed(value: Any, kind: type, change: Change) -> Any:
         return tuple(changed(one, kind, change) for one in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = (one.name for one in dataclasses.fields(value))
-        return dataclasses.replace(value, **{name: changed(getattr(value, name), kind, change) for name in fields})
+        return dataclasses.replace(
+            value, **{name: changed(getattr(value, name), kind, change) for name in fields}
+        )
     return value
 
 
@@ -54,16 +56,25 @@ def unsectioned(grammar: Grammar) -> Grammar:
 CHANGES: dict[str, Callable[[Grammar], Grammar]] = {
     "no white space at the edges of markers": lambda grammar: changed(grammar, Marker, tight),
     "more of it": lambda grammar: changed(grammar, Marker, wide),
-    "JSON without white space": lambda grammar: changed(grammar, Spacing, lambda _: Spacing(",", ":")),
+    "JSON without white space": lambda grammar: changed(
+        grammar, Spacing, lambda _: Spacing(",", ":")
+    ),
     "JSON in lines": lambda grammar: changed(grammar, Spacing, lambda _: Spacing(", ", ": ", 4)),
     "no section": unsectioned,
 }
 
 
 def message(grammar: Grammar, count: int, content: str = "") -> dict[str, Any]:
-    arguments: tuple[dict[str, Any], ...] = ({"city": "Oslo or so", "days": 3, "deep": {"a": [1, 2]}}, {})
+    arguments: tuple[dict[str, Any], ...] = (
+        {"city": "Oslo or so", "days": 3, "deep": {"a": [1, 2]}},
+        {},
+    )
     calls = [
-        {"id": id_of(grammar, name, at), "type": "function", "function": {"name": name, "arguments": given}}
+        {
+            "id": id_of(grammar, name, at),
+            "type": "function",
+            "function": {"name": name, "arguments": given},
+        }
         for at, (name, given) in enumerate(zip(CALLED[:count], arguments, strict=False))
     ]
     return {"role": "assistant", "content": content, "tool_calls": calls}
@@ -81,7 +92,11 @@ def stripped(value: Any) -> Any:
 def calling() -> list[str]:
     names = [name for name in sorted(corpus.published()) if name not in UNREADABLE]
     calls = {name: template(name).grammar.calls for name in names}
-    return [name for name, found in calls.items() if found is not None and not isinstance(found.call, RawCall)]
+    return [
+        name
+        for name, found in calls.items()
+        if found is not None and not isinstance(found.call, RawCall)
+    ]
 
 
 @needs_corpus

@@ -74,7 +74,10 @@ def test_rate() -> None:
     assert set(failing) <= set(REASONS)
     assert len(LISTED) == sum(failing.values()), "listed, but not in the corpus"
     passing = total - sum(failing.values())
-    lines = [f"{passing} of {total} ({passing / total:.1%})", *(f"{n:4} {REASONS[why]}" for why, n in failing.items())]
+    lines = [
+        f"{passing} of {total} ({passing / total:.1%})",
+        *(f"{n:4} {REASONS[why]}" for why, n in failing.items()),
+    ]
     print("", *lines, sep="\n")
     assert passing / total >= RATE
 

@@ -38,7 +38,11 @@ IMAGE = {"type": "image_url", "image_url": {"url": "a.png"}}
 
 READ: dict[str, tuple[str, Any, list[dict[str, Any]]]] = {
     "openai": ("openai", {"messages": TURNS}, TURNS),
-    "openai fields stay": ("openai", {"messages": [{**user("a"), "mood": 1}]}, [{**user("a"), "mood": 1}]),
+    "openai fields stay": (
+        "openai",
+        {"messages": [{**user("a"), "mood": 1}]},
+        [{**user("a"), "mood": 1}],
+    ),
     "openai by another column": ("openai", {"conversations": TURNS, "messages": None}, TURNS),
     "openai, empty": ("openai", {"messages": []}, []),
     "openai, nulls of a table": (
@@ -55,12 +59,18 @@ READ: dict[str, tuple[str, Any, list[dict[str, Any]]]] = {
     "empty list": ("list", [], []),
     "sharegpt": (
         "sharegpt",
-        {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}], "system": "S"},
+        {
+            "conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}],
+            "system": "S",
+        },
         [system("S"), user("Hi"), assistant("Hello")],
     ),
     "sharegpt, system as a turn and the same in its column": (
         "sharegpt",
-        {"conversations": [{"from": "system", "value": "S"}, {"from": "User", "value": "Hi"}], "system": "S"},
+        {
+            "conversations": [{"from": "system", "value": "S"}, {"from": "User", "value": "Hi"}],
+            "system": "S",
+        },
         [system("S"), user("Hi")],
     ),
     "sharegpt calls": (
@@ -90,17 +100,34 @@ READ: dict[str, tuple[str, Any, list[dict[str, Any]]]] = {
         {"conversations": [{"from": "gpt", "value": "x", "weight": 0, "id": 7}]},
         [assistant("x", weight=0, id=7)],
     ),
-    "sharegpt by another column": ("sharegpt", {"messages": [{"from": "human", "value": "x"}]}, [user("x")]),
-    "alpaca": ("alpaca", {"instruction": "Add", "input": "1 2", "output": "3"}, [user("Add\n1 2"), assistant("3")]),
+    "sharegpt by another column": (
+        "sharegpt",
+        {"messages": [{"from": "human", "value": "x"}]},
+        [user("x")],
+    ),
+    "alpaca": (
+        "alpaca",
+        {"instruction": "Add", "input": "1 2", "output": "3"},
+        [user("Add\n1 2"), assistant("3")],
+    ),
     "alpaca, all of it": (
         "alpaca",
         {"instruction": "c", "input": "", "output": "d", "system": "S", "history": [["a", "b"]]},
         [system("S"), user("a"), assistant("b"), user("c"), assistant("d")],
     ),
-    "alpaca, unanswered": ("alpaca", {"instruction": "c", "input": None, "output": None, "system": ""}, [user("c")]),
+    "alpaca, unanswered": (
+        "alpaca",
+        {"instruction": "c", "input": None, "output": None, "system": ""},
+        [user("c")],
+    ),
     "xtuner": (
         "xtuner",
-        {"conversation": [{"system": "S", "input": "a", "output": "b"}, {"input": "c", "output": "d"}]},
+        {
+            "conversation": [
+                {"system": "S", "input": "a", "output": "b"},
+                {"input": "c", "output": "d"},
+            ]
+        },
         [system("S"), user("a"), assistant("b"), user("c"), assistant("d")],
     ),
     "xtuner, what is learnt": (
@@ -140,7 +167,11 @@ READ: dict[str, tuple[str, Any, list[dict[str, Any]]]] = {
     ),
     "fastchat, named roles": (
         "fastchat",
-        {"roles": ["[INST]", "[/INST]"], "messages": [["[INST]", "Hi"], ["[/INST]", "Hello"]], "system_message": "S"},
+        {
+            "roles": ["[INST]", "[/INST]"],
+            "messages": [["[INST]", "Hi"], ["[/INST]", "Hello"]],
+            "system_message": "S",
+        },
         [system("S"), *TURNS[:2]],
     ),
     "fastchat, roles without names": (
@@ -194,7 +225,9 @@ def test_what_stands_beside_the_turns() -> None:
     assert found.options == {"enable_thinking": False, "add_generation_prompt": True}
     assert found.rest == {"id": 5, "images": ["a.png"]}
     assert write(found, "sharegpt") == {**row, "tools": json.dumps([TOOL])}
-    template = turnwise.compile("{{ messages[0].content }}{{ enable_thinking }}{{ tools[0].function.name }}")
+    template = turnwise.compile(
+        "{{ messages[0].content }}{{ enable_thinking }}{{ tools[0].function.name }}"
+    )
     assert str(template.render(**found.arguments)) == "xFalsesum"
 
 
@@ -211,7 +244,9 @@ def test_a_turn_that_is_still_to_be_written() -> None:
 
 
 def test_context_is_options() -> None:
-    found = conversation({"src": ["Hi"], "tgt": ["Hello"], "context": {"system": "S", "is_training": True}})
+    found = conversation(
+        {"src": ["Hi"], "tgt": ["Hello"], "context": {"system": "S", "is_training": True}}
+    )
     assert found.messages[0] == system("S") and found.options == {"is_training": True}
     assert write(found, "paddlenlp")["context"] == {"system": "S", "is_training": True}
 
@@ -219,50 +254,104 @@ def test_context_is_options() -> None:
 def test_the_completion_starts_where_something_is_learnt() -> None:
     told = [user("a"), assistant("b", weight=0), user("c")]
     assert write(Conversation(told), "prompt") == {"prompt": told}
-    assert write(Conversation([*told, assistant("d")]), "prompt") == {"prompt": told, "completion": [assistant("d")]}
+    assert write(Conversation([*told, assistant("d")]), "prompt") == {
+        "prompt": told,
+        "completion": [assistant("d")],
+    }
 
 
 def test_a_shape_that_is_said_wins() -> None:
     pairs = [["user", "assistant"], ["bot"]]
-    assert conversation(pairs, "paddlenlp").messages == [user("user"), assistant("assistant"), user("bot")]
+    assert conversation(pairs, "paddlenlp").messages == [
+        user("user"),
+        assistant("assistant"),
+        user("bot"),
+    ]
     assert conversation({"messages": TURNS, "chosen": 1}, "openai").rest == {"chosen": 1}
     assert conversation("<|im_start|>user", "paddlenlp").messages == [user("<|im_start|>user")]
 
 
 def test_lists_of_rows() -> None:
-    assert are_rows([{"instruction": "a", "output": "b"}]) and are_rows([{"messages": TURNS}, {"messages": TURNS}])
-    assert not are_rows(TURNS) and not are_rows([]) and not are_rows([{"x": 1}]) and not are_rows([["a", "b"]])
+    assert are_rows([{"instruction": "a", "output": "b"}]) and are_rows(
+        [{"messages": TURNS}, {"messages": TURNS}]
+    )
+    assert (
+        not are_rows(TURNS)
+        and not are_rows([])
+        and not are_rows([{"x": 1}])
+        and not are_rows([["a", "b"]])
+    )
 
 
 # Wrong rows
 
 HUMAN = {"from": "human", "value": "a"}
 FAULTS: dict[str, tuple[Any, str, list[str]]] = {
-    "no shape": ({"mesages": [], "id": 1}, "", ["It has: mesages, id.", "Did you mean 'messages'?"]),
+    "no shape": (
+        {"mesages": [], "id": 1},
+        "",
+        ["It has: mesages, id.", "Did you mean 'messages'?"],
+    ),
     "rendered": ({"text": "x"}, "", ["rendered already", "Accepted: messages, conversations"]),
     "answer of another name": (
         {"instruction": "a", "context": "b", "answer": "c"},
         "",
         ["It has: instruction, context"],
     ),
-    "preference": ({"prompt": "a", "chosen": "b", "rejected": "c"}, "", ["`chosen` and `rejected`", "'completion'"]),
-    "transcript": ("<|im_start|>user\nHi<|im_end|>", "", ["turnwise.dialects.internlm2_transcript"]),
+    "preference": (
+        {"prompt": "a", "chosen": "b", "rejected": "c"},
+        "",
+        ["`chosen` and `rejected`", "'completion'"],
+    ),
+    "transcript": (
+        "<|im_start|>user\nHi<|im_end|>",
+        "",
+        ["turnwise.dialects.internlm2_transcript"],
+    ),
     "rows": ([{"messages": TURNS}, {"messages": TURNS}], "", ["a list of 2 conversations"]),
     "number": (5, "", ["not int: 5", "sharegpt: {conversations"]),
     "message of text": (["a"], "messages[0]", ["a mapping, not str: 'a'", '"role": "user"']),
-    "no role": ({"messages": [user("a"), {"rol": "user"}]}, "messages[1]", ["no 'role'", "It has: rol.", "mean 'rol'"]),
+    "no role": (
+        {"messages": [user("a"), {"rol": "user"}]},
+        "messages[1]",
+        ["no 'role'", "It has: rol.", "mean 'rol'"],
+    ),
     "role of number": ([{"role": 5, "content": ""}], "messages[0].role", ["is text, not int: 5"]),
-    "no content": ([{"role": "user", "contents": ""}], "messages[0]", ["no 'content'", "mean 'contents'"]),
+    "no content": (
+        [{"role": "user", "contents": ""}],
+        "messages[0]",
+        ["no 'content'", "mean 'contents'"],
+    ),
     "content of number": ([user(5)], "messages[0].content", ["a list of parts", "not int: 5"]),
-    "not a number": ([{**user("a"), "weight": float("nan")}], "messages[0].weight", ["not a JSON number"]),
+    "not a number": (
+        [{**user("a"), "weight": float("nan")}],
+        "messages[0].weight",
+        ["not a JSON number"],
+    ),
     "messages of text": ({"messages": "x"}, "messages", ["a list of turns, not str: 'x'"]),
-    "options": ({"messages": [], "chat_template_kwargs": 5}, "chat_template_kwargs", ["not a table of options"]),
-    "reserved": ({"messages": [], "options": {"now": 1}}, "options", ["now, which are not options"]),
-    "flag": ({"messages": [], "add_generation_prompt": 5}, "add_generation_prompt", ["true or false, not 5"]),
+    "options": (
+        {"messages": [], "chat_template_kwargs": 5},
+        "chat_template_kwargs",
+        ["not a table of options"],
+    ),
+    "reserved": (
+        {"messages": [], "options": {"now": 1}},
+        "options",
+        ["now, which are not options"],
+    ),
+    "flag": (
+        {"messages": [], "add_generation_prompt": 5},
+        "add_generation_prompt",
+        ["true or false, not 5"],
+    ),
     "tools": ({"messages": [], "tools": "x"}, "tools", ["not JSON", "'x'", "a JSON list of tools"]),
     "tools of object": ({"messages": [], "tools": "{}"}, "tools", ["a list, not dict"]),
     "sharegpt, none": ({"conversations": []}, "conversations", ["ShareGPT", "{from: human"]),
-    "sharegpt, turn": ({"conversations": [HUMAN, "x"]}, "conversations[1]", ["a mapping, not str", '"from": "human"']),
+    "sharegpt, turn": (
+        {"conversations": [HUMAN, "x"]},
+        "conversations[1]",
+        ["a mapping, not str", '"from": "human"'],
+    ),
     "sharegpt, name": (
         {"conversations": [{"from": "humn", "value": "a"}]},
         "conversations[0].from",
@@ -273,9 +362,17 @@ FAULTS: dict[str, tuple[Any, str, list[str]]] = {
         "conversations[1]",
         ["no 'value'", "Did you mean 'vaule'?"],
     ),
-    "sharegpt, null": ({"conversations": [{"from": "gpt", "value": None}]}, "conversations[0].value", ["not NoneType"]),
+    "sharegpt, null": (
+        {"conversations": [{"from": "gpt", "value": None}]},
+        "conversations[0].value",
+        ["not NoneType"],
+    ),
     "sharegpt, both": ({"conversations": [{**HUMAN, "role": "user"}, HUMAN]}, "", ["no 'content'"]),
-    "sharegpt, content": ({"conversations": [{**HUMAN, "content": "b"}]}, "conversations[0]", ["'content' beside"]),
+    "sharegpt, content": (
+        {"conversations": [{**HUMAN, "content": "b"}]},
+        "conversations[0]",
+        ["'content' beside"],
+    ),
     "sharegpt, two systems": (
         {"conversations": [{"from": "system", "value": "a"}], "system": "b"},
         "system",
@@ -297,7 +394,11 @@ FAULTS: dict[str, tuple[Any, str, list[str]]] = {
         ["no 'arguments'", "Did you mean 'argument'?"],
     ),
     "call with more": (
-        {"conversations": [{"from": "function_call", "value": '{"name": "a", "arguments": {}, "x": 1}'}]},
+        {
+            "conversations": [
+                {"from": "function_call", "value": '{"name": "a", "arguments": {}, "x": 1}'}
+            ]
+        },
         "conversations[0].value",
         ["a call has 'x'"],
     ),
@@ -328,7 +429,11 @@ FAULTS: dict[str, tuple[Any, str, list[str]]] = {
     ),
     "alpaca, text": ({"instruction": 5, "output": "b"}, "instruction", ["is text, not int: 5"]),
     "rounds": ([["a"], ["b", "c"]], "rounds[0]", ["[question, answer], not ['a']"]),
-    "last round": ([["a", "b"], ["c", "d", "e"]], "rounds[1]", ["[question, answer] or [question]"]),
+    "last round": (
+        [["a", "b"], ["c", "d", "e"]],
+        "rounds[1]",
+        ["[question, answer] or [question]"],
+    ),
     "round of numbers": ([["a", 5]], "rounds[0][1]", ["is text, not int"]),
     "src and tgt": ({"src": ["a"], "tgt": ["b", "c"]}, "src", ["1 src and 2 tgt", "one src more"]),
     "src of number": ({"src": ["a", 5], "tgt": ["b"]}, "src[1]", ["is text, not int"]),
@@ -337,12 +442,24 @@ FAULTS: dict[str, tuple[Any, str, list[str]]] = {
         "messages[1][0]",
         ["'ASISTANT'", "mean 'assistant'", "paddlenlp"],
     ),
-    "fastchat, roles": ({"roles": ["A"], "messages": [["A", "a"]]}, "roles", ["the user and the assistant, not ['A']"]),
-    "fastchat, null": ([["USER", None], ["ASSISTANT", "b"]], "messages[0][1]", ["not None", "last text only"]),
+    "fastchat, roles": (
+        {"roles": ["A"], "messages": [["A", "a"]]},
+        "roles",
+        ["the user and the assistant, not ['A']"],
+    ),
+    "fastchat, null": (
+        [["USER", None], ["ASSISTANT", "b"]],
+        "messages[0][1]",
+        ["not None", "last text only"],
+    ),
     "fastchat, image": ([["USER", ["a", [5]]]], "messages[0][1]", ["address of an image"]),
     "fastchat, triple": ({"messages": [["USER", "a", "b"]]}, "messages[0]", ["[role, text], not"]),
     "prompt": ({"prompt": 5}, "prompt", ["text or a list of messages, not int: 5"]),
-    "completion": ({"prompt": "a", "completion": [{}]}, "completion[0]", ["no 'role'", "It is empty."]),
+    "completion": (
+        {"prompt": "a", "completion": [{}]},
+        "completion[0]",
+        ["no 'role'", "It is empty."],
+    ),
 }
 
 
@@ -371,16 +488,44 @@ def test_unknown_shapes() -> None:
 
 
 TOO_MUCH: dict[str, tuple[str, Conversation, str]] = {
-    "an id": ("sharegpt", Conversation([assistant("", tool_calls=[{"id": "1", **call("a", {})}])]), "tool_calls[0].id"),
-    "text and call": ("sharegpt", Conversation([assistant("x", tool_calls=[call("a", {})])]), "messages[0].tool_calls"),
-    "reasoning": ("sharegpt", Conversation([assistant("x", reasoning_content="y")]), "messages[0].reasoning_content"),
+    "an id": (
+        "sharegpt",
+        Conversation([assistant("", tool_calls=[{"id": "1", **call("a", {})}])]),
+        "tool_calls[0].id",
+    ),
+    "text and call": (
+        "sharegpt",
+        Conversation([assistant("x", tool_calls=[call("a", {})])]),
+        "messages[0].tool_calls",
+    ),
+    "reasoning": (
+        "sharegpt",
+        Conversation([assistant("x", reasoning_content="y")]),
+        "messages[0].reasoning_content",
+    ),
     "parts": ("sharegpt", Conversation([user([IMAGE])]), "messages[0].content"),
     "a role": ("sharegpt", Conversation([{"role": "critic", "content": "x"}]), "messages[0].role"),
-    "a tool's result": ("alpaca", Conversation([user("a"), {"role": "tool", "content": ""}]), "messages[1].role"),
+    "a tool's result": (
+        "alpaca",
+        Conversation([user("a"), {"role": "tool", "content": ""}]),
+        "messages[1].role",
+    ),
     "two questions": ("xtuner", Conversation([user("a"), user("b")]), "messages[1].role"),
-    "a late system": ("alpaca", Conversation([*TURNS[:2], system("S"), user("a")]), "messages[2].role"),
-    "a weight": ("alpaca", Conversation([user("a"), assistant("b", weight=0)]), "messages[1].weight"),
-    "half a weight": ("xtuner", Conversation([user("a"), assistant("b", weight=0.5)]), "messages[1].weight"),
+    "a late system": (
+        "alpaca",
+        Conversation([*TURNS[:2], system("S"), user("a")]),
+        "messages[2].role",
+    ),
+    "a weight": (
+        "alpaca",
+        Conversation([user("a"), assistant("b", weight=0)]),
+        "messages[1].weight",
+    ),
+    "half a weight": (
+        "xtuner",
+        Conversation([user("a"), assistant("b", weight=0.5)]),
+        "messages[1].weight",
+    ),
     "a name": ("fastchat", Conversation([{**user("a"), "name": "Bob"}]), "messages[0].name"),
     "tools of a list": ("list", Conversation(TURNS, [TOOL]), "tools"),
     "an id of a list": ("list", Conversation(TURNS, rest={"id": 1}), "rest.id"),
@@ -402,13 +547,20 @@ def test_what_a_shape_cannot_say_is_refused(case: str) -> None:
 TEXT = st.text(st.sampled_from("aé\n '\"<|{}\\漢\U0001f600"), max_size=6)
 SCALAR = st.none() | st.booleans() | st.integers(-3, 3) | TEXT
 JSON = st.recursive(
-    SCALAR, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2), max_leaves=4
+    SCALAR,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=4,
 )
 TABLE = st.dictionaries(st.sampled_from(["id", "mood", "source"]), JSON, max_size=2)
 CALL = st.builds(call, TEXT, st.dictionaries(TEXT, JSON, max_size=2) | TEXT)
-PARTS = st.lists(st.just(IMAGE) | st.fixed_dictionaries({"type": st.just("text"), "text": TEXT}), max_size=2)
+PARTS = st.lists(
+    st.just(IMAGE) | st.fixed_dictionaries({"type": st.just("text"), "text": TEXT}), max_size=2
+)
 MESSAGE = st.fixed_dictionaries(
-    {"role": st.sampled_from(["system", "user", "user", "assistant", "assistant", "tool"]), "content": TEXT | PARTS},
+    {
+        "role": st.sampled_from(["system", "user", "user", "assistant", "assistant", "tool"]),
+        "content": TEXT | PARTS,
+    },
     optional={
         "weight": st.sampled_from([0, 1, 2]),
         "tool_calls": st.lists(CALL, max_size=2),
@@ -461,22 +613,30 @@ def test_a_conversation_comes_back_or_is_refused(shape: str, found: Conversation
 
 
 @st.composite
-def rounds(draw: st.DrawFn, later_systems: bool = False, weights: bool = False) -> list[dict[str, Any]]:
+def rounds(
+    draw: st.DrawFn, later_systems: bool = False, weights: bool = False
+) -> list[dict[str, Any]]:
     """What the shapes of questions and answers can say."""
     messages: list[dict[str, Any]] = []
     for number in range(draw(st.integers(1, 3))):
         if draw(st.booleans()) and (later_systems or not number):
             messages.append(system(draw(TEXT.filter(bool))))
-        weight = {"weight": draw(st.sampled_from([0, 1]))} if weights and draw(st.booleans()) else {}
+        weight = (
+            {"weight": draw(st.sampled_from([0, 1]))} if weights and draw(st.booleans()) else {}
+        )
         messages += [user(draw(TEXT)), assistant(draw(TEXT), **weight)]
     return messages[: None if draw(st.booleans()) else -1]
 
 
-CALLING = st.lists(CALL, min_size=1, max_size=2).map(lambda calls: assistant(None, tool_calls=calls))
+CALLING = st.lists(CALL, min_size=1, max_size=2).map(
+    lambda calls: assistant(None, tool_calls=calls)
+)
 CAN_SAY: dict[str, Any] = {
     "openai": st.lists(MESSAGE, max_size=4),
     "list": st.lists(MESSAGE, max_size=4),
-    "sharegpt": st.lists(spoken("system", "user", "assistant", "tool") | CALLING, min_size=1, max_size=4),
+    "sharegpt": st.lists(
+        spoken("system", "user", "assistant", "tool") | CALLING, min_size=1, max_size=4
+    ),
     "xtuner": rounds(later_systems=True, weights=True),
     "alpaca": rounds(),
     "paddlenlp": rounds(),
@@ -489,7 +649,11 @@ CAN_SAY: dict[str, Any] = {
 @settings(max_examples=100)
 @given(data=st.data())
 def test_what_a_shape_can_say_is_written_and_recognised(shape: str, data: st.DataObject) -> None:
-    beside = {} if shape == "list" else {"tools": data.draw(st.none() | st.just([TOOL])), "rest": data.draw(TABLE)}
+    beside = (
+        {}
+        if shape == "list"
+        else {"tools": data.draw(st.none() | st.just([TOOL])), "rest": data.draw(TABLE)}
+    )
     messages = data.draw(CAN_SAY[shape])
     found = conversation(as_json(write(Conversation(messages, **beside), shape)))
     assert found.shape == shape and meant(found) == meant(Conversation(messages, **beside))
@@ -506,7 +670,10 @@ def test_no_row_breaks_a_reader(data: st.DataObject) -> None:
         inside = holder if key is None else holder[key]
         if not isinstance(inside, dict | list) or not inside:
             break
-        holder, key = inside, data.draw(st.sampled_from(sorted(inside) if isinstance(inside, dict) else [0, -1]))
+        holder, key = (
+            inside,
+            data.draw(st.sampled_from(sorted(inside) if isinstance(inside, dict) else [0, -1])),
+        )
     wrong = data.draw(JSON)
     if key is None:
         row = wrong
@@ -518,4 +685,7 @@ def test_no_row_breaks_a_reader(data: st.DataObject) -> None:
         except MessageError as error:
             assert str(error)
         else:
-            assert all(isinstance(message, dict) and isinstance(message["role"], str) for message in found.messages)
+            assert all(
+                isinstance(message, dict) and isinstance(message["role"], str)
+                for message in found.messages
+            )

@@ -48,7 +48,11 @@ class Section:
         """A section that says the text exactly, quoted when it has to be."""
         if not hides_something(text):
             return cls(name, text)
-        return cls(name, "\n".join(repr(line) for line in text.splitlines(keepends=True) or [""]), quoted=True)
+        return cls(
+            name,
+            "\n".join(repr(line) for line in text.splitlines(keepends=True) or [""]),
+            quoted=True,
+        )
 
     @property
     def text(self) -> str:
@@ -108,7 +112,9 @@ class Case:
         asked = {section.name for section in self.sections} & set(EXPECTED) & set(outcome)
         names = [name for name in EXPECTED if name in (asked or {"text", "error"} & set(outcome))]
         given = tuple(section for section in self.sections if section.name not in EXPECTED)
-        return replace(self, sections=given + tuple(Section.of(name, outcome[name]) for name in names))
+        return replace(
+            self, sections=given + tuple(Section.of(name, outcome[name]) for name in names)
+        )
 
 
 def read_messages(text: str) -> Any:
@@ -133,7 +139,8 @@ class CaseFile:
         preamble, *blocks = re.split(r"^=== ", text.removesuffix("\n"), flags=re.MULTILINE)
         last = len(blocks) - 1
         cases = tuple(
-            read_case(block if number == last else block.removesuffix("\n\n")) for number, block in enumerate(blocks)
+            read_case(block if number == last else block.removesuffix("\n\n"))
+            for number, block in enumerate(blocks)
         )
         titles = [case.title for case in cases]
         twice = {title for title in titles if titles.count(title) > 1}
@@ -147,7 +154,9 @@ class CaseFile:
         return next(case for case in self.cases if case.title == title)
 
     def replacing(self, case: Case) -> CaseFile:
-        return replace(self, cases=tuple(case if old.title == case.title else old for old in self.cases))
+        return replace(
+            self, cases=tuple(case if old.title == case.title else old for old in self.cases)
+        )
 
 
 def read_case(block: str) -> Case:

@@ -135,7 +135,9 @@ def chats() -> dict[str, Chat]:
 
 
 def read_chat(row: dict[str, Any]) -> Chat:
-    given = {key: row[key] for key in ("tools", "documents", "continue_final_message") if key in row}
+    given = {
+        key: row[key] for key in ("tools", "documents", "continue_final_message") if key in row
+    }
     return Chat(
         id=row["id"],
         tags=frozenset(row["tags"]),
@@ -189,7 +191,9 @@ def read_prompted(plain: Expected, raw: dict[str, str] | None) -> Expected | Non
 @cache
 def hostile() -> tuple[Hostile, ...]:
     return tuple(
-        Hostile(row["id"], row["template"] if "template" in row else generated(row["template_gen"]), row)
+        Hostile(
+            row["id"], row["template"] if "template" in row else generated(row["template_gen"]), row
+        )
         for row in lines("security/hostile_templates.jsonl")
     )
 
@@ -219,7 +223,11 @@ def token_rows() -> tuple[TokenRow, ...]:
     for row in lines("golden/tokens.jsonl"):
         name = FOLDERS.get(row["tok"], row["tok"])
         if row["kind"] in ("ids", "mask") and name in TOKENIZERS and row["t"] in published():
-            found.append(TokenRow(name, row["t"], row["c"], row.get("ids"), row.get("mask"), row.get("agp", False)))
+            found.append(
+                TokenRow(
+                    name, row["t"], row["c"], row.get("ids"), row.get("mask"), row.get("agp", False)
+                )
+            )
     return tuple(found)
 
 

@@ -25,7 +25,10 @@ EDGES = {
     "two users": [CHAT[0], CHAT[2], CHAT[1]],
     "empty": [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}],
     "open": [CHAT[0], {"role": "assistant", "content": None}],
-    "blanks": [{"role": "user", "content": " a\r\n\r\nb\n\n "}, {"role": "assistant", "content": "again <n>"}],
+    "blanks": [
+        {"role": "user", "content": " a\r\n\r\nb\n\n "},
+        {"role": "assistant", "content": "again <n>"},
+    ],
     "none": [],
 }
 PARTS = [
@@ -34,7 +37,9 @@ PARTS = [
     {"type": "text", "text": "here"},
 ]
 EXAMPLE_OF_STYLE = {
-    SeparatorStyle[item["sep_style"]]: name for name, item in registry.templates().items() if item["sep_style"]
+    SeparatorStyle[item["sep_style"]]: name
+    for name, item in registry.templates().items()
+    if item["sep_style"]
 }
 
 
@@ -47,7 +52,9 @@ def said(name: str, chat: Any, prompt: bool = True, exact: bool = False, **optio
     return str(compiled(name, exact).render(chat, add_generation_prompt=prompt, **options))
 
 
-def held(conversation: Conversation, chat: list[dict[str, Any]], prompt: bool = True) -> Conversation:
+def held(
+    conversation: Conversation, chat: list[dict[str, Any]], prompt: bool = True
+) -> Conversation:
     """The conversation, as a FastChat server builds it from OpenAI messages."""
     for message in chat:
         if message["role"] == "system":
@@ -61,4 +68,11 @@ def held(conversation: Conversation, chat: list[dict[str, Any]], prompt: bool = 
 
 
 def custom(style: Any = "ADD_COLON_SINGLE", **given: Any) -> dict[str, Any]:
-    return {"name": "mine", "roles": ["Human", "AI"], "sep": "\n\n", "sep2": "</s>", "sep_style": style, **given}
+    return {
+        "name": "mine",
+        "roles": ["Human", "AI"],
+        "sep": "\n\n",
+        "sep2": "</s>",
+        "sep_style": style,
+        **given,
+    }

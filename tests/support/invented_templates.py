@@ -58,14 +58,28 @@ OPENERS = (
     ("call {} with ", "."),
     (">>>{}\n", ""),
 )
-SIGNS = (("@@", "@@"), ("```tools\n", "\n```"), ("<<<", ">>>"), ("---\n", "\n---"))  # around all calls
+SIGNS = (
+    ("@@", "@@"),
+    ("```tools\n", "\n```"),
+    ("<<<", ">>>"),
+    ("---\n", "\n---"),
+)  # around all calls
 BRACKETS = (("((", "))"), ("[[", "]]"), ("{{{", "}}}"), ("((", ""), ("[", "]"))
-ACTIONS = (("Action: ", "Action Input: "), ("Tool: ", "Input: "), ("CALL ", "WITH "), ("✿FUNCTION✿: ", "✿ARGS✿: "))
+ACTIONS = (
+    ("Action: ", "Action Input: "),
+    ("Tool: ", "Input: "),
+    ("CALL ", "WITH "),
+    ("✿FUNCTION✿: ", "✿ARGS✿: "),
+)
 # How a pair is written: before the key, between key and value, behind the value. `{}` is the kind, or the key again.
 SHAPES: dict[str, Callable[[str], tuple[str, str, str]]] = {
     "equals": lambda word: (f"<{word}=", ">", f"</{word}>"),
     "attribute": lambda word: (f'<{word} name="', '">', f"</{word}>"),
-    "key and value": lambda word: (f"<{word}_key>", f"</{word}_key><{word}_value>", f"</{word}_value>"),
+    "key and value": lambda word: (
+        f"<{word}_key>",
+        f"</{word}_key><{word}_value>",
+        f"</{word}_value>",
+    ),
     "bars": lambda word: (f"<|{word}|>", "<|is|>", f"<|/{word}|>"),
     "square": lambda word: (f"[{word.upper()}:", "]", f"[/{word.upper()}]"),
     "echo": lambda word: ("<", ">", "</{}>"),
@@ -104,7 +118,19 @@ TEXTS = (
         "",
         " edges ",
     ),
-    *('{"a": 1}', "[1, 2]", "12", "1.50", "true", "null", "\nlines\n", "a, b=c; d", "C:\\dir\\new", "f(x='y')", "</"),
+    *(
+        '{"a": 1}',
+        "[1, 2]",
+        "12",
+        "1.50",
+        "true",
+        "null",
+        "\nlines\n",
+        "a, b=c; d",
+        "C:\\dir\\new",
+        "f(x='y')",
+        "</",
+    ),
     *("```py\nx\n```", "key: value", "{}", "'", '"', "))", "}}}"),
 )
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -117,7 +143,14 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "null": (None,),
 }
 SAID = (
-    *("Hello there.", "One\n\nTwo", "5 < 6 and 7 > 3", 'He said "so": {a} [b].', "a | b * c # d", "日本 ☀ — ok"),
+    *(
+        "Hello there.",
+        "One\n\nTwo",
+        "5 < 6 and 7 > 3",
+        'He said "so": {a} [b].',
+        "a | b * c # d",
+        "日本 ☀ — ok",
+    ),
     *("Let me see:", "f(x) = {x}", "((a)) [[b]] {{{c}}}", "<b>bold</b> </b>"),
 )
 
@@ -137,7 +170,9 @@ class Invented:
         """Whether the texts in a value can be written so that they can be read again."""
         if isinstance(value, str):
             return all((value + mark).find(mark) == len(value) for mark in self.raw)
-        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        inner = (
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        )
         return all(map(self.clear, inner))
 
     def sayable(self, text: str) -> bool:
@@ -206,7 +241,9 @@ def invented(seed: int) -> Invented:
     draw.note(own, others, stop)
     opened, thought = thoughts(draw)
     around = draw.block(("answer", "response")) if draw.trait("content wrapped", 0.2) else ("", "")
-    content = "{% if m.content %}" + text(around[0]) + "{{ m.content }}" + text(around[1]) + "{% endif %}"
+    content = (
+        "{% if m.content %}" + text(around[0]) + "{{ m.content }}" + text(around[1]) + "{% endif %}"
+    )
     made.layout = draw.pick(tuple(LAYOUTS))
     calls = LAYOUTS[made.layout](draw)
     reply = thought + (calls + content if draw.trait("content last", 0.05) else content + calls)
@@ -261,12 +298,19 @@ def members(draw: Draw) -> str:
     """The members of a JSON object that is a call."""
     if draw.chance(0.15):
         return "{{ c.function | tojson }}"
-    given = JSON.replace("tojson", "tojson | tojson") if draw.trait("arguments as text", 0.1) else JSON
-    parts = [f'"{draw.pick(NAMED)}": {{{{ c.function.name | tojson }}}}', f'"{draw.pick(GIVEN)}": {given}']
+    given = (
+        JSON.replace("tojson", "tojson | tojson") if draw.trait("arguments as text", 0.1) else JSON
+    )
+    parts = [
+        f'"{draw.pick(NAMED)}": {{{{ c.function.name | tojson }}}}',
+        f'"{draw.pick(GIVEN)}": {given}',
+    ]
     if draw.chance(0.2):
         parts.reverse()
     if draw.trait("ids", 0.3):
-        parts.insert(draw.pick([0, 1, 2]), f'"{draw.pick(["id", "call_id"])}": {{{{ c.id | tojson }}}}')
+        parts.insert(
+            draw.pick([0, 1, 2]), f'"{draw.pick(["id", "call_id"])}": {{{{ c.id | tojson }}}}'
+        )
     if draw.chance(0.15):
         parts.insert(0, '"type": "function"')
     gap = "\n  " if draw.chance(0.15) else ""
@@ -348,7 +392,11 @@ def tagged(draw: Draw) -> str:
     else:
         draw.made.raw += [inner + shut, shut]
     before, _, kind = is_.partition("{}")
-    middle = text(before) + "{{ " + draw.pick(KINDS) + " }}" + text(kind, inner) if kind else text(is_, inner)
+    middle = (
+        text(before) + "{{ " + draw.pick(KINDS) + " }}" + text(kind, inner)
+        if kind
+        else text(is_, inner)
+    )
     closing = text(inner, shut) + ("{{ k }}" + again if again else "")
     pair = text(key) + "{{ k }}" + middle + value + closing + text(gap)
     pairs = "{% for k, v in c.function.arguments | items %}" + pair + "{% endfor %}"
@@ -357,7 +405,11 @@ def tagged(draw: Draw) -> str:
     before, _, behind = opens.partition("{}")
     draw.note(before, closes)
     each = draw.block(CALLS) if draw.chance(0.4) else ("", "")
-    return around(draw, NAME + text(behind, draw.line()) + pairs, (each[0] + before, closes + draw.line() + each[1]))
+    return around(
+        draw,
+        NAME + text(behind, draw.line()) + pairs,
+        (each[0] + before, closes + draw.line() + each[1]),
+    )
 
 
 def lines(draw: Draw) -> str:
@@ -371,7 +423,11 @@ def lines(draw: Draw) -> str:
 
 def pythonic(draw: Draw) -> str:
     value = draw.pick(["{{ v | tojson }}", "{{ '%r' | format(v) }}"])
-    pairs = "{% for k, v in c.function.arguments | items %}{{ k }}=" + value + "{{ ', ' if not loop.last }}{% endfor %}"
+    pairs = (
+        "{% for k, v in c.function.arguments | items %}{{ k }}="
+        + value
+        + "{{ ', ' if not loop.last }}{% endfor %}"
+    )
     opens, closes = draw.block(SECTIONS)
     left, right = ("[", "]") if draw.chance(0.7) else ("", "")
     return several(opens + left, NAME + "(" + pairs + ")", draw.pick([", ", "\n"]), right + closes)
@@ -425,7 +481,10 @@ def messages(made: Invented, count: int) -> Iterator[dict[str, Any]]:
     random = Random(made.seed + 1)
     said = [one for one in (*SAID, *begun(made.marks)) if made.sayable(one)]
     for number in range(count):
-        message: dict[str, Any] = {"role": "assistant", "content": random.choice(said) if number % 2 else ""}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": random.choice(said) if number % 2 else "",
+        }
         if "reasoning" in made.traits and random.random() < 0.6:
             message["reasoning_content"] = random.choice(said)
         size = random.choice((0, 1, 1, 2, 3)) if message["content"] else 1 + number % 3
@@ -452,4 +511,8 @@ def call(made: Invented, random: Random, number: int) -> dict[str, Any]:
         kind = random.choice(kinds) if isinstance(kinds, list) else kinds
         values = (*VALUES[kind], *(begun(made.raw) if kind == "string" else ()))
         arguments[name] = random.choice([value for value in values if made.clear(value)])
-    return {"id": f"abcd{number}efgh", "type": "function", "function": {"name": chosen["name"], "arguments": arguments}}
+    return {
+        "id": f"abcd{number}efgh",
+        "type": "function",
+        "function": {"name": chosen["name"], "arguments": arguments},
+    }

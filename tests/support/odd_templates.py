@@ -22,11 +22,18 @@ TYPES = {"city": "string", "days": "integer", "note": "string", "deep": "object"
 
 def tool(name: str, **types: str) -> Message:
     schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in types.items()}}
-    return {"type": "function", "function": {"name": name, "description": "d", "parameters": schema}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": "d", "parameters": schema},
+    }
 
 
 def call(name: str, arguments: Message, number: int) -> Message:
-    return {"id": f"abcd0000{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {
+        "id": f"abcd0000{number}",
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
 
 
 TOOLS = [tool("look", **TYPES), tool("now")]
@@ -50,7 +57,11 @@ HISTORIES: dict[str, list[Message]] = {
     "alone": [ASK],
     "system": [{"role": "system", "content": "Rules."}, ASK],
     "rounds": [ASK, {"role": "assistant", "content": "Hello."}, ASK],
-    "result": [ASK, {"role": "assistant", "content": "", "tool_calls": [call("now", {}, 9)]}, RESULT],
+    "result": [
+        ASK,
+        {"role": "assistant", "content": "", "tool_calls": [call("now", {}, 9)]},
+        RESULT,
+    ],
 }
 
 
@@ -64,7 +75,10 @@ def plain(message: Message) -> Message:
 def as_text(message: Message) -> Message:
     """Arguments are JSON text."""
     calls = [
-        {**one, "function": {**one["function"], "arguments": json.dumps(one["function"]["arguments"])}}
+        {
+            **one,
+            "function": {**one["function"], "arguments": json.dumps(one["function"]["arguments"])},
+        }
         for one in message.get("tool_calls", ())
     ]
     return {**message, "tool_calls": calls} if calls else message
@@ -78,7 +92,10 @@ def in_parts(message: Message) -> Message:
     thought = message.get("reasoning_content")
     parts = [{"type": "thinking", "thinking": thought}] if thought else []
     said = [{"type": "text", "text": message["content"]}] if message["content"] else []
-    return {**{key: value for key, value in message.items() if key != "reasoning_content"}, "content": parts + said}
+    return {
+        **{key: value for key, value in message.items() if key != "reasoning_content"},
+        "content": parts + said,
+    }
 
 
 def unwrapped(message: Message) -> Message:
@@ -124,7 +141,9 @@ def calls(each: str) -> str:
 
 
 def reasoned(open_: str, close: str) -> str:
-    return "{% if m.reasoning_content %}" + open_ + "{{ m.reasoning_content }}" + close + "{% endif %}"
+    return (
+        "{% if m.reasoning_content %}" + open_ + "{{ m.reasoning_content }}" + close + "{% endif %}"
+    )
 
 
 JSON = "{{ c.function.arguments | tojson }}"
@@ -412,7 +431,9 @@ ENDED = (  # a text is ended where nothing is asked for
     "{{- '<|assistant|>\n' if add_generation_prompt else '</s>' -}}"
 )
 LAST = (  # the opening is a part of the last user's turn, and white space is everywhere
-    "{%- for m in messages %} {% if m.role == 'assistant' %} <A> {% if m.tool_calls %} " + BODY + " {% else %} "
+    "{%- for m in messages %} {% if m.role == 'assistant' %} <A> {% if m.tool_calls %} "
+    + BODY
+    + " {% else %} "
     "{{ m.content }} {% endif %} <end> {% else %} <U> {{ m.content }} {% if loop.last %} <A> {% endif %} {% endif %}"
     "{%- endfor -%}"
 )
@@ -430,7 +451,10 @@ REPLIES: dict[str, tuple[str, tuple[Reply, ...]]] = {
         (Reply("Hm.</why>Fine.<|end|>", fine("Hm.")), Reply(f"</why>{ONE}<|end|>", LOOKING)),
     ),
     "a switch closes what the prompt opened": (
-        turns(reasoned("<think>", "</think>") + TEXT, HASTE + "<think></think>{% else %}<think>{% endif %}"),
+        turns(
+            reasoned("<think>", "</think>") + TEXT,
+            HASTE + "<think></think>{% else %}<think>{% endif %}",
+        ),
         (
             Reply("Hm.</think>Fine.<|end|>", fine("Hm.")),
             Reply("Fine.<|end|>", fine(), {"enable_thinking": False}),
@@ -462,7 +486,10 @@ REPLIES: dict[str, tuple[str, tuple[Reply, ...]]] = {
         ENDED,
         (Reply("Fine.<|end|>\n", fine()), Reply("Fine.", fine(), {}, "rounds")),
     ),
-    "an opening that nobody asks for": (LAST, (Reply("Fine.  <end>", fine()), Reply(f" {ONE}  <end>", LOOKING))),
+    "an opening that nobody asks for": (
+        LAST,
+        (Reply("Fine.  <end>", fine()), Reply(f" {ONE}  <end>", LOOKING)),
+    ),
     "white space everywhere": (
         SPACED,
         (
@@ -482,10 +509,16 @@ REPLIES: dict[str, tuple[str, tuple[Reply, ...]]] = {
         "{%- for m in messages -%}{% if m.role == 'assistant_tool_call' %}<|assistant|><|tool_call|>{% else %}"
         "<|{{ m.role }}|>{% endif %}{{ m.content }}<|end|>{%- endfor -%}"
         "{%- if add_generation_prompt %}<|assistant|>{% endif %}",
-        (Reply('<|tool_call|>[{"name": "now", "arguments": {}}]<|end|>', LOOKING), Reply("Fine.<|end|>", fine())),
+        (
+            Reply('<|tool_call|>[{"name": "now", "arguments": {}}]<|end|>', LOOKING),
+            Reply("Fine.<|end|>", fine()),
+        ),
     ),
     "reasoning that an option lets out": (
-        turns("{% if add_thoughts %}{% if m.thought %}<mull>{{ m.thought }}</mull>{% endif %}{% endif %}" + TEXT),
+        turns(
+            "{% if add_thoughts %}{% if m.thought %}<mull>{{ m.thought }}</mull>{% endif %}{% endif %}"
+            + TEXT
+        ),
         (Reply("<mull>Hm.</mull>Fine.<|end|>", fine("Hm.")),),
     ),
     "only a prompt behind a result opens reasoning": (
@@ -513,7 +546,13 @@ HELD = "a marker holds a part of the message, so the layout was not understood"
 
 def tagged(value: str) -> str:
     """A template that writes arguments one by one, each value so."""
-    return calls("<call {{ c.function.name }}>" + PAIRS + "<arg={{ k }}>" + value + "</arg>{% endfor %}</call>")
+    return calls(
+        "<call {{ c.function.name }}>"
+        + PAIRS
+        + "<arg={{ k }}>"
+        + value
+        + "</arg>{% endfor %}</call>"
+    )
 
 
 BEYOND = {

@@ -15,7 +15,9 @@ import pytest
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its own, at import, are not ours to fix
-    reference = pytest.importorskip("transformers.utils.chat_template_utils", reason="transformers is not installed")
+    reference = pytest.importorskip(
+        "transformers.utils.chat_template_utils", reason="transformers is not installed"
+    )
 
 
 def render(template: str, messages: Any, *, now: datetime | None = None, **arguments: Any) -> str:

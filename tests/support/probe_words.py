@@ -22,8 +22,12 @@ WORD = re.compile(r"zq[0-9]{5}xk", re.IGNORECASE)
 RUNS = re.compile(r"(<[^<>]*>|\[/?[A-Z_]+\]|\n+)")
 STEERING = frozenset({"role", "type", "weight", "loss", "prefix"})
 IDS = frozenset({"id", "tool_call_id"})
-NAMED = frozenset({"arguments", "properties", "$defs", "parameters"})  # dicts whose keys somebody made up
-SCHEMA_WORDS = frozenset({"type", "properties", "required", "additionalProperties", "$defs", "items", "description"})
+NAMED = frozenset(
+    {"arguments", "properties", "$defs", "parameters"}
+)  # dicts whose keys somebody made up
+SCHEMA_WORDS = frozenset(
+    {"type", "properties", "required", "additionalProperties", "$defs", "items", "description"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,12 @@ class Probing:
             return self.mapping(value, path)
         if isinstance(value, list):
             return [self.replaced(item, (*path, index)) for index, item in enumerate(value)]
-        if not isinstance(value, str) or not value.strip() or path[-1] in STEERING or "type" in path[-2:]:
+        if (
+            not isinstance(value, str)
+            or not value.strip()
+            or path[-1] in STEERING
+            or "type" in path[-2:]
+        ):
             return value
         if path[-1] in IDS:
             return self.shared(self.ids, value, (path, False))
@@ -93,7 +102,8 @@ class Probing:
         if path[-1] == "arguments":
             return self.json_text(value, path)
         return "".join(
-            run if RUNS.fullmatch(run) or not run.strip() else self.framed(run, path) for run in RUNS.split(value)
+            run if RUNS.fullmatch(run) or not run.strip() else self.framed(run, path)
+            for run in RUNS.split(value)
         )
 
     def framed(self, run: str, path: Path) -> str:
@@ -117,8 +127,13 @@ class Probing:
         return self.word((path, False)) if isinstance(value, str) else value
 
 
-def probed(arguments: Mapping[str, Any], keep: Callable[[str], bool] = lambda name: False) -> Probed:
+def probed(
+    arguments: Mapping[str, Any], keep: Callable[[str], bool] = lambda name: False
+) -> Probed:
     """The arguments with a probe for every text; `keep` says which of them stay as they are."""
     probing = Probing()
-    changed = {name: value if keep(name) else probing.replaced(value, (name,)) for name, value in arguments.items()}
+    changed = {
+        name: value if keep(name) else probing.replaced(value, (name,))
+        for name, value in arguments.items()
+    }
     return Probed(changed, dict(probing.sources))

@@ -67,11 +67,40 @@ OTHER = {
     "tag": ["{%", "{%", "{%", "{%-", "{%-", "{%+"],
     "close": ["%}", "%}", "%}", "-%}", "-%}", "+%}"],
     "comment": ["{# note #}", "{#- note -#}", "{#+ a\n b +#}", "{# {{ x }} #}\n", "{##}"],
-    "data": ["a", "x y", " b ", "é", "<|im|>", "}", "%", "#", "}}", " ", "  ", "\n", "  \n", "\n\n", "\t", "\r\n"],
+    "data": [
+        "a",
+        "x y",
+        " b ",
+        "é",
+        "<|im|>",
+        "}",
+        "%",
+        "#",
+        "}}",
+        " ",
+        "  ",
+        "\n",
+        "  \n",
+        "\n\n",
+        "\t",
+        "\r\n",
+    ],
     "verbatim": ["{{ x }}", "{% y", "{#", " "],
-    "block_filter": ["upper", "trim", "indent(2)", "replace('a', 'b')", "tojson", "upper|trim", "title"],
-    "seek": tagged("{% for x in messages %}{% if <asked> %}{% set ns.found = x %}{% endif %}{% endfor %}"),
-    "each_argument": tagged("{% for k, v in call.function.arguments.items() %}{{ k ~ '=' ~ v }}{% endfor %}"),
+    "block_filter": [
+        "upper",
+        "trim",
+        "indent(2)",
+        "replace('a', 'b')",
+        "tojson",
+        "upper|trim",
+        "title",
+    ],
+    "seek": tagged(
+        "{% for x in messages %}{% if <asked> %}{% set ns.found = x %}{% endif %}{% endfor %}"
+    ),
+    "each_argument": tagged(
+        "{% for k, v in call.function.arguments.items() %}{{ k ~ '=' ~ v }}{% endfor %}"
+    ),
     "pair": ["(1, 'x')", "[<any>, <any>]", "(<any>, <text>)", "'ab'"],
 }
 

@@ -17,7 +17,9 @@ def region(open: str, close: str) -> Region:
 
 def tagged(*parts: str, pairs: Pairs | None = None) -> TaggedCall:
     """Slots are written as {name}."""
-    return TaggedCall(tuple(part[1:-1] if part[:1] + part[-1:] == "{}" else Marker(part) for part in parts), pairs)
+    return TaggedCall(
+        tuple(part[1:-1] if part[:1] + part[-1:] == "{}" else Marker(part) for part in parts), pairs
+    )
 
 
 THINK = region("<think>\n", "\n</think>\n\n")

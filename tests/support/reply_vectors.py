@@ -59,7 +59,9 @@ def template_name(row: Mapping[str, Any]) -> str | None:
     if row["template"] is None:
         return FAMILIES.get(row["family"])
     name = row["template"].removesuffix(".jinja")
-    return NAMES.get(name) or (f"llamacpp-{name}" if f"llamacpp-{name}" in corpus.published() else None)
+    return NAMES.get(name) or (
+        f"llamacpp-{name}" if f"llamacpp-{name}" in corpus.published() else None
+    )
 
 
 @cache
@@ -92,7 +94,9 @@ def parser(row: Mapping[str, Any]) -> Parser:
         opened = rules.reasoning.open.text if inside and rules.reasoning else ""
         return Parser(dataclasses.replace(rules, opening=head), head + opened, row.get("tools"))
     prompt = rendered(row, name)
-    if isinstance(prompt, str) and not header(rules):  # a turn without a header: it begins where the prompt does
+    if isinstance(prompt, str) and not header(
+        rules
+    ):  # a turn without a header: it begins where the prompt does
         rules, prompt = dataclasses.replace(rules, opening="\x00"), "\x00" + prompt
     return Parser(rules, prompt, row.get("tools"))
 
@@ -106,10 +110,16 @@ def joined(row: Mapping[str, Any], message: Message) -> Message:
     """The message with its reasoning left in the content, as the template writes it, if the row asks for that."""
     rules = grammar(template_name(row) or "")
     thought = message.get("reasoning_content")
-    if (row["reasoning"] or {}).get("reasoning_format") != "none" or not thought or rules.reasoning is None:
+    if (
+        (row["reasoning"] or {}).get("reasoning_format") != "none"
+        or not thought
+        or rules.reasoning is None
+    ):
         return message
     around = rules.reasoning
-    message["content"] = around.open.text + thought + around.close.text + (message.get("content") or "")
+    message["content"] = (
+        around.open.text + thought + around.close.text + (message.get("content") or "")
+    )
     del message["reasoning_content"]
     return message
 
@@ -123,7 +133,9 @@ def rendered(row: Mapping[str, Any], name: str) -> Any:
     going_on = bool(options.get("continue_final_message"))
     messages = row.get("messages") or [{"role": "user", "content": "Hi"}]
     if going_on:
-        return header(grammar(name)) + begun(grammar(name), messages[-1], settings.get("reasoning_format") != "none")
+        return header(grammar(name)) + begun(
+            grammar(name), messages[-1], settings.get("reasoning_format") != "none"
+        )
     try:
         return template(name).render(
             messages,
@@ -181,7 +193,10 @@ def same_call(want: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
         and want.get("id") in (None, call["id"])
         and ("arguments" not in want or want["arguments"] == arguments)
         and ("arguments_text" not in want or want["arguments_text"] == text)
-        and all((arguments or {}).get(key) == value for key, value in (want.get("arguments_include") or {}).items())
+        and all(
+            (arguments or {}).get(key) == value
+            for key, value in (want.get("arguments_include") or {}).items()
+        )
     )
 
 

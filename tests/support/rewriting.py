@@ -11,23 +11,39 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from turnwise.replies.grammar import KEY, Calls, Grammar, JsonCall, Pairs, Region, Spacing, TaggedCall
+from turnwise.replies.grammar import (
+    KEY,
+    Calls,
+    Grammar,
+    JsonCall,
+    Pairs,
+    Region,
+    Spacing,
+    TaggedCall,
+)
 
 Call = tuple[str, dict[str, Any], str]  # name, arguments, id
 
 
 def rewritten(
-    grammar: Grammar, content: str | None = None, reasoning: str | None = None, calls: tuple[Call, ...] = ()
+    grammar: Grammar,
+    content: str | None = None,
+    reasoning: str | None = None,
+    calls: tuple[Call, ...] = (),
 ) -> Iterator[str]:
     """The ways in which the grammar writes this message."""
     first = ["", grammar.empty] if reasoning is None else [around(thinking(grammar), reasoning)]
     empty = grammar.content.open.text + grammar.content.close.text
     second = [around(grammar.content, content)] if content is not None else ["", empty]
     third = [section(grammar, calls)] if calls else [""]
-    for thought, said, called in itertools.product(dict.fromkeys(first), dict.fromkeys(second), third):
+    for thought, said, called in itertools.product(
+        dict.fromkeys(first), dict.fromkeys(second), third
+    ):
         lead = grammar.calls.lead.text if grammar.calls and content and called else ""
         order = (
-            [thought, called, said] if grammar.calls and grammar.calls.content_after else [thought, said + lead, called]
+            [thought, called, said]
+            if grammar.calls and grammar.calls.content_after
+            else [thought, said + lead, called]
         )
         yield starts(grammar).join(region for region in order if region)
 
@@ -58,24 +74,46 @@ def section(grammar: Grammar, calls: tuple[Call, ...]) -> str:
 
 def one(layout: Calls, call: Call, number: int) -> str:
     name, arguments, identity = call
-    slots = {"name": name, "id": identity, "index": str(number), "arguments": written_arguments(layout.call, arguments)}
-    return "".join(slots[part] if isinstance(part, str) else part.text for part in layout.call.parts)
+    slots = {
+        "name": name,
+        "id": identity,
+        "index": str(number),
+        "arguments": written_arguments(layout.call, arguments),
+    }
+    return "".join(
+        slots[part] if isinstance(part, str) else part.text for part in layout.call.parts
+    )
 
 
 def written_arguments(call: JsonCall | TaggedCall, arguments: dict[str, Any]) -> str:
     if isinstance(call, TaggedCall) and call.pairs is not None:
-        return call.pairs.between.text.join(pair(call.pairs, key, value) for key, value in arguments.items())
+        return call.pairs.between.text.join(
+            pair(call.pairs, key, value) for key, value in arguments.items()
+        )
     text = dumped(arguments, call.spacing)
-    return json.dumps(text, ensure_ascii=False) if isinstance(call, JsonCall) and call.as_text else text
+    return (
+        json.dumps(text, ensure_ascii=False)
+        if isinstance(call, JsonCall) and call.as_text
+        else text
+    )
 
 
 def dumped(value: Any, spacing: Spacing) -> str:
     item = spacing.item.rstrip() if spacing.indent else spacing.item
-    text = json.dumps(value, ensure_ascii=False, indent=spacing.indent, separators=(item, spacing.key))
+    text = json.dumps(
+        value, ensure_ascii=False, indent=spacing.indent, separators=(item, spacing.key)
+    )
     return text.replace("\n", "\n" + " " * spacing.depth)
 
 
-KINDS = {bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array", dict: "object"}
+KINDS = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+    list: "array",
+    dict: "object",
+}
 
 
 def pair(pairs: Pairs, key: str, value: Any) -> str:
@@ -89,7 +127,9 @@ def pair(pairs: Pairs, key: str, value: Any) -> str:
 
 
 def literal(text: str, language: str) -> str:
-    return {"raw": str, "json": lambda text: json.dumps(text, ensure_ascii=False), "python": repr}[language](text)
+    return {"raw": str, "json": lambda text: json.dumps(text, ensure_ascii=False), "python": repr}[
+        language
+    ](text)
 
 
 def other(value: Any, pairs: Pairs, language: str) -> str:

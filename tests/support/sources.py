@@ -54,5 +54,9 @@ def package() -> tuple[Source, ...]:
 
 @cache
 def everything() -> tuple[Source, ...]:
-    beside = [path for name in ("tests", "benchmarks", "examples") for path in sorted((ROOT / name).rglob("*.py"))]
+    beside = [
+        path
+        for name in ("tests", "benchmarks", "examples")
+        for path in sorted((ROOT / name).rglob("*.py"))
+    ]
     return package() + tuple(read(path) for path in beside)

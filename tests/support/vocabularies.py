@@ -32,8 +32,33 @@ def load(name: str) -> Tokenizer:
 
 
 SNIPPETS = (
-    *("<|im_start|>", "<|im_end|>", "<s>", "</s>", "<unk>", "<think>", "<tool_call>", "<start_of_turn>", "<｜User｜>"),
-    *("<|eot_id|>", "<bos>", "[INST]", "<unused3>", "<|im_", "▁", "Ġ", "<0x0A>", " ", "  ", "\n", "\n\n", "\t", "\r\n"),
+    *(
+        "<|im_start|>",
+        "<|im_end|>",
+        "<s>",
+        "</s>",
+        "<unk>",
+        "<think>",
+        "<tool_call>",
+        "<start_of_turn>",
+        "<｜User｜>",
+    ),
+    *(
+        "<|eot_id|>",
+        "<bos>",
+        "[INST]",
+        "<unused3>",
+        "<|im_",
+        "▁",
+        "Ġ",
+        "<0x0A>",
+        " ",
+        "  ",
+        "\n",
+        "\n\n",
+        "\t",
+        "\r\n",
+    ),
     *(
         "Hello",
         " world",
@@ -49,9 +74,21 @@ SNIPPETS = (
         "👩\u200d👧",
         "🇫🇷",
     ),
-    *("def f(x):\n    return x", '{"a": [1, null]}', "ab" * 9, "\u00a0", "\u200b", "\x00", "\ufffd", "한국어", "ــ"),
+    *(
+        "def f(x):\n    return x",
+        '{"a": [1, null]}',
+        "ab" * 9,
+        "\u00a0",
+        "\u200b",
+        "\x00",
+        "\ufffd",
+        "한국어",
+        "ــ",
+    ),
 )
-TEXTS = st.lists(st.one_of(st.sampled_from(SNIPPETS), st.text(max_size=12)), max_size=8).map("".join)
+TEXTS = st.lists(st.one_of(st.sampled_from(SNIPPETS), st.text(max_size=12)), max_size=8).map(
+    "".join
+)
 
 
 def law(count: int) -> Callable[[Any], Any]:
@@ -67,7 +104,13 @@ def variant(**parts: Any) -> str:
         "ab": 97,
         "▁ab": 98,
     }
-    model = {"type": "BPE", "vocab": vocabulary, "merges": ["▁ a", "a b", "▁a b"], "unk_token": "?", "fuse_unk": True}
+    model = {
+        "type": "BPE",
+        "vocab": vocabulary,
+        "merges": ["▁ a", "a b", "▁a b"],
+        "unk_token": "?",
+        "fuse_unk": True,
+    }
     added = [{**data["added_tokens"][0], "id": 99, "content": "<x>"}]
     parts = {"normalizer": None, "pre_tokenizer": None, "decoder": None, **parts}
     return json.dumps({**data, "model": model, "added_tokens": added, **parts})

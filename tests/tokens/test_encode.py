@@ -30,7 +30,10 @@ from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.tokenizers import Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as load
 
-pytestmark = [corpus.needs_corpus, pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning")]
+pytestmark = [
+    corpus.needs_corpus,
+    pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning"),
+]
 
 Tokenizers = Callable[[str], Tokenizer]
 
@@ -55,7 +58,9 @@ CHATML = (
 def template(name: str, tokens: bool = False) -> turnwise.Template:
     """A published template; with the bos and eos of its golden rows, or else with those of the tokenizer."""
     found = corpus.published()[name]
-    return turnwise.compile(found.text, "jinja", name=name, options=found.options if tokens else None)
+    return turnwise.compile(
+        found.text, "jinja", name=name, options=found.options if tokens else None
+    )
 
 
 @cache
@@ -70,14 +75,23 @@ def peer(name: str) -> Any:
 
 def said(*texts: str, system: str | None = None) -> list[dict[str, str]]:
     """Users and assistants in turn."""
-    chat = [{"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(texts)]
+    chat = [
+        {"role": ("user", "assistant")[index % 2], "content": text}
+        for index, text in enumerate(texts)
+    ]
     return [{"role": "system", "content": system}, *chat] if system is not None else chat
 
 
 def merged_seams(encoded: Encoded, name: str) -> list[int]:
     """The openings' ends that lie inside a token of the joint encoding, by the offsets of the reference library."""
-    spans = peer(name)(encoded.text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    return [turn.start for turn in encoded.turns if any(start < turn.start < end for start, end in spans)]
+    spans = peer(name)(encoded.text, add_special_tokens=False, return_offsets_mapping=True)[
+        "offset_mapping"
+    ]
+    return [
+        turn.start
+        for turn in encoded.turns
+        if any(start < turn.start < end for start, end in spans)
+    ]
 
 
 def why_different(ours: Encoded, name: str) -> str:
@@ -97,7 +111,11 @@ def golden() -> Iterator[tuple[corpus.TokenRow, dict[str, Any]]]:
 def test_ids_are_those_of_the_golden_rows(tokenizers: Tokenizers) -> None:
     count: Counter[str] = Counter()
     for row, arguments in golden():
-        chat, used, tokenizer = corpus.chats()[row.chat], template(row.template, True), tokenizers(row.tokenizer)
+        chat, used, tokenizer = (
+            corpus.chats()[row.chat],
+            template(row.template, True),
+            tokenizers(row.tokenizer),
+        )
         if row.ids is None:
             with pytest.raises(turnwise.TurnwiseError):
                 used.encode(chat.messages, tokenizer, **arguments)
@@ -119,8 +137,34 @@ GOLDEN = {"same": 276, "defused": 21, "refused": 5}
 # ---- transformers itself ----
 
 WORDS = st.text(max_size=12) | st.sampled_from(
-    ["Hello", " a", "\n", "\n\n", " ", "漢字", "é", "e\u0301", "😀", "<|im_end|>", "<s>", "</s>", "<think>", "[INST]"]
-    + ["<｜User｜>", "<|eot_id|>", "<end_of_turn>", "▁", "\t", "don't", "1234", "\u3000", "```py\n", "\r\n"]
+    [
+        "Hello",
+        " a",
+        "\n",
+        "\n\n",
+        " ",
+        "漢字",
+        "é",
+        "e\u0301",
+        "😀",
+        "<|im_end|>",
+        "<s>",
+        "</s>",
+        "<think>",
+        "[INST]",
+    ]
+    + [
+        "<｜User｜>",
+        "<|eot_id|>",
+        "<end_of_turn>",
+        "▁",
+        "\t",
+        "don't",
+        "1234",
+        "\u3000",
+        "```py\n",
+        "\r\n",
+    ]
 )
 TEXTS = st.lists(WORDS, max_size=6).map("".join)
 
@@ -141,7 +185,11 @@ def both(
     try:
         with oracle.clock(corpus.NOW):
             theirs = peer(name).apply_chat_template(
-                messages, chat_template=template(used).text, tokenize=True, return_dict=False, **known
+                messages,
+                chat_template=template(used).text,
+                tokenize=True,
+                return_dict=False,
+                **known,
             )
     except Exception:  # anything at all may leave the reference: then it gives no ids
         theirs = None
@@ -154,7 +202,9 @@ def both(
     return None if theirs is None else (ours, theirs)
 
 
-def agree(name: str, used: str, tokenizer: Tokenizer, messages: list[dict[str, Any]], **arguments: Any) -> str:
+def agree(
+    name: str, used: str, tokenizer: Tokenizer, messages: list[dict[str, Any]], **arguments: Any
+) -> str:
     found = both(name, used, tokenizer, messages, **arguments)
     if found is None:
         return "refused"
@@ -219,7 +269,11 @@ def test_every_template_agrees_with_transformers(number: int, tokenizers: Tokeni
 
 
 def asked(probe: Probe) -> dict[str, Any]:
-    return {"tools": probe.tools, "documents": probe.documents, "add_generation_prompt": probe.opening}
+    return {
+        "tools": probe.tools,
+        "documents": probe.documents,
+        "add_generation_prompt": probe.opening,
+    }
 
 
 # ---- what is known of each token ----
@@ -231,7 +285,9 @@ def test_tokens_and_owners_follow_the_text(name: str, tokenizers: Tokenizers) ->
     for used in TEMPLATES:
         for chat in corpus.chats().values():
             try:
-                found = template(used).encode(chat.messages, tokenizer, now=corpus.NOW, **chat.arguments)
+                found = template(used).encode(
+                    chat.messages, tokenizer, now=corpus.NOW, **chat.arguments
+                )
             except turnwise.TurnwiseError:
                 continue
             pieces = found.rendering.pieces
@@ -243,7 +299,11 @@ def test_tokens_and_owners_follow_the_text(name: str, tokenizers: Tokenizers) ->
             assert found.ends == sorted(found.ends)
             for start, owner in zip(starts, found.owners, strict=True):
                 origin = pieces[owner.piece].origin
-                assert borders[owner.piece] <= start < borders[owner.piece + 1], (name, used, chat.id)
+                assert borders[owner.piece] <= start < borders[owner.piece + 1], (
+                    name,
+                    used,
+                    chat.id,
+                )
                 assert (owner.message, owner.field) == (origin.message, origin.field)
 
 
@@ -267,8 +327,13 @@ def test_arrays_have_one_shape(tokenizers: Tokenizers) -> None:
         "labels": "int64",
         "weights": "float32",
     }
-    assert arrays["input_ids"].tolist() == found.input_ids and arrays["labels"].tolist() == found.labels
-    assert found.lists() == {name: arrays[name].tolist() for name in ("input_ids", "attention_mask", "labels")}
+    assert (
+        arrays["input_ids"].tolist() == found.input_ids
+        and arrays["labels"].tolist() == found.labels
+    )
+    assert found.lists() == {
+        name: arrays[name].tolist() for name in ("input_ids", "attention_mask", "labels")
+    }
 
 
 def test_missing_torch_is_said(tokenizers: Tokenizers) -> None:
@@ -285,7 +350,11 @@ def test_missing_torch_is_said(tokenizers: Tokenizers) -> None:
 def test_the_same_question_has_the_same_answer(tokenizers: Tokenizers) -> None:
     """In another order, on a template and a tokenizer that have learned nothing yet."""
     names = [chat.id for chat in corpus.chats().values()]
-    first = [answer(template(used), name, tokenizers("qwen3")) for used in TEMPLATES[:3] for name in names]
+    first = [
+        answer(template(used), name, tokenizers("qwen3"))
+        for used in TEMPLATES[:3]
+        for name in names
+    ]
     fresh = [turnwise.compile(template(used).text, "jinja", name=used) for used in TEMPLATES[:3]]
     tokenizer = load(corpus.tokenizer_folder("qwen3"), backend="tokenizers")
     again = [answer(used, name, tokenizer) for used in fresh[::-1] for name in names[::-1]]
@@ -306,7 +375,10 @@ def answer(used: turnwise.Template, name: str, tokenizer: Tokenizer) -> Any:
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
-    texts=st.lists(st.sampled_from(["a", "some words", "a longer text, of ten words, more or less"]), max_size=13),
+    texts=st.lists(
+        st.sampled_from(["a", "some words", "a longer text, of ten words, more or less"]),
+        max_size=13,
+    ),
     systems=st.integers(0, 2),
     limit=st.integers(1, 140),
     used=st.sampled_from(["chatml", "npm-qwen3", "npm-internlm2"]),
@@ -314,7 +386,10 @@ def answer(used: turnwise.Template, name: str, tokenizer: Tokenizer) -> Any:
 def test_long_conversations_lose_their_oldest_rounds(
     tokenizers: Tokenizers, texts: list[str], systems: int, limit: int, used: str
 ) -> None:
-    tokenizer, known = tokenizers("qwen3"), turnwise.compile(CHATML) if used == "chatml" else template(used)
+    tokenizer, known = (
+        tokenizers("qwen3"),
+        turnwise.compile(CHATML) if used == "chatml" else template(used),
+    )
     chat = [*({"role": "system", "content": "Rules"} for _ in range(systems)), *said("Q", *texts)]
     arguments = {"now": corpus.NOW, "add_generation_prompt": True}
     try:
@@ -327,25 +402,42 @@ def test_long_conversations_lose_their_oldest_rounds(
         return
     assert len(found) <= limit
     dropped = len(chat) - len(found.kept)
-    assert [*found.kept] == [*range(systems), *range(systems + dropped, len(chat))], "system kept, the newest kept"
+    assert [*found.kept] == [*range(systems), *range(systems + dropped, len(chat))], (
+        "system kept, the newest kept"
+    )
     assert chat[found.kept[systems]]["role"] == "user", "whole rounds"
     kept = [chat[index] for index in found.kept]
     assert found.input_ids == known.encode(kept, tokenizer, **arguments).input_ids
     assert {owner.message for owner in found.owners if owner.field == "content"} <= set(found.kept)
     if dropped:  # not one round more than needed
-        before = max(index for index in range(systems, systems + dropped) if chat[index]["role"] == "user")
+        before = max(
+            index for index in range(systems, systems + dropped) if chat[index]["role"] == "user"
+        )
         more = [*chat[:systems], *chat[before:]]
         assert len(known.encode(more, tokenizer, **arguments)) > limit
 
 
 def test_rounds_end_before_a_user_who_answers_somebody() -> None:
-    roles = ["system", "developer", "user", "user", "assistant", "tool", "assistant", "user", "assistant"]
+    roles = [
+        "system",
+        "developer",
+        "user",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     assert rounds([{"role": role} for role in roles]) == ([[2, 3, 4, 5, 6], [7, 8]], [0, 1])
 
 
 def test_labels_of_a_shortened_conversation_are_those_of_its_rest(tokenizers: Tokenizers) -> None:
     used, tokenizer = turnwise.compile(CHATML), tokenizers("qwen3")
-    chat = [*said("one", "two", "three", "four"), {"role": "assistant", "content": "five", "weight": 0.5}]
+    chat = [
+        *said("one", "two", "three", "four"),
+        {"role": "assistant", "content": "five", "weight": 0.5},
+    ]
     whole = used.encode(chat, tokenizer)
     found = used.encode(chat, tokenizer, max_length=len(whole) - 1)
     assert [*found.kept] == [2, 3, 4]
@@ -366,7 +458,14 @@ def test_a_trusted_system_may_write_control_tokens(tokenizers: Tokenizers) -> No
     chat = said("a<|im_end|>", system="b<|im_end|><think>")
     assert len(used.encode(chat, tokenizer).control) == 4
     trusted = used.encode(chat, tokenizer, trust={"system": "all"})
-    assert control(trusted) == ["<|im_start|>", "<|im_end|>", "<think>", "<|im_end|>", "<|im_start|>", "<|im_end|>"]
+    assert control(trusted) == [
+        "<|im_start|>",
+        "<|im_end|>",
+        "<think>",
+        "<|im_end|>",
+        "<|im_start|>",
+        "<|im_end|>",
+    ]
     words = used.encode(chat, tokenizer, trust={"system": "words"})
     assert control(words) == ["<|im_start|>", "<think>", "<|im_end|>", "<|im_start|>", "<|im_end|>"]
 
@@ -392,12 +491,16 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("arguments", "says"), ERRORS.values(), ids=ERRORS)
-def test_errors_say_what_is_wrong(tokenizers: Tokenizers, arguments: dict[str, Any], says: str) -> None:
+def test_errors_say_what_is_wrong(
+    tokenizers: Tokenizers, arguments: dict[str, Any], says: str
+) -> None:
     with pytest.raises(turnwise.MessageError, match=says):
         turnwise.compile(CHATML).encode(said("First", "One"), tokenizers("qwen3"), **arguments)
 
 
-@pytest.mark.parametrize("messages", [None, 5, "text", [5], [{"content": "no role"}], {"role": "user"}])
+@pytest.mark.parametrize(
+    "messages", [None, 5, "text", [5], [{"content": "no role"}], {"role": "user"}]
+)
 def test_broken_messages_are_refused_by_name(tokenizers: Tokenizers, messages: Any) -> None:
     with pytest.raises(turnwise.TurnwiseError):
         turnwise.compile(CHATML).encode(messages, tokenizers("qwen3"))
@@ -414,7 +517,11 @@ class Said:
 def test_messages_may_be_objects(tokenizers: Tokenizers) -> None:
     chat, used, tokenizer = said("First", "One"), turnwise.compile(CHATML), tokenizers("qwen3")
     expected = used.encode(chat, tokenizer)
-    for form in (tuple(chat), [Said(**message) for message in chat], [MappingProxyType(message) for message in chat]):
+    for form in (
+        tuple(chat),
+        [Said(**message) for message in chat],
+        [MappingProxyType(message) for message in chat],
+    ):
         assert used.encode(form, tokenizer).labels == expected.labels
         assert [found.labels for found in used.examples(form, tokenizer)] == [expected.labels]
 

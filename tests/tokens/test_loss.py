@@ -28,11 +28,18 @@ from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED, POLICIES
 from turnwise.tokens.tokenizers import Tokenizer
 
-pytestmark = [corpus.needs_corpus, pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning")]
+pytestmark = [
+    corpus.needs_corpus,
+    pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning"),
+]
 
 Tokenizers = Callable[[str], Tokenizer]
 
-THREE = ("qwen3", "llama3", "mistral_v0_1")  # two byte-level ones that cut differently, and one of SentencePiece
+THREE = (
+    "qwen3",
+    "llama3",
+    "mistral_v0_1",
+)  # two byte-level ones that cut differently, and one of SentencePiece
 EVERY = 6  # one template in so many by default, and one in so many of those that rewrite history
 
 # Turns behind which the conversation is not what was served, by what the template does and by its name. All other turns
@@ -58,7 +65,9 @@ HISTORY = {
         "hfjs-mistralai--Mistral-7B-Instruct-v0.3-JSON-Schema-": 4,
         "ollama-mixtral-8x22b": 16,
     },
-    "writes a system message of its own, but only before an opening": {"vllm-tool_chat_template_muse_glimmer": 62},
+    "writes a system message of its own, but only before an opening": {
+        "vllm-tool_chat_template_muse_glimmer": 62
+    },
     "writes a later system message at the front": dict.fromkeys(
         [
             "npm-deepseek_v3",
@@ -108,7 +117,14 @@ def template(name: str) -> turnwise.Template:
 
 
 def sample() -> list[str]:
-    return sorted({*list(corpus.published())[::EVERY], *list(REWRITING)[::EVERY], "npm-qwen3", "trl-gptoss_training"})
+    return sorted(
+        {
+            *list(corpus.published())[::EVERY],
+            *list(REWRITING)[::EVERY],
+            "npm-qwen3",
+            "trl-gptoss_training",
+        }
+    )
 
 
 def spoken() -> Iterator[corpus.Chat]:
@@ -150,7 +166,11 @@ def broken(used: str, tokenizer: Tokenizer) -> int:
                 continue
             assert found is not None
             if found.input_ids[: found.first_at(turn.start)] != prompt.input_ids:
-                assert not found.text.startswith(prompt.text), (used, chat.id, "same text, other ids")
+                assert not found.text.startswith(prompt.text), (
+                    used,
+                    chat.id,
+                    "same text, other ids",
+                )
                 count += 1
     return count
 
@@ -168,11 +188,15 @@ def test_turns_stand_behind_what_serving_sends(name: str, tokenizers: Tokenizers
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THREE)
-def test_turns_of_every_template_stand_behind_what_serving_sends(name: str, tokenizers: Tokenizers) -> None:
+def test_turns_of_every_template_stand_behind_what_serving_sends(
+    name: str, tokenizers: Tokenizers
+) -> None:
     assert violations(corpus.published(), tokenizers(name)) == REWRITING
 
 
-WORDS = st.sampled_from(["Hi", " ", "\n", "\n\n", "a", " b", "漢", "é", "<think>", "</think>", "1", "  ", "\t", "."])
+WORDS = st.sampled_from(
+    ["Hi", " ", "\n", "\n\n", "a", " b", "漢", "é", "<think>", "</think>", "1", "  ", "\t", "."]
+)
 SAID = st.lists(WORDS, max_size=5).map("".join)
 
 
@@ -180,7 +204,9 @@ SAID = st.lists(WORDS, max_size=5).map("".join)
 @given(
     texts=st.lists(SAID, min_size=2, max_size=6),
     name=st.sampled_from(THREE),
-    used=st.sampled_from(["npm-qwen2_5", "npm-llama3", "npm-internlm2", "chujie-vicuna", "mistralcommon-v1"]),
+    used=st.sampled_from(
+        ["npm-qwen2_5", "npm-llama3", "npm-internlm2", "chujie-vicuna", "mistralcommon-v1"]
+    ),
 )
 def test_turns_of_any_text_stand_behind_what_serving_sends(
     tokenizers: Tokenizers, texts: list[str], name: str, used: str
@@ -205,7 +231,9 @@ def hold(used: str, tokenizer: Tokenizer) -> Counter[int]:
             continue
         with warnings.catch_warnings(record=True) as said_so:
             warnings.simplefilter("always", TurnwiseWarning)
-            samples = template(used).examples(chat.messages, tokenizer, now=corpus.NOW, **chat.arguments)
+            samples = template(used).examples(
+                chat.messages, tokenizer, now=corpus.NOW, **chat.arguments
+            )
         count[len(samples)] += 1
         trained = [turn.message for found in samples for turn in found.turns]
         assert len(trained) == len(set(trained)), "no turn twice"
@@ -215,11 +243,15 @@ def hold(used: str, tokenizer: Tokenizer) -> Counter[int]:
         told = " ".join(str(warning.message) for warning in said_so)
         for index, message in enumerate(chat.messages):
             if message["role"] in SPEAKERS:
-                assert (index in trained) != (f"messages[{index}]:" in told), "trained, or said to be not"
+                assert (index in trained) != (f"messages[{index}]:" in told), (
+                    "trained, or said to be not"
+                )
     return count
 
 
-def check_turn(used: str, chat: corpus.Chat, found: Encoded, turn: Turn, tokenizer: Tokenizer) -> None:
+def check_turn(
+    used: str, chat: corpus.Chat, found: Encoded, turn: Turn, tokenizer: Tokenizer
+) -> None:
     prompt = served(used, chat, turn.message, tokenizer)
     assert prompt is not None
     first, last = found.first_at(turn.start), found.last_at(turn.end)
@@ -227,11 +259,15 @@ def check_turn(used: str, chat: corpus.Chat, found: Encoded, turn: Turn, tokeniz
     assert found.labels[first:last] == found.input_ids[first:last]
     cut = corpus.Chat(chat.id, chat.tags, chat.messages[: turn.message + 1], chat.arguments)
     own = encoded(used, cut, tokenizer)
-    if own is None or not own.text.startswith(prompt.text):  # the template would not write it there: the grammar did
+    if own is None or not own.text.startswith(
+        prompt.text
+    ):  # the template would not write it there: the grammar did
         read = template(used).parse(found.text[turn.start :], prompt=prompt.rendering)
         assert same(read, chat.messages[turn.message]), (used, chat.id, turn)
         return
-    assert own.text[: turn.end] == found.text[: turn.end], "the model would have written something else"
+    assert own.text[: turn.end] == found.text[: turn.end], (
+        "the model would have written something else"
+    )
     assert last_word(own, turn.message) <= turn.end, "the turn ends before all is said"
 
 
@@ -241,7 +277,12 @@ def last_word(found: Encoded, message: int) -> int:
     for piece in found.rendering.pieces:
         at += len(piece.text)
         path = piece.origin.path
-        if path and path[:2] == ("messages", message) and path[2:] != ("role",) and piece.text.strip():
+        if (
+            path
+            and path[:2] == ("messages", message)
+            and path[2:] != ("role",)
+            and piece.text.strip()
+        ):
             last = at - len(piece.text) + len(piece.text.rstrip())
     return last
 
@@ -251,7 +292,9 @@ def test_examples_hold_both_laws(name: str, tokenizers: Tokenizers) -> None:
     count: Counter[int] = Counter()
     for used in sample():
         count += hold(used, tokenizers(name))
-    assert count[1] > 1000 and sum(size for samples, size in count.items() if samples > 1) > 20, count
+    assert count[1] > 1000 and sum(size for samples, size in count.items() if samples > 1) > 20, (
+        count
+    )
 
 
 @pytest.mark.slow
@@ -285,28 +328,42 @@ def test_examples_leave_out_what_weighs_nothing(tokenizers: Tokenizers) -> None:
 
 
 def test_examples_say_which_turns_they_cannot_hold(tokenizers: Tokenizers) -> None:
-    used, chat = turnwise.compile("{{ messages[0].content }}"), said("a", "b", "c")  # writes no reply at all
+    used, chat = (
+        turnwise.compile("{{ messages[0].content }}"),
+        said("a", "b", "c"),
+    )  # writes no reply at all
     with pytest.warns(TurnwiseWarning, match=r"not every turn can be trained: messages\[1\]"):
-        assert used.examples(chat, tokenizers("deepseek_v3")) == []  # and it has no stop, which is said, too
+        assert (
+            used.examples(chat, tokenizers("deepseek_v3")) == []
+        )  # and it has no stop, which is said, too
     with pytest.raises(turnwise.MessageError, match=r"messages\[1\]"):
         used.examples(chat, tokenizers("deepseek_v3"), strict=True)
 
 
-def test_a_turn_that_does_not_continue_its_opening_is_written_as_the_model_would(tokenizers: Tokenizers) -> None:
+def test_a_turn_that_does_not_continue_its_opening_is_written_as_the_model_would(
+    tokenizers: Tokenizers,
+) -> None:
     used, chat = template("llamacpp-llama-cpp-deepseek-r1"), said("a", "b", "c", "d")
     chat[1]["reasoning_content"] = "Hm <｜User｜>"
     first, second = used.examples(chat, tokenizers("deepseek_v3"))
-    assert "".join(trained(first)) == "Hm <｜User｜>\n</think>\n\nb<｜end▁of▁sentence｜>" and first.defused
+    assert (
+        "".join(trained(first)) == "Hm <｜User｜>\n</think>\n\nb<｜end▁of▁sentence｜>"
+        and first.defused
+    )
     assert second.text.endswith("<think>\n\n</think>\n\nd<｜end▁of▁sentence｜>")
 
 
-def test_a_template_that_refuses_part_of_a_conversation_loses_that_turn_only(tokenizers: Tokenizers) -> None:
+def test_a_template_that_refuses_part_of_a_conversation_loses_that_turn_only(
+    tokenizers: Tokenizers,
+) -> None:
     used = turnwise.compile(
         "{% if messages|selectattr('role', 'equalto', 'user')|list|length == 0 %}"
         "{{ raise_exception('No user.') }}{% endif %}" + CHATML
     )
     chat = [{"role": "assistant", "content": "Hello"}, *said("a", "b")]
-    with pytest.warns(TurnwiseWarning, match=r"messages\[0\]: the template refuses .* up to it: No user\."):
+    with pytest.warns(
+        TurnwiseWarning, match=r"messages\[0\]: the template refuses .* up to it: No user\."
+    ):
         (found,) = used.examples(chat, tokenizers("qwen3"))
     assert trained(found) == ["b<|im_end|>"]
     with pytest.raises(turnwise.TurnwiseError, match="No user"):
@@ -326,7 +383,11 @@ def test_marked_turns_are_those_of_the_golden_masks(tokenizers: Tokenizers) -> N
     count: Counter[str] = Counter()
     for row, arguments in masked():
         found = template(row.template).encode(
-            corpus.chats()[row.chat].messages, tokenizers(row.tokenizer), "marked", compatible=True, **arguments
+            corpus.chats()[row.chat].messages,
+            tokenizers(row.tokenizer),
+            "marked",
+            compatible=True,
+            **arguments,
         )
         assert found.input_ids == row.ids
         assert "".join(map(str, found.mask)) == row.mask, row
@@ -346,7 +407,9 @@ BESIDES = {
 def test_our_turns_differ_from_the_golden_masks_in_known_ways(tokenizers: Tokenizers) -> None:
     for row, arguments in masked():
         messages = corpus.chats()[row.chat].messages
-        found = template(row.template).encode(messages, tokenizers(row.tokenizer), compatible=True, **arguments)
+        found = template(row.template).encode(
+            messages, tokenizers(row.tokenizer), compatible=True, **arguments
+        )
         assert row.mask is not None
         count = Counter(map(difference, *differing(found, row.mask)))
         turns, lost = len(found.turns), len(found.untrained)
@@ -358,7 +421,11 @@ def test_our_turns_differ_from_the_golden_masks_in_known_ways(tokenizers: Tokeni
 
 
 def differing(found: Encoded, mask: str) -> tuple[list[Encoded], list[int], list[str]]:
-    places = [index for index, (ours, theirs) in enumerate(zip(found.mask, mask, strict=True)) if str(ours) != theirs]
+    places = [
+        index
+        for index, (ours, theirs) in enumerate(zip(found.mask, mask, strict=True))
+        if str(ours) != theirs
+    ]
     return [found] * len(places), places, [mask[index] for index in places]
 
 
@@ -384,7 +451,10 @@ CHATML = (
 
 
 def said(*texts: str) -> list[dict[str, Any]]:
-    return [{"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(texts)]
+    return [
+        {"role": ("user", "assistant")[index % 2], "content": text}
+        for index, text in enumerate(texts)
+    ]
 
 
 def trained(found: Encoded) -> list[str]:
@@ -428,7 +498,9 @@ def test_policies_train_what_they_say(policy: str, tokenizers: Tokenizers) -> No
 
 def test_a_policy_may_be_any_question_about_origins(tokenizers: Tokenizers) -> None:
     used = turnwise.compile(CHATML)
-    found = used.encode(TALK, tokenizers("qwen3"), lambda origin: origin.field == "messages[2].content")
+    found = used.encode(
+        TALK, tokenizers("qwen3"), lambda origin: origin.field == "messages[2].content"
+    )
     assert trained(found) == ["Three"]
     assert trained(used.encode(TALK, tokenizers("qwen3"), lambda origin: False)) == []
 
@@ -440,7 +512,10 @@ def test_messages_weigh_what_they_say(tokenizers: Tokenizers) -> None:
     assert trained(found) == [f"b{STOP}", f"f{STOP}"]
     assert [weight for weight in found.weights if weight] == [0.25, 0.25, 2.0, 2.0]
     everything = used.encode(chat, tokenizers("qwen3"), "all")
-    weights = {owner.message: weight for owner, weight in zip(everything.owners, everything.weights, strict=True)}
+    weights = {
+        owner.message: weight
+        for owner, weight in zip(everything.owners, everything.weights, strict=True)
+    }
     assert weights == {0: 1.0, 1: 0.25, 2: 1.0, 3: 0.0, 4: 1.0, 5: 2.0}
 
 
@@ -473,7 +548,9 @@ def test_a_continued_reply_is_trained_without_a_stop(tokenizers: Tokenizers) -> 
 
 
 def test_a_turn_that_does_not_continue_its_opening_is_named(tokenizers: Tokenizers) -> None:
-    found = template("llamacpp-llama-cpp-deepseek-r1").encode(said("a", "b"), tokenizers("deepseek_v3"))
+    found = template("llamacpp-llama-cpp-deepseek-r1").encode(
+        said("a", "b"), tokenizers("deepseek_v3")
+    )
     (untrained,) = found.untrained
     assert untrained.message == 1 and "does not continue its own opening" in str(untrained)
     assert trained(found) == []

@@ -18,7 +18,12 @@ from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning")
 
-TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"properties": {"at": {"type": "string"}}}}}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "look", "parameters": {"properties": {"at": {"type": "string"}}}},
+    }
+]
 LOOK = (
     "<think>\nHm.\n</think>\n\nI look.\n"
     '<tool_call>\n{"name": "look", "arguments": {"at": "it"}}\n</tool_call><|im_end|>'
@@ -50,7 +55,9 @@ def test_history_holds_what_was_meant(as_ids: bool, tokenizers: Callable[[str], 
     assert session.ids == prompt + reply
     longer = session.extend([{"role": "tool", "content": "a cat"}])
     assert session.messages[1] == said
-    whole = compiled("npm-qwen3").encode(session.messages, tok, tools=TOOLS, add_generation_prompt=True)
+    whole = compiled("npm-qwen3").encode(
+        session.messages, tok, tools=TOOLS, add_generation_prompt=True
+    )
     assert longer == whole.input_ids and longer[: len(prompt + reply)] == prompt + reply
     session.verify()
 
@@ -80,8 +87,12 @@ def test_ids_stay_although_the_template_would_write_otherwise(
 
 
 @needs_corpus
-@pytest.mark.parametrize("arguments", ['"x"}\n</tool_call><|im_end|>', '{"at": "cut'], ids=["no object", "cut"])
-def test_arguments_that_are_none_do_not_end_a_session(arguments: str, tokenizers: Callable[[str], Tokenizer]) -> None:
+@pytest.mark.parametrize(
+    "arguments", ['"x"}\n</tool_call><|im_end|>', '{"at": "cut'], ids=["no object", "cut"]
+)
+def test_arguments_that_are_none_do_not_end_a_session(
+    arguments: str, tokenizers: Callable[[str], Tokenizer]
+) -> None:
     session = asked(tokenizers("qwen3"))
     session.add_reply('<tool_call>\n{"name": "look", "arguments": ' + arguments)
     before = list(session.ids)
@@ -120,7 +131,8 @@ def test_ids_that_only_look_like_a_call(tokenizers: Callable[[str], Tokenizer]) 
 def test_messages_that_were_read_may_be_given(small: Tokenizer) -> None:
     """To a session, too, in the shape in which a parser gives them."""
     call = (
-        "<|im_start|>{{ m.role }}\n{% for c in m.tool_calls or [] %}<call>{{ c.function | tojson }}</call>{% endfor %}"
+        "<|im_start|>{{ m.role }}\n"
+        "{% for c in m.tool_calls or [] %}<call>{{ c.function | tojson }}</call>{% endfor %}"
     )
     template = turnwise.compile(CHATML.replace("<|im_start|>{{ m.role }}\n", call))
     reply = '<call>{"name": "look", "arguments": {"at": "it"}}</call><|im_end|>'
@@ -154,12 +166,19 @@ def goes_on(template: Template, case: Case, tok: Tokenizer, known: bool) -> list
     """The ids of the next prompt, or what was raised."""
     stop = max(template.grammar.stops, key=case.reply.rfind, default="")
     end = case.reply.rfind(stop) + len(stop) if stop in case.reply else len(case.reply)
-    read = template.parse(case.reply, case.prompt, case.arguments.get("tools")).get("tool_calls", [])
+    read = template.parse(case.reply, case.prompt, case.arguments.get("tools")).get(
+        "tool_calls", []
+    )
     message, following = case.message, [user("And?")]
     if read:  # ids that the reply does not tell are the parser's
         given = zip(case.message["tool_calls"], read, strict=True)
-        message = {**case.message, "tool_calls": [{**one, "id": other["id"]} for one, other in given]}
-        following = [{"role": "tool", "content": "sun", "name": "get_weather", "tool_call_id": read[0]["id"]}]
+        message = {
+            **case.message,
+            "tool_calls": [{**one, "id": other["id"]} for one, other in given],
+        }
+        following = [
+            {"role": "tool", "content": "sun", "name": "get_weather", "tool_call_id": read[0]["id"]}
+        ]
     session = template.session(tok, now=NOW, **case.arguments)
     try:
         session.prompt(HISTORY)

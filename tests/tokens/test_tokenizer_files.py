@@ -31,7 +31,9 @@ def test_loaded_tokenizers_are_kept_until_the_file_changes(tmp_path: Path) -> No
     first = tokenizer(tmp_path)
     assert tokenizer(str(tmp_path)) is first and tokenizer(first) is first
     config = tmp_path / "tokenizer_config.json"
-    config.write_text(json.dumps({"eos_token": {"content": "</s>"}, "add_bos_token": True, "pad_token": None}))
+    config.write_text(
+        json.dumps({"eos_token": {"content": "</s>"}, "add_bos_token": True, "pad_token": None})
+    )
     second = tokenizer(tmp_path)
     assert second is not first and second.named == {"eos_token": "</s>"}
     assert tokenizer(tmp_path / "tokenizer.json").named == second.named
@@ -62,7 +64,11 @@ def test_tokens_that_are_declared_beside_the_file_are_added(tmp_path: Path) -> N
 def test_same_ids_as_transformers_of_the_same_folder(tmp_path: Path) -> None:
     transformers = transformers_()
     shutil.copy(SHIPPED, tmp_path)
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<none>", "eos_token": "<|im_end|>"}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": "<none>",
+        "eos_token": "<|im_end|>",
+    }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(str(tmp_path))
     own = tokenizer(tmp_path)
@@ -135,14 +141,21 @@ def test_tiktoken() -> None:
         assert own.whole(text) == theirs.encode(text, allowed_special="all")
         assert own.decode(own.whole(text)) == own.decode(own.encode(text)) == text
     assert own.ends("aé👩ab", own.encode("aé👩ab")) == [1, 1, 2, 2, 2, 2, 3, 5]
-    assert own.token(256) == "ab" and own.id("ab") == 256 and own.token(200) == "\\xc8" and own.token(999) is None
+    assert (
+        own.token(256) == "ab"
+        and own.id("ab") == 256
+        and own.token(200) == "\\xc8"
+        and own.token(999) is None
+    )
 
 
 def toy_tiktoken() -> Any:
     tiktoken = pytest.importorskip("tiktoken")
     ranks = {bytes([byte]): byte for byte in range(256)} | {b"ab": 256}
     special = {"<|endoftext|>": 257, "<x>": 258}
-    return tiktoken.Encoding("toy", pat_str=r"\w+|\W+", mergeable_ranks=ranks, special_tokens=special)
+    return tiktoken.Encoding(
+        "toy", pat_str=r"\w+|\W+", mergeable_ranks=ranks, special_tokens=special
+    )
 
 
 def mistral(file: str) -> str:
@@ -150,12 +163,16 @@ def mistral(file: str) -> str:
     return str(Path(common.__path__[0]) / "data" / file)
 
 
-@pytest.mark.parametrize("file", ["tokenizer.model.v1", "mistral_instruct_tokenizer_240323.model.v3"])
+@pytest.mark.parametrize(
+    "file", ["tokenizer.model.v1", "mistral_instruct_tokenizer_240323.model.v3"]
+)
 def test_sentencepiece(file: str) -> None:
     sentencepiece = pytest.importorskip("sentencepiece")
     theirs = sentencepiece.SentencePieceProcessor(model_file=mistral(file))
     own = tokenizer(mistral(file))
-    assert own.named["bos_token"] == "<s>" and own.added["</s>"].id == 2 and own.added["<s>"].special
+    assert (
+        own.named["bos_token"] == "<s>" and own.added["</s>"].id == 2 and own.added["<s>"].special
+    )
     forbidden = {token.id for token in own.added.values()} - own.native
 
     @law(50)
@@ -168,7 +185,11 @@ def test_sentencepiece(file: str) -> None:
         for at in (START, WITHIN):
             ids = own.encode(text, at)
             ends = own.ends(text, ids, at)
-            assert len(ends) == len(ids) and ends == sorted(ends) and (not ids or ends[-1] == len(text))
+            assert (
+                len(ends) == len(ids)
+                and ends == sorted(ends)
+                and (not ids or ends[-1] == len(text))
+            )
 
     check()
     assert [own.token(id) for id in own.encode("Hello", WITHIN)] == ["Hello"]
@@ -180,10 +201,16 @@ def test_sentencepiece(file: str) -> None:
 def test_user_defined_symbols_of_sentencepiece_are_native() -> None:
     own = tokenizer(mistral("mistral_instruct_tokenizer_240323.model.v3"))
     symbol = own.added["[REFERENCE_DOC_1]"]
-    assert not symbol.special and symbol.id in own.native and symbol.id in own.encode("see [REFERENCE_DOC_1]")
+    assert (
+        not symbol.special
+        and symbol.id in own.native
+        and symbol.id in own.encode("see [REFERENCE_DOC_1]")
+    )
 
 
-@pytest.mark.parametrize("file", ["tekken_240911.json", "mistral_instruct_tokenizer_240323.model.v3"])
+@pytest.mark.parametrize(
+    "file", ["tekken_240911.json", "mistral_instruct_tokenizer_240323.model.v3"]
+)
 def test_mistral_common(file: str) -> None:
     from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
@@ -197,7 +224,9 @@ def test_mistral_common(file: str) -> None:
         assert ids == inner.encode(text, bos=False, eos=False)
         assert own.decode(ids) == text and own.ends(text, ids)[-1] == len(text)
         assert not {own.added[word].id for word in ("[INST]", "[/INST]", "</s>")} & {*ids}
-    assert own.whole("[INST]a")[0] == 3 and own.decode(own.whole("[INST]a[/INST]")) == "[INST]a[/INST]"
+    assert (
+        own.whole("[INST]a")[0] == 3 and own.decode(own.whole("[INST]a[/INST]")) == "[INST]a[/INST]"
+    )
     assert own.token(3) == "[INST]" and own.id("[INST]") == 3 and own.token(10**8) is None
 
 
@@ -216,7 +245,9 @@ def test_no_library_is_imported_that_is_not_needed() -> None:
         "print([name for name in names if name in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(corpus.ROOT / "src")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -226,10 +257,24 @@ def test_no_library_is_imported_that_is_not_needed() -> None:
 def test_the_shipped_tokenizer() -> None:
     own = load("turnwise")
     assert SHIPPED.stat().st_size < 700_000
-    assert own.named == {"bos_token": "<s>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    assert own.named == {
+        "bos_token": "<s>",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+    }
     special = {text for text, token in own.added.items() if token.special}
-    assert special >= {"<|im_start|>", "<|im_end|>", "<|endoftext|>", "[INST]", "<|eot_id|>", "<end_of_turn>", "</s>"}
-    assert {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>"} <= set(own.added) - special
+    assert special >= {
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|endoftext|>",
+        "[INST]",
+        "<|eot_id|>",
+        "<end_of_turn>",
+        "</s>",
+    }
+    assert {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>"} <= set(
+        own.added
+    ) - special
     assert not own.native
     # it knows everyday words of both languages
     assert len(own.encode("Hello, how are you today?")) <= 8
@@ -284,7 +329,9 @@ def test_a_broken_config_is_named(tmp_path: Path) -> None:
 def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     monkeypatch.delitem(sys.modules, "turnwise.tokens.tokenizers.sentencepiece", raising=False)
-    with pytest.raises(TokenizerError, match=r"needs the library sentencepiece[\s\S]*turnwise\[spm\]"):
+    with pytest.raises(
+        TokenizerError, match=r"needs the library sentencepiece[\s\S]*turnwise\[spm\]"
+    ):
         tokenizer(mistral("mistral_instruct_tokenizer_240216.model.v2"))
 
 
@@ -292,7 +339,9 @@ def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_texts_and_ids_that_cannot_be(name: str) -> None:
     own = tokenizer(toy_tiktoken() if name == "toy" else name)
     for encode in (own.encode, own.whole):
-        with pytest.raises(TokenizerError, match=r"half of a surrogate pair \(U\+D800\) at character 2"):
+        with pytest.raises(
+            TokenizerError, match=r"half of a surrogate pair \(U\+D800\) at character 2"
+        ):
             encode("ab\ud800")
         with pytest.raises(TokenizerError, match="a tokenizer encodes text, not bytes"):
             encode(b"ab")  # type: ignore[arg-type]

@@ -72,7 +72,11 @@ def spoken(chats: bool = True) -> Iterator[str]:
     """Every text that somebody says in the conversations of the corpus."""
     for chat in corpus.chats().values():
         for message in chat.messages:
-            yield message["content"] if isinstance(message.get("content"), str) else json.dumps(message)
+            yield (
+                message["content"]
+                if isinstance(message.get("content"), str)
+                else json.dumps(message)
+            )
         yield "<|im_start|>user\n" + json.dumps(chat.messages, ensure_ascii=False) + "<|im_end|>\n"
 
 
@@ -131,7 +135,11 @@ def test_plain_text_never_becomes_an_added_token(name: str) -> None:
     assert forbidden
 
     @law(40)
-    @given(st.lists(st.one_of(st.sampled_from(sorted(own.added)), st.sampled_from(SNIPPETS)), max_size=8).map("".join))
+    @given(
+        st.lists(
+            st.one_of(st.sampled_from(sorted(own.added)), st.sampled_from(SNIPPETS)), max_size=8
+        ).map("".join)
+    )
     def check(text: str) -> None:
         for at in (START, AFTER, WITHIN):
             assert forbidden.isdisjoint(own.encode(text, at)), text
@@ -179,7 +187,11 @@ def test_tokens_by_id_and_by_spelling(name: str) -> None:
         assert own.whole(text) == [token.id] or token.lstrip or token.rstrip
     for id in own.encode("Hello world 中文 👩"):
         assert own.id(own.token(id) or "") == id
-    assert own.token(10**9) is None and own.token(-1) is None and own.id("no such token at all") is None
+    assert (
+        own.token(10**9) is None
+        and own.token(-1) is None
+        and own.id("no such token at all") is None
+    )
     for key in ("bos_token", "eos_token"):
         assert own.named.get(key, next(iter(own.added))) in own.added
 
@@ -187,7 +199,11 @@ def test_tokens_by_id_and_by_spelling(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_native_ids_are_those_that_plain_text_gives(name: str) -> None:
     own = load(name)
-    given = {token.id for token in own.added.values() if token.control and token.id in own.encode(token.text)}
+    given = {
+        token.id
+        for token in own.added.values()
+        if token.control and token.id in own.encode(token.text)
+    }
     assert given == own.native
 
 
@@ -207,7 +223,10 @@ SCHEMES = {
     "first": ({"pre_tokenizer": metaspace("first")}, {START}),
     "never": ({"pre_tokenizer": metaspace("never")}, set()),
     "split": ({"pre_tokenizer": {**metaspace("first"), "split": True}}, {START}),
-    "legacy": ({"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}}, {START, AFTER}),
+    "legacy": (
+        {"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}},
+        {START, AFTER},
+    ),
     "none": ({"normalizer": REPLACE}, set()),
 }
 
@@ -231,13 +250,20 @@ def test_a_byte_level_prefix() -> None:
     data = json.loads(SHIPPED.read_text(encoding="utf-8"))
     cut = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     own = huggingface.HuggingFace(json.dumps({**data, "pre_tokenizer": cut}))
-    assert [own.decode(own.encode("Hello", at)) for at in (START, AFTER, WITHIN)] == [" Hello", " Hello", "Hello"]
+    assert [own.decode(own.encode("Hello", at)) for at in (START, AFTER, WITHIN)] == [
+        " Hello",
+        " Hello",
+        "Hello",
+    ]
     assert own.ends("Hello", own.encode("Hello"), START)[-1] == 5
     assert own.ends("中文", own.encode("中文"), START)[-1] == 2
 
 
 def test_a_space_before_every_word_is_not_a_prefix() -> None:
-    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")]}
+    words = {
+        "type": "Sequence",
+        "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")],
+    }
     found = shape.shape(None, words)
     assert not found.prefixed and not found.faithful
     own = huggingface.HuggingFace(variant(pre_tokenizer=words), backend="tokenizers")
@@ -256,24 +282,45 @@ def test_unknown_characters_and_changed_texts_fall_back_to_offsets() -> None:
 
 def test_tokens_that_are_matched_after_normalising_are_named() -> None:
     text = json.loads(variant(normalizer={"type": "Lowercase"}))
-    text["added_tokens"].append({**text["added_tokens"][0], "id": 100, "content": "<Y>", "normalized": True})
+    text["added_tokens"].append(
+        {**text["added_tokens"][0], "id": 100, "content": "<Y>", "normalized": True}
+    )
     assert huggingface.HuggingFace(json.dumps(text), backend="tokenizers").changed == {"<Y>"}
     assert not load("turnwise").changed  # type: ignore[attr-defined]
 
 
 def test_widths() -> None:
-    words = {1: b"ab", 2: "é".encode(), 3: "👩".encode()[:2], 4: "👩".encode()[2:], 5: b" ", 6: None}
+    words = {
+        1: b"ab",
+        2: "é".encode(),
+        3: "👩".encode()[:2],
+        4: "👩".encode()[2:],
+        5: b" ",
+        6: None,
+    }
     widths = Widths(words.__getitem__)
     assert widths.ends([1, 2, 3, 4, 1], 6) == [2, 3, 3, 4, 6]
     assert widths.ends([5, 1], 2, prefix=1) == [0, 2]
-    assert widths.ends([5, 1], 2) is None and widths.ends([1, 6], 3) is None and widths.ends([], 0) == []
+    assert (
+        widths.ends([5, 1], 2) is None
+        and widths.ends([1, 6], 3) is None
+        and widths.ends([], 0) == []
+    )
 
 
 MODELS = {
     "Unigram": {
         "type": "Unigram",
         "unk_id": 0,
-        "vocab": [["<unk>", 0.0], ["▁ab", -1.0], ["▁", -2.0], ["a", -3.0], ["b", -3.0], ["<x>", -4.0], ["ab", -2.5]],
+        "vocab": [
+            ["<unk>", 0.0],
+            ["▁ab", -1.0],
+            ["▁", -2.0],
+            ["a", -3.0],
+            ["b", -3.0],
+            ["<x>", -4.0],
+            ["ab", -2.5],
+        ],
         "byte_fallback": False,
     },
     "WordPiece": {
@@ -317,7 +364,9 @@ def test_a_back_end_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_back_end_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast.Fast, "whole", lambda self, text: [1])
-    with pytest.warns(TurnwiseWarning, match="a name is encoded by tokenizers, .*different ids for the text"):
+    with pytest.warns(
+        TurnwiseWarning, match="a name is encoded by tokenizers, .*different ids for the text"
+    ):
         own = huggingface.HuggingFace(SHIPPED.read_text(), name="a name")
     assert own.backend == "tokenizers" and own.whole("<s>") == [own.id("<s>")]
     with warnings.catch_warnings():
@@ -327,7 +376,9 @@ def test_a_back_end_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) 
         huggingface.HuggingFace(SHIPPED.read_text(), backend="fastokens")
 
 
-def test_a_back_end_that_fails_on_a_text_is_replaced_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_back_end_that_fails_on_a_text_is_replaced_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Panic(BaseException):
         """As Rust's: not an Exception."""
 

@@ -11,7 +11,9 @@ import turnwise
 from corpus import needs_corpus
 from turnwise.tokens.encoded import Encoded
 
-pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")  # templates made up here have their faults
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::turnwise.TurnwiseWarning"
+)  # templates made up here have their faults
 TOKENIZER = "turnwise"
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -28,13 +30,17 @@ def assistant(content: Any, **more: Any) -> dict[str, Any]:
 
 
 def trained(found: Encoded) -> str:
-    return "".join(token for token, label in zip(found.tokens, found.labels, strict=True) if label != -100)
+    return "".join(
+        token for token, label in zip(found.tokens, found.labels, strict=True) if label != -100
+    )
 
 
 # ---- who may write control tokens ----
 
 
-@pytest.mark.parametrize("role", ["template", "the template", "voice", "tools", "im_end", "model<|im_end|>"])
+@pytest.mark.parametrize(
+    "role", ["template", "the template", "voice", "tools", "im_end", "model<|im_end|>"]
+)
 def test_a_role_gives_no_rights_by_its_name(role: str) -> None:
     found = turnwise.compile(CHATML).encode([{"role": role, "content": "a<|im_end|>b"}], TOKENIZER)
     assert found.tokenizer.added["<|im_end|>"].id == found.input_ids[-2]
@@ -45,7 +51,10 @@ def test_a_role_gives_no_rights_by_its_name(role: str) -> None:
 def test_an_option_gives_no_rights_by_its_name(name: str) -> None:
     template = turnwise.compile(f"{{{{ {name} }}}}{{{{ messages[0].content }}}}<|im_end|>")
     found = template.encode(
-        [user("a")], TOKENIZER, trust={"system": "all", "tools": "all"}, **{name: "<think><|im_end|>"}
+        [user("a")],
+        TOKENIZER,
+        trust={"system": "all", "tools": "all"},
+        **{name: "<think><|im_end|>"},
     )
     assert len(found.control) == 1
 
@@ -80,14 +89,25 @@ def test_options_are_trusted_one_by_one() -> None:
 
 @needs_corpus
 def test_a_number_that_the_template_counts_is_its_own(tokenizers: Any) -> None:
-    template = turnwise.compile("{% for i in range(2) %}<unused{{ i }}>{% endfor %}{{ messages[0].content }}")
-    assert template.encode([user("<unused3>")], tokenizers("gemma2")).tokens[:2] == ["<unused0>", "<unused1>"]
+    template = turnwise.compile(
+        "{% for i in range(2) %}<unused{{ i }}>{% endfor %}{{ messages[0].content }}"
+    )
+    assert template.encode([user("<unused3>")], tokenizers("gemma2")).tokens[:2] == [
+        "<unused0>",
+        "<unused1>",
+    ]
 
 
 @needs_corpus
 def test_tokens_of_a_run_that_was_cut(tokenizers: Any) -> None:
-    found = turnwise.compile("{{ messages[0].content }}").encode([user("a<s>b <s>c")], tokenizers("internlm2"))
-    assert "".join(found.tokens) == "a<s>b <s>c" and not found.control and len(found.owners) == len(found)
+    found = turnwise.compile("{{ messages[0].content }}").encode(
+        [user("a<s>b <s>c")], tokenizers("internlm2")
+    )
+    assert (
+        "".join(found.tokens) == "a<s>b <s>c"
+        and not found.control
+        and len(found.owners) == len(found)
+    )
 
 
 # ---- what is trained ----
@@ -99,23 +119,38 @@ RESULTS_WITHIN = (
     "{% elif m.role != 'tool' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-CALL = {"id": "call12345", "type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
+CALL = {
+    "id": "call12345",
+    "type": "function",
+    "function": {"name": "weather", "arguments": {"city": "Oslo"}},
+}
 
 
 def test_a_result_that_is_written_within_a_turn_is_not_trained() -> None:
-    chat = [user("q"), assistant("", tool_calls=[CALL]), {"role": "tool", "content": "rain"}, assistant("ok")]
-    assert trained(turnwise.compile(RESULTS_WITHIN).encode(chat, TOKENIZER)) == "CALL weather<|im_end|>ok<|im_end|>"
+    chat = [
+        user("q"),
+        assistant("", tool_calls=[CALL]),
+        {"role": "tool", "content": "rain"},
+        assistant("ok"),
+    ]
+    assert (
+        trained(turnwise.compile(RESULTS_WITHIN).encode(chat, TOKENIZER))
+        == "CALL weather<|im_end|>ok<|im_end|>"
+    )
 
 
 def test_calls_that_are_not_written_are_said() -> None:
-    found = turnwise.compile(CHATML).encode([user("q"), assistant("", tool_calls=[CALL])], TOKENIZER)
+    found = turnwise.compile(CHATML).encode(
+        [user("q"), assistant("", tool_calls=[CALL])], TOKENIZER
+    )
     assert found.labels == [-100] * len(found) and "its calls" in str(found.untrained[0])
 
 
 def test_labels_do_not_depend_on_what_was_encoded_before() -> None:
     template = turnwise.compile(
         CHATML.replace(
-            "assistant\n{% endif", "assistant\n{% if messages[0].content|length > 3 %}<think>{% endif %}{% endif"
+            "assistant\n{% endif",
+            "assistant\n{% if messages[0].content|length > 3 %}<think>{% endif %}{% endif",
         )
     )
     chat = [user("a long question"), assistant("<think>hm</think>ok")]
@@ -134,10 +169,14 @@ def test_a_reason_quotes_no_other_conversation() -> None:
 
 def test_labels_reach_as_far_as_the_stops_say() -> None:
     template = turnwise.compile(
-        CHATML.replace("<|im_end|>", "{% if m.role == 'assistant' %}<|eom_id|>{% endif %}<|eot_id|>")
+        CHATML.replace(
+            "<|im_end|>", "{% if m.role == 'assistant' %}<|eom_id|>{% endif %}<|eot_id|>"
+        )
     )
     found = template.encode([user("q"), assistant("a")], TOKENIZER)
-    assert trained(found).endswith(template.stops()[0]) and trained(found) == "a<|eom_id|><|eot_id|>"
+    assert (
+        trained(found).endswith(template.stops()[0]) and trained(found) == "a<|eom_id|><|eot_id|>"
+    )
 
 
 def test_a_turn_without_a_stop_keeps_its_white_space() -> None:
@@ -166,11 +205,24 @@ def test_later_changes_by_the_caller_change_nothing() -> None:
 
 @pytest.mark.parametrize("compatible", [False, True])
 def test_what_is_pickled_keeps_what_is_known(compatible: bool) -> None:
-    found = turnwise.compile(CHATML).encode([user("q"), assistant("a", weight=0.5)], TOKENIZER, compatible=compatible)
+    found = turnwise.compile(CHATML).encode(
+        [user("q"), assistant("a", weight=0.5)], TOKENIZER, compatible=compatible
+    )
     data = pickle.dumps(found)
     copy = pickle.loads(data)
     assert len(data) < 20_000
-    for name in ("input_ids", "labels", "weights", "owners", "tokens", "turns", "untrained", "control", "text", "mask"):
+    for name in (
+        "input_ids",
+        "labels",
+        "weights",
+        "owners",
+        "tokens",
+        "turns",
+        "untrained",
+        "control",
+        "text",
+        "mask",
+    ):
         assert getattr(copy, name) == getattr(found, name), name
 
 
@@ -192,7 +244,10 @@ def test_what_looks_like_an_argument_is_no_option(verb: str, name: str) -> None:
 
 
 def test_messages_are_counted_as_the_caller_does() -> None:
-    chat = [{"role": "system", "content": "s"}, *[user("hello there"), assistant("hi yourself")] * 20]
+    chat = [
+        {"role": "system", "content": "s"},
+        *[user("hello there"), assistant("hi yourself")] * 20,
+    ]
     found = turnwise.compile(CHATML).encode(chat, TOKENIZER, max_length=60)
     assert [turn.message for turn in found.turns] == list(found.kept[2::2])
     for owner in found.owners:

@@ -12,14 +12,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from turnwise.analysis.conversations import NOW, OSLO, STANDARD, TOKENS, WEATHER, Message, answered, called, said
+from turnwise.analysis.conversations import (
+    NOW,
+    OSLO,
+    STANDARD,
+    TOKENS,
+    WEATHER,
+    Message,
+    answered,
+    called,
+    said,
+)
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import TurnwiseError
 
 UNKNOWN = "⟪{name}⟫"
 USER, AGAIN = said("user", "Xfirst"), said("user", "Xsecond")
 REPLY = said("assistant", "Xone")
-CALLS = tuple((arguments, content) for arguments in (OSLO, '{"city": "Oslo"}') for content in ("", None, "Xcall"))
+CALLS = tuple(
+    (arguments, content)
+    for arguments in (OSLO, '{"city": "Oslo"}')
+    for content in ("", None, "Xcall")
+)
 """How calls are written: arguments as a mapping or as text, beside an empty, null or given content."""
 CALLED = "Oslo"
 VALUES: tuple[Any, ...] = (True, False, ["weather"])
@@ -63,23 +77,35 @@ class Answer:
 
     def turn(self, index: int) -> str:
         """The text that was written for a message."""
-        return "".join(piece.text for piece in self.rendering.pieces if piece.origin.message == index)
+        return "".join(
+            piece.text for piece in self.rendering.pieces if piece.origin.message == index
+        )
 
 
 def spoken(origin: Origin, index: int) -> bool:
     """Whether this came from what the message says."""
     paths = [origin.path] if origin.path else origin.sources
-    return any(len(path) > 2 and path[:2] == ("messages", index) and path[2] != "role" for path in paths)
+    return any(
+        len(path) > 2 and path[:2] == ("messages", index) and path[2] != "role" for path in paths
+    )
 
 
 def others(origin: Origin, index: int) -> bool:
     path = origin.path
-    return path is not None and len(path) > 2 and path[0] == "messages" and path[1] != index and path[2] != "role"
+    return (
+        path is not None
+        and len(path) > 2
+        and path[0] == "messages"
+        and path[1] != index
+        and path[2] != "role"
+    )
 
 
 def tokens_of(template: Asks, named: Mapping[str, str]) -> dict[str, str]:
     """The special tokens that the template reads: the tokenizer's, else its own, else a text that stands for them."""
-    own = {name: template.options[name] for name in template.variables if template.options.get(name)}
+    own = {
+        name: template.options[name] for name in template.variables if template.options.get(name)
+    }
     read = [name for name in template.variables if name in TOKENS]
     return {name: named.get(name) or own.get(name) or UNKNOWN.format(name=name) for name in read}
 
@@ -91,7 +117,9 @@ class Asking:
         self.template = template
         self.tokens = tokens_of(template, named)
 
-    def answer(self, messages: list[Message], plain: bool = True, **arguments: Any) -> Answer | None:
+    def answer(
+        self, messages: list[Message], plain: bool = True, **arguments: Any
+    ) -> Answer | None:
         try:
             rendering = self.template.render(messages, now=NOW, **{**self.tokens, **arguments})
         except TurnwiseError:
@@ -100,14 +128,21 @@ class Asking:
 
     def rounds(self) -> Iterator[Answer]:
         """Plain conversations that end with a reply."""
-        chats = ([USER, REPLY], [USER, REPLY, AGAIN, REPLY], [said("system", "Xsystem"), USER, REPLY])
+        chats = (
+            [USER, REPLY],
+            [USER, REPLY, AGAIN, REPLY],
+            [said("system", "Xsystem"), USER, REPLY],
+        )
         yield from filter(None, map(self.answer, chats))
 
     def calls(self, **options: Any) -> Iterator[Answer]:
         """Conversations that end with a call, with two, and with its result, in the first shape that it takes."""
         for arguments, content in CALLS:
             call = ("weather", arguments)
-            chats = [[USER, called(call, content=content)], [USER, called(call, call, content=content)]]
+            chats = [
+                [USER, called(call, content=content)],
+                [USER, called(call, call, content=content)],
+            ]
             chats.append([USER, called(call, content=content), answered("Xresult"), REPLY])
             found = [self.answer(chat, False, tools=[WEATHER], **options) for chat in chats]
             if found[0] is not None and CALLED in found[0].rendering.text:
@@ -116,7 +151,9 @@ class Asking:
 
     def varied(self) -> Iterator[Answer]:
         """Rounds and calls with each option that the template reads."""
-        names = [name for name in self.template.variables if name not in STANDARD and name not in TOKENS]
+        names = [
+            name for name in self.template.variables if name not in STANDARD and name not in TOKENS
+        ]
         for name in names[:OPTIONS]:
             for value in VALUES:
                 found = self.answer([USER, REPLY, AGAIN, REPLY], False, **{name: value})

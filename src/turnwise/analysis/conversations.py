@@ -39,7 +39,11 @@ class Probe:
 
     def arguments(self) -> dict[str, Any]:
         """What `Template.render` takes."""
-        given = {"tools": self.tools, "documents": self.documents, "add_generation_prompt": self.opening}
+        given = {
+            "tools": self.tools,
+            "documents": self.documents,
+            "add_generation_prompt": self.opening,
+        }
         return given | {"now": self.now} | self.options
 
 
@@ -50,7 +54,11 @@ def said(role: str, content: Any, **more: Any) -> Message:
 def called(*calls: tuple[str, Any], content: Any = "", **more: Any) -> Message:
     """An assistant message that calls tools."""
     listed = [
-        {"id": f"call0000{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        {
+            "id": f"call0000{number}",
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }
         for number, (name, arguments) in enumerate(calls)
     ]
     return {"role": "assistant", "content": content, "tool_calls": listed, **more}
@@ -75,7 +83,10 @@ WEATHER = tool(
 )
 PLAN = tool(
     "plan",
-    steps={"type": "array", "items": {"type": "object", "properties": {"n": {"type": ["integer", "null"]}}}},
+    steps={
+        "type": "array",
+        "items": {"type": "object", "properties": {"n": {"type": ["integer", "null"]}}},
+    },
     nested={"type": "object", "properties": {"deep": {"type": "boolean"}}, "required": ["deep"]},
 )
 CLOCK = tool("clock")
@@ -161,11 +172,19 @@ def contents() -> Iterator[Probe]:
         "spaces of another kind": "\u00a0a\u00a0b\u2003c\u00a0",
     }.items():
         yield Probe(f"{name} of a user", [said("user", text), said("assistant", "One")])
-        yield Probe(f"{name} of an assistant", [said("user", "First"), said("assistant", text), said("user", "Second")])
+        yield Probe(
+            f"{name} of an assistant",
+            [said("user", "First"), said("assistant", text), said("user", "Second")],
+        )
         yield Probe(f"{name} of a system", [said("system", text), said("user", "First")])
     for role in ("user", "assistant", "system"):
-        yield Probe(f"null content of {role}", [said("user", "First"), said(role, None), said("user", "Second")])
-        yield Probe(f"no content of {role}", [said("user", "First"), {"role": role}, said("user", "Second")])
+        yield Probe(
+            f"null content of {role}",
+            [said("user", "First"), said(role, None), said("user", "Second")],
+        )
+        yield Probe(
+            f"no content of {role}", [said("user", "First"), {"role": role}, said("user", "Second")]
+        )
     parts = [{"type": "text", "text": "Part"}, {"type": "text", "text": "another"}]
     image = [
         {"type": "image"},
@@ -199,12 +218,28 @@ def calling() -> Iterator[Probe]:
         "a call, its result, an answer": [system, user, call, rain, said("assistant", "It rains.")],
         "two calls": [user, both],
         "two calls and results": [user, both, rain, snow, said("assistant", "Done.")],
-        "calls one after the other": [user, call, rain, called(("plan", ODD)), snow, said("assistant", "Done.")],
-        "a call in an earlier round": [user, call, rain, said("assistant", "One"), said("user", "Second")],
+        "calls one after the other": [
+            user,
+            call,
+            rain,
+            called(("plan", ODD)),
+            snow,
+            said("assistant", "Done."),
+        ],
+        "a call in an earlier round": [
+            user,
+            call,
+            rain,
+            said("assistant", "One"),
+            said("user", "Second"),
+        ],
         "arguments as text": [user, called(("weather", '{"city": "Oslo"}')), rain],
         "no arguments": [user, called(("weather", {})), rain],
         "odd arguments": [user, called(("plan", ODD))],
-        "a call without a wrapper": [user, {**call, "tool_calls": [{"name": "weather", "arguments": OSLO}]}],
+        "a call without a wrapper": [
+            user,
+            {**call, "tool_calls": [{"name": "weather", "arguments": OSLO}]},
+        ],
         "a result that is parts": [user, call, answered([{"type": "text", "text": "rain"}])],
         "an empty result": [user, call, answered("")],
         "no calls after all": [user, {"role": "assistant", "content": "One", "tool_calls": []}],
@@ -214,8 +249,14 @@ def calling() -> Iterator[Probe]:
         yield Probe(covers, messages, tools=[WEATHER, PLAN])
         if len(messages) > 1:
             yield Probe(f"{covers}, no tools", messages)
-    yield Probe("three tools and calls", [user, three, rain, snow, answered("3", 2)], tools=[WEATHER, PLAN, CLOCK])
-    yield Probe("a late call", [*rounds(7), call, rain, said("assistant", "It rains.")], tools=[WEATHER])
+    yield Probe(
+        "three tools and calls",
+        [user, three, rain, snow, answered("3", 2)],
+        tools=[WEATHER, PLAN, CLOCK],
+    )
+    yield Probe(
+        "a late call", [*rounds(7), call, rain, said("assistant", "It rains.")], tools=[WEATHER]
+    )
     yield Probe("one tool", [user], tools=[WEATHER])
     yield Probe("a bare tool", [user], tools=[BARE])
     yield Probe("no tools after all", [user], tools=[])
@@ -229,16 +270,26 @@ def thinking() -> Iterator[Probe]:
     call = called(("weather", OSLO), reasoning_content="Hmm")
     yield Probe("reasoning", [user, thought])
     yield Probe("reasoning in an earlier round", [user, thought, again])
-    yield Probe("reasoning in two rounds", [user, thought, again, said("assistant", "Two", reasoning_content="Well")])
+    yield Probe(
+        "reasoning in two rounds",
+        [user, thought, again, said("assistant", "Two", reasoning_content="Well")],
+    )
     yield Probe("late reasoning", [*rounds(7), thought, again])
     yield Probe("empty reasoning", [user, said("assistant", "One", reasoning_content="")])
     yield Probe("reasoning as thinking", [user, said("assistant", "One", thinking="Hmm"), again])
     yield Probe("reasoning inside the text", [user, inside])
     yield Probe("reasoning inside an earlier text", [user, inside, again])
     yield Probe("an end without a start", [user, said("assistant", "Hmm</think>One"), again])
-    yield Probe("a start without an end", [user, said("assistant", "<think> Hmm"), said("user", "Second <think>")])
+    yield Probe(
+        "a start without an end",
+        [user, said("assistant", "<think> Hmm"), said("user", "Second <think>")],
+    )
     yield Probe("reasoning before a call", [user, call, answered("rain")], tools=[WEATHER])
-    yield Probe("reasoning before two calls", [user, call, answered("rain"), call, answered("sun")], tools=[WEATHER])
+    yield Probe(
+        "reasoning before two calls",
+        [user, call, answered("rain"), call, answered("sun")],
+        tools=[WEATHER],
+    )
     yield Probe("a soft switch", [said("user", "First /no_think"), said("assistant", "One")])
 
 
@@ -288,4 +339,6 @@ def optional(names: Iterable[str], tokens: Mapping[str, str] = TOKENS) -> Iterat
             for probe in chosen:
                 covers = f"{probe.covers}, {name}={value!r}"
                 options = {**tokens, name: value}
-                yield replace(probe, covers=covers, opening=True, options=options, about=f"option {name}")
+                yield replace(
+                    probe, covers=covers, opening=True, options=options, about=f"option {name}"
+                )

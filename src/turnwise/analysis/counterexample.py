@@ -85,7 +85,11 @@ def difference(a: Renders, b: Renders, probe: Probe) -> str:
 
 
 def shrunk(
-    a: Renders, b: Renders, probe: Probe, kind: str, difference: Callable[[Renders, Renders, Probe], str] = difference
+    a: Renders,
+    b: Renders,
+    probe: Probe,
+    kind: str,
+    difference: Callable[[Renders, Renders, Probe], str] = difference,
 ) -> Probe:
     """The smallest conversation near this one that still tells the two apart, in the same way."""
     left = SHRINKS
@@ -104,7 +108,9 @@ def shrunk(
 
 def reductions(probe: Probe) -> Iterator[Probe]:
     """Everything that is one step smaller."""
-    for index in range(len(probe.messages) if len(probe.messages) > 1 else 0):  # no message at all says little
+    for index in range(
+        len(probe.messages) if len(probe.messages) > 1 else 0
+    ):  # no message at all says little
         yield replace(probe, messages=without(probe.messages, index))
     if probe.opening:
         yield replace(probe, opening=False)
@@ -113,10 +119,14 @@ def reductions(probe: Probe) -> Iterator[Probe]:
     for fewer in fewer_values(probe.documents):
         yield replace(probe, documents=fewer)
     for name in probe.options:
-        yield replace(probe, options={key: value for key, value in probe.options.items() if key != name})
+        yield replace(
+            probe, options={key: value for key, value in probe.options.items() if key != name}
+        )
     for index, message in enumerate(probe.messages):
         for smaller in smaller_messages(message):
-            yield replace(probe, messages=[*probe.messages[:index], smaller, *probe.messages[index + 1 :]])
+            yield replace(
+                probe, messages=[*probe.messages[:index], smaller, *probe.messages[index + 1 :]]
+            )
 
 
 def fewer_values(values: list[Any] | None) -> Iterator[list[Any] | None]:
@@ -194,4 +204,8 @@ def shown(side: Outcome, at: int) -> str:
     if isinstance(side, TurnwiseError):
         return f"refuses: {side.message}"
     before, after = side.text[max(at - 30, 0) : at], side.text[at : at + 40]
-    return f"{'…' if at > 30 else ''}{before}⟪{after}⟫" if after else f"{'…' if at > 30 else ''}{before}⟪end⟫"
+    return (
+        f"{'…' if at > 30 else ''}{before}⟪{after}⟫"
+        if after
+        else f"{'…' if at > 30 else ''}{before}⟪end⟫"
+    )

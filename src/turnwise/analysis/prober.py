@@ -28,15 +28,33 @@ ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"zkeya": "zvala", "zkeyb": 90417, "zkeyc": "zvalc"},
     {"zkeyd": "zvald", "zkeye": 80351, "zkeyf": "zvalf"},
 )
-RESULTS = [{"role": "tool", "content": RESULT, "tool_call_id": IDS[at], "name": NAMES[at]} for at in (0, 1)]
-KINDS = {"zkeya": "string", "zkeyb": "integer", "zkeyc": "string", "zkeyd": "string", "zkeye": "integer"}
+RESULTS = [
+    {"role": "tool", "content": RESULT, "tool_call_id": IDS[at], "name": NAMES[at]} for at in (0, 1)
+]
+KINDS = {
+    "zkeya": "string",
+    "zkeyb": "integer",
+    "zkeyc": "string",
+    "zkeyd": "string",
+    "zkeye": "integer",
+}
 TOOLS = [
-    tool(name, **{key: {"type": KINDS.get(key, "string")} for key in ARGUMENTS[i]}) for i, name in enumerate(NAMES)
+    tool(name, **{key: {"type": KINDS.get(key, "string")} for key in ARGUMENTS[i]})
+    for i, name in enumerate(NAMES)
 ]
 DOCUMENTS = [{"title": "Ztitleq", "text": "Ztextq"}]
 WORDS = (SYSTEM, USER, AGAIN, RESULT, CONTENT, REASONING, *NAMES, *IDS, *DOCUMENTS[0].values())
-RENDERING, TURN = 120_000, 4_500  # characters; many times what the longest answer of 265 published templates has
-THOUGHTS = ("reasoning_content", "reasoning", "thinking", "tool_plan", "thought")  # where templates look for reasoning
+RENDERING, TURN = (
+    120_000,
+    4_500,
+)  # characters; many times what the longest answer of 265 published templates has
+THOUGHTS = (
+    "reasoning_content",
+    "reasoning",
+    "thinking",
+    "tool_plan",
+    "thought",
+)  # where templates look for reasoning
 SWITCHES = ("think", "thought", "reason")  # what options that turn reasoning on have in their names
 SETTINGS: tuple[Any, ...] = (True, False, "thinking", "high")
 GIVEN = ("strftime_now", "raise_exception")  # names that every rendering has
@@ -69,10 +87,14 @@ class Prober:
 
     def __init__(self, template: Template, tokens: Iterable[str] = ()) -> None:
         self.template = template
-        named = getattr(template, "named", {})  # other templates of the model, such as the one that is taken with tools
+        named = getattr(
+            template, "named", {}
+        )  # other templates of the model, such as the one that is taken with tools
         self.texts = (template.text, *(other.text for other in named.values()))
         self.variables = tuple(
-            dict.fromkeys((*template.variables, *(v for other in named.values() for v in other.reads)))
+            dict.fromkeys(
+                (*template.variables, *(v for other in named.values() for v in other.reads))
+            )
         )
         self.tokens = tuple(token for token in tokens if token.strip())
         self.parts = False
@@ -84,7 +106,9 @@ class Prober:
         self.given: dict[str, Any] = {"tools": TOOLS}
         self.asked: dict[str, Stretch | None] = {}
         self.begun: dict[str, str | None] = {}
-        self.escaped = not self.mentions("&#34;")  # `|safe` escapes what is added to it, and no model writes that
+        self.escaped = not self.mentions(
+            "&#34;"
+        )  # `|safe` escapes what is added to it, and no model writes that
 
     def mentions(self, word: str) -> bool:
         """Whether the word stands anywhere in the source."""
@@ -93,7 +117,9 @@ class Prober:
     def settle(self, parts: bool) -> bool:
         """Find what the template can be asked with: with tools if it takes them, and with the variables it demands."""
         self.parts = parts
-        demanded = {name: "" for name in self.variables if name not in STANDARD and name not in GIVEN}
+        demanded = {
+            name: "" for name in self.variables if name not in STANDARD and name not in GIVEN
+        }
         for first in ([], [{"role": "system", "content": self.said(SYSTEM)}]):
             for given in ({"tools": TOOLS}, {"tools": TOOLS, **demanded}, {}, demanded):
                 self.first = first
@@ -118,7 +144,11 @@ class Prober:
     def switches(self, settings: tuple[Any, ...] = (True, False)) -> Iterator[dict[str, Any]]:
         """Settings of the options that may turn reasoning on or off."""
         for name in self.variables:
-            if name not in STANDARD and name not in TOKENS and any(word in name for word in SWITCHES):
+            if (
+                name not in STANDARD
+                and name not in TOKENS
+                and any(word in name for word in SWITCHES)
+            ):
                 yield from ({name: value} for value in settings)
 
     def said(self, text: str) -> Any:
@@ -130,12 +160,17 @@ class Prober:
     def follows(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What stands behind a message so that it comes out."""
         if self.answered and "tool_calls" in message:
-            return [{**RESULTS[at], "content": self.said(RESULT)} for at in range(len(message["tool_calls"]))]
+            return [
+                {**RESULTS[at], "content": self.said(RESULT)}
+                for at in range(len(message["tool_calls"]))
+            ]
         return [self.user(AGAIN)] if self.followed else []
 
     def rendering(self, messages: list[dict[str, Any]], **options: Any) -> Rendering | None:
         try:
-            found = self.template.render([*self.first, *messages], **{**self.given, "now": NOW, **options})
+            found = self.template.render(
+                [*self.first, *messages], **{**self.given, "now": NOW, **options}
+            )
         except TurnwiseError:
             return None
         self.exceeded = self.exceeded or len(found.text) > RENDERING
@@ -163,17 +198,28 @@ class Prober:
         turn = self.rendering([self.user(), message, *self.follows(message)], **options)
         if turn is None or USER not in turn.text or USER not in opened.text:
             return NONE
-        tail, whole = self.stretch(opened, after(opened.text, USER)), self.stretch(turn, after(turn.text, USER))
+        tail, whole = (
+            self.stretch(opened, after(opened.text, USER)),
+            self.stretch(turn, after(turn.text, USER)),
+        )
         if turn.text.startswith(opened.text):  # it goes on there, and the opening may come again
-            opening = tail.part(max((end for _, end, origin in tail.pieces if origin.message is not None), default=0))
+            opening = tail.part(
+                max(
+                    (end for _, end, origin in tail.pieces if origin.message is not None), default=0
+                )
+            )
             return opening if opening.core and turn.text.endswith(opening.text) else NONE
         shared = whole.text[: self.place_of(whole, len(self.first) + 1)].strip()
         at = tail.text.find(shared)
         return tail.part(at + len(shared)) if not tail.text[: max(at, 0)].strip() else NONE
 
-    def turn(self, message: Mapping[str, Any], *behind: Mapping[str, Any], **options: Any) -> Stretch | None:
+    def turn(
+        self, message: Mapping[str, Any], *behind: Mapping[str, Any], **options: Any
+    ) -> Stretch | None:
         """What the template makes of this message after a user's, and of those behind it."""
-        key = json.dumps([message, behind, options, self.followed, self.answered], sort_keys=True, default=str)
+        key = json.dumps(
+            [message, behind, options, self.followed, self.answered], sort_keys=True, default=str
+        )
         if key not in self.asked:
             self.asked[key] = self._turn(message, behind, options)
         found = self.asked[key]
@@ -182,9 +228,13 @@ class Prober:
     def trim(self, stretch: Stretch) -> Stretch:
         return stretch.part(len(stretch) - len(stretch.text.lstrip())) if self.trimmed else stretch
 
-    def _turn(self, message: Mapping[str, Any], behind: Any, options: dict[str, Any]) -> Stretch | None:
+    def _turn(
+        self, message: Mapping[str, Any], behind: Any, options: dict[str, Any]
+    ) -> Stretch | None:
         follows = self.follows(message) if not behind else []
-        rendering = self.rendering([self.user(), {"role": "assistant", **message}, *behind, *follows], **options)
+        rendering = self.rendering(
+            [self.user(), {"role": "assistant", **message}, *behind, *follows], **options
+        )
         if rendering is None:
             return None
         place, before = len(self.first) + 1, self.before(**options)
@@ -231,7 +281,9 @@ class Prober:
             pieces = [Piece(unescape(text), origin) for text, origin in pieces]
         return Stretch.of(pieces, self.tokens)
 
-    def calls(self, shape: Shape, *arguments: Any, content: str | None = None, **more: Any) -> dict[str, Any]:
+    def calls(
+        self, shape: Shape, *arguments: Any, content: str | None = None, **more: Any
+    ) -> dict[str, Any]:
         """A message with one call for each of the arguments."""
         said = shape.content if content is None else self.said(content)
         spoken = {**({} if said is ABSENT else {"content": said}), **more}
@@ -241,7 +293,12 @@ class Prober:
             function = {"name": name, "arguments": taken}
             if shape.single:
                 return {**spoken, "function_call": function}
-            listed.append({"id": identity, **(function if shape.bare else {"type": "function", "function": function})})
+            listed.append(
+                {
+                    "id": identity,
+                    **(function if shape.bare else {"type": "function", "function": function}),
+                }
+            )
         return {**spoken, "tool_calls": listed}
 
 

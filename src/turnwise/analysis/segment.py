@@ -112,13 +112,22 @@ def places(text: str, word: str) -> Iterator[tuple[int, int]]:
 def shared_start(one: Stretch, other: Stretch) -> int:
     """How much of their beginning two stretches share, up to a boundary of both."""
     size = len(commonprefix([one.text, other.text]))
-    places = (at for at in one.boundaries & other.boundaries if at <= size and not goes_on(one.text, other.text, at))
+    places = (
+        at
+        for at in one.boundaries & other.boundaries
+        if at <= size and not goes_on(one.text, other.text, at)
+    )
     return max(places, default=0)
 
 
 def goes_on(one: str, other: str, at: int) -> bool:
     """A tag ends here and in both texts a word follows it."""
-    return 0 < at < min(len(one), len(other)) and one[at - 1] in ">]" and one[at].isalpha() and other[at].isalpha()
+    return (
+        0 < at < min(len(one), len(other))
+        and one[at - 1] in ">]"
+        and one[at].isalpha()
+        and other[at].isalpha()
+    )
 
 
 def shared_end(one: Stretch, other: Stretch) -> int:
@@ -128,7 +137,9 @@ def shared_end(one: Stretch, other: Stretch) -> int:
     places = (
         len(one) - at
         for at in one.boundaries
-        if len(one) - at <= size and len(one) - at in mirrored and not comes_from(one.text, other.text, len(one) - at)
+        if len(one) - at <= size
+        and len(one) - at in mirrored
+        and not comes_from(one.text, other.text, len(one) - at)
     )
     return max(places, default=0)
 
@@ -158,7 +169,9 @@ def agreement(middle: Stretch, before: Stretch, after: Stretch, at: int) -> int:
     """How many characters come from the same node as those that they are compared with, if `middle` is cut here."""
     shift = len(before) - len(middle)
     return sum(middle.origin(i).node == after.origin(i).node for i in range(at)) + sum(
-        middle.origin(i).node == before.origin(i + shift).node for i in range(at, len(middle)) if i + shift >= 0
+        middle.origin(i).node == before.origin(i + shift).node
+        for i in range(at, len(middle))
+        if i + shift >= 0
     )
 
 
@@ -166,7 +179,10 @@ def last_tag(stretch: Stretch) -> int:
     """Where the last whole tag begins; if there is none, the last text that a node of its own wrote; else the end."""
     if stretch.tags:
         return stretch.tags[-1][0]
-    return next((at for at in reversed(stretch.starts) if at > 0 and stretch.text[at:].strip()), len(stretch))
+    return next(
+        (at for at in reversed(stretch.starts) if at > 0 and stretch.text[at:].strip()),
+        len(stretch),
+    )
 
 
 def upto(turn: Stretch, word: str) -> Stretch:

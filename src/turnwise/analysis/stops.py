@@ -15,7 +15,9 @@ from functools import cached_property
 from turnwise.analysis.asked import REPLY, UNKNOWN, USER, Answer, Asking
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
-CONTROL = r"<\|[^\s|<>]{1,60}\|?>|<[\w.-]{1,60}\|>|<｜[^\s<>]{1,60}｜>|\[\|[^\s|\[\]]{1,60}\|\]|⟪[a-z_]+⟫"
+CONTROL = (
+    r"<\|[^\s|<>]{1,60}\|?>|<[\w.-]{1,60}\|>|<｜[^\s<>]{1,60}｜>|\[\|[^\s|\[\]]{1,60}\|\]|⟪[a-z_]+⟫"
+)
 TAG = r"<{1,2}/?[A-Za-z][\w.:-]{0,60}>{1,2}"
 BRACKET = r"\[/?[A-Za-z_]{0,20}[A-Z]{3}[A-Z_]{0,20}\]"
 MARKER = re.compile(f"{CONTROL}|{TAG}|{BRACKET}")
@@ -68,7 +70,11 @@ class Ends:
     @cached_property
     def plain(self) -> tuple[str, ...]:
         """Those of plain replies."""
-        sources: tuple[Callable[[], Iterable[str]], ...] = (self.of_rounds, self.words, self.openings)
+        sources: tuple[Callable[[], Iterable[str]], ...] = (
+            self.of_rounds,
+            self.words,
+            self.openings,
+        )
         return next((found for source in sources if (found := tuple(dict.fromkeys(source())))), ())
 
     @cached_property
@@ -96,9 +102,13 @@ class Ends:
     def of_replies(self, answers: Sequence[Answer], usual: Iterable[str]) -> Iterator[str]:
         """The last marker of replies that something follows; before it the first of others that end unlike those."""
         found = [
-            (MARKER.findall(closing), last, before) for answer in answers for closing, last, before in replies(answer)
+            (MARKER.findall(closing), last, before)
+            for answer in answers
+            for closing, last, before in replies(answer)
         ]
-        usual = dict.fromkeys([*usual, *(markers[-1] for markers, last, _ in found if markers and not last)])
+        usual = dict.fromkeys(
+            [*usual, *(markers[-1] for markers, last, _ in found if markers and not last)]
+        )
         for markers, last, before in found:
             known = not last or any(text in markers for text in usual)
             if markers and not known and markers[0] not in before:
@@ -130,7 +140,11 @@ class Ends:
             return
         last, turn = found[-1], answer.turn(index)
         repeated = any(other.rendering.text.count(last) > 1 for other in self.calls)
-        if not repeated and turn.count(last) <= 1 and not (last.startswith("</") and f"<{last[2:-1]}" in turn):
+        if (
+            not repeated
+            and turn.count(last) <= 1
+            and not (last.startswith("</") and f"<{last[2:-1]}" in turn)
+        ):
             yield last
 
 

@@ -63,7 +63,10 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _shared(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and stop."
+        ),
     ] = False,
 ) -> None:
     pass

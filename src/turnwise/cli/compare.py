@@ -14,7 +14,9 @@ from turnwise.evidence import Comparison, diff
 
 
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="A file, a folder, a built-in name, or - for stdin.")],
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="A file, a folder, a built-in name, or - for stdin.")
+    ],
     second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
     exact: ExactOption = False,
     as_json: JsonOption = False,
@@ -51,7 +53,9 @@ def as_data(found: Comparison) -> dict[str, Any]:
 
 def side(outcome: Outcome, piece: Any) -> dict[str, Any]:
     text = text_of(outcome)
-    found: dict[str, Any] = {"text": text} if not isinstance(outcome, Exception) else {"refuses": outcome.message}
+    found: dict[str, Any] = (
+        {"text": text} if not isinstance(outcome, Exception) else {"refuses": outcome.message}
+    )
     if piece is not None:
         found["piece"] = {"text": piece.text, "origin": str(piece.origin)}
     return found
@@ -59,13 +63,21 @@ def side(outcome: Outcome, piece: Any) -> dict[str, Any]:
 
 def convert(
     template: TemplateArgument,
-    to: Annotated[str, typer.Option("--to", help="jinja, xtuner, fastchat, paddlenlp, llamafactory or ollama.")],
-    eos: Annotated[str | None, typer.Option("--eos", help="The text of eos_token, where the target needs it.")] = None,
-    bos: Annotated[str | None, typer.Option("--bos", help="The text of bos_token, where the target needs it.")] = None,
+    to: Annotated[
+        str,
+        typer.Option("--to", help="jinja, xtuner, fastchat, paddlenlp, llamafactory or ollama."),
+    ],
+    eos: Annotated[
+        str | None, typer.Option("--eos", help="The text of eos_token, where the target needs it.")
+    ] = None,
+    bos: Annotated[
+        str | None, typer.Option("--bos", help="The text of bos_token, where the target needs it.")
+    ] = None,
     without: Annotated[
         list[str] | None,
         typer.Option(
-            "--without", help="What may be lost: tools, reasoning, images, white space, options, or an option."
+            "--without",
+            help="What may be lost: tools, reasoning, images, white space, options, or an option.",
         ),
     ] = None,
     pick: PickOption = None,

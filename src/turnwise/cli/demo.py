@@ -27,7 +27,10 @@ TOOLS: list[dict[str, Any]] = [
             "description": "When the water is high in a harbour.",
             "parameters": {
                 "type": "object",
-                "properties": {"harbour": {"type": "string"}, "day": {"type": "string", "enum": ["today", "tomorrow"]}},
+                "properties": {
+                    "harbour": {"type": "string"},
+                    "day": {"type": "string", "enum": ["today", "tomorrow"]},
+                },
                 "required": ["harbour"],
             },
         },
@@ -40,9 +43,15 @@ CHAT: list[dict[str, Any]] = [
     {
         "role": "assistant",
         "content": "Let me look at the tide.",
-        "tool_calls": [{"type": "function", "function": {"name": "tide", "arguments": {"harbour": "Tromsø"}}}],
+        "tool_calls": [
+            {"type": "function", "function": {"name": "tide", "arguments": {"harbour": "Tromsø"}}}
+        ],
     },
-    {"role": "tool", "name": "tide", "content": '{"high": ["00:41", "13:05"], "low": ["06:52", "19:17"]}'},
+    {
+        "role": "tool",
+        "name": "tide",
+        "content": '{"high": ["00:41", "13:05"], "low": ["06:52", "19:17"]}',
+    },
 ]
 CALL = 2  # the message with the call
 
@@ -66,7 +75,9 @@ def demo(colour: ColourOption = None) -> None:
     output.write(f"1. Render: a conversation with a tool, as {ENTRY} sees it.\n\n")
     show(rendering, painted)
     output.write(f"\n{legend(painted)}\n\n")
-    output.write("2. Origins: each piece of the call knows the template node or the field that it came from.\n\n")
+    output.write(
+        "2. Origins: each piece of the call knows the template node or the field that it came from.\n\n"
+    )
     output.write_lines(list(of_message(rendering, CALL)), painted)
     tokens(template, painted)
     reply(template, rendering, painted)
@@ -82,7 +93,11 @@ def tokens(template: Template, painted: bool) -> None:
     """A user tries to write a system message; the reply is trained, and nothing else."""
     safe = template.encode(ATTACK, SHIPPED)
     open_ = template.encode(ATTACK, SHIPPED, compatible=True)
-    legend = "trained tokens are green, control tokens reversed, forged ones struck out" if painted else encode.LEGEND
+    legend = (
+        "trained tokens are green, control tokens reversed, forged ones struck out"
+        if painted
+        else encode.LEGEND
+    )
     output.write(f"\n3. Tokens: {legend}.\n\n")
     output.write_lines(encode.chip_lines(safe, painted), painted)
     forged = ", ".join(safe.text[start:end] for start, end in safe.defused)
@@ -94,7 +109,9 @@ def tokens(template: Template, painted: bool) -> None:
 
 def reply(template: Template, prompt: Rendering, painted: bool) -> None:
     """What the model answers to the prompt of the first step, word by word."""
-    output.write("\n4. Reply: what a model sends, read as it comes by a parser derived from the template.\n\n")
+    output.write(
+        "\n4. Reply: what a model sends, read as it comes by a parser derived from the template.\n\n"
+    )
     parser = template.parser(prompt, TOOLS)
     for word in WORDS.findall(REPLY):
         output.write_lines(map(event_line, parser.feed(word)), painted)
@@ -102,7 +119,11 @@ def reply(template: Template, prompt: Rendering, painted: bool) -> None:
     output.write_lines(map(event_line, message.events), painted)
     output.write(f"\nThe message:\n{json.dumps(message, ensure_ascii=False)}\n")
     again = template.render([*CHAT, message], tools=TOOLS)
-    same = "letter for letter" if str(again).startswith(str(prompt) + REPLY) else "in the template's own way"
+    same = (
+        "letter for letter"
+        if str(again).startswith(str(prompt) + REPLY)
+        else "in the template's own way"
+    )
     output.write(f"\nGiven back to the template, it stands behind the prompt {same}.\n")
 
 
@@ -110,6 +131,7 @@ def legend(painted: bool) -> str:
     if not painted:
         return "With --colour, what the template wrote is dim and each field of the conversation has a colour."
     fields = "".join(
-        f"{colour}{letter}" for colour, letter in zip(cycle(COLOURS), "fields of the conversation", strict=False)
+        f"{colour}{letter}"
+        for colour, letter in zip(cycle(COLOURS), "fields of the conversation", strict=False)
     )
     return f"{DIM}dim: what the template wrote{RESET}; bright: {fields}{RESET}; {COMPUTED}slanted: computed{RESET}"

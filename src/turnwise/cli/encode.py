@@ -41,10 +41,19 @@ from turnwise.tokens.tokenizers import tokenizer as tokenizer_at
 
 TokenizerOption = Annotated[
     str,
-    typer.Option("--tokenizer", "-k", help=f"A tokenizer file or a model folder; {SHIPPED!r} ships with the package."),
+    typer.Option(
+        "--tokenizer",
+        "-k",
+        help=f"A tokenizer file or a model folder; {SHIPPED!r} ships with the package.",
+    ),
 ]
 SIGNS = {"control": ("⟦", "⟧"), "defused": ("⟨", "⟩"), "trained": ("", ""), "plain": ("", "")}
-STYLES = {"control": "bold reverse", "defused": "strike red", "trained": "black on green", "plain": "dim"}
+STYLES = {
+    "control": "bold reverse",
+    "defused": "strike red",
+    "trained": "black on green",
+    "plain": "dim",
+}
 SHADES = ("", " underline")  # so that neighbours are told apart
 LEGEND = "trained tokens end with ', others with |; ⟦control⟧, ⟨only looks like a control token⟩"
 
@@ -53,12 +62,19 @@ def encode(
     template: TemplateArgument,
     chat: ChatArgument = None,
     tokenizer: TokenizerOption = SHIPPED,
-    train_on: Annotated[str, typer.Option("--train-on", help=f"What is trained: {', '.join(POLICIES)}.")] = "assistant",
-    max_length: Annotated[int | None, typer.Option("--max-length", min=1, help="Leave out the oldest rounds.")] = None,
+    train_on: Annotated[
+        str, typer.Option("--train-on", help=f"What is trained: {', '.join(POLICIES)}.")
+    ] = "assistant",
+    max_length: Annotated[
+        int | None, typer.Option("--max-length", min=1, help="Leave out the oldest rounds.")
+    ] = None,
     compatible: Annotated[
-        bool, typer.Option("--compatible", help="Encode as transformers does, forged tokens included.")
+        bool,
+        typer.Option("--compatible", help="Encode as transformers does, forged tokens included."),
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a tokenizer that lacks the markers.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a tokenizer that lacks the markers.")
+    ] = False,
     user: UserOption = None,
     system: SystemOption = None,
     tools: ToolsOption = None,
@@ -77,12 +93,20 @@ def encode(
     given = inputs.chat_of(chat, user, system, tools, line, shape)
     messages, arguments = inputs.asked(given, option, generation, continued, now)
     if train_on not in POLICIES:
-        raise typer.BadParameter(suggestion(train_on, POLICIES, "Policies") or "", param_hint="--train-on")
+        raise typer.BadParameter(
+            suggestion(train_on, POLICIES, "Policies") or "", param_hint="--train-on"
+        )
     loaded, known = inputs.template_of(template, pick), tokenizer_of(tokenizer)
     with catch_warnings(record=True) as caught:
         simplefilter("always", TurnwiseWarning)
         encoded = loaded.encode(
-            messages, known, train_on, max_length=max_length, compatible=compatible, strict=strict, **arguments
+            messages,
+            known,
+            train_on,
+            max_length=max_length,
+            compatible=compatible,
+            strict=strict,
+            **arguments,
         )
     for warning in caught:
         if issubclass(warning.category, TurnwiseWarning):
@@ -122,7 +146,9 @@ def show(encoded: Encoded, colour: bool) -> None:
     legend = "" if colour else f"; {LEGEND}"
     output.note(f"{len(encoded)} tokens, {trained} trained, {len(encoded.control)} control{legend}")
     for start, end in encoded.defused:
-        output.note(f"{encoded.text[start:end]!r} at character {start} stayed text: a message wrote it")
+        output.note(
+            f"{encoded.text[start:end]!r} at character {start} stayed text: a message wrote it"
+        )
     for one in encoded.untrained:
         output.warn(f"not trained: {one}")
     if not isinstance(encoded.kept, range):
@@ -136,7 +162,11 @@ def chip_lines(encoded: Encoded, colour: bool) -> Iterator[Text]:
         before, after = ("", "") if colour else SIGNS[kind]
         shown = printable(text, 10**6).replace("\n", "↵") or "·"
         edge = "" if colour else "'" if mask[index] else "|"
-        style = STYLES[kind] + (" green" if kind == "control" and mask[index] else "") + SHADES[index % 2]
+        style = (
+            STYLES[kind]
+            + (" green" if kind == "control" and mask[index] else "")
+            + SHADES[index % 2]
+        )
         line.append(f"{before}{shown}{after}{edge}", style)
         if "\n" in text:
             yield line
@@ -153,13 +183,23 @@ def kinds(encoded: Encoded) -> Iterator[str]:
     for index, end in enumerate(encoded.ends):
         span = bisect_right(starts, max(start, end - 1)) - 1
         inside = span >= 0 and start < defused[span][1] and end > defused[span][0]
-        yield "control" if index in control else "defused" if inside else "trained" if mask[index] else "plain"
+        yield (
+            "control"
+            if index in control
+            else "defused"
+            if inside
+            else "trained"
+            if mask[index]
+            else "plain"
+        )
         start = end
 
 
 def stops(
     template: TemplateArgument,
-    tokenizer: Annotated[str | None, typer.Option("--tokenizer", "-k", help="A tokenizer file or folder.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", "-k", help="A tokenizer file or folder.")
+    ] = None,
     pick: PickOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -173,6 +213,8 @@ def stops(
     for text in found:
         id = id_of(text, known) if known else None
         shown = printable(repr(text)[1:-1])
-        output.write(f"{shown}\t{'not one token' if id is None else id}\n" if known else f"{shown}\n")
+        output.write(
+            f"{shown}\t{'not one token' if id is None else id}\n" if known else f"{shown}\n"
+        )
     if not found:
         output.note("the template writes nothing behind a reply that would end it")

@@ -29,12 +29,19 @@ GIVEN = ("messages", "tools", "documents", "add_generation_prompt", "continue_fi
 
 INDEX = re.compile(r"\[\d+\]")
 
-TOOL = {"type": "function", "function": {"name": "find", "description": "d", "parameters": {"type": "object"}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "find", "description": "d", "parameters": {"type": "object"}},
+}
 USER, ANSWER = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
 
 
 def calling(content: str | None, arguments: Any) -> dict[str, Any]:
-    call = {"id": "call00001", "type": "function", "function": {"name": "find", "arguments": arguments}}
+    call = {
+        "id": "call00001",
+        "type": "function",
+        "function": {"name": "find", "arguments": arguments},
+    }
     asked = {"role": "assistant", "content": content, "tool_calls": [call]}
     result = {"role": "tool", "tool_call_id": "call00001", "name": "find", "content": "r"}
     return {"messages": [USER, asked, result, ANSWER], "tools": [TOOL]}
@@ -54,7 +61,9 @@ PROBES: dict[str, dict[str, Any]] = {
 
 def explain(
     template: TemplateArgument,
-    program: Annotated[bool, typer.Option("--program", help="Also print the compiled program.")] = False,
+    program: Annotated[
+        bool, typer.Option("--program", help="Also print the compiled program.")
+    ] = False,
     pick: PickOption = None,
     as_json: JsonOption = False,
     colour: ColourOption = None,
@@ -78,7 +87,9 @@ def explained(template: Template) -> dict[str, Any]:
     return {
         "name": template.name,
         "reads": [name for name in template.variables if name in GIVEN],
-        "options": {name: template.options.get(name) for name in template.variables if name not in GIVEN},
+        "options": {
+            name: template.options.get(name) for name in template.variables if name not in GIVEN
+        },
         "unread": sorted(template.options.keys() - set(template.variables)),
         "named": sorted(template.named),
         "markers": markers,
@@ -103,7 +114,9 @@ def probed(template: Template) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Markers with the place that wrote them first, and what the template said to probes it did not take."""
     # A file alone does not say its special tokens; many templates would stop there.
     blank: dict[str, Any] = {
-        name: "" for name in template.variables if name.endswith("_token") and name not in template.options
+        name: ""
+        for name in template.variables
+        if name.endswith("_token") and name not in template.options
     }
     markers: dict[str, dict[str, Any]] = {}
     refusals = {}
@@ -125,7 +138,9 @@ def markers_in(rendering: Rendering) -> list[dict[str, Any]]:
     for match in MARKER.finditer(rendering.text):
         first, last = (bisect_right(starts, at) - 1 for at in (match.start(), match.end() - 1))
         origins = [piece.origin for piece in pieces[first : last + 1]]
-        fields = list(dict.fromkeys(INDEX.sub("[*]", origin.field) for origin in origins if origin.field))
+        fields = list(
+            dict.fromkeys(INDEX.sub("[*]", origin.field) for origin in origins if origin.field)
+        )
         place = {"line": origins[0].line, "column": origins[0].column, "fields": fields}
         found.append({"text": match.group(), **place})
     return found
@@ -134,7 +149,10 @@ def markers_in(rendering: Rendering) -> list[dict[str, Any]]:
 def lines_of(facts: dict[str, Any]) -> list[Text]:
     rows: dict[str, list[str]] = {
         "reads": [", ".join(facts["reads"])],
-        "options": [name if value is None else f"{name} = {value!r}" for name, value in facts["options"].items()],
+        "options": [
+            name if value is None else f"{name} = {value!r}"
+            for name, value in facts["options"].items()
+        ],
         "not read": [", ".join(facts["unread"])],
         "templates": [", ".join(["default", *facts["named"]]) if facts["named"] else ""],
         "markers": [marker_line(marker) for marker in facts["markers"]],
@@ -145,18 +163,27 @@ def lines_of(facts: dict[str, Any]) -> list[Text]:
     lines = [Text(printable(facts["name"]), "bold")]
     for heading, entries in rows.items():
         for number, entry in enumerate(filter(None, entries)):
-            lines.append(Text.assemble((f"{'' if number else heading:<11}", "dim"), printable(entry)))
+            lines.append(
+                Text.assemble((f"{'' if number else heading:<11}", "dim"), printable(entry))
+            )
     return lines
 
 
 def reply_lines(rows: list[dict[str, str]]) -> list[str]:
     """Part, text and origin, one below the other."""
-    wide = {key: min(48, max((len(row[key]) for row in rows), default=0)) for key in ("part", "text")}
-    return [f"{row['part']:<{wide['part']}}  {row['text']:<{wide['text']}}  {row['origin']}".rstrip() for row in rows]
+    wide = {
+        key: min(48, max((len(row[key]) for row in rows), default=0)) for key in ("part", "text")
+    }
+    return [
+        f"{row['part']:<{wide['part']}}  {row['text']:<{wide['text']}}  {row['origin']}".rstrip()
+        for row in rows
+    ]
 
 
 def marker_line(marker: dict[str, Any]) -> str:
     fields = ", ".join(marker["fields"])
     if not marker["line"]:
         return f"{marker['text']:<24} {fields}"
-    return f"{marker['text']:<24} {marker['line']}:{marker['column']}" + (f" with {fields} in it" if fields else "")
+    return f"{marker['text']:<24} {marker['line']}:{marker['column']}" + (
+        f" with {fields} in it" if fields else ""
+    )

@@ -55,7 +55,12 @@ def template_of(where: str, pick: str | None, exact: bool = False) -> Template:
 
 
 def chat_of(
-    place: str | None, user: str | None, system: str | None, tools: str | None, line: int | None, shape: str | None
+    place: str | None,
+    user: str | None,
+    system: str | None,
+    tools: str | None,
+    line: int | None,
+    shape: str | None,
 ) -> Chat:
     """The conversation of the arguments, put together."""
     if (place is None) == (user is None):
@@ -87,9 +92,13 @@ def options_of(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier():
-            raise typer.BadParameter(f"{pair!r} is not of the form key=value", param_hint="--option")
+            raise typer.BadParameter(
+                f"{pair!r} is not of the form key=value", param_hint="--option"
+            )
         if key in RESERVED:
-            raise typer.BadParameter(f"{key!r} has a flag of its own or none", param_hint="--option")
+            raise typer.BadParameter(
+                f"{key!r} has a flag of its own or none", param_hint="--option"
+            )
         try:
             options[key] = json.loads(text)
         except (ValueError, RecursionError):
@@ -140,7 +149,9 @@ def _chosen(rows: dict[int, Any], name: str, line: int | None) -> tuple[int, Any
     """The conversation asked for, else the first, which is then said."""
     if line is None:
         if len(rows) > 1:
-            note(f"{name} has {len(rows)} conversations; this is the first. --line chooses another.")
+            note(
+                f"{name} has {len(rows)} conversations; this is the first. --line chooses another."
+            )
         return next(iter(rows.items()))
     if line not in rows:
         raise typer.BadParameter(f"{name} has no conversation in line {line}", param_hint="--line")
@@ -167,14 +178,18 @@ def _with_system(messages: Any, system: str) -> Any:
     if not isinstance(messages, list):
         return messages  # render says what is wrong with it
     if messages and isinstance(messages[0], dict) and messages[0].get("role") == "system":
-        raise typer.BadParameter("the conversation has a system message already", param_hint="--system")
+        raise typer.BadParameter(
+            "the conversation has a system message already", param_hint="--system"
+        )
     return [{"role": "system", "content": system}, *messages]
 
 
 def _tools(place: str) -> Any:
     name = "stdin" if place == STDIN else place
     try:
-        value = json.loads(_text(_stdin() if place == STDIN else _file(place, "Tools are a JSON file."), name))
+        value = json.loads(
+            _text(_stdin() if place == STDIN else _file(place, "Tools are a JSON file."), name)
+        )
     except (ValueError, RecursionError) as error:
         raise _not_json(name, error) from error
     found = value["tools"] if isinstance(value, dict) and "tools" in value else value
@@ -195,7 +210,9 @@ def declared_of(place: str) -> dict[str, Any]:
     except ValueError as error:  # not UTF-8, not TOML
         raise SourceError(f"{name} is not TOML: {error}") from error
     except RecursionError as error:
-        raise SourceError(f"{name} is not TOML that can be read: it is nested too deeply") from error
+        raise SourceError(
+            f"{name} is not TOML that can be read: it is nested too deeply"
+        ) from error
     found = data.get("replies", data)
     if not isinstance(found, dict):
         raise SourceError(f"{name}: replies is {shown(found)}", hint="It must be a table.")
@@ -222,7 +239,9 @@ def _file(place: str, hint: str | None = None) -> bytes:
         reason = getattr(error, "strerror", None) or str(error)
         if hint is None and not Path(place).suffix:
             hint = f"To render it as what a user says: --user {shown(place)}"
-        raise SourceError(f"{shown(place, 200)} cannot be read: {reason.lower()}", hint=hint) from error
+        raise SourceError(
+            f"{shown(place, 200)} cannot be read: {reason.lower()}", hint=hint
+        ) from error
     if len(data) > MAX_CHAT:
         raise SourceError(f"{place} is larger than {MAX_CHAT:,} bytes")
     return data
@@ -232,11 +251,15 @@ def _text(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise MessageError(f"{name} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}") from error
+        raise MessageError(
+            f"{name} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}"
+        ) from error
 
 
 def _not_json(name: str, error: Exception, line: int | None = None) -> MessageError:
     if isinstance(error, json.JSONDecodeError):
-        return MessageError(f"{name} is not JSON: {error.msg} at line {line or error.lineno}, column {error.colno}")
+        return MessageError(
+            f"{name} is not JSON: {error.msg} at line {line or error.lineno}, column {error.colno}"
+        )
     reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
     return MessageError(f"{name} is not JSON that can be read: {reason}")

@@ -72,7 +72,9 @@ def saying_warnings() -> Iterator[None]:
         others = warnings.showwarning
 
         def said(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            warn(str(message)) if issubclass(category, TurnwiseWarning) else others(message, category, *place, **more)
+            warn(str(message)) if issubclass(category, TurnwiseWarning) else others(
+                message, category, *place, **more
+            )
 
         warnings.simplefilter("always", TurnwiseWarning)
         warnings.showwarning = said

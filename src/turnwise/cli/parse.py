@@ -39,9 +39,18 @@ from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template
 
 WORDS = re.compile(r"\s*\S{1,8}|\s+")  # about what a model says at a time
-FILE = re.compile(r"[\w.~/\\:-]*\w\.[A-Za-z]\w{0,4}")  # what is more likely the name of a file than a reply
+FILE = re.compile(
+    r"[\w.~/\\:-]*\w\.[A-Za-z]\w{0,4}"
+)  # what is more likely the name of a file than a reply
 ONCE = 2**16
-STYLES = {"reasoning": "dim", "text": "", "start": "bold", "arguments": "cyan", "end": "bold", "stop": "bold reverse"}
+STYLES = {
+    "reasoning": "dim",
+    "text": "",
+    "start": "bold",
+    "arguments": "cyan",
+    "end": "bold",
+    "stop": "bold reverse",
+}
 
 
 def parse(
@@ -50,15 +59,21 @@ def parse(
     stream: Annotated[bool, typer.Option("--stream", help="Show events as they come.")] = False,
     chat: Annotated[
         str | None,
-        typer.Option("--chat", metavar="FILE", help="The conversation that was sent; it decides the prompt."),
+        typer.Option(
+            "--chat", metavar="FILE", help="The conversation that was sent; it decides the prompt."
+        ),
     ] = None,
     user: UserOption = None,
     tools: ToolsOption = None,
     option: VariableOption = None,
-    tokenizer: Annotated[str | None, typer.Option("--tokenizer", "-k", help="For a REPLY of token ids.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", "-k", help="For a REPLY of token ids.")
+    ] = None,
     declared: Annotated[
         str | None,
-        typer.Option("--declared", metavar="FILE", help="TOML: what the template does not show of replies."),
+        typer.Option(
+            "--declared", metavar="FILE", help="TOML: what the template does not show of replies."
+        ),
     ] = None,
     now: NowOption = None,
     pick: PickOption = None,
@@ -92,10 +107,17 @@ def parse(
 
 
 def prompt_of(
-    template: Template, chat: str | None, user: str | None, tools: str | None, option: list[str] | None, now: str | None
+    template: Template,
+    chat: str | None,
+    user: str | None,
+    tools: str | None,
+    option: list[str] | None,
+    now: str | None,
 ) -> tuple[Any, Any]:
     """What was sent, and the tools that were offered; without a conversation and options, the grammar's own opening."""
-    said = user if chat is not None or user is not None else "?"  # any question has the same opening
+    said = (
+        user if chat is not None or user is not None else "?"
+    )  # any question has the same opening
     given = inputs.chat_of(chat, said, None, tools, None, None)
     offered = given.arguments.get("tools")
     if chat is None and user is None and not option:
@@ -104,7 +126,9 @@ def prompt_of(
     return template.render(messages, **arguments), offered
 
 
-def parser_of(template: Template, prompt: Any, tools: Any, tokenizer: str | None, declared: str | None) -> Parser:
+def parser_of(
+    template: Template, prompt: Any, tools: Any, tokenizer: str | None, declared: str | None
+) -> Parser:
     """The template's parser, told what a file declares; what is wrong with a declaration is said of its file."""
     known = tokenizer_of(tokenizer) if tokenizer else None
     if declared is None:
@@ -176,7 +200,9 @@ def numbers(text: str) -> list[int] | None:
 def show_events(events: Iterable[Event], as_json: bool, painted: bool) -> None:
     if as_json:
         for event in events:
-            output.write(json.dumps({**event._asdict(), "delta": event.delta()}, ensure_ascii=False) + "\n")
+            output.write(
+                json.dumps({**event._asdict(), "delta": event.delta()}, ensure_ascii=False) + "\n"
+            )
     else:
         output.write_lines(map(event_line, events), painted)
 
@@ -184,7 +210,9 @@ def show_events(events: Iterable[Event], as_json: bool, painted: bool) -> None:
 def event_line(event: Event) -> Text:
     call = "" if event.call is None else f" {event.call}"
     text = event.name or "" if event.kind == "start" else repr(event.text) if event.text else ""
-    return Text.assemble((f"{event.kind + call:<12}", "dim"), (printable(text, 10**6), STYLES[event.kind]))
+    return Text.assemble(
+        (f"{event.kind + call:<12}", "dim"), (printable(text, 10**6), STYLES[event.kind])
+    )
 
 
 def as_data(message: Message) -> dict[str, Any]:
@@ -199,12 +227,21 @@ def as_data(message: Message) -> dict[str, Any]:
 def message_lines(message: Message) -> Iterator[Text]:
     """One line for each thing that the message holds."""
     statuses = {one.index: one.status for one in message.attempts if one.index is not None}
-    rows = [(key, repr(message[key])) for key in ("reasoning_content", "content") if message.get(key)]
+    rows = [
+        (key, repr(message[key])) for key in ("reasoning_content", "content") if message.get(key)
+    ]
     for index, call in enumerate(message.get("tool_calls", ())):
         function = call["function"]
         id = f"  id {call['id']}" if call["id"] else ""
-        rows.append((f"call {index}", f"{function['name']}({function['arguments']})  {statuses.get(index, '')}{id}"))
+        rows.append(
+            (
+                f"call {index}",
+                f"{function['name']}({function['arguments']})  {statuses.get(index, '')}{id}",
+            )
+        )
     rows += [(one.status, repr(one.raw)) for one in message.attempts if one.index is None]
     rows += [("stop", repr(message.stop))] if message.stop else []
     for name, text in rows:
-        yield Text.assemble((f"{name.removesuffix('_content'):<12} ", "dim"), printable(text, 10**6).rstrip())
+        yield Text.assemble(
+            (f"{name.removesuffix('_content'):<12} ", "dim"), printable(text, 10**6).rstrip()
+        )

@@ -31,7 +31,9 @@ def listed(
         ("--family", family, {entry.family for entry in entries().values()}),
     ):
         if value is not None and value not in known:
-            raise typer.BadParameter(f"{value!r}: {suggestion(value, sorted(known), 'there is')}", param_hint=flag)
+            raise typer.BadParameter(
+                f"{value!r}: {suggestion(value, sorted(known), 'there is')}", param_hint=flag
+            )
     found = entries(dialect, family).values()
     if as_json:
         output.write_json([as_data(entry) for entry in found])
@@ -41,7 +43,12 @@ def listed(
 
 
 def match(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The id of a model, such as Qwen/Qwen2.5-7B-Instruct.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="The id of a model, such as Qwen/Qwen2.5-7B-Instruct."
+        ),
+    ],
     source: Annotated[str | None, typer.Option(help=f"Whose answer: {', '.join(SOURCES)}.")] = None,
     as_json: JsonOption = False,
     colour: ColourOption = None,
@@ -52,8 +59,15 @@ def match(
         output.write_json({**asdict(found), "name": found.name})
     else:
         star = "*" if found.star else ""
-        facts = {"entry": found.name + star, "kind": found.kind, "source": found.source, "reason": found.reason}
-        lines = [Text.assemble((f"{key:<8}", "dim"), printable(value)) for key, value in facts.items()]
+        facts = {
+            "entry": found.name + star,
+            "kind": found.kind,
+            "source": found.source,
+            "reason": found.reason,
+        }
+        lines = [
+            Text.assemble((f"{key:<8}", "dim"), printable(value)) for key, value in facts.items()
+        ]
         output.write_lines(lines, output.coloured(colour))
     if found.warning:
         output.warn(found.warning)

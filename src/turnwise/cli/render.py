@@ -13,35 +13,57 @@ from turnwise.errors import printable
 from turnwise.shapes import SHAPES
 
 TemplateArgument = Annotated[
-    str, typer.Argument(metavar="TEMPLATE", show_default=False, help="A file, a model folder, a built-in name, or -.")
+    str,
+    typer.Argument(
+        metavar="TEMPLATE",
+        show_default=False,
+        help="A file, a model folder, a built-in name, or -.",
+    ),
 ]
-PickOption = Annotated[str | None, typer.Option("--pick", help="Which template, where a model has several.")]
+PickOption = Annotated[
+    str | None, typer.Option("--pick", help="Which template, where a model has several.")
+]
 ExactOption = Annotated[
-    bool, typer.Option("--exact", help="Another software's template: its text, recorded defects included.")
+    bool,
+    typer.Option(
+        "--exact", help="Another software's template: its text, recorded defects included."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ColourOption = Annotated[
-    bool | None, typer.Option("--colour/--no-colour", help="Paint, or not; else only on a terminal.")
+    bool | None,
+    typer.Option("--colour/--no-colour", help="Paint, or not; else only on a terminal."),
 ]
 ChatArgument = Annotated[
-    str | None, typer.Argument(metavar="CHAT", show_default=False, help="A JSON file of messages, or -.")
+    str | None,
+    typer.Argument(metavar="CHAT", show_default=False, help="A JSON file of messages, or -."),
 ]
 UserOption = Annotated[str | None, typer.Option(help="A user's message, instead of CHAT.")]
 SystemOption = Annotated[str | None, typer.Option(help="A system message to put first.")]
-ToolsOption = Annotated[str | None, typer.Option(metavar="FILE", help="A JSON file with a list of tools, or -.")]
+ToolsOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A JSON file with a list of tools, or -.")
+]
 VariableOption = Annotated[
-    list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="A variable of the template.")
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="KEY=VALUE", help="A variable of the template."),
 ]
 GenerationOption = Annotated[
-    bool, typer.Option("--generation", "-g", "--add-generation-prompt", help="Invite the assistant to speak.")
+    bool,
+    typer.Option(
+        "--generation", "-g", "--add-generation-prompt", help="Invite the assistant to speak."
+    ),
 ]
 ContinueOption = Annotated[
-    bool, typer.Option("--continue", "--continue-final-message", help="Leave the last message open.")
+    bool,
+    typer.Option("--continue", "--continue-final-message", help="Leave the last message open."),
 ]
-NowOption = Annotated[str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")]
+NowOption = Annotated[
+    str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")
+]
 LineOption = Annotated[int | None, typer.Option(min=1, help="Which line of a JSON Lines file.")]
 ShapeOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help=f"What CHAT is, if not guessed: {', '.join(SHAPES)}.")
+    str | None,
+    typer.Option(metavar="NAME", help=f"What CHAT is, if not guessed: {', '.join(SHAPES)}."),
 ]
 
 
@@ -60,8 +82,12 @@ def render(
     pick: PickOption = None,
     exact: ExactOption = False,
     as_json: JsonOption = False,
-    pieces: Annotated[bool, typer.Option("--pieces", help="List the pieces with their origins.")] = False,
-    whitespace: Annotated[bool, typer.Option("--whitespace", "-w", help="Make white space visible.")] = False,
+    pieces: Annotated[
+        bool, typer.Option("--pieces", help="List the pieces with their origins.")
+    ] = False,
+    whitespace: Annotated[
+        bool, typer.Option("--whitespace", "-w", help="Make white space visible.")
+    ] = False,
     colour: ColourOption = None,
 ) -> None:
     """Render a conversation: template text dim, each field bright."""
@@ -90,7 +116,9 @@ def show(rendering: Rendering, colour: bool, whitespace: bool = False) -> None:
 def as_data(rendering: Rendering) -> dict[str, Any]:
     return {
         "text": rendering.text,
-        "pieces": [{"text": piece.text, "origin": origin_data(piece.origin)} for piece in rendering.pieces],
+        "pieces": [
+            {"text": piece.text, "origin": origin_data(piece.origin)} for piece in rendering.pieces
+        ],
         "changes": [str(change) for change in rendering.changes],
     }
 
@@ -120,6 +148,8 @@ def piece_lines(rendering: Rendering) -> list[Text]:
         # repr: quotes around it, newlines as \n, so that one piece is one line
         text = printable(repr(piece.text), 10**9)
         lines.append(
-            Text.assemble((f"{message:<5}{origin:<{width}}  ", "dim" if style == "dim" else ""), (text, style))
+            Text.assemble(
+                (f"{message:<5}{origin:<{width}}  ", "dim" if style == "dim" else ""), (text, style)
+            )
         )
     return lines

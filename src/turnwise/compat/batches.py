@@ -66,7 +66,9 @@ class Layout:
     def __post_init__(self) -> None:
         for name in ("padding_side", "truncation_side"):
             if getattr(self, name) not in ("left", "right"):
-                raise MessageError(f"it is 'left' or 'right', not {shown(getattr(self, name))}", path=name)
+                raise MessageError(
+                    f"it is 'left' or 'right', not {shown(getattr(self, name))}", path=name
+                )
         for name in ("max_length", "pad_to_multiple_of"):
             if getattr(self, name) is not None:
                 whole(getattr(self, name), name)
@@ -77,7 +79,9 @@ class Layout:
         columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
         if self.return_tensors is not None:
             return Encoding(tensors(columns, named(self.return_tensors)))
-        return Encoding({name: column[0] for name, column in columns.items()} if single else columns)
+        return Encoding(
+            {name: column[0] for name, column in columns.items()} if single else columns
+        )
 
     def limit(self) -> int | None:
         if self.max_length is not None:
@@ -94,16 +98,21 @@ class Layout:
 
     def padded(self, rows: list[Row]) -> list[Row]:
         strategy = asked(PADDING, self.padding, "padding")
-        wanted = self.limit() if strategy == "max_length" else max(len(row["input_ids"]) for row in rows)
+        wanted = (
+            self.limit() if strategy == "max_length" else max(len(row["input_ids"]) for row in rows)
+        )
         if not strategy or wanted is None:
             return rows
         if self.pad_id is None:
             raise TokenizerError(
-                "padding needs a pad token, and the tokenizer has none", hint="Name one, or say padding=False."
+                "padding needs a pad token, and the tokenizer has none",
+                hint="Name one, or say padding=False.",
             )
         step = self.pad_to_multiple_of
         if step and asked(CUTTING, self.truncation, "truncation") and (self.limit() or 0) % step:
-            raise MessageError(f"the length {self.limit()} is not a multiple of {step}", path="pad_to_multiple_of")
+            raise MessageError(
+                f"the length {self.limit()} is not a multiple of {step}", path="pad_to_multiple_of"
+            )
         wanted = -(-wanted // step) * step if step else wanted
         return [self.filled(row, wanted) for row in rows]
 
@@ -132,7 +141,9 @@ def asked(table: Mapping[Any, Any], value: Any, path: str) -> Any:
     value = getattr(value, "value", value)
     if not isinstance(value, str | bool | None) or value not in table:
         known = [str(key) for key in table]
-        raise MessageError(f"{shown(value)} means nothing here", path=path, hint=f"Accepted: {', '.join(known)}.")
+        raise MessageError(
+            f"{shown(value)} means nothing here", path=path, hint=f"Accepted: {', '.join(known)}."
+        )
     return table[value]
 
 
@@ -141,7 +152,9 @@ def named(return_tensors: Any) -> str:
     name = getattr(return_tensors, "value", return_tensors)
     if not isinstance(name, str) or name not in TENSORS:
         hint = f"Accepted: {', '.join(TENSORS)}, or None for lists."
-        raise MessageError(f"there are no tensors called {shown(name)}", path="return_tensors", hint=hint)
+        raise MessageError(
+            f"there are no tensors called {shown(name)}", path="return_tensors", hint=hint
+        )
     return TENSORS[name]
 
 
@@ -150,10 +163,13 @@ def tensors(columns: Mapping[str, list[list[int]]], library: str) -> dict[str, A
         module = import_module(library)
     except ImportError:
         hint = "Install it, or say return_tensors='np' or None."
-        raise TokenizerError(f"{library} is not installed, so it cannot make tensors", hint=hint) from None
+        raise TokenizerError(
+            f"{library} is not installed, so it cannot make tensors", hint=hint
+        ) from None
     if len({len(row) for row in columns["input_ids"]}) > 1:
         raise MessageError(
-            "conversations of different lengths do not make one tensor", hint="Say padding=True, and truncation=True."
+            "conversations of different lengths do not make one tensor",
+            hint="Say padding=True, and truncation=True.",
         )
     make = {"numpy": "asarray", "torch": "tensor", "paddle": "to_tensor"}[library]
     return {

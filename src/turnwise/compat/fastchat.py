@@ -99,7 +99,14 @@ class Conversation:
     def rendering(self) -> Rendering:
         """The prompt, with the origin of each of its characters."""
         keys, others = self._keys()
-        sources: tuple[Any, ...] = self.sep_style, self.name, self.system_template, self.roles, self.sep, self.sep2
+        sources: tuple[Any, ...] = (
+            self.sep_style,
+            self.name,
+            self.system_template,
+            self.roles,
+            self.sep,
+            self.sep2,
+        )
         sources = (*sources, tuple(others.items()), bool(self.strict_fastchat))
         try:
             template = _template(*sources)
@@ -107,7 +114,8 @@ class Conversation:
             template = _template.__wrapped__(*sources)
         chat = [{"role": "system", "content": self.system_message}]
         turns = [
-            {"role": key, "content": _content(*pair)} for key, pair in zip(keys, enumerate(self._texts()), strict=True)
+            {"role": key, "content": _content(*pair)}
+            for key, pair in zip(keys, enumerate(self._texts()), strict=True)
         ]
         pending = bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] is None
         return template.render(
@@ -123,16 +131,26 @@ class Conversation:
     def _pairs(self) -> list[tuple[str, Any]]:
         """The messages, each a role and a text; anything else would be written as something that nobody said."""
         if not isinstance(self.messages, list | tuple):
-            raise MessageError(f"is a list of [role, text], not {shown(self.messages)}", path="messages")
+            raise MessageError(
+                f"is a list of [role, text], not {shown(self.messages)}", path="messages"
+            )
         for number, item in enumerate(self.messages):
             if not isinstance(item, list | tuple) or len(item) != 2 or not isinstance(item[0], str):
-                raise MessageError(f"a message is [role, text], not {shown(item)}", path=f"messages[{number}]")
+                raise MessageError(
+                    f"a message is [role, text], not {shown(item)}", path=f"messages[{number}]"
+                )
         return [(role, message) for role, message in self.messages]
 
     def _keys(self) -> tuple[list[str], Row]:
         """What each message's role is called in an OpenAI conversation; the texts of roles that have no such name."""
-        if not isinstance(self.roles, tuple) or len(self.roles) < 2 or not all(isinstance(r, str) for r in self.roles):
-            raise SourceError(f"roles are the names of the user and the assistant, not {shown(self.roles)}")
+        if (
+            not isinstance(self.roles, tuple)
+            or len(self.roles) < 2
+            or not all(isinstance(r, str) for r in self.roles)
+        ):
+            raise SourceError(
+                f"roles are the names of the user and the assistant, not {shown(self.roles)}"
+            )
         known = {self.roles[1]: "assistant", self.roles[0]: "user"}
         alike = len(known) == 1
         others: Row = {}
@@ -153,7 +171,11 @@ class Conversation:
         self.system_message = system_message
 
     def get_system_message(self, is_vision: bool = False) -> str:
-        return self.system_message_vision if is_vision and self.system_message_vision else self.system_message
+        return (
+            self.system_message_vision
+            if is_vision and self.system_message_vision
+            else self.system_message
+        )
 
     def append_message(self, role: str, message: Any) -> None:
         """Add a turn: text, (text, images), or None for one that is still to be written."""
@@ -195,7 +217,10 @@ class Conversation:
         keys = self._keys()[0][self.offset :]
         turns = zip(keys, self._pairs()[self.offset :], strict=True)
         return exported("openai", self.system_message, ()) + [
-            {"role": key if key in ("user", "assistant") else "system", "content": openai_content(message)}
+            {
+                "role": key if key in ("user", "assistant") else "system",
+                "content": openai_content(message),
+            }
             for key, (_, message) in turns
             if message is not None
         ]
@@ -230,30 +255,47 @@ class Conversation:
             if number % 2:
                 pairs[-1][1] = message
             elif is_pair(message):
-                shown_image = f'<img src="{to_openai_image_format(message[1][0])}" alt="user upload image" />'
+                shown_image = (
+                    f'<img src="{to_openai_image_format(message[1][0])}" alt="user upload image" />'
+                )
                 pairs.append([shown_image + message[0].replace("<image>\n", "").strip(), None])
             else:
                 pairs.append([message, None])
         return pairs
 
     def extract_text_from_messages(self) -> list[tuple[str, Any]]:
-        return [(role, message[0] if is_pair(message) else message) for role, message in self._pairs()]
+        return [
+            (role, message[0] if is_pair(message) else message) for role, message in self._pairs()
+        ]
 
     def extract_text_and_image_hashes_from_messages(self) -> list[tuple[str, Any]]:
         return [
-            (role, (message[0], [_image_key(image) for image in message[1]]) if is_pair(message) else message)
+            (
+                role,
+                (message[0], [_image_key(image) for image in message[1]])
+                if is_pair(message)
+                else message,
+            )
             for role, message in self._pairs()
         ]
 
-    def save_new_images(self, has_csam_images: bool = False, use_remote_storage: bool = False) -> None:
+    def save_new_images(
+        self, has_csam_images: bool = False, use_remote_storage: bool = False
+    ) -> None:
         """Write the images of the last question under `$LOGDIR`, each named by what `dict()` keeps of it."""
         if use_remote_storage and not has_csam_images:
-            raise MessageError("images are saved on this machine only", hint="Say use_remote_storage=False.")
+            raise MessageError(
+                "images are saved on this machine only", hint="Say use_remote_storage=False."
+            )
         asked = self.messages[-2][1] if len(self.messages) > 1 else None
-        folder = Path(os.environ.get("LOGDIR", "."), "csam_images" if has_csam_images else "serve_images")
+        folder = Path(
+            os.environ.get("LOGDIR", "."), "csam_images" if has_csam_images else "serve_images"
+        )
         for one in (image for image in parted(asked)[1] if image.data):
             if not re.fullmatch(r"[\w+-]+", one.filetype):  # it becomes a part of the file's name
-                raise MessageError(f"an image has the file type {shown(one.filetype)}", hint="For example: png.")
+                raise MessageError(
+                    f"an image has the file type {shown(one.filetype)}", hint="For example: png."
+                )
             file = folder / f"{one.digest()}.{one.filetype}"
             if not file.is_file():
                 folder.mkdir(parents=True, exist_ok=True)
@@ -276,7 +318,8 @@ def _content(number: int, message: Any) -> Any:
         return message
     if not is_pair(message) or not isinstance(message[0], str):
         raise MessageError(
-            f"a message is text, (text, images) or None, not {shown(message)}", path=f"messages[{number}]"
+            f"a message is text, (text, images) or None, not {shown(message)}",
+            path=f"messages[{number}]",
         )
     return [{"type": "image"}] * len(message[1]) + [{"type": "text", "text": message[0]}]
 
@@ -304,7 +347,13 @@ def _template(
     exact: bool,
 ) -> Template:
     """The compiled template of a Conversation. What changes from call to call is no part of it."""
-    given = {"name": name, "system_template": system_template, "roles": roles, "sep": sep, "sep2": sep2}
+    given = {
+        "name": name,
+        "system_template": system_template,
+        "roles": roles,
+        "sep": sep,
+        "sep2": sep2,
+    }
     form = checked({**given, "sep_style": style})
     return Template.of(translated(form, exact, dict(others)), name=f"fastchat:{name}")
 
@@ -321,7 +370,9 @@ def _conversation(item: Mapping[str, Any]) -> Conversation:
     return Conversation(**given)
 
 
-conv_templates: dict[str, Conversation] = {name: _conversation(item) for name, item in registry.templates().items()}
+conv_templates: dict[str, Conversation] = {
+    name: _conversation(item) for name, item in registry.templates().items()
+}
 
 
 def register_conv_template(template: Conversation, override: bool = False) -> None:
@@ -329,7 +380,9 @@ def register_conv_template(template: Conversation, override: bool = False) -> No
     if not isinstance(getattr(template, "name", None), str) or not hasattr(template, "copy"):
         raise SourceError(f"a template is a Conversation, not {shown(template)}")
     if not override and template.name in conv_templates:
-        raise AlreadyRegistered(f"{template.name!r} has been registered", hint="Pass override=True to replace it.")
+        raise AlreadyRegistered(
+            f"{template.name!r} has been registered", hint="Pass override=True to replace it."
+        )
     conv_templates[template.name] = template
 
 
@@ -340,14 +393,18 @@ def get_conv_template(name: str) -> Conversation:
         lower = {known.lower(): known for known in conv_templates}
         found = conv_templates.get(lower.get(name.lower(), name))
     if found is None:
-        raise UnknownTemplate(f"no conversation template is called {shown(name)}", hint=_near(str(name)))
+        raise UnknownTemplate(
+            f"no conversation template is called {shown(name)}", hint=_near(str(name))
+        )
     return found.copy()
 
 
 def _near(name: str) -> str | None:
     by_lower = {known.lower(): known for known in conv_templates}
     start = [
-        known for lower, known in by_lower.items() if name and (lower.startswith(name.lower()) or name.lower() in lower)
+        known
+        for lower, known in by_lower.items()
+        if name and (lower.startswith(name.lower()) or name.lower() in lower)
     ]
     return suggestion(name, [*start, *conv_templates][:50], "Registered are")
 

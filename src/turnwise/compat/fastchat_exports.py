@@ -36,7 +36,9 @@ class Picture:
     def needed(self) -> str:
         if not self.data:
             hint = "Give a data URL, or an image object with base64_str."
-            raise MessageError(f"this service takes the data of an image, not {shown(self.address)}", hint=hint)
+            raise MessageError(
+                f"this service takes the data of an image, not {shown(self.address)}", hint=hint
+            )
         return self.data
 
     def digest(self) -> str:
@@ -51,7 +53,10 @@ class Picture:
 
 def picture(image: Any) -> Picture:
     """What is known of an image as FastChat's users give it."""
-    data, filetype = getattr(image, "base64_str", None) or "", getattr(image, "filetype", None) or ""
+    data, filetype = (
+        getattr(image, "base64_str", None) or "",
+        getattr(image, "filetype", None) or "",
+    )
     told = getattr(image, "to_openai_image_format", None)
     if callable(told):
         return Picture(str(told()), data, filetype)
@@ -65,12 +70,20 @@ def picture(image: Any) -> Picture:
 
 def is_pair(message: Any) -> bool:
     """A text with images. JSON makes a list of the tuple."""
-    return isinstance(message, (tuple, list)) and len(message) == 2 and isinstance(message[1], (tuple, list))
+    return (
+        isinstance(message, (tuple, list))
+        and len(message) == 2
+        and isinstance(message[1], (tuple, list))
+    )
 
 
 def parted(message: Any) -> tuple[Any, list[Picture]]:
     """The text of a message, and its images."""
-    return (message[0], [picture(image) for image in message[1]]) if is_pair(message) else (message, [])
+    return (
+        (message[0], [picture(image) for image in message[1]])
+        if is_pair(message)
+        else (message, [])
+    )
 
 
 # -- turns: what a role and a message become -------------------------------------------------------------------------
@@ -139,7 +152,9 @@ class Export:
 
     turn: Callable[[str, Any], list[Any]]
     answerer: str = "assistant"
-    system: Callable[[str], list[Any]] = lambda text: [{"role": "system", "content": text}] if text else []
+    system: Callable[[str], list[Any]] = lambda text: (
+        [{"role": "system", "content": text}] if text else []
+    )
 
 
 EXPORTS: dict[str, Export] = {
@@ -147,12 +162,15 @@ EXPORTS: dict[str, Export] = {
     "mistral": Export(with_content(lambda message: openai_content(message, bare=True))),
     "gemini": Export(with_content(gemini_content), answerer="model"),
     "anthropic": Export(
-        with_content(anthropic_content), system=lambda text: [{"role": "system", "content": [text_part(text)]}]
+        with_content(anthropic_content),
+        system=lambda text: [{"role": "system", "content": [text_part(text)]}],
     ),
     "vertex": Export(vertex_turn, system=lambda text: [text] if text else []),
     "reka": Export(reka_turn, system=lambda _: []),
     "metagen": Export(
-        metagen_turn, answerer="ai", system=lambda text: [{"role": "system", "text": text}] if text else []
+        metagen_turn,
+        answerer="ai",
+        system=lambda text: [{"role": "system", "text": text}] if text else [],
     ),
 }
 

@@ -75,11 +75,17 @@ class ChatTemplate:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the file where `from_file(folder)` finds it."""
         path = Path(folder) / FILE_NAME
-        path.write_text(json.dumps(self.to_dict(), ensure_ascii=False, indent=4) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(self.to_dict(), ensure_ascii=False, indent=4) + "\n", encoding="utf-8"
+        )
         return path
 
     def render_system(self, context_data: Mapping[str, Any] | None = None) -> str:
-        return field_text(self.system, "system", self.context(context_data)) if self.system is not None else ""
+        return (
+            field_text(self.system, "system", self.context(context_data))
+            if self.system is not None
+            else ""
+        )
 
     def render_conversation(
         self, conversation_data: Any, index: int = 0, context_data: Mapping[str, Any] | None = None
@@ -90,22 +96,34 @@ class ChatTemplate:
         data = conversation_data
         pair = isinstance(data, list | tuple) and len(data) == 2
         if not pair and not (isinstance(data, Mapping) and {"user", "bot"} <= data.keys()):
-            raise MessageError(f"a finished round is [user, bot], not {shown(data)}", path=f"rounds[{index}]")
+            raise MessageError(
+                f"a finished round is [user, bot], not {shown(data)}", path=f"rounds[{index}]"
+            )
         if pair:
             data = {"user": data[0], "bot": data[1], "index": index}
         values = {**data, **self.context(context_data)}
-        return [field_text(text, f"conversation[{i}]", values) for i, text in enumerate(self.conversation)]
+        return [
+            field_text(text, f"conversation[{i}]", values)
+            for i, text in enumerate(self.conversation)
+        ]
 
-    def render_query(self, query: str, index: int = 0, context_data: Mapping[str, Any] | None = None) -> str:
+    def render_query(
+        self, query: str, index: int = 0, context_data: Mapping[str, Any] | None = None
+    ) -> str:
         if self.query is None:
             return query
         values = self.context(context_data)
         for name in ("query", "index"):
             if name in values:
-                raise MessageError(f"the context may not give {name!r}: it is an argument", path=f"context_data.{name}")
+                raise MessageError(
+                    f"the context may not give {name!r}: it is an argument",
+                    path=f"context_data.{name}",
+                )
         return field_text(self.query, "query", {**values, "query": query, "index": index})
 
-    def __call__(self, conversations: str | Rounds, context_data: Mapping[str, Any] | None = None) -> str:
+    def __call__(
+        self, conversations: str | Rounds, context_data: Mapping[str, Any] | None = None
+    ) -> str:
         """The prompt: system text, finished rounds, and the last question."""
         rounds = as_rounds(conversations)
         context = self.context(context_data)
@@ -127,16 +145,28 @@ class ChatTemplate:
             flags = {"is_first": not history, "is_last": True}
         return text + self.render_query(last[0], len(history), {**context, **every, **flags})
 
-    def parts(self, conversations: Rounds, context_data: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def parts(
+        self, conversations: Rounds, context_data: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Finished rounds as training sees them: the system text, and `[user, bot]` for each; the bot's is learnt."""
         if not isinstance(conversations, list | tuple):
-            raise MessageError(f"finished rounds are a list of [user, bot], not {shown(conversations)}", path="rounds")
+            raise MessageError(
+                f"finished rounds are a list of [user, bot], not {shown(conversations)}",
+                path="rounds",
+            )
         context = self.context(context_data)
         every = {} if self.exact else {"length": len(conversations)}
         system = self.render_system({**context, **every}) if self.system else None
         rounds = [
             self.render_conversation(
-                turn, index, {**context, **every, "is_first": index == 0, "is_last": index == len(conversations) - 1}
+                turn,
+                index,
+                {
+                    **context,
+                    **every,
+                    "is_first": index == 0,
+                    "is_last": index == len(conversations) - 1,
+                },
             )
             for index, turn in enumerate(conversations)
         ]
@@ -144,15 +174,25 @@ class ChatTemplate:
 
     def context(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         if given is not None and not isinstance(given, Mapping):
-            raise MessageError(f"is a mapping of names to values, not {shown(given)}", path="context_data")
+            raise MessageError(
+                f"is a mapping of names to values, not {shown(given)}", path="context_data"
+            )
         for name in given or ():
             if not isinstance(name, str) or name in RESERVED:
-                hint = "It is an argument of the renderer." if isinstance(name, str) else "Names are texts."
-                raise MessageError(f"the context may not give {shown(name)}", path="context_data", hint=hint)
+                hint = (
+                    "It is an argument of the renderer."
+                    if isinstance(name, str)
+                    else "Names are texts."
+                )
+                raise MessageError(
+                    f"the context may not give {shown(name)}", path="context_data", hint=hint
+                )
         for name in OWN:
             if not self.exact and name in (given or {}):
                 hint = "It would hide what the messages say."
-                raise MessageError(f"the context may not give {name!r}", path=f"context_data.{name}", hint=hint)
+                raise MessageError(
+                    f"the context may not give {name!r}", path=f"context_data.{name}", hint=hint
+                )
         return {"is_training": False, **(given or {})}
 
 
@@ -171,17 +211,23 @@ def as_rounds(conversation: Any) -> list[Sequence[str]]:
     if isinstance(conversation, str):
         return [[conversation]]
     if not isinstance(conversation, list | tuple) or not conversation:
-        raise MessageError(f"a conversation is a text or a list of rounds, not {shown(conversation)}")
+        raise MessageError(
+            f"a conversation is a text or a list of rounds, not {shown(conversation)}"
+        )
     for index, turn in enumerate(conversation):
         if isinstance(turn, str):
             hint = 'One conversation at a time: a text, or [["question", "answer"], ["question"]].'
-            raise MessageError("a list of texts is a batch of conversations", path=f"rounds[{index}]", hint=hint)
+            raise MessageError(
+                "a list of texts is a batch of conversations", path=f"rounds[{index}]", hint=hint
+            )
         if (
             not isinstance(turn, list | tuple)
             or not 1 <= len(turn) <= 2
             or not all(isinstance(part, str) for part in turn)
         ):
-            raise MessageError(f"a round is [user, bot] or [user], not {shown(turn)}", path=f"rounds[{index}]")
+            raise MessageError(
+                f"a round is [user, bot] or [user], not {shown(turn)}", path=f"rounds[{index}]"
+            )
     return list(conversation)
 
 
@@ -198,7 +244,9 @@ class ChatTemplateMixin:
             self.chat_template = chat_template
         elif isinstance(chat_template, Mapping):
             self.chat_template = ChatTemplate.from_dict(chat_template, self.exact)
-        elif isinstance(chat_template, os.PathLike) or (isinstance(chat_template, str) and exists(chat_template)):
+        elif isinstance(chat_template, os.PathLike) or (
+            isinstance(chat_template, str) and exists(chat_template)
+        ):
             self.chat_template = ChatTemplate.from_file(chat_template, self.exact)
         elif isinstance(chat_template, str) and ("{{" in chat_template or "{%" in chat_template):
             self.chat_template = Template.of(chat_template, name="chat_template")
@@ -229,21 +277,31 @@ class ChatTemplateMixin:
         return called(tokenizer, text, **{**tokenizer_kwargs, "add_special_tokens": False})
 
     def encode_chat_inputs(
-        self, conversations: Rounds, context_data: Mapping[str, Any] | None = None, tokenize: bool = True, **kwargs: Any
+        self,
+        conversations: Rounds,
+        context_data: Mapping[str, Any] | None = None,
+        tokenize: bool = True,
+        **kwargs: Any,
     ) -> dict[str, Any]:
         """Finished rounds for training: `{"system": ..., "conversations": [[user, bot], ...]}` in ids, or in text."""
         template = self.template()
         if isinstance(template, ChatTemplate):
             parts = template.parts(conversations, context_data)
         else:
-            parts = {"conversations": self.cut(template, conversations, kwargs.pop("add_generation_prompt", True))}
+            parts = {
+                "conversations": self.cut(
+                    template, conversations, kwargs.pop("add_generation_prompt", True)
+                )
+            }
         if not tokenize:
             return parts
         tokenizer = self.bound("encode_chat_inputs")
         result: dict[str, Any] = {}
         if parts.get("system") is not None:
             result["system"] = ids_of(tokenizer, parts["system"])
-        result["conversations"] = [[ids_of(tokenizer, part) for part in turn] for turn in parts["conversations"]]
+        result["conversations"] = [
+            [ids_of(tokenizer, part) for part in turn] for turn in parts["conversations"]
+        ]
         return result
 
     def cut(self, template: Template, conversations: Rounds, prompt: bool) -> list[list[str]]:
@@ -257,14 +315,17 @@ class ChatTemplateMixin:
             told = self.rendered(template, messages[: at + 1], False)
             if not asked.startswith(done) or not told.startswith(asked):
                 raise MessageError(
-                    "with this template an answer does not continue its prompt", path=f"rounds[{at // 2}]"
+                    "with this template an answer does not continue its prompt",
+                    path=f"rounds[{at // 2}]",
                 )
             found.append([asked[len(done) :], told[len(asked) :]])
             done = told
         return found
 
     def rendered(self, template: Template, messages: list[dict[str, str]], prompt: bool) -> str:
-        return template.render(messages, add_generation_prompt=prompt, **self.special_tokens_map).text
+        return template.render(
+            messages, add_generation_prompt=prompt, **self.special_tokens_map
+        ).text
 
     def template(self) -> ChatTemplate | Template:
         if self.chat_template is None:
@@ -282,7 +343,9 @@ class ChatTemplateMixin:
 class Chat(ChatTemplateMixin):
     """The calls without a PaddleNLP tokenizer: with another library's, or with none and texts only."""
 
-    def __init__(self, chat_template: Any = None, tokenizer: Any = None, exact: bool = False) -> None:
+    def __init__(
+        self, chat_template: Any = None, tokenizer: Any = None, exact: bool = False
+    ) -> None:
         self.tokenizer, self.exact = speaker(tokenizer), exact
         self.special_tokens_map = getattr(self.tokenizer, "special_tokens_map", {})
         if chat_template is not None:
@@ -295,7 +358,8 @@ class Chat(ChatTemplateMixin):
 def require_paddle() -> None:
     if find_spec("paddle") is None:
         raise MessageError(
-            "return_tensors='pd' needs Paddle, which is not installed", hint="Others: 'np', 'pt', None."
+            "return_tensors='pd' needs Paddle, which is not installed",
+            hint="Others: 'np', 'pt', None.",
         ) from None
 
 
@@ -334,7 +398,9 @@ def truncated(
     rounds = finished(parts)
     system = parts.get("system") or rounds[0][0][:0]
     if len(system) >= max_length:
-        raise MessageError(f"the system part has length {len(system)}, which must be under max_length, {max_length}")
+        raise MessageError(
+            f"the system part has length {len(system)}, which must be under max_length, {max_length}"
+        )
     room = max_length - len(system)
     kept: list[tuple[Any, bool]] = []
     for index, (user, bot) in reversed(list(enumerate(rounds))):
@@ -354,13 +420,17 @@ def truncated(
 def finished(parts: Any) -> Sequence[Any]:
     """The rounds of what `encode_chat_inputs` gives."""
     if not isinstance(parts, Mapping) or "conversations" not in parts:
-        raise MissingKey(f"what is cut has conversations, as encode_chat_inputs gives it; not {shown(parts)}")
+        raise MissingKey(
+            f"what is cut has conversations, as encode_chat_inputs gives it; not {shown(parts)}"
+        )
     rounds = parts["conversations"]
     if not isinstance(rounds, list | tuple) or not rounds:
         raise MessageError("there are no rounds", path="conversations")
     for index, turn in enumerate(rounds):
         if not isinstance(turn, list | tuple) or len(turn) != 2:
-            raise MessageError(f"a round is [user, bot], not {shown(turn)}", path=f"conversations[{index}]")
+            raise MessageError(
+                f"a round is [user, bot], not {shown(turn)}", path=f"conversations[{index}]"
+            )
     return rounds
 
 
@@ -368,8 +438,12 @@ def tokenize_rounds_example(
     chat: ChatTemplateMixin, example: Mapping[str, Any], data_args: Any
 ) -> tuple[dict[str, Any], list[int]]:
     """`input_ids` and labels of `{"src": ..., "tgt": ..., "context": ...}`, cut as `truncated` does."""
-    parts = chat.encode_chat_inputs(training_rounds(example), {**context_of(example), "is_training": True})
-    max_length, src_length = (whole(getattr(data_args, name, None), name) for name in ("max_length", "src_length"))
+    parts = chat.encode_chat_inputs(
+        training_rounds(example), {**context_of(example), "is_training": True}
+    )
+    max_length, src_length = (
+        whole(getattr(data_args, name, None), name) for name in ("max_length", "src_length")
+    )
     segments = truncated(parts, max_length, src_length, chat.exact)
     ids = [token for part, _ in segments for token in part]
     labels = [token if learnt else -100 for part, learnt in segments for token in part]
@@ -388,12 +462,19 @@ def training_rounds(example: Mapping[str, Any]) -> list[list[str]]:
     for key in ("src", "tgt"):
         side = example.get(key, MISSING) if isinstance(example, Mapping) else MISSING
         if side is MISSING:
-            raise MissingKey(f"a row of PaddleNLP's data has src and tgt: {shown(example)}", path=key)
+            raise MissingKey(
+                f"a row of PaddleNLP's data has src and tgt: {shown(example)}", path=key
+            )
         if not isinstance(side, str) and not (
             isinstance(side, list | tuple) and all(isinstance(text, str) for text in side)
         ):
             raise MessageError(f"is a text or a list of texts, not {shown(side)}", path=key)
-    src, tgt = ([side] if isinstance(side, str) else list(side) for side in (example["src"], example["tgt"]))
+    src, tgt = (
+        [side] if isinstance(side, str) else list(side) for side in (example["src"], example["tgt"])
+    )
     if len(src) != len(tgt):
-        raise MessageError(f"src and tgt have the same number of texts; found {len(src)} and {len(tgt)}", path="src")
+        raise MessageError(
+            f"src and tgt have the same number of texts; found {len(src)} and {len(tgt)}",
+            path="src",
+        )
     return [list(pair) for pair in zip(src, tgt, strict=True)]

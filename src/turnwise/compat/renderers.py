@@ -45,7 +45,10 @@ ARGUMENTS = RESERVED - {"now", "normalise", "strict"}
 NOBODY = -1  # the message of tokens that belong to none
 KEPT = 16  # sets of tools for which the conversations made up are kept
 ASKED: tuple[Mapping[str, Any], ...] = ({"role": "user", "content": "Is it?"},)
-PRIORS = (ASKED, (*ASKED, {"role": "assistant", "content": "It is."}, {"role": "user", "content": "And this?"}))
+PRIORS = (
+    ASKED,
+    (*ASKED, {"role": "assistant", "content": "It is."}, {"role": "user", "content": "And this?"}),
+)
 REASONED = {"role": "assistant", "content": "It is.", "reasoning_content": "Let me see."}
 
 Messages = Sequence[Mapping[str, Any]]
@@ -112,9 +115,15 @@ class ParsedResponse:
 class Renderer:
     """A template and a tokenizer under the other package's names; `options` are the template's variables."""
 
-    def __init__(self, template: Any, tokenizer: Any, *, history: str = "same", **options: Any) -> None:
+    def __init__(
+        self, template: Any, tokenizer: Any, *, history: str = "same", **options: Any
+    ) -> None:
         if not isinstance(template, Template):
-            hint = f"turnwise.load({shown(template)}) gives one" if isinstance(template, str) else "See turnwise.load."
+            hint = (
+                f"turnwise.load({shown(template)}) gives one"
+                if isinstance(template, str)
+                else "See turnwise.load."
+            )
             raise SourceError(f"a renderer has a Template, not {shown(template)}", hint=hint)
         if history not in ("same", "keep"):
             raise MessageError(f'history is "same" or "keep", not {history!r}', path="history")
@@ -132,18 +141,27 @@ class Renderer:
         for reply in (REASONED, {key: REASONED[key] for key in ("role", "content")}):
             chat = [*ASKED, reply]
             try:
-                once, more = (self.template.render(messages, **self.options).text for messages in (chat, chat + chat))
+                once, more = (
+                    self.template.render(messages, **self.options).text
+                    for messages in (chat, chat + chat)
+                )
             except TurnwiseError:
                 return False
             if not more.startswith(once):
                 return False
         return True
 
-    def render(self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False) -> RenderedTokens:
+    def render(
+        self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False
+    ) -> RenderedTokens:
         """The ids of the messages, and what is known of each."""
         messages = some(self.template._turns(messages))
         found = self.template.encode(
-            messages, self.tokenizer, tools=tools, add_generation_prompt=add_generation_prompt, **self.options
+            messages,
+            self.tokenizer,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            **self.options,
         )
         indices = [NOBODY if owner.message is None else owner.message for owner in found.owners]
         sampled = [bool(trained) for trained in found.mask]
@@ -153,9 +171,13 @@ class Renderer:
             own if index != NOBODY and speaking[index] else spoken and not role_of(owner.field)
             for own, index, spoken, owner in zip(sampled, indices, said, found.owners, strict=True)
         ]
-        return RenderedTokens(found.input_ids, indices, sampled, content, roles(messages), tool_names(messages))
+        return RenderedTokens(
+            found.input_ids, indices, sampled, content, roles(messages), tool_names(messages)
+        )
 
-    def render_ids(self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False) -> list[int]:
+    def render_ids(
+        self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False
+    ) -> list[int]:
         """The ids alone, which is faster."""
         messages = some(self.template._turns(messages))
         given = {"tools": tools, "add_generation_prompt": add_generation_prompt, **self.options}
@@ -178,10 +200,17 @@ class Renderer:
         does not simply go on."""
         prompt, reply = (
             whole_numbers(ids, f"{name} are a list of ids")
-            for name, ids in (("prompt", previous_prompt_ids), ("completion", previous_completion_ids))
+            for name, ids in (
+                ("prompt", previous_prompt_ids),
+                ("completion", previous_completion_ids),
+            )
         )
         new_messages = listed(self.template._turns(new_messages))
-        if not prompt or not new_messages or any(one.get("role") in SPEAKERS for one in new_messages):
+        if (
+            not prompt
+            or not new_messages
+            or any(one.get("role") in SPEAKERS for one in new_messages)
+        ):
             return None
         following: list[list[int]] = []
         for prior in self._prior(tools):
@@ -199,14 +228,18 @@ class Renderer:
             return None
         ids = prompt + reply + following[0]
         nobody, unsampled = [NOBODY] * len(ids), [False] * len(ids)
-        return RenderedTokens(ids, nobody, unsampled, [], roles(new_messages), tool_names(new_messages))
+        return RenderedTokens(
+            ids, nobody, unsampled, [], roles(new_messages), tool_names(new_messages)
+        )
 
     def parse_response(
         self, token_ids: Sequence[int], *, tools: Tools = None, prompt_ids: Any = None
     ) -> ParsedResponse:
         """The response as content, reasoning and attempts at calls."""
         ids = whole_numbers(token_ids, "a response is a list of ids")
-        prompt = [] if prompt_ids is None else whole_numbers(prompt_ids, "prompt_ids are a list of ids")
+        prompt = (
+            [] if prompt_ids is None else whole_numbers(prompt_ids, "prompt_ids are a list of ids")
+        )
         parser = self.template.parser(prompt or self._prior(tools)[0].text, tools, self.tokenizer)
         parser.feed(ids)
         message = parser.close()
@@ -216,12 +249,21 @@ class Renderer:
         open_ = parser.reading.state == REASONING
         return ParsedResponse(message["content"] or "", thought, calls, not open_)
 
-    def _attempt(self, message: Message, attempt: Attempt, ids: list[int], ends: list[int]) -> ParsedToolCall:
+    def _attempt(
+        self, message: Message, attempt: Attempt, ids: list[int], ends: list[int]
+    ) -> ParsedToolCall:
         """An attempt, with its place in tokens: `ends` says behind which character each token stops."""
-        start, end = attempt.end - len(self._unsectioned(attempt.raw)), attempt.start + len(attempt.raw.rstrip())
+        start, end = (
+            attempt.end - len(self._unsectioned(attempt.raw)),
+            attempt.start + len(attempt.raw.rstrip()),
+        )
         first, last = bisect_right(ends, start), bisect_left(ends, end) + 1
         found = ParsedToolCall(
-            self._inner(ids[first:last]), attempt.name, None, (first, last), STATUSES[attempt.status]
+            self._inner(ids[first:last]),
+            attempt.name,
+            None,
+            (first, last),
+            STATUSES[attempt.status],
         )
         if attempt.index is not None:
             call = message.as_turn()["tool_calls"][attempt.index]
@@ -293,4 +335,7 @@ def tool_names(messages: Messages) -> list[str | None]:
             if isinstance(function, Mapping):
                 calls[repr(call.get("id"))] = function.get("name")
     results = [message if message.get("role") == "tool" else {} for message in messages]
-    return [result.get("name") or calls.get(repr(result.get("tool_call_id", NOBODY))) for result in results]
+    return [
+        result.get("name") or calls.get(repr(result.get("tool_call_id", NOBODY)))
+        for result in results
+    ]

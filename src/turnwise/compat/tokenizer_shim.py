@@ -50,7 +50,10 @@ class Speaker:
         **layout: Any,
     ) -> Encoding:
         ids = self.encode(text)
-        rows = {"input_ids": ids, **({"attention_mask": [1] * len(ids)} if return_attention_mask else {})}
+        rows = {
+            "input_ids": ids,
+            **({"attention_mask": [1] * len(ids)} if return_attention_mask else {}),
+        }
         pad = self.known.id(self.known.named.get("pad_token", ""))
         try:
             laid = Layout(pad_id=pad, **layout)
@@ -79,7 +82,9 @@ def ids_of(tokenizer: Any, text: str) -> list[int]:
     """The ids of a text. PaddleNLP's `encode` gives a mapping, others the ids."""
     encode = getattr(tokenizer, "encode", None)
     if not callable(encode):
-        raise TokenizerError(f"ids are made with a tokenizer, which has `encode`; this is {shown(tokenizer)}")
+        raise TokenizerError(
+            f"ids are made with a tokenizer, which has `encode`; this is {shown(tokenizer)}"
+        )
     found = called(encode, text, add_special_tokens=False)
     if isinstance(found, Mapping):
         found = found.get("input_ids")

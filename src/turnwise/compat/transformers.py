@@ -44,7 +44,9 @@ class Chat:
     """A template and a tokenizer with transformers' call; either may be missing, as long as it is not needed."""
 
     def __init__(self, template: Any = None, tokenizer: Any = None) -> None:
-        self.tokenizer: Tokenizer | None = known_tokenizer(tokenizer) if tokenizer is not None else None
+        self.tokenizer: Tokenizer | None = (
+            known_tokenizer(tokenizer) if tokenizer is not None else None
+        )
         self.given = tokenizer
         self.chat_template = template
 
@@ -71,11 +73,18 @@ class Chat:
         """The conversation, or each of several, as ids in a mapping; as a list of ids, or as text, if asked for."""
         chats, single = conversations(conversation)
         if return_assistant_tokens_mask and not (tokenize and return_dict):
-            raise MessageError("the mask comes with ids in a dict", path="return_assistant_tokens_mask")
+            raise MessageError(
+                "the mask comes with ids in a dict", path="return_assistant_tokens_mask"
+            )
         if return_assistant_tokens_mask and continue_final_message:
-            raise MessageError("a message that is continued has no mask", path="return_assistant_tokens_mask")
+            raise MessageError(
+                "a message that is continued has no mask", path="return_assistant_tokens_mask"
+            )
         if sanitize_control_tokens and not tokenize:
-            raise MessageError("control tokens are kept out of ids; a text has none", path="sanitize_control_tokens")
+            raise MessageError(
+                "control tokens are kept out of ids; a text has none",
+                path="sanitize_control_tokens",
+            )
         template = reading(self.template(chat_template, tools), kwargs)
         arguments = {
             **self.tokens(template),
@@ -89,17 +98,32 @@ class Chat:
         if not tokenize:
             texts = [template.render(chat, **arguments).text for chat in chats]
             return texts[0] if single else texts
-        layout, attention = self.layout(padding, truncation, max_length, return_tensors, tokenizer_kwargs or {})
+        layout, attention = self.layout(
+            padding, truncation, max_length, return_tensors, tokenizer_kwargs or {}
+        )
         extra = {"attention_mask": 1} if attention else {}
         rows = [
-            self.row(template, chat, arguments, sanitize_control_tokens, return_assistant_tokens_mask, extra)
+            self.row(
+                template,
+                chat,
+                arguments,
+                sanitize_control_tokens,
+                return_assistant_tokens_mask,
+                extra,
+            )
             for chat in chats
         ]
         found = layout.batch(rows, single)
         return found if return_dict else found["input_ids"]
 
     def row(
-        self, template: Template, chat: Any, arguments: dict[str, Any], safe: bool, mask: bool, extra: dict[str, int]
+        self,
+        template: Template,
+        chat: Any,
+        arguments: dict[str, Any],
+        safe: bool,
+        mask: bool,
+        extra: dict[str, int],
     ) -> Row:
         """One conversation in ids, and what goes with them."""
         known = self.known()
@@ -113,10 +137,18 @@ class Chat:
             ids = encoded.input_ids
             masks = {"assistant_masks": encoded.mask if marked else [0] * len(ids)} if mask else {}
             if mask and not marked:
-                warn("the mask is empty: the template has no {% generation %} blocks", TurnwiseWarning, stacklevel=4)
+                warn(
+                    "the mask is empty: the template has no {% generation %} blocks",
+                    TurnwiseWarning,
+                    stacklevel=4,
+                )
         else:
             ids = known.whole(template.render(chat, **arguments).text)
-        return {"input_ids": ids, **{name: [value] * len(ids) for name, value in extra.items()}, **masks}
+        return {
+            "input_ids": ids,
+            **{name: [value] * len(ids) for name, value in extra.items()},
+            **masks,
+        }
 
     def tokens(self, template: Template) -> dict[str, Any]:
         """The special tokens that a template may read."""
@@ -130,12 +162,19 @@ class Chat:
         return self.tokenizer
 
     def layout(
-        self, padding: Any, truncation: Any, max_length: int | None, return_tensors: Any, said: Mapping[str, Any]
+        self,
+        padding: Any,
+        truncation: Any,
+        max_length: int | None,
+        return_tensors: Any,
+        said: Mapping[str, Any],
     ) -> tuple[Layout, bool]:
         """How the ids are laid out: what the tokenizer says, and over it what `tokenizer_kwargs` say."""
         known = self.known()
         if not isinstance(said, Mapping):
-            raise MessageError(f"is a mapping of names to values, not {shown(said)}", path="tokenizer_kwargs")
+            raise MessageError(
+                f"is a mapping of names to values, not {shown(said)}", path="tokenizer_kwargs"
+            )
         said = dict(said)
         said.pop("verbose", None)
         names = getattr(self.given, "model_input_names", ("input_ids", "attention_mask"))
@@ -143,8 +182,14 @@ class Chat:
         for name in said:
             if name not in SAID:
                 hint = suggestion(name, (*SAID, "return_attention_mask"), "Accepted")
-                raise MessageError(f"{name!r} is not known here", path="tokenizer_kwargs", hint=hint)
-        sides = {name: getattr(self.given, name) for name in SIDES if isinstance(getattr(self.given, name, None), str)}
+                raise MessageError(
+                    f"{name!r} is not known here", path="tokenizer_kwargs", hint=hint
+                )
+        sides = {
+            name: getattr(self.given, name)
+            for name in SIDES
+            if isinstance(getattr(self.given, name, None), str)
+        }
         longest = getattr(self.given, "model_max_length", None)
         layout = Layout(
             padding=padding,
@@ -159,14 +204,26 @@ class Chat:
 
     def template(self, chosen: Any, tools: Any) -> Template:
         """The template of this call: a text, the name of one of several, or the chat's own."""
-        own = self.chat_template if self.chat_template is not None else getattr(self.given, "chat_template", None)
+        own = (
+            self.chat_template
+            if self.chat_template is not None
+            else getattr(self.given, "chat_template", None)
+        )
         if isinstance(own, Mapping):
             named = isinstance(chosen, str) and chosen in own
-            name = chosen if named else "tool_use" if tools is not None and "tool_use" in own else "default"
+            name = (
+                chosen
+                if named
+                else "tool_use"
+                if tools is not None and "tool_use" in own
+                else "default"
+            )
             if chosen is None or named:
                 chosen, own = None, own.get(name)
                 if own is None:
-                    raise SourceError("several templates and none is called default", hint="Say chat_template=...")
+                    raise SourceError(
+                        "several templates and none is called default", hint="Say chat_template=..."
+                    )
         chosen = own if chosen is None else chosen
         if isinstance(chosen, Template):
             return chosen
@@ -202,7 +259,9 @@ def reading(template: Template, given: Mapping[str, Any]) -> Template:
     if not named:
         return template
     options, kind = {**template.options, **named}, template.dialect
-    return Template(template.program, options, template.named, template.limits, kind, template.reading)
+    return Template(
+        template.program, options, template.named, template.limits, kind, template.reading
+    )
 
 
 def one_token(text: Any, name: str, known: Tokenizer) -> None:
@@ -221,6 +280,8 @@ def conversations(given: Any) -> tuple[list[Any], bool]:
     """The conversations, and whether it is just one."""
     if isinstance(given, list | tuple) and not given:
         raise MessageError("there is no message", path="conversation", hint="Give at least one.")
-    several = isinstance(given, list | tuple) and (isinstance(given[0], list | tuple) or hasattr(given[0], "messages"))
+    several = isinstance(given, list | tuple) and (
+        isinstance(given[0], list | tuple) or hasattr(given[0], "messages")
+    )
     chats = list(given) if several else [given]
     return [getattr(chat, "messages", chat) for chat in chats], not several

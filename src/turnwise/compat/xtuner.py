@@ -41,7 +41,9 @@ class ConfigDict(dict[str, Any]):
 
 
 _DATA = json.loads((ENTRIES / "xtuner.json").read_text(encoding="utf-8"))
-PROMPT_TEMPLATE = ConfigDict({name: ConfigDict(fields) for name, fields in _DATA["entries"].items()})
+PROMPT_TEMPLATE = ConfigDict(
+    {name: ConfigDict(fields) for name, fields in _DATA["entries"].items()}
+)
 SYSTEM_TEMPLATE = ConfigDict(_DATA["systems"])
 
 
@@ -74,7 +76,9 @@ def load(template: Any, system: str | None = None, exact: bool = False) -> Templ
         hint = suggestion(str(system), SYSTEM_TEMPLATE, "SYSTEM_TEMPLATE has")
         raise SourceError(f"there is no system text {shown(system)}", hint=hint)
     reading = xtuner.read(fields, exact=exact, system=system)
-    return Template.of(reading.jinja, name=name, options=reading.options, dialect="xtuner", reading=reading)
+    return Template.of(
+        reading.jinja, name=name, options=reading.options, dialect="xtuner", reading=reading
+    )
 
 
 def openai_map_fn(example: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,16 +90,27 @@ def openai_map_fn(example: Mapping[str, Any]) -> dict[str, Any]:
         path = f"messages[{index}]"
         role, content = (needed(message, key, path) for key in ("role", "content"))
         if not isinstance(content, str):
-            raise MessageError(f"content is text here, not {shown(content)}", path=f"{path}.content")
+            raise MessageError(
+                f"content is text here, not {shown(content)}", path=f"{path}.content"
+            )
         if role == "system":
             system = content
         elif role == "user":
             text += content
         elif role != "assistant":
             hint = "Roles: system, user, assistant."
-            raise MessageError(f"XTuner does not know the role {shown(role)}", path=f"{path}.role", hint=hint)
+            raise MessageError(
+                f"XTuner does not know the role {shown(role)}", path=f"{path}.role", hint=hint
+            )
         elif begun:
-            rounds.append({"system": system, "input": text, "output": content, "output_with_loss": loud(message)})
+            rounds.append(
+                {
+                    "system": system,
+                    "input": text,
+                    "output": content,
+                    "output_with_loss": loud(message),
+                }
+            )
             system = text = ""
         begun = begun or role != "assistant"
     return {"conversation": rounds}
@@ -113,8 +128,12 @@ def template_map_fn(example: dict[str, Any], template: Any) -> dict[str, Any]:
     spec, prompt = xtuner.Spec.of(fields), compiled(xtuner.prompt_jinja(fields))
     rounds = [] if example == {} else listed(example, "conversation")
     for number, turn in enumerate(rounds, 1):
-        system, text, output = (text_of(turn, key, number - 1) for key in ("system", "input", "output"))
-        rendering = prompt.render([], system=system, input=text, round=number, bot_name=xtuner.BOT_NAME)
+        system, text, output = (
+            text_of(turn, key, number - 1) for key in ("system", "input", "output")
+        )
+        rendering = prompt.render(
+            [], system=system, input=text, round=number, bot_name=xtuner.BOT_NAME
+        )
         turn["input"] = rendering.text
         if spec.suffix:
             turn["output"] = output + spec.suffix
@@ -136,7 +155,11 @@ def needed(value: Any, key: str, path: str) -> Any:
     if not isinstance(value, Mapping):
         raise MessageError(f"is a mapping with {key!r}, not {shown(value)}", path=path)
     if key not in value:
-        raise MissingKey(f"there is no {key!r}", path=path, hint=suggestion(key, value, "It has") or "It is empty.")
+        raise MissingKey(
+            f"there is no {key!r}",
+            path=path,
+            hint=suggestion(key, value, "It has") or "It is empty.",
+        )
     return value[key]
 
 
@@ -160,18 +183,24 @@ def compiled(jinja: str) -> Template:
     return Template.of(jinja, name="xtuner round")
 
 
-def segments(example: Mapping[str, Any], bos: bool = True, with_output: bool = True) -> list[list[Any]]:
+def segments(
+    example: Mapping[str, Any], bos: bool = True, with_output: bool = True
+) -> list[list[Any]]:
     """What the encoder writes for mapped rounds, as `[kind, text, learnt]`; each text is encoded by itself."""
     rounds = listed(example, "conversation")
     if len(rounds) > 1 and not with_output:
-        raise MessageError("several rounds cannot be encoded without their outputs", path="conversation")
+        raise MessageError(
+            "several rounds cannot be encoded without their outputs", path="conversation"
+        )
     parts: list[list[Any]] = []
     starts = True
     for index, turn in enumerate(rounds):
         path = f"conversation[{index}]"
         if not isinstance(turn, Mapping) or "sep" not in turn:
             hint = "template_map_fn writes a round as its template has it, and adds `sep` and `need_eos_token`."
-            raise MessageError(f"this round has not been mapped: {shown(turn)}", path=path, hint=hint)
+            raise MessageError(
+                f"this round has not been mapped: {shown(turn)}", path=path, hint=hint
+            )
         if starts and bos:
             parts.append(["bos", "", False])
         parts.append(["text", needed(turn, "input", path), False])
@@ -213,7 +242,11 @@ def encode_fn(
     ids: list[int] = []
     labels: list[int] = []
     for kind, text, learnt in parts:
-        new = marks[kind] if kind in marks else encoded(text, tokenizer, with_image_token and not learnt)
+        new = (
+            marks[kind]
+            if kind in marks
+            else encoded(text, tokenizer, with_image_token and not learnt)
+        )
         ids += new
         labels += new if learnt else [IGNORE_INDEX] * len(new)
     return {"input_ids": ids[:length], "labels": labels[:length]}
@@ -232,7 +265,11 @@ def mark(tokenizer: Any, name: str) -> list[int]:
         ids = getattr(tokenizer, name)
     except AttributeError:
         raise TokenizerError(f"a tokenizer has {name!r}, and {shown(tokenizer)} has not") from None
-    return [] if ids is None else whole_numbers(ids if isinstance(ids, list | tuple) else [ids], f"{name} is an id")
+    return (
+        []
+        if ids is None
+        else whole_numbers(ids if isinstance(ids, list | tuple) else [ids], f"{name} is an id")
+    )
 
 
 def encoded(text: str, tokenizer: Any, images: bool) -> list[int]:
@@ -240,6 +277,8 @@ def encoded(text: str, tokenizer: Any, images: bool) -> list[int]:
         return ids_of(tokenizer, text)
     chunks = text.split(DEFAULT_IMAGE_TOKEN)
     if len(chunks) != 2:
-        raise MessageError(f"a round holds one {DEFAULT_IMAGE_TOKEN} at most; found {len(chunks) - 1}")
+        raise MessageError(
+            f"a round holds one {DEFAULT_IMAGE_TOKEN} at most; found {len(chunks) - 1}"
+        )
     before, after = (ids_of(tokenizer, chunk) for chunk in chunks)
     return [*before, IMAGE_TOKEN_INDEX, *after]

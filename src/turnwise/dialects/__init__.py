@@ -25,14 +25,26 @@ DIALECTS: dict[str, Dialect] = {
         Dialect("paddlenlp", writes="paddlenlp", texts=("bos_token", "eos_token"), stops=False),
         Dialect("internlm2"),
         Dialect("llamafactory", writes="llamafactory", names=("bos_token", "eos_token")),
-        Dialect("ollama", writes="ollama", details=("base",), texts=("eos_token",), prompts_only=True),
+        Dialect(
+            "ollama", writes="ollama", details=("base",), texts=("eos_token",), prompts_only=True
+        ),
         Dialect("jinja"),  # last: any text may be Jinja
     )
 }
 
 
 # Keys that other things have too, rows of data among them: with nothing else they prove nothing.
-COMMON = {"name", "messages", "system", "user", "assistant", "conversation", "thinking", "developer", "separator"}
+COMMON = {
+    "name",
+    "messages",
+    "system",
+    "user",
+    "assistant",
+    "conversation",
+    "thinking",
+    "developer",
+    "separator",
+}
 LARGEST = 40  # keys of a mapping; no dialect has more
 NEAR = 0.75  # how alike a key and a misspelt one are
 
@@ -41,10 +53,16 @@ def guess(source: Any) -> str:
     """The dialect of a source, told by its shape; where a key is misspelt, the one whose keys are nearest."""
     found = object_in(source)
     if isinstance(found, str) and ("{%" in found or "{{" in found):
-        return "ollama" if DIALECTS["ollama"].knows(found) else "jinja"  # the others need not be loaded
+        return (
+            "ollama" if DIALECTS["ollama"].knows(found) else "jinja"
+        )  # the others need not be loaded
     if (known := knowing(found)) or (known := knowing(source)):
         return known
-    keys = f" with the keys {', '.join(map(str, list(source)[:8]))}" if isinstance(source, dict) else ""
+    keys = (
+        f" with the keys {', '.join(map(str, list(source)[:8]))}"
+        if isinstance(source, dict)
+        else ""
+    )
     raise SourceError(
         f"no dialect has a source like this: {type(source).__name__}{keys}",
         hint=f"Say which it is: dialect={' | '.join(map(repr, DIALECTS))}.",
@@ -65,7 +83,9 @@ def nearest(source: Any) -> str | None:
         return None
     scores = {}
     for dialect in DIALECTS.values():
-        close = {str(key): get_close_matches(str(key)[:40], dialect.keys, 1, NEAR) for key in source}
+        close = {
+            str(key): get_close_matches(str(key)[:40], dialect.keys, 1, NEAR) for key in source
+        }
         hits = [key for key, near in close.items() if near]
         told = any(near and near[0] not in COMMON for near in close.values())
         if told and 2 * len(hits) >= len(source) and len(hits) >= min(2, len(source)):
@@ -75,7 +95,9 @@ def nearest(source: Any) -> str | None:
 
 def named(name: str) -> Dialect:
     if not isinstance(name, str) or name not in DIALECTS:
-        raise SourceError(f"there is no dialect {shown(name)}", hint=suggestion(str(name), DIALECTS, "Dialects"))
+        raise SourceError(
+            f"there is no dialect {shown(name)}", hint=suggestion(str(name), DIALECTS, "Dialects")
+        )
     return DIALECTS[name]
 
 

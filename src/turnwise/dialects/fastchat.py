@@ -23,7 +23,16 @@ from dataclasses import asdict, dataclass, fields
 from string import Formatter
 from typing import Any
 
-from turnwise.dialects.fastchat_styles import ALWAYS, MESSAGE, NEVER, STYLES, Place, SeparatorStyle, Spelling, Style
+from turnwise.dialects.fastchat_styles import (
+    ALWAYS,
+    MESSAGE,
+    NEVER,
+    STYLES,
+    Place,
+    SeparatorStyle,
+    Spelling,
+    Style,
+)
 from turnwise.dialects.translation import Reading, copied, parsed
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError, shown, suggestion
@@ -31,7 +40,9 @@ from turnwise.errors import SourceError, shown, suggestion
 IMAGE_PLACEHOLDER = "$$<image>$$"
 REFUSED = "a FastChat template has no place for this message: "
 TURNS = "messages | rejectattr('role', 'equalto', 'system') | list"
-SYSTEM = "messages | selectattr('role', 'equalto', 'system') | map(attribute='content') | list | last"
+SYSTEM = (
+    "messages | selectattr('role', 'equalto', 'system') | map(attribute='content') | list | last"
+)
 
 
 class InvalidStyle(SourceError, ValueError):
@@ -114,13 +125,21 @@ def checked(source: Any) -> Form:
     unknown = [key for key in given if key not in FIELDS]
     if unknown:
         key = str(unknown[0])
-        raise SourceError(f"a FastChat template has no field {key!r}", hint=suggestion(key, FIELDS, "The fields are"))
+        raise SourceError(
+            f"a FastChat template has no field {key!r}",
+            hint=suggestion(key, FIELDS, "The fields are"),
+        )
     if "name" not in given:
-        raise SourceError("a FastChat template needs the field 'name'", hint="It has: " + ", ".join(map(str, given)))
+        raise SourceError(
+            "a FastChat template needs the field 'name'",
+            hint="It has: " + ", ".join(map(str, given)),
+        )
     for key, value in given.items():
         accepted, fits = KINDS[key]
         if not fits(value):
-            raise SourceError(f"{key} of the FastChat template is {shown(value)}", hint=f"It must be {accepted}.")
+            raise SourceError(
+                f"{key} of the FastChat template is {shown(value)}", hint=f"It must be {accepted}."
+            )
     given["sep_style"] = style_of(given.get("sep_style", SeparatorStyle.ADD_COLON_SINGLE))
     given["roles"] = tuple(given.get("roles", ("USER", "ASSISTANT")))
     given["messages"] = tuple(tuple(message) for message in given.get("messages") or ())
@@ -137,7 +156,10 @@ def given_fields(source: Any) -> Mapping[Any, Any]:
         return source
     found = {key: getattr(source, key) for key in FIELDS if hasattr(source, key)}
     if "sep_style" not in found:
-        raise SourceError(f"not a FastChat template: {shown(source)}", hint=f"It has the fields {', '.join(FIELDS)}.")
+        raise SourceError(
+            f"not a FastChat template: {shown(source)}",
+            hint=f"It has the fields {', '.join(FIELDS)}.",
+        )
     return found
 
 
@@ -154,7 +176,9 @@ def is_whole(value: Any) -> bool:
 
 
 def list_of(fits: Callable[[Any], bool], least: int = 0) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, (list, tuple)) and len(value) >= least and all(map(fits, value))
+    return lambda value: (
+        isinstance(value, (list, tuple)) and len(value) >= least and all(map(fits, value))
+    )
 
 
 def optional(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -164,11 +188,20 @@ def optional(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
 def is_content(value: Any) -> bool:
     """Text, nothing yet, or a text with its images."""
     pair = isinstance(value, (list, tuple)) and len(value) == 2
-    return value is None or is_text(value) or (pair and is_text(value[0]) and isinstance(value[1], (list, tuple)))
+    return (
+        value is None
+        or is_text(value)
+        or (pair and is_text(value[0]) and isinstance(value[1], (list, tuple)))
+    )
 
 
 def is_message(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) == 2 and is_text(value[0]) and is_content(value[1])
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) == 2
+        and is_text(value[0])
+        and is_content(value[1])
+    )
 
 
 TEXT = ("text", is_text)
@@ -179,12 +212,18 @@ KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "system_message": TEXT,
     "system_message_vision": TEXT,
     "roles": ("two texts or more", list_of(is_text, 2)),
-    "messages": ("a list of [role, text], [role, [text, images]] or [role, null]", optional(list_of(is_message))),
+    "messages": (
+        "a list of [role, text], [role, [text, images]] or [role, null]",
+        optional(list_of(is_message)),
+    ),
     "offset": ("a whole number", is_whole),
     "sep_style": ("the name of a separator style", lambda value: True),  # style_of says more
     "sep": SEPARATOR,
     "sep2": SEPARATOR,
-    "stop_str": ("text, a list of texts, or null", optional(lambda value: is_text(value) or list_of(is_text)(value))),
+    "stop_str": (
+        "text, a list of texts, or null",
+        optional(lambda value: is_text(value) or list_of(is_text)(value)),
+    ),
     "stop_token_ids": ("a list of token ids, or null", optional(list_of(is_whole))),
     "max_image_size_mb": ("a number, or null", optional(is_number)),
 }
@@ -199,13 +238,18 @@ def style_of(value: Any) -> SeparatorStyle:
     if isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= len(names):
         return SeparatorStyle(found)
     hint = suggestion(found, names, "The styles are") if isinstance(found, str) else None
-    raise InvalidStyle(f"Invalid style: {shown(found)}", hint=hint or f"sep_style is one of {', '.join(names)}.")
+    raise InvalidStyle(
+        f"Invalid style: {shown(found)}", hint=hint or f"sep_style is one of {', '.join(names)}."
+    )
 
 
 def check_separators(form: Form) -> None:
     for key in form.style.needs:
         if getattr(form, key) is None:
-            raise SourceError(f"the style {form.sep_style.name} needs {key}, and it is null", hint="Give it a text.")
+            raise SourceError(
+                f"the style {form.sep_style.name} needs {key}, and it is null",
+                hint="Give it a text.",
+            )
 
 
 def system_parts(form: Form) -> list[str | None]:
@@ -217,8 +261,17 @@ def system_parts(form: Form) -> list[str | None]:
             if field is None:
                 continue
             if field != "system_message" or spec or conversion:
-                slot = "{" + field + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
-                raise SourceError(f"system_template has the slot {slot}", hint="The only slot is {system_message}.")
+                slot = (
+                    "{"
+                    + field
+                    + (f"!{conversion}" if conversion else "")
+                    + (f":{spec}" if spec else "")
+                    + "}"
+                )
+                raise SourceError(
+                    f"system_template has the slot {slot}",
+                    hint="The only slot is {system_message}.",
+                )
             parts.append(None)
     except ValueError as error:
         raise SourceError(f"system_template is {shown(form.system_template)}: {error}") from None
@@ -301,7 +354,12 @@ class Writer:
         body = [*self.opening(), *self.examples(), *self.loop(), *self.prompt()]
         if self.exact and self.style.strip:
             stripped = Code(f"whole.rstrip({literal(self.style.strip)})")
-            body = ["{%- set whole -%}", *body, "{%- endset -%}", *output(stripped, self.style.end(self.form))]
+            body = [
+                "{%- set whole -%}",
+                *body,
+                "{%- endset -%}",
+                *output(stripped, self.style.end(self.form)),
+            ]
         else:
             body += output(self.style.end(self.form))
         return [*self.macro(), *self.settings(), *body]
@@ -311,7 +369,11 @@ class Writer:
         other = literal(REFUSED + "a part of type ")
         image = f"image_placeholder | default({literal(IMAGE_PLACEHOLDER)})"
         if self.exact and self.style.images != "before":
-            image = "''" if self.style.images == "dropped" else f"raise_exception({literal(REFUSED + 'an image')})"
+            image = (
+                "''"
+                if self.style.images == "dropped"
+                else f"raise_exception({literal(REFUSED + 'an image')})"
+            )
         return [
             "{%- macro text(content) -%}",
             "    {%- if content is string -%}",
@@ -348,9 +410,13 @@ class Writer:
         if self.exact:
             lines += [f"{{%- set turns = {TURNS} -%}}"]
             if self.style.keep:  # the open turn is one of those kept
-                lines += [f"{{%- set turns = turns[(1 if add_generation_prompt else 0) - {self.style.keep}:] -%}}"]
+                lines += [
+                    f"{{%- set turns = turns[(1 if add_generation_prompt else 0) - {self.style.keep}:] -%}}"
+                ]
         elif self.style.rounds:
-            start = self.style.rounds(form) + sum(role == form.roles[0] for role, _ in form.messages)
+            start = self.style.rounds(form) + sum(
+                role == form.roles[0] for role, _ in form.messages
+            )
             lines += [f"{{%- set count = namespace(round={start}) -%}}"]
         return lines
 
@@ -359,7 +425,9 @@ class Writer:
         style, form = self.style, self.form
         lines = []
         if style.bos is not None:
-            lines += output(style.bos if self.exact else Code(f"bos_token | default({literal(style.bos)})"))
+            lines += output(
+                style.bos if self.exact else Code(f"bos_token | default({literal(style.bos)})")
+            )
         given, none = (output(*system_terms(form, given)) for given in (True, False))
         if given == none or (given == output(Code("system")) and not none):
             return lines + given
@@ -372,26 +440,47 @@ class Writer:
         first = self.style.rounds(self.form) if self.style.rounds else 0
         for number, (role, content) in enumerate(self.form.messages):
             even = number % 2 == 0
-            if not self.exact and role in self.form.roles[:2] and self.form.roles[0] != self.form.roles[1]:
+            if (
+                not self.exact
+                and role in self.form.roles[:2]
+                and self.form.roles[0] != self.form.roles[1]
+            ):
                 even = role == self.form.roles[0]
             place = Place(role, even, number == 0)
-            label = f"[Round {number // 2 + first}]{self.form.one}" if self.style.rounds and even else ""
+            label = (
+                f"[Round {number // 2 + first}]{self.form.one}"
+                if self.style.rounds and even
+                else ""
+            )
             if content is None or (self.exact and content == ""):
                 lines += output(label, self.pending(self.form, place))
                 continue
             text, images = (content, ()) if isinstance(content, str) else content
-            marks = "" if self.exact and self.style.images == "dropped" else IMAGE_PLACEHOLDER * len(images)
-            inner = Code(literal(marks + text) + self.style.text) if self.style.text else marks + text
+            marks = (
+                ""
+                if self.exact and self.style.images == "dropped"
+                else IMAGE_PLACEHOLDER * len(images)
+            )
+            inner = (
+                Code(literal(marks + text) + self.style.text) if self.style.text else marks + text
+            )
             after = self.style.after(self.form, place) + self.style.gap(self.form, place)
             lines += output(label, self.style.before(self.form, place), inner, after)
         return lines
 
     def loop(self) -> list[str]:
         """One turn for each message that is not the system's."""
-        over = "message in turns" if self.exact else "message in messages if message.role != 'system'"
+        over = (
+            "message in turns" if self.exact else "message in messages if message.role != 'system'"
+        )
         empty = "not message.content" if self.exact else "message.content is none"
-        refused = f"message.role not in [{', '.join(map(literal, self.roles))}] or message.tool_calls"
-        lines = [f"{{%- if {refused} -%}}", f"    {{{{- raise_exception({literal(REFUSED)} + message.role) -}}}}"]
+        refused = (
+            f"message.role not in [{', '.join(map(literal, self.roles))}] or message.tool_calls"
+        )
+        lines = [
+            f"{{%- if {refused} -%}}",
+            f"    {{{{- raise_exception({literal(REFUSED)} + message.role) -}}}}",
+        ]
         lines += ["{%- endif -%}"]
         if self.parity:
             lines += [f"{{%- set even = {number('loop.index0', self.shift)} is even -%}}"]
@@ -399,14 +488,18 @@ class Writer:
         opened = [f"{literal(key)}: {self.opened(key)}" for key in self.roles]
         lines += [f"{{%- if {empty} -%}}", f"    {{{{- {{{', '.join(opened)}}}[message.role] -}}}}"]
         for key, text in self.roles.items():
-            lines += [f"{{%- elif message.role == {literal(key)} -%}}", *indented(self.turn(key, text))]
+            lines += [
+                f"{{%- elif message.role == {literal(key)} -%}}",
+                *indented(self.turn(key, text)),
+            ]
         lines += ["{%- endif -%}"]
         return [f"{{%- for {over} -%}}", *indented(lines), "{%- endfor -%}"]
 
     def turn(self, key: str, role: str) -> list[str]:
         """A message of one role. What an assistant writes is marked, the separator that ends it included."""
         before, after, gap = (
-            self.chosen(spelling, role, key) for spelling in (self.style.before, self.style.after, self.style.gap)
+            self.chosen(spelling, role, key)
+            for spelling in (self.style.before, self.style.after, self.style.gap)
         )
         text = Code("text(message.content)" + self.style.text)
         if key == "assistant" and not (self.exact and self.style.strip):
@@ -424,12 +517,18 @@ class Writer:
         if not self.exact:
             label = output("[Round ", Code("count.round | string"), f"]{self.form.one}")
             counted = "{%- set count.round = count.round + 1 -%}"
-            return ["{%- if message.role == 'user' -%}", *indented([*label, counted]), "{%- endif -%}"]
+            return [
+                "{%- if message.role == 'user' -%}",
+                *indented([*label, counted]),
+                "{%- endif -%}",
+            ]
         return ["{%- if even -%}", *indented(self.label("loop.index0")), "{%- endif -%}"]
 
     def label(self, place: str) -> list[str]:
         assert self.style.rounds is not None
-        shown_number = f"({number(place, self.shift)} // 2 + {self.style.rounds(self.form)}) | string"
+        shown_number = (
+            f"({number(place, self.shift)} // 2 + {self.style.rounds(self.form)}) | string"
+        )
         return output("[Round ", Code(shown_number), f"]{self.form.one}")
 
     def prompt(self) -> list[str]:
@@ -454,7 +553,11 @@ class Writer:
     def depends_on_parity(self) -> bool:
         spelled = (self.style.before, self.style.after, self.style.gap, self.pending)
         places = [(Place(role, True), Place(role, False)) for role in self.roles.values()]
-        differs = any(spelling(self.form, a) != spelling(self.form, b) for spelling in spelled for a, b in places)
+        differs = any(
+            spelling(self.form, a) != spelling(self.form, b)
+            for spelling in spelled
+            for a, b in places
+        )
         return differs or self.style.rounds is not None
 
     def opened(self, key: str) -> str:
@@ -472,11 +575,15 @@ class Writer:
             free.append(("last", "loop.last"))
         return self.choice(spelling, role, flags, free)
 
-    def choice(self, spelling: Spelling, role: str, flags: dict[str, bool], free: list[tuple[str, str]]) -> Term:
+    def choice(
+        self, spelling: Spelling, role: str, flags: dict[str, bool], free: list[tuple[str, str]]
+    ) -> Term:
         if not free:
             return spelling(self.form, Place(role, **flags))
         (name, test), rest = free[0], free[1:]
-        yes, no = (self.choice(spelling, role, {**flags, name: value}, rest) for value in (True, False))
+        yes, no = (
+            self.choice(spelling, role, {**flags, name: value}, rest) for value in (True, False)
+        )
         if yes == no and type(yes) is type(no):
             return yes
         written = [term if isinstance(term, Code) else literal(term) for term in (yes, no)]

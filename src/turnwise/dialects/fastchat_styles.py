@@ -122,9 +122,13 @@ class Style:
     system: str = ALWAYS
     system_after: Callable[[Fields], str] = lambda f: ""
     no_system: str = ""  # written where there is no system message
-    bos: str | None = None  # what the text begins with; "" where FastChat leaves it to the tokenizer
+    bos: str | None = (
+        None  # what the text begins with; "" where FastChat leaves it to the tokenizer
+    )
     text: str = ""  # Jinja behind each message's text
-    rounds: Callable[[Fields], int] | None = None  # the number of the first round, where rounds are counted
+    rounds: Callable[[Fields], int] | None = (
+        None  # the number of the first round, where rounds are counted
+    )
     keep: int | None = None  # exact: how many of the last messages are written
     strip: str = ""  # exact: characters that the end of the whole text loses
     end: Callable[[Fields], str] = lambda f: ""  # what the whole text ends with
@@ -138,8 +142,12 @@ TWO = ("sep", "sep2")
 
 STYLES: Mapping[SeparatorStyle, Style] = MappingProxyType(
     {
-        S.ADD_COLON_SINGLE: Style(colon_space, one, colon, system_after=lambda f: f.one, images="before"),
-        S.ADD_COLON_TWO: Style(colon_space, either, colon, system_after=lambda f: f.one, images="before", needs=TWO),
+        S.ADD_COLON_SINGLE: Style(
+            colon_space, one, colon, system_after=lambda f: f.one, images="before"
+        ),
+        S.ADD_COLON_TWO: Style(
+            colon_space, either, colon, system_after=lambda f: f.one, images="before", needs=TWO
+        ),
         S.ADD_COLON_SPACE_SINGLE: Style(colon_space, one, system_after=lambda f: f.one),
         S.NO_COLON_SINGLE: Style(bare, one),
         S.NO_COLON_TWO: Style(bare, either, needs=TWO),
@@ -170,14 +178,26 @@ STYLES: Mapping[SeparatorStyle, Style] = MappingProxyType(
             names=("chatglm2",),
         ),
         S.CHATML: Style(
-            line, one, gap=lambda f, p: "\n", system=PROMPT, system_after=lambda f: f.one + "\n", images="before"
+            line,
+            one,
+            gap=lambda f, p: "\n",
+            system=PROMPT,
+            system_after=lambda f: f.one + "\n",
+            images="before",
         ),
         S.CHATINTERN: Style(
-            lambda f, p: ("<s>" if p.even else "") + p.role + ":", either, gap=lambda f, p: "\n", needs=TWO
+            lambda f, p: ("<s>" if p.even else "") + p.role + ":",
+            either,
+            gap=lambda f, p: "\n",
+            needs=TWO,
         ),
         S.DOLLY: Style(colon_line, either, gap=lambda f, p: "" if p.even else "\n\n", needs=TWO),
         S.RWKV: Style(
-            colon_space, lambda f, p: "\n\n", colon, text=r" | replace('\r\n', '\n') | replace('\n\n', '\n')", needs=()
+            colon_space,
+            lambda f, p: "\n\n",
+            colon,
+            text=r" | replace('\r\n', '\n') | replace('\n\n', '\n')",
+            needs=(),
         ),
         S.PHOENIX: Style(lambda f, p: p.role + ": <s>", lambda f, p: "</s>", needs=()),
         S.ROBIN: Style(colon_line, one, system_after=lambda f: f.one),
@@ -201,9 +221,22 @@ STYLES: Mapping[SeparatorStyle, Style] = MappingProxyType(
             needs=TWO,
         ),
         S.GEMMA: Style(lambda f, p: f"<start_of_turn>{p.role}\n", one, system=NEVER, bos="<bos>"),
-        S.CLLM: Style(colon_space, either, colon, system_after=lambda f: f.one, keep=2, images="before", needs=TWO),
+        S.CLLM: Style(
+            colon_space,
+            either,
+            colon,
+            system_after=lambda f: f.one,
+            keep=2,
+            images="before",
+            needs=TWO,
+        ),
         S.DEFAULT: Style(
-            colon_space, lambda f, p: "\n", colon, system_after=lambda f: "\n", images="dropped", needs=()
+            colon_space,
+            lambda f, p: "\n",
+            colon,
+            system_after=lambda f: "\n",
+            images="dropped",
+            needs=(),
         ),
     }
 )

@@ -76,10 +76,14 @@ LESS: tuple[tuple[str, ...], ...] = (
 """What is asked of a row, less and less. Within a line, what settles most comes first."""
 
 
-def write(turns: Turns, name: str = "template", eos_token: str | None = None) -> list[dict[str, Any]]:
+def write(
+    turns: Turns, name: str = "template", eos_token: str | None = None
+) -> list[dict[str, Any]]:
     """The Conversations that say these turns, as dicts of their fields; or what comes nearest."""
     wanted = of_turns(turns, eos_token or "")
-    stop: dict[str, Any] = {"stop_str": turns.stops[0] if len(turns.stops) == 1 else list(turns.stops) or None}
+    stop: dict[str, Any] = {
+        "stop_str": turns.stops[0] if len(turns.stops) == 1 else list(turns.stops) or None
+    }
     for asked in LESS if turns.system is not None else LESS[5:]:
         found = dict.fromkeys(filter(None, (fitted(form, wanted, asked) for form in forms(name))))
         if found:
@@ -113,13 +117,18 @@ def oddity(form: Form) -> tuple[bool, int, int]:
 def fitted(form: Form, wanted: Around, asked: Sequence[str]) -> Form | None:
     """The row with texts for its marks."""
     given = of_form(form)
-    parts = tuple((tuple(filter(None, MARK.split(getattr(given, part)))), getattr(wanted, part)) for part in asked)
+    parts = tuple(
+        (tuple(filter(None, MARK.split(getattr(given, part)))), getattr(wanted, part))
+        for part in asked
+    )
     texts = next((found for words in (True, False) for found in solutions(parts, {}, words)), None)
     if texts is None:
         return None
     return replace(
         form,
-        system_template=MARK.sub(lambda mark: escaped(texts.get(mark[0], "")), form.system_template),
+        system_template=MARK.sub(
+            lambda mark: escaped(texts.get(mark[0], "")), form.system_template
+        ),
         system_message=texts.get(MARKS["system_message"], ""),
         roles=(texts.get(MARKS["roles0"], "USER"), texts.get(MARKS["roles1"], "ASSISTANT")),
         sep=texts.get(MARKS["sep"], ""),
@@ -165,7 +174,11 @@ def ends(tokens: Tokens, text: str, known: Known) -> Iterable[int]:
     unknown = [token for token in tokens if MARK.fullmatch(token) and token not in known]
     if len(set(unknown)) > 1:
         text_next = len(tokens) > 1 and not MARK.fullmatch(tokens[1])
-        return few([match.start() for match in re.finditer(re.escape(tokens[1]), text)]) if text_next else seams(text)
+        return (
+            few([match.start() for match in re.finditer(re.escape(tokens[1]), text)])
+            if text_next
+            else seams(text)
+        )
     left = len(text) - sum(len(known.get(token, token)) for token in tokens if token not in unknown)
     return [left // len(unknown)] if left >= 0 and left % len(unknown) == 0 else []
 
@@ -187,7 +200,11 @@ def escaped(text: str) -> str:
 
 def source(form: Form) -> dict[str, Any]:
     """The thirteen fields."""
-    return asdict(form) | {"sep_style": form.sep_style.name, "roles": list(form.roles), "messages": []}
+    return asdict(form) | {
+        "sep_style": form.sep_style.name,
+        "roles": list(form.roles),
+        "messages": [],
+    }
 
 
 # -- what stands around texts ----------------------------------------------------------------------------------------
@@ -214,7 +231,9 @@ def of_turns(turns: Turns, eos: str) -> Around:
 @lru_cache(512)
 def of_form(form: Form) -> Around:
     """What the row writes; a law holds it to what its Jinja writes."""
-    bare, full = (said(form, ["user", "assistant", "user"], system).split(CUT) for system in (False, True))
+    bare, full = (
+        said(form, ["user", "assistant", "user"], system).split(CUT) for system in (False, True)
+    )
     end = said(form, ["user", "assistant"], False, opening=False).split(CUT)[2]
     return Around(
         end=end,
@@ -232,11 +251,18 @@ def said(form: Form, speakers: Sequence[str], system: bool, opening: bool = True
     """A conversation of which every text is `CUT`, as the row writes it."""
     style = form.style
     message = CUT if system else form.system_message
-    parts = [message if isinstance(term, Code) else term for term in system_terms(form, bool(message))]
-    round_, waiting = style.rounds(form) if style.rounds else 0, message if style.system == NEVER else ""
+    parts = [
+        message if isinstance(term, Code) else term for term in system_terms(form, bool(message))
+    ]
+    round_, waiting = (
+        style.rounds(form) if style.rounds else 0,
+        message if style.system == NEVER else "",
+    )
     for at, speaker in enumerate(speakers):
         user = speaker == "user"
-        place = Place(form.roles[0 if user else 1], even=user, first=at == 0, last=at + 1 == len(speakers))
+        place = Place(
+            form.roles[0 if user else 1], even=user, first=at == 0, last=at + 1 == len(speakers)
+        )
         if style.rounds and user:
             parts.append(f"[Round {round_}]{form.one}")
             round_ += 1

@@ -30,7 +30,14 @@ from turnwise.errors import SourceError, shown, suggestion
 TOKENS = ("start", "end", "action_start", "action_end", "interpreter", "plugin")
 IDS = (92543, 92542, 92541, 92540, 92539, 92538)
 SPELLINGS: dict[str, tuple[str, ...]] = {
-    "current": ("<|im_start|>", "<|im_end|>", "<|action_start|>", "<|action_end|>", "<|interpreter|>", "<|plugin|>"),
+    "current": (
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|action_start|>",
+        "<|action_end|>",
+        "<|interpreter|>",
+        "<|plugin|>",
+    ),
     "original": tuple(f"[UNUSED_TOKEN_{number}]" for number in range(146, 140, -1)),
 }
 """The six tokens under their two names, in the order of TOKENS and IDS."""
@@ -55,7 +62,18 @@ META = (
 )
 """LMDeploy's default system text for InternLM2."""
 
-TEXTS = ("meta_instruction", "system", "eosys", "user", "eoh", "assistant", "eoa", "separator", "environment", "eoenv")
+TEXTS = (
+    "meta_instruction",
+    "system",
+    "eosys",
+    "user",
+    "eoh",
+    "assistant",
+    "eoa",
+    "separator",
+    "environment",
+    "eoenv",
+)
 AGENT = ("plugin", "interpreter")
 KEYS = ("spelling", *TEXTS, *AGENT, "stop_words", "capability", "model_name")
 MARKS = {"eosys", "eoh", "eoa", "meta_instruction", "eoenv", "spelling"}
@@ -82,7 +100,11 @@ def read(source: Any, exact: bool = False) -> Reading:
         jinja=exact_jinja(fields) if exact else jinja(fields),
         stops=stops,
         stop_ids=tuple(known[stop] for stop in stops if stop in known),
-        facts={key: value for key, value in source.items() if key in ("model_name", "capability", "spelling")},
+        facts={
+            key: value
+            for key, value in source.items()
+            if key in ("model_name", "capability", "spelling")
+        },
     )
 
 
@@ -92,27 +114,41 @@ def parse(source: Any, exact: bool) -> dict[str, Any]:
         raise SourceError(f"an InternLM2 template is a mapping, not {type(source).__name__}")
     for key in source:
         if key not in KEYS:
-            raise SourceError(f"an InternLM2 template has no {key!r}", hint=suggestion(str(key), KEYS, "It has"))
+            raise SourceError(
+                f"an InternLM2 template has no {key!r}", hint=suggestion(str(key), KEYS, "It has")
+            )
     spelling = source.get("spelling") or guessed(source)
     if spelling not in SPELLINGS:
         hint = suggestion(str(spelling), SPELLINGS, "There are")
         raise SourceError(f"there is no 'spelling' {shown(spelling)}", hint=hint)
     if source.get("capability", "chat") != "chat":
-        raise SourceError(f"'capability' is 'chat' in a chat template, not {shown(source['capability'])}")
+        raise SourceError(
+            f"'capability' is 'chat' in a chat template, not {shown(source['capability'])}"
+        )
     fields = defaults(spelling, exact)
     for key in (*TEXTS, *AGENT):
         value = source.get(key, fields[key])
-        if not isinstance(value, str) and not (value is None and key in ("meta_instruction", "environment", *AGENT)):
+        if not isinstance(value, str) and not (
+            value is None and key in ("meta_instruction", "environment", *AGENT)
+        ):
             raise SourceError(f"{key!r} is a text, not {shown(value)}")
         fields[key] = value
     stops = source.get("stop_words", fields["stop_words"])
-    if isinstance(stops, str) or not isinstance(stops, Sequence) or not all(isinstance(stop, str) for stop in stops):
+    if (
+        isinstance(stops, str)
+        or not isinstance(stops, Sequence)
+        or not all(isinstance(stop, str) for stop in stops)
+    ):
         raise SourceError(f"'stop_words' is a list of texts, not {shown(stops)}")
     return {**fields, "stop_words": tuple(stops)}
 
 
 def guessed(source: Mapping[str, Any]) -> str:
-    return "original" if any("[UNUSED_TOKEN_" in str(source.get(key, "")) for key in TEXTS) else "current"
+    return (
+        "original"
+        if any("[UNUSED_TOKEN_" in str(source.get(key, "")) for key in TEXTS)
+        else "current"
+    )
 
 
 def defaults(spelling: str, exact: bool) -> dict[str, Any]:
@@ -136,7 +172,10 @@ def defaults(spelling: str, exact: bool) -> dict[str, Any]:
 
 
 def filled(text: str, fields: Mapping[str, Any]) -> str:
-    headers = {role: (fields[role] or "").rstrip("\n") for role in ("system", "user", "assistant", "environment")}
+    headers = {
+        role: (fields[role] or "").rstrip("\n")
+        for role in ("system", "user", "assistant", "environment")
+    }
     values = {**fields, **headers, "prompt": INTERPRETER_PROMPT}
     said = {key: literal(value) for key, value in values.items() if isinstance(value, str)}
     return text % {**said, "six": f"[{', '.join(map(literal, SPELLINGS[fields['spelling']]))}]"}
@@ -239,7 +278,12 @@ def exact_jinja(fields: Mapping[str, Any]) -> str:
     """LMDeploy's `messages2prompt`; without agents, a tool's text is written bare and tools are passed over."""
     agents = None not in (fields["plugin"], fields["environment"])
     meta = DEFAULT_SYSTEM if fields["meta_instruction"] is not None else ""
-    text = (AGENTS if agents else "") + meta + (FIRST if agents else "") + (WITH_CALLS if agents else WITHOUT_CALLS)
+    text = (
+        (AGENTS if agents else "")
+        + meta
+        + (FIRST if agents else "")
+        + (WITH_CALLS if agents else WITHOUT_CALLS)
+    )
     return filled(text, fields)
 
 
@@ -270,9 +314,9 @@ HEADERS = """\
 {%%- set ends = {'system': %(eosys)s, 'user': %(eoh)s, 'assistant': %(eoa)s ~ %(separator)s} -%%}
 """
 AGENT_HEADERS = (
-    HEADERS.replace("} -", ", 'environment': %(environment)s, 'tool': %(environment)s} -", 1).replace(
-        "%(separator)s}", "%(separator)s, 'environment': %(eoenv)s, 'tool': %(eoenv)s}"
-    )
+    HEADERS.replace(
+        "} -", ", 'environment': %(environment)s, 'tool': %(environment)s} -", 1
+    ).replace("%(separator)s}", "%(separator)s, 'environment': %(eoenv)s, 'tool': %(eoenv)s}")
     + "{%%- set names = {'plugin': %(plugin)s, 'interpreter': %(interpreter)s} -%%}\n"
 )
 ENDING = """\

@@ -44,7 +44,9 @@ class Machine:
     def __init__(self, spelling: str | None = None, inside: bool = False) -> None:
         self.state = "content" if inside else "gap"
         self.held = ""  # what may be the beginning of a token, or the beginning of a call
-        self.header: list[str] = []  # its pieces: a header may be long, and must not be copied for each token in it
+        self.header: list[
+            str
+        ] = []  # its pieces: a header may be long, and must not be copied for each token in it
         self.names = tuple(SPELLINGS) if spelling is None else (spelling,)
 
     def feed(self, chunk: str) -> list[Event]:
@@ -58,12 +60,18 @@ class Machine:
         text, self.held = self.held, ""
         events = list(self.events(text))
         if self.state == "header":
-            raise MessageError(f"the last header has no end: {shown(''.join(self.header))}", path="transcript")
+            raise MessageError(
+                f"the last header has no end: {shown(''.join(self.header))}", path="transcript"
+            )
         return events
 
     def tokens(self) -> dict[str, str]:
         kinds = ("start", "end", "action_start", "action_end", "interpreter", "plugin")
-        return {token: kind for name in self.names for token, kind in zip(SPELLINGS[name], kinds, strict=True)}
+        return {
+            token: kind
+            for name in self.names
+            for token, kind in zip(SPELLINGS[name], kinds, strict=True)
+        }
 
     def undecided(self, text: str) -> int:
         """Where to stop for now: at a token's beginning at the end, or at an action whose kind is not yet known."""
@@ -91,7 +99,11 @@ class Machine:
             yield from self.plain(text[at : found.start()])
             at = found.end()
             kind = tokens[found[0]]
-            following = pattern.match(text, at) if kind == "action_start" and self.state == "content" else None
+            following = (
+                pattern.match(text, at)
+                if kind == "action_start" and self.state == "content"
+                else None
+            )
             if following and tokens[following[0]] in ("plugin", "interpreter"):
                 self.state, at = "body", following.end()
                 yield Event("call", tokens[following[0]])
@@ -103,7 +115,9 @@ class Machine:
         step = STEPS.get((self.state, kind))
         if step is None:
             if self.state == "header" and kind not in ("plugin", "interpreter"):
-                raise MessageError(f"{token} in a header, behind {shown(''.join(self.header))}", path="transcript")
+                raise MessageError(
+                    f"{token} in a header, behind {shown(''.join(self.header))}", path="transcript"
+                )
             yield from self.plain(token)
             return
         self.state, event = step
@@ -165,7 +179,15 @@ class Transcript:
         pieces = [self.before]
         for turn in self.turns:
             named = "" if turn.name is None else f" name={turn.name}"
-            pieces += [start, turn.role, named, "\n", *map(self.part, turn.parts), end * turn.closed, turn.gap]
+            pieces += [
+                start,
+                turn.role,
+                named,
+                "\n",
+                *map(self.part, turn.parts),
+                end * turn.closed,
+                turn.gap,
+            ]
         return "".join(pieces)
 
     def part(self, part: str | Call) -> str:
@@ -189,7 +211,9 @@ class Transcript:
         _, _, _, _, interpreter, plugin = SPELLINGS[self.spelling]
         message: dict[str, Any] = {"role": turn.role}
         if turn.name is not None:
-            message["name"] = {interpreter: "interpreter", plugin: "plugin"}.get(turn.name, turn.name)
+            message["name"] = {interpreter: "interpreter", plugin: "plugin"}.get(
+                turn.name, turn.name
+            )
         said: list[list[str]] = [[]]
         calls = []
         for part in turn.parts:
@@ -216,7 +240,9 @@ def transcript(text: str) -> Transcript:
         raise MessageError(f"a transcript is text, not {type(text).__name__}", path="transcript")
     machine = Machine()
     builder = Transcript([], "current")
-    for kind, group in groupby((*machine.feed(text), *machine.close()), key=lambda event: event.kind):
+    for kind, group in groupby(
+        (*machine.feed(text), *machine.close()), key=lambda event: event.kind
+    ):
         for event in joined(kind, group):
             take(builder, event)
     if len(machine.names) == 1:
@@ -226,7 +252,11 @@ def transcript(text: str) -> Transcript:
 
 def joined(kind: str, events: Iterable[Event]) -> Iterable[Event]:
     """Events of one kind in a row; those of text as one, so that no text is copied more than once."""
-    return [Event(kind, "".join(event.text for event in events))] if kind in ("text", "body", "gap") else events
+    return (
+        [Event(kind, "".join(event.text for event in events))]
+        if kind in ("text", "body", "gap")
+        else events
+    )
 
 
 def take(found: Transcript, event: Event) -> None:
@@ -275,12 +305,20 @@ def read_call(call: Call) -> dict[str, Any]:
         found = FENCED.fullmatch(call.body)
         if found:
             return {"type": "code_interpreter", "code": found[2], "lang": found[1]}
-        return {"type": "code_interpreter", "code": call.body.strip(), "lang": None, "verbatim": call.body}
+        return {
+            "type": "code_interpreter",
+            "code": call.body.strip(),
+            "lang": None,
+            "verbatim": call.body,
+        }
     value, read = loosely(call.body)
     if not read or not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return {"type": "function", "function": None, "verbatim": call.body}
     arguments = value.get("parameters", value.get("arguments", {}))
-    said: dict[str, Any] = {"type": "function", "function": {"name": value["name"], "arguments": arguments}}
+    said: dict[str, Any] = {
+        "type": "function",
+        "function": {"name": value["name"], "arguments": arguments},
+    }
     canonical = json.dumps({"name": value["name"], "parameters": arguments}, ensure_ascii=False)
     return said if call.body == f"\n{canonical}" else {**said, "verbatim": call.body}
 
@@ -306,7 +344,9 @@ def loosely(text: str) -> tuple[Any, bool]:
         return text, False
 
 
-def openai(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+def openai(
+    messages: list[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
     """Messages and tools in OpenAI's shape: told tools become `tools`, results `tool` messages with their call's id."""
     chat: list[dict[str, Any]] = []
     tools: list[dict[str, Any]] | None = None
@@ -323,7 +363,9 @@ def openai(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[d
             message = {"role": "tool", **identity, **name, "content": message["content"]}
         elif calls := message.get("tool_calls"):
             waiting = [f"call_{len(chat)}_{number}" for number in range(len(calls))]
-            named = [{"id": identity, **call} for identity, call in zip(waiting, calls, strict=True)]
+            named = [
+                {"id": identity, **call} for identity, call in zip(waiting, calls, strict=True)
+            ]
             message = {**message, "tool_calls": named}
         chat.append(message)
     return chat, tools

@@ -26,7 +26,9 @@ def read(source: Any, exact: bool = False) -> Reading:
         raise SourceError(f"a Jinja template is text, not {type(source).__name__}")
     stops = noted_stops(source)
     words = tuple(stop for stop in stops if isinstance(stop, str))
-    return Reading(source, stops=words, stop_ids=tuple(stop for stop in stops if isinstance(stop, int)))
+    return Reading(
+        source, stops=words, stop_ids=tuple(stop for stop in stops if isinstance(stop, int))
+    )
 
 
 def noted_stops(text: str) -> list[str | int]:
@@ -44,5 +46,7 @@ def noted(text: str, stops: Iterable[str | int]) -> str:
 
     A text may begin with white space; then the newline behind the comment is left to `trim_blocks`.
     """
-    said = ", ".join(json.dumps(stop, ensure_ascii=False).replace("#}", "\\u0023}") for stop in stops)
+    said = ", ".join(
+        json.dumps(stop, ensure_ascii=False).replace("#}", "\\u0023}") for stop in stops
+    )
     return f"{{#- stops: {said} {'' if text[:1].isspace() else '-'}#}}\n{text}"

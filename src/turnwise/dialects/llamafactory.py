@@ -29,7 +29,14 @@ from turnwise.dialects.translation import Reading, object_in, parsed
 from turnwise.dialects.turns import MARKS, Slot, Text, Turns, literal
 from turnwise.errors import SourceError, shown, suggestion
 
-SLOTS = ("format_user", "format_assistant", "format_system", "format_function", "format_observation", "format_prefix")
+SLOTS = (
+    "format_user",
+    "format_assistant",
+    "format_system",
+    "format_function",
+    "format_observation",
+    "format_prefix",
+)
 TEXTS = {"default_system": "", "name": ""}
 LISTS = {"stop_words": (), "thought_words": ("<think>\n", "\n</think>\n\n"), "tool_call_words": ()}
 FLAGS = {
@@ -41,7 +48,13 @@ FLAGS = {
 }
 OTHERS = ("format_tools", "tool_format", "template_class", "mm_plugin")
 KEYS = (*SLOTS, *TEXTS, *LISTS, *FLAGS, *OTHERS)
-CLASSES = ("Template", "Llama2Template", "ReasoningTemplate", "Glm47ReasoningTemplate", "MossVLTemplate")
+CLASSES = (
+    "Template",
+    "Llama2Template",
+    "ReasoningTemplate",
+    "Glm47ReasoningTemplate",
+    "MossVLTemplate",
+)
 TOKENS = ("bos_token", "eos_token")
 
 RESULTS = "\n</tool_response>\n<tool_response>\n"  # between results of one turn, whatever the template's own tags
@@ -83,8 +96,14 @@ def knows(source: Any) -> bool:
 def read(source: Any, exact: bool = False) -> Reading:
     """The template of a `register_template` call, given as a mapping of its arguments, or as the JSON of one."""
     spec = parse(source, exact)
-    options = {"enable_thinking": False} if spec.reasons and spec.facts.get("enable_thinking") is False else {}
-    return Reading(Writer(spec, exact).written(), stops=spec.stop_words, options=options, facts=spec.facts)
+    options = (
+        {"enable_thinking": False}
+        if spec.reasons and spec.facts.get("enable_thinking") is False
+        else {}
+    )
+    return Reading(
+        Writer(spec, exact).written(), stops=spec.stop_words, options=options, facts=spec.facts
+    )
 
 
 def parse(source: Any, exact: bool = False) -> Spec:
@@ -111,8 +130,12 @@ def parse(source: Any, exact: bool = False) -> Spec:
     tool_format, call_format, tools = tool_formats(given, exact)
     thoughts = words(given, "thought_words")
     if len(thoughts) != 2:
-        raise SourceError(f"'thought_words' are two texts, not {len(thoughts)}: {shown(list(thoughts))}")
-    facts = {key: given[key] for key in (*FLAGS, "mm_plugin", "name", "tool_call_words") if key in given}
+        raise SourceError(
+            f"'thought_words' are two texts, not {len(thoughts)}: {shown(list(thoughts))}"
+        )
+    facts = {
+        key: given[key] for key in (*FLAGS, "mm_plugin", "name", "tool_call_words") if key in given
+    }
     return Spec(
         slots=slots,
         tools=tools,
@@ -151,7 +174,11 @@ def text_of(given: Mapping[str, Any], key: str) -> str:
 def words(given: Mapping[str, Any], key: str) -> tuple[str, ...]:
     value = given.get(key)
     value = LISTS[key] if value is None else value
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(word, str) for word in value):
+    if (
+        isinstance(value, str)
+        or not isinstance(value, Sequence)
+        or not all(isinstance(word, str) for word in value)
+    ):
         raise SourceError(f"{key!r} is a list of texts, not {shown(value)}")
     return tuple(value)
 
@@ -159,18 +186,30 @@ def words(given: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def choice(value: Any, known: Sequence[str], key: str) -> str:
     name = value.__name__ if isinstance(value, type) else value
     if name not in known:
-        raise SourceError(f"{key!r} has no {shown(name)}", hint=suggestion(str(name), known, "Known"))
+        raise SourceError(
+            f"{key!r} has no {shown(name)}", hint=suggestion(str(name), known, "Known")
+        )
     return str(name)
 
 
 def tool_formats(given: Mapping[str, Any], exact: bool) -> tuple[str, str, tuple[Item, ...] | None]:
     """The names of the formats of tools and of calls; and the template's own slots around the tools, if it has some."""
-    tools, function, common = given.get("format_tools"), given.get("format_function"), given.get("tool_format")
+    tools, function, common = (
+        given.get("format_tools"),
+        given.get("format_function"),
+        given.get("tool_format"),
+    )
     tool_name = named_format(tools) or common
     # the original falls back to "default" for the calls of a template that names a format for its tools alone
     call_name = named_format(function) or common or (None if exact else tool_name)
-    own = slots_of("format_tools", tools, exact) if tools is not None and named_format(tools) is None else None
-    tool_name, call_name = (choice(n or "default", tuple(FORMATS), "tool_format") for n in (tool_name, call_name))
+    own = (
+        slots_of("format_tools", tools, exact)
+        if tools is not None and named_format(tools) is None
+        else None
+    )
+    tool_name, call_name = (
+        choice(n or "default", tuple(FORMATS), "tool_format") for n in (tool_name, call_name)
+    )
     return tool_name, call_name, own
 
 
@@ -189,12 +228,20 @@ def slots_of(key: str, given: Any, exact: bool) -> tuple[Item, ...]:
         given = [given]
     if not isinstance(given, Sequence):
         raise SourceError(f"{key!r} is a list of slots, not {shown(given)}")
-    items = [item for index, slot in enumerate(given) for item in items_of(f"{key}[{index}]", slot, exact)]
+    items = [
+        item
+        for index, slot in enumerate(given)
+        for item in items_of(f"{key}[{index}]", slot, exact)
+    ]
     has_content = ("content", "") in items
     if has_content == (key == "format_prefix"):
         problem = "no place for {{content}}" if has_content else "no {{content}}"
-        words = re.findall(r"\{\{\s*(\w*)\s*\}\}", "".join(text for kind, text in items if kind == "text"))
-        hint = suggestion(words[0], ("content", "idx"), "Slots") if words and not has_content else None
+        words = re.findall(
+            r"\{\{\s*(\w*)\s*\}\}", "".join(text for kind, text in items if kind == "text")
+        )
+        hint = (
+            suggestion(words[0], ("content", "idx"), "Slots") if words and not has_content else None
+        )
         raise SourceError(f"{key!r} has {problem}: {shown(list(given))}", hint=hint)
     return tuple(items)
 
@@ -202,7 +249,10 @@ def slots_of(key: str, given: Any, exact: bool) -> tuple[Item, ...]:
 def items_of(place: str, slot: Any, exact: bool) -> list[Item]:
     if isinstance(slot, str):
         pieces = [piece for piece in PLACEHOLDER.split(slot) if piece]
-        return [(piece[2:-2], "") if PLACEHOLDER.fullmatch(piece) else ("text", piece) for piece in pieces]
+        return [
+            (piece[2:-2], "") if PLACEHOLDER.fullmatch(piece) else ("text", piece)
+            for piece in pieces
+        ]
     if isinstance(slot, Mapping) and set(slot) == {"token"} and isinstance(slot["token"], str):
         return [("text", slot["token"])]
     if isinstance(slot, (Set, list, tuple)) and len(slot) == 1:
@@ -215,7 +265,9 @@ def items_of(place: str, slot: Any, exact: bool) -> list[Item]:
             f"{place} names no token: {shown(name)}; LLaMA-Factory writes nothing for it",
             hint='Known: bos_token, eos_token. A token by its text is {"token": text}.',
         )
-    raise SourceError(f'{place} is a text, ["bos_token"], ["eos_token"] or {{"token": text}}, not {shown(slot)}')
+    raise SourceError(
+        f'{place} is a text, ["bos_token"], ["eos_token"] or {{"token": text}}, not {shown(slot)}'
+    )
 
 
 def replaced(items: tuple[Item, ...], stop: str) -> tuple[Item, ...]:
@@ -230,7 +282,9 @@ def split(items: tuple[Item, ...]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
 
 def single(items: tuple[Item, ...]) -> tuple[Item, ...]:
     """One item per character, so that texts that were cut differently compare."""
-    return tuple((kind, piece) for kind, text in items for piece in (text if kind == "text" else [text]))
+    return tuple(
+        (kind, piece) for kind, text in items for piece in (text if kind == "text" else [text])
+    )
 
 
 def write(turns: Turns) -> dict[str, Any]:
@@ -292,7 +346,9 @@ class Writer:
         slots = self.spec.slots
         endings = [single(split(slots["format_assistant"])[1])]
         endings += [] if self.fused else [single(split(slots["format_system"])[1])]
-        after, results = (single(split(slots[key])[1]) for key in ("format_user", "format_observation"))
+        after, results = (
+            single(split(slots[key])[1]) for key in ("format_user", "format_observation")
+        )
         shared = max((len(end) for end in endings if after[: len(end)] == end), default=0)
         opening = after[shared:]
         return opening if opening and results[-len(opening) :] == opening else ()
@@ -306,7 +362,10 @@ class Writer:
     def said(self, items: tuple[Item, ...], content: str = "") -> str:
         """Items as one Jinja expression, empty where they say nothing."""
         named = {"content": content, "idx": literal("{{idx}}") if self.exact else "ns.round"}
-        parts = (literal(text) if kind == "text" else named.get(kind, text) for kind, text in joined(items))
+        parts = (
+            literal(text) if kind == "text" else named.get(kind, text)
+            for kind, text in joined(items)
+        )
         return " ~ ".join(filter(None, parts))
 
     def print(self, items: tuple[Item, ...], content: str = "") -> list[str]:
@@ -326,7 +385,9 @@ class Writer:
         spec = self.spec
         lines = []
         if spec.reasons:
-            lines += BARE.format(open=literal(spec.thought_words[0]), close=literal(spec.thought_words[1])).splitlines()
+            lines += BARE.format(
+                open=literal(spec.thought_words[0]), close=literal(spec.thought_words[1])
+            ).splitlines()
         tools = FORMATS[spec.tool_format].tools
         if spec.tools is not None:
             tools = "\n".join(self.print(spec.tools, "tools | tojson"))
@@ -337,7 +398,9 @@ class Writer:
 
     def system(self) -> list[str]:
         spec = self.spec
-        first = "messages and messages[0].role " + ("== 'system'" if self.exact else "in ['system', 'developer']")
+        first = "messages and messages[0].role " + (
+            "== 'system'" if self.exact else "in ['system', 'developer']"
+        )
         lines = [
             f"{{%- set leads = {first} -%}}",
             f"{{%- set system = (messages[0].content if leads) or {literal(spec.default_system)} -%}}",
@@ -352,10 +415,17 @@ class Writer:
         if self.fused:
             text = self.said(items, f"system ~ {told}")
             return [*lines, f"{{%- set intro = {text} if system or tools else '' -%}}"]
-        return [*lines, "{%- if system or tools -%}", *self.print(items, f"system ~ {told}"), "{%- endif -%}"]
+        return [
+            *lines,
+            "{%- if system or tools -%}",
+            *self.print(items, f"system ~ {told}"),
+            "{%- endif -%}",
+        ]
 
     def loop(self) -> list[str]:
-        content = "(intro if loop.first else '') ~ message.content" if self.fused else "message.content"
+        content = (
+            "(intro if loop.first else '') ~ message.content" if self.fused else "message.content"
+        )
         lines = [
             "{%- for message in chat -%}",
             "{%- if message.role == 'user' -%}",
@@ -368,7 +438,11 @@ class Writer:
         if not self.exact and not self.fused:
             lines += ["{%- elif message.role == 'system' -%}"]
             lines += self.print(self.spec.slots["format_system"], "message.content")
-        lines += ["{%- else -%}", "{{- raise_exception('no slot for the role ' ~ message.role) -}}", "{%- endif -%}"]
+        lines += [
+            "{%- else -%}",
+            "{{- raise_exception('no slot for the role ' ~ message.role) -}}",
+            "{%- endif -%}",
+        ]
         return [*lines, "{%- endfor -%}"]
 
     def user(self, content: str) -> list[str]:
@@ -376,7 +450,9 @@ class Writer:
         if not (self.exact and self.counted):
             return self.print(items, content)
         # the original fills in the number of the round after the content, so it also finds {{idx}} in a user's words
-        return [f"{{{{- ({self.said(items, content)}) | replace({literal('{{idx}}')}, ns.round | string, 1) -}}}}"]
+        return [
+            f"{{{{- ({self.said(items, content)}) | replace({literal('{{idx}}')}, ns.round | string, 1) -}}}}"
+        ]
 
     def results(self) -> list[str]:
         """Results of one turn are joined into one; between them stands what closes one and opens the next."""

@@ -238,19 +238,25 @@ LFM2_CALLS = r"""
 """
 
 QWEN_CALLS = called(
-    r"""{{- '<tool_call>\n{"name": ' ~ name | tojson ~ ', "arguments": ' ~ json ~ '}\n</tool_call>' -}}""", between="\n"
+    r"""{{- '<tool_call>\n{"name": ' ~ name | tojson ~ ', "arguments": ' ~ json ~ '}\n</tool_call>' -}}""",
+    between="\n",
 )
 ONE_LINE = "{{- '\\n' ~ wrapped | tojson -}}"
 
 
 def pairs(closing: str) -> str:
-    each = "{{- '\\n<tool_call>' ~ name -}}" + each_argument("\n<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>")
+    each = "{{- '\\n<tool_call>' ~ name -}}" + each_argument(
+        "\n<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>"
+    )
     return called(each + (f"{{{{- {literal(closing)} -}}}}" if closing else ""), between="\n")
 
 
 def seed(bracket: str) -> str:
     each = f"{{{{- {literal(chr(10) + '<seed:tool_call>' + chr(10) + '<function=')} ~ name ~ {literal(bracket)} -}}}}"
-    each += each_argument("\n<parameter=", ">", "</parameter>") + "{{- '\\n</function>\\n</seed:tool_call>' -}}"
+    each += (
+        each_argument("\n<parameter=", ">", "</parameter>")
+        + "{{- '\\n</function>\\n</seed:tool_call>' -}}"
+    )
     return called(each, between="\n")
 
 
@@ -264,7 +270,9 @@ ARGUMENTS = r"""{{- '{"name": ' ~ name | tojson ~ ', "arguments": ' ~ json ~ '}'
 PARAMETERS = ARGUMENTS.replace("arguments", "parameters")
 
 FORMATS: dict[str, ToolFormat] = {
-    "default": row(ACTION_TOOLS, called(r"{{- 'Action: ' ~ name ~ '\nAction Input: ' ~ json -}}", between="\n")),
+    "default": row(
+        ACTION_TOOLS, called(r"{{- 'Action: ' ~ name ~ '\nAction Input: ' ~ json -}}", between="\n")
+    ),
     "gemma4": row(GEMMA4_TOOLS, GEMMA4_VALUE + called(GEMMA4_CALLS)),
     "glm4": row(
         told(GLM4, GLM4_EACH, ""),
@@ -288,7 +296,11 @@ FORMATS: dict[str, ToolFormat] = {
         called(LFM2_CALLS, ", ", "<|tool_call_start|>[", "]<|tool_call_end|>"),
     ),
     "minimax1": row(
-        told("You are provided with these tools:\n<tools>\n", r"{{- bare | tojson ~ '\n' -}}", MINIMAX1),
+        told(
+            "You are provided with these tools:\n<tools>\n",
+            r"{{- bare | tojson ~ '\n' -}}",
+            MINIMAX1,
+        ),
         called(ARGUMENTS, "\n", "<tool_calls>\n", "\n</tool_calls>"),
     ),
     "minimax2": row(
@@ -302,7 +314,11 @@ FORMATS: dict[str, ToolFormat] = {
         minimax2("", ""),
     ),
     "mistral": row(
-        told("[AVAILABLE_TOOLS] [", "{{- wrapped | tojson ~ ('' if loop.last else ', ') -}}", "][/AVAILABLE_TOOLS]"),
+        told(
+            "[AVAILABLE_TOOLS] [",
+            "{{- wrapped | tojson ~ ('' if loop.last else ', ') -}}",
+            "][/AVAILABLE_TOOLS]",
+        ),
         called(ARGUMENTS, ", ", "[", "]"),
     ),
     "qwen": row(told("\n\n" + SIGNATURES, ONE_LINE, ASK_JSON), QWEN_CALLS),
@@ -319,9 +335,15 @@ FORMATS: dict[str, ToolFormat] = {
             between="\n",
         ),
     ),
-    "glm4_moe": row(told("\n\n" + SIGNATURES, ONE_LINE, ASK_PAIRS), pairs("\n</tool_call>"), pairs("")),
+    "glm4_moe": row(
+        told("\n\n" + SIGNATURES, ONE_LINE, ASK_PAIRS), pairs("\n</tool_call>"), pairs("")
+    ),
     "seed_oss": row(
-        told(SEED_BEFORE + "[", "{{- tool | tojson ~ ('' if loop.last else ', ') -}}", "]" + SEED_AFTER),
+        told(
+            SEED_BEFORE + "[",
+            "{{- tool | tojson ~ ('' if loop.last else ', ') -}}",
+            "]" + SEED_AFTER,
+        ),
         seed(">"),
         seed(""),
     ),

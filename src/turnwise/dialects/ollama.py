@@ -36,8 +36,18 @@ INSTRUCTION = re.compile(rf"\s*({'|'.join(INSTRUCTIONS)})[ \t]", re.IGNORECASE)
 GO = re.compile(r"[\s($]\.(?:Messages|Prompt|System|Response)\b")
 ROLES = ("system", "user", "assistant")
 
-ROOT = {"System": "system", "Prompt": "prompt", "Response": "response", "Messages": "chat", "Tools": "tools"}
-ROOT |= {"Suffix": "suffix", "Think": "enable_thinking", "IsThinkSet": "(enable_thinking is defined)"}
+ROOT = {
+    "System": "system",
+    "Prompt": "prompt",
+    "Response": "response",
+    "Messages": "chat",
+    "Tools": "tools",
+}
+ROOT |= {
+    "Suffix": "suffix",
+    "Think": "enable_thinking",
+    "IsThinkSet": "(enable_thinking is defined)",
+}
 FIELDS = {
     "Role": "role",
     "Content": "content",
@@ -46,10 +56,23 @@ FIELDS = {
     "ToolName": "name",
     "ToolCallID": "tool_call_id",
     "Images": "images",
-    **{name: name.lower() for name in ("ID", "Type", "Function", "Name", "Description", "Arguments", "Parameters")},
+    **{
+        name: name.lower()
+        for name in ("ID", "Type", "Function", "Name", "Description", "Arguments", "Parameters")
+    },
     **{name: name.lower() for name in ("Properties", "Required", "Enum")},
 }
-TEXTS = {"System", "Prompt", "Response", "Suffix", "Role", "Content", "Thinking", "ToolName", "Name"}
+TEXTS = {
+    "System",
+    "Prompt",
+    "Response",
+    "Suffix",
+    "Role",
+    "Content",
+    "Thinking",
+    "ToolName",
+    "Name",
+}
 MAPPINGS = {"Arguments", "Properties"}
 
 FUNCTIONS: dict[str, tuple[int, int, Callable[..., str]]] = {
@@ -104,7 +127,9 @@ def read(source: Any, exact: bool = False) -> Reading:
     if not file.template:
         renderer = file.others.get("RENDERER")
         raise SourceError(
-            f"the renderer {shown(renderer)} is part of Ollama" if renderer else "this Modelfile has no TEMPLATE",
+            f"the renderer {shown(renderer)} is part of Ollama"
+            if renderer
+            else "this Modelfile has no TEMPLATE",
             hint="Ollama takes it from the model then: ask it with `ollama show --template`.",
         )
     return Reading(
@@ -115,8 +140,13 @@ def read(source: Any, exact: bool = False) -> Reading:
 
 
 def is_file(text: str) -> bool:
-    lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
-    return bool(INSTRUCTION.match(next(lines, "") + " ") or re.search(r"^(FROM|TEMPLATE) ", text, re.MULTILINE))
+    lines = (
+        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+    )
+    return bool(
+        INSTRUCTION.match(next(lines, "") + " ")
+        or re.search(r"^(FROM|TEMPLATE) ", text, re.MULTILINE)
+    )
 
 
 def parse_file(text: str) -> Modelfile:
@@ -167,7 +197,9 @@ def take(file: Modelfile, word: str, extra: str, value: str, line: int) -> None:
         file.parameters.setdefault(extra.lower(), []).append(value)
     elif word == "MESSAGE":
         if extra not in ROLES:
-            raise SourceError(f"line {line} of the Modelfile: a MESSAGE is of {', '.join(ROLES)}, not {shown(extra)}")
+            raise SourceError(
+                f"line {line} of the Modelfile: a MESSAGE is of {', '.join(ROLES)}, not {shown(extra)}"
+            )
         file.messages.append((extra, value))
     else:
         file.others[word] = value
@@ -203,7 +235,10 @@ class Writer:
         body = self.block(self.nodes, Scope())
         if self.rounds and not mentions(self.nodes, "Response"):
             body.append("{{- response -}}")
-        lines = [*self.heading(), *(self.in_rounds(body) if self.rounds else [*CONVERSATION.splitlines(), *body])]
+        lines = [
+            *self.heading(),
+            *(self.in_rounds(body) if self.rounds else [*CONVERSATION.splitlines(), *body]),
+        ]
         return "\n".join(lines) + "\n"
 
     def heading(self) -> list[str]:
@@ -219,7 +254,10 @@ class Writer:
             lines.append(f"{{%- set given = [{shots}] + given -%}}")
         if self.file.system:
             lines.append("{%- if not given or given[0].role != 'system' -%}")
-            lines += [f"{{%- set given = [{said('system', self.file.system)}] + given -%}}", "{%- endif -%}"]
+            lines += [
+                f"{{%- set given = [{said('system', self.file.system)}] + given -%}}",
+                "{%- endif -%}",
+            ]
         return [*lines, *COLLATED.splitlines()]
 
     def in_rounds(self, body: list[str]) -> list[str]:
@@ -281,9 +319,21 @@ class Writer:
         return [*lines, "{%- endif -%}"]
 
     def range(self, node: Node, term: Term, scope: Scope) -> list[str]:
-        if term.kind == "constant" or is_text(term) or (term.kind == "call" and term.name and term.name not in LISTS):
-            found = shown(term.value) if term.kind == "constant" else term.name or f".{'.'.join(term.path)}"
-            refuse(node.line, f"range goes through a list or a mapping, not {found}", "For example: range .Messages.")
+        if (
+            term.kind == "constant"
+            or is_text(term)
+            or (term.kind == "call" and term.name and term.name not in LISTS)
+        ):
+            found = (
+                shown(term.value)
+                if term.kind == "constant"
+                else term.name or f".{'.'.join(term.path)}"
+            )
+            refuse(
+                node.line,
+                f"range goes through a list or a mapping, not {found}",
+                "For example: range .Messages.",
+            )
         value = self.value(term, scope)
         mapping = term.path[-1:] and term.path[-1] in MAPPINGS
         item = self.fresh(node.names[-1] if node.names and node.names[-1] != "_" else "item")
@@ -319,7 +369,11 @@ class Writer:
     def target(self, name: str, scope: Scope, node: Node) -> str:
         if not node.declares:
             if name not in scope.variables:
-                refuse(node.line, f"${name} is not declared", suggestion(name, scope.variables, "Declared"))
+                refuse(
+                    node.line,
+                    f"${name} is not declared",
+                    suggestion(name, scope.variables, "Declared"),
+                )
             return scope.variables[name]
         return f"changing.{self.fresh(name)}" if name in self.changed else self.fresh(name)
 
@@ -349,7 +403,11 @@ class Writer:
     def path(self, base: str, term: Term, skip: int = 0) -> str:
         for name in term.path[skip:]:
             if name not in FIELDS:
-                hint = f"Of the root: write $.{name}." if name in ROOT else suggestion(name, FIELDS, "There are")
+                hint = (
+                    f"Of the root: write $.{name}."
+                    if name in ROOT
+                    else suggestion(name, FIELDS, "There are")
+                )
                 refuse(term.line, f"there is no field .{name} here", hint)
             base += f".{FIELDS[name]}"
         return base
@@ -360,7 +418,9 @@ class Writer:
             return self.path(values[0], term)
         if term.name not in FUNCTIONS:
             near = difflib.get_close_matches(term.name, FUNCTIONS, 1)
-            hint = f"Supported: {', '.join(FUNCTIONS)}." + (f" Did you mean {near[0]!r}?" if near else "")
+            hint = f"Supported: {', '.join(FUNCTIONS)}." + (
+                f" Did you mean {near[0]!r}?" if near else ""
+            )
             refuse(term.line, f"the function {shown(term.name)} is not supported", hint)
         least, most, written = FUNCTIONS[term.name]
         if not least <= len(values) <= most:
@@ -370,7 +430,19 @@ class Writer:
         return f"({written(*values)})"
 
 
-RESERVED = {*ROOT.values(), "messages", "given", "message", "ns", "loop", "show", "json", "round", "last", "changing"}
+RESERVED = {
+    *ROOT.values(),
+    "messages",
+    "given",
+    "message",
+    "ns",
+    "loop",
+    "show",
+    "json",
+    "round",
+    "last",
+    "changing",
+}
 RESERVED |= {
     "and",
     "or",
@@ -432,7 +504,9 @@ def mentions(nodes: tuple[Node, ...], name: str) -> bool:
 
 def assigned(nodes: tuple[Node, ...]) -> list[str]:
     """Variables that get a second value somewhere."""
-    inner = [name for node in nodes for part in (node.body, node.otherwise) for name in assigned(part)]
+    inner = [
+        name for node in nodes for part in (node.body, node.otherwise) for name in assigned(part)
+    ]
     return inner + [name for node in nodes if not node.declares for name in node.names]
 
 
@@ -504,7 +578,10 @@ def write(turns: Turns, *, base: str = ".", eos_token: str | None = None) -> str
     if instruction is not None:
         lines.append(f'SYSTEM """{instruction}"""')
     stops = (f'"{stop}"' for stop in dict.fromkeys((*turns.stops, *filter(None, [eos]))))
-    return "\n".join([*lines, *(f"PARAMETER stop {stop}" for stop in stops if '"""' not in stop)]) + "\n"
+    return (
+        "\n".join([*lines, *(f"PARAMETER stop {stop}" for stop in stops if '"""' not in stop)])
+        + "\n"
+    )
 
 
 def system_part(turns: Turns, default: str | None) -> str:
@@ -518,13 +595,22 @@ def system_part(turns: Turns, default: str | None) -> str:
 def around(text: Text, content: str) -> str:
     """A text with a hole, the hole filled by what Go calls its content."""
     return "".join(
-        go(part if isinstance(part, str) else filled((part,), 0)) if part != Slot("text") else f"{{{{ {content} }}}}"
+        go(part if isinstance(part, str) else filled((part,), 0))
+        if part != Slot("text")
+        else f"{{{{ {content} }}}}"
         for part in text
     )
 
 
 def go(text: str) -> str:
     """Text as Go's template language has it: as it is, or quoted where it would mean something."""
-    if "{{" not in text and '""' not in text and not text.startswith('"') and not text.endswith(('"', "{")):
+    if (
+        "{{" not in text
+        and '""' not in text
+        and not text.startswith('"')
+        and not text.endswith(('"', "{"))
+    ):
         return text
-    return "{{ " + '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '" }}'
+    return (
+        "{{ " + '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '" }}'
+    )

@@ -15,7 +15,9 @@ from typing import NoReturn
 from turnwise.errors import SourceError, shown
 
 # possessive: an action that does not end is told at once, not after every way to cut it
-ACTION = re.compile(r'\{\{(?:"(?:[^"\\\n]|\\.)*+"|`[^`]*+`|/\*(?:(?!\*/).)*+\*/|(?!\}\}|/\*)[^"`])*+\}\}', re.DOTALL)
+ACTION = re.compile(
+    r'\{\{(?:"(?:[^"\\\n]|\\.)*+"|`[^`]*+`|/\*(?:(?!\*/).)*+\*/|(?!\}\}|/\*)[^"`])*+\}\}', re.DOTALL
+)
 TOKEN = re.compile(
     r"""\s*(?:
       (?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
@@ -65,7 +67,9 @@ class Node:
 class Source:
     """Pieces in a row, and how far they are read."""
 
-    pieces: list[tuple[int, str, bool]] = field(default_factory=list)  # line, text, whether it is an action
+    pieces: list[tuple[int, str, bool]] = field(
+        default_factory=list
+    )  # line, text, whether it is an action
     at: int = 0
     depth: int = 0
 
@@ -140,10 +144,14 @@ def branch(source: Source, kind: str, head: str, line: int) -> Node:
         if rest:
             word = rest.split(None, 1)[0]
             if word not in ("if", "with"):
-                refuse(ended[0], f"else is followed by {word!r}", "Write else, else if or else with.")
+                refuse(
+                    ended[0], f"else is followed by {word!r}", "Write else, else if or else with."
+                )
             otherwise = (branch(source, word, rest[len(word) :], ended[0]),)
             source.depth -= 1
-            return Node(kind, line, names=opened.names, term=opened.term, body=body, otherwise=otherwise)
+            return Node(
+                kind, line, names=opened.names, term=opened.term, body=body, otherwise=otherwise
+            )
         otherwise, ended = block(source)
     if ended is None or ended[1] != "end":
         refuse(line, f"{kind} has no end")
@@ -156,7 +164,11 @@ def statement(kind: str, text: str, line: int) -> Node:
     tokens = lex(text, line)
     if text.count("(") > DEPTH:
         refuse(line, "parentheses nested too deeply")
-    marks = [index for index, (token, value) in enumerate(tokens) if token == "mark" and value in (":=", "=")]
+    marks = [
+        index
+        for index, (token, value) in enumerate(tokens)
+        if token == "mark" and value in (":=", "=")
+    ]
     names: tuple[str, ...] = ()
     declares = True
     if marks:
@@ -170,7 +182,13 @@ def statement(kind: str, text: str, line: int) -> Node:
     term, rest = pipeline(tokens, line)
     if rest:
         refuse(line, f"cannot read {shown(rest[0][1])} in {shown(text)}")
-    return Node("set" if names and kind == "print" else kind, line, names=names, declares=declares, term=term)
+    return Node(
+        "set" if names and kind == "print" else kind,
+        line,
+        names=names,
+        declares=declares,
+        term=term,
+    )
 
 
 def lex(text: str, line: int) -> list[tuple[str, str]]:
@@ -208,9 +226,14 @@ def command(tokens: Tokens, piped: Term | None, line: int) -> tuple[Term, Tokens
         refuse(line, "a value is missing")
     head, *rest = terms
     if head.kind == "call" and not head.value:
-        return Term("call", line, head.name, "called", (), (*rest, *([piped] if piped else []))), tokens
+        return Term(
+            "call", line, head.name, "called", (), (*rest, *([piped] if piped else []))
+        ), tokens
     if rest or piped:
-        refuse(line, f"{'.'.join(head.path) or head.name or head.value} takes no arguments: only functions do")
+        refuse(
+            line,
+            f"{'.'.join(head.path) or head.name or head.value} takes no arguments: only functions do",
+        )
     return head, tokens
 
 

@@ -36,7 +36,13 @@ INDEX = "loop.index0 // 2"
 SCANNER = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 DROPPED = {"comment_begin", "comment", "comment_end", "raw_begin", "raw_end"}
 EDGE = ("", "")
-MARKS = {"variable_begin": "{{- ", "variable_end": " }}", "block_begin": "{%- ", "block_end": " %}", "whitespace": " "}
+MARKS = {
+    "variable_begin": "{{- ",
+    "variable_end": " }}",
+    "block_begin": "{%- ",
+    "block_end": " %}",
+    "whitespace": " ",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,9 @@ class Field:
             hint = error.hint
             if "expected token 'name', got 'string'" in error.message:
                 hint = "After | comes a filter; for a fallback write default('...')."
-            raise SourceError(f"{where} is not Jinja: {error.message}, in {shown(source, 200)}", hint=hint) from None
+            raise SourceError(
+                f"{where} is not Jinja: {error.message}, in {shown(source, 200)}", hint=hint
+            ) from None
         tokens = [(kind, value) for _, kind, value in SCANNER.lex(source) if kind not in DROPPED]
         return cls(requoted(tokens), names, simple(tokens))
 
@@ -83,7 +91,10 @@ class Spec:
             "conversation[1]": bot,
             "query": given.get("query"),
         }
-        read = {where: None if text is None else needing(Field.of(text, where), where) for where, text in named.items()}
+        read = {
+            where: None if text is None else needing(Field.of(text, where), where)
+            for where, text in named.items()
+        }
         return cls(*read.values())
 
     @property
@@ -95,7 +106,11 @@ class Spec:
 def knows(source: Any) -> bool:
     """Whether this is the content of such a file, or its text."""
     source = object_in(source)
-    return isinstance(source, Mapping) and set(source) <= set(KEYS) and bool({"conversation", "query"} & set(source))
+    return (
+        isinstance(source, Mapping)
+        and set(source) <= set(KEYS)
+        and bool({"conversation", "query"} & set(source))
+    )
 
 
 def read(source: Any, exact: bool = False) -> Reading:
@@ -103,7 +118,9 @@ def read(source: Any, exact: bool = False) -> Reading:
     spec = Spec.of(source)
     for name in TAKEN:
         if name in spec.names:
-            raise SourceError(f"a field reads {name!r}, which means something else in a template over messages")
+            raise SourceError(
+                f"a field reads {name!r}, which means something else in a template over messages"
+            )
     return Reading(jinja(spec, exact), facts={"template": dict(mapping(source))})
 
 
@@ -112,7 +129,8 @@ def mapping(source: Any) -> Mapping[str, Any]:
         return parsed(source, "a chat_template.json")
     if not isinstance(source, Mapping):
         raise SourceError(
-            f"a chat_template.json holds an object, not {shown(source)}", hint=f"Keys: {', '.join(KEYS)}."
+            f"a chat_template.json holds an object, not {shown(source)}",
+            hint=f"Keys: {', '.join(KEYS)}.",
         )
     return source
 
@@ -125,7 +143,9 @@ def needing(field: Field, where: str) -> Field:
         near = get_close_matches(name, sorted(field.names), 1, 0.6)
         meant = f" Did you mean {{{{{name}}}}} for {{{{{near[0]}}}}}?" if near else ""
         hint = f"It also knows: system, index, {', '.join(FLAGS)}, and what the caller gives as context.{meant}"
-        problem = f"{where} never writes {{{{{name}}}}}, so that text would be lost; it reads {found}"
+        problem = (
+            f"{where} never writes {{{{{name}}}}}, so that text would be lost; it reads {found}"
+        )
         raise SourceError(problem, hint=hint)
     return field
 
@@ -134,7 +154,9 @@ def checked(source: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that are given; an error names the first that cannot be."""
     if "chat_template" in source:
         hint = "It is the file of a Hugging Face processor: its value is a Jinja template over messages."
-        raise SourceError("this chat_template.json has the key 'chat_template', not PaddleNLP's keys", hint=hint)
+        raise SourceError(
+            "this chat_template.json has the key 'chat_template', not PaddleNLP's keys", hint=hint
+        )
     for key, value in source.items():
         if key not in KEYS:
             raise SourceError(f"unknown key {shown(key)}", hint=suggestion(str(key), KEYS, "Keys"))
@@ -155,8 +177,11 @@ def requoted(tokens: list[tuple[str, str]]) -> str:
     """The field as tags only. Each eats the whitespace before it, so that they may be laid out freely."""
     return "".join(
         f"{{{{- {literal(value)} }}}}" if kind == "data" else MARKS.get(kind, value)
-        for (kind, value), (before, _), (after, _) in zip(tokens, [EDGE, *tokens], [*tokens[1:], EDGE], strict=False)
-        if value and not (kind == "whitespace" and (before.endswith("_begin") or after.endswith("_end")))
+        for (kind, value), (before, _), (after, _) in zip(
+            tokens, [EDGE, *tokens], [*tokens[1:], EDGE], strict=False
+        )
+        if value
+        and not (kind == "whitespace" and (before.endswith("_begin") or after.endswith("_end")))
     )
 
 
@@ -183,10 +208,14 @@ def jinja(spec: Spec, exact: bool) -> str:
     apart = exact or "system" in spec.names
     rounds = "rounds" if apart else "messages"
     count = f"{{%- set length = ({rounds} | length + 1) // 2 %}}" if "length" in spec.names else ""
-    refusal = "this template takes user and assistant messages in turn, the user first, no tool calls"
+    refusal = (
+        "this template takes user and assistant messages in turn, the user first, no tool calls"
+    )
     lines = opening(spec)
     if apart:
-        lines.append("{%- set rounds = messages[1:] if messages and messages[0].role == 'system' else messages %}")
+        lines.append(
+            "{%- set rounds = messages[1:] if messages and messages[0].role == 'system' else messages %}"
+        )
     else:
         refusal += " and no system message"
     if count and not exact:
@@ -226,21 +255,33 @@ def system_lines(spec: Spec) -> list[str]:
     if spec.system.text is not None and not spec.system.names:
         return [f"{{{{- {sum_of(spec.system.text, {})} }}}}"]
     # what a field assigns is its own
-    return [f"{{%- with %}}{spec.system.tags}{{%- endwith %}}" if spec.system.assigns else spec.system.tags]
+    return [
+        f"{{%- with %}}{spec.system.tags}{{%- endwith %}}"
+        if spec.system.assigns
+        else spec.system.tags
+    ]
 
 
 def user_lines(spec: Spec, exact: bool) -> list[str]:
     """The last turn of a prompt is written by `query`, any other by `conversation`."""
-    asked = round_lines(spec.query, {"query": "message.content"}, exact) if spec.query else ["{{- message.content }}"]
+    asked = (
+        round_lines(spec.query, {"query": "message.content"}, exact)
+        if spec.query
+        else ["{{- message.content }}"]
+    )
     if spec.user is None:
-        lost = literal("this chat_template.json has no conversation, which writes the rounds before the last")
+        lost = literal(
+            "this chat_template.json has no conversation, which writes the rounds before the last"
+        )
         return [
             "{%- if loop.last %}",
             *nested(asked),
             f"{{%- else %}}{{{{- raise_exception({lost}) }}}}",
             "{%- endif %}",
         ]
-    told = round_lines(spec.user, {"user": "message.content", "bot": "loop.nextitem.content if not loop.last"})
+    told = round_lines(
+        spec.user, {"user": "message.content", "bot": "loop.nextitem.content if not loop.last"}
+    )
     if asked == told:
         return told
     return [
@@ -254,7 +295,9 @@ def user_lines(spec: Spec, exact: bool) -> list[str]:
 
 def bot_lines(spec: Spec) -> list[str]:
     if spec.bot is None:
-        return ["{{- raise_exception('this chat_template.json has no conversation, which writes replies') }}"]
+        return [
+            "{{- raise_exception('this chat_template.json has no conversation, which writes replies') }}"
+        ]
     lines = round_lines(spec.bot, {"user": "loop.previtem.content", "bot": "message.content"})
     return [*lines[:-1], "{%- generation %}" + lines[-1] + "{%- endgeneration %}"]
 
@@ -264,10 +307,22 @@ def round_lines(field: Field, texts: Mapping[str, str], stale: bool = False) -> 
     main = {name: value for name, value in texts.items() if value == "message.content"}
     if field.text is not None and field.names <= {*main, "index"}:
         return [f"{{{{- {sum_of(field.text, {**main, 'index': f'({INDEX}) | string'})} }}}}"]
-    values = {**texts, "index": INDEX, "is_first": "loop.index0 < 2", "is_last": f"{INDEX} == (loop.length - 1) // 2"}
+    values = {
+        **texts,
+        "index": INDEX,
+        "is_first": "loop.index0 < 2",
+        "is_last": f"{INDEX} == (loop.length - 1) // 2",
+    }
     if stale:
         values |= {"is_first": "loop.index0 == 2 if loop.index0", "is_last": "false if loop.index0"}
-    return [*(f"{{%- set {name} = {value} %}}" for name, value in values.items() if name in field.names), field.tags]
+    return [
+        *(
+            f"{{%- set {name} = {value} %}}"
+            for name, value in values.items()
+            if name in field.names
+        ),
+        field.tags,
+    ]
 
 
 def nested(lines: list[str]) -> list[str]:
@@ -281,7 +336,9 @@ def write(source: Reading | Turns, eos_token: str | None = None) -> dict[str, An
     """
     if isinstance(source, Reading):
         if "template" not in source.facts or not set(source.facts["template"]) <= set(KEYS):
-            raise SourceError("this was not read from a chat_template.json", hint="Write it from its Turns.")
+            raise SourceError(
+                "this was not read from a chat_template.json", hint="Write it from its Turns."
+            )
         return dict(source.facts["template"])
     names = {"round": "{{index + 1}}", "index": "{{index}}", "bot_name": "{{bot_name}}"}
     between = f"{{{{{literal(source.between)} if index else ''}}}}" if source.between else ""
@@ -294,7 +351,10 @@ def write(source: Reading | Turns, eos_token: str | None = None) -> dict[str, An
         "system": spelled((source.start,), {}) + system,
         "conversation": [
             between + spelled(source.user, {**names, "text": user}),
-            spelled((source.before_reply, Slot("bot"), closing), {"bot": f"{{{{bot{trim(source, 'assistant')}}}}}"}),
+            spelled(
+                (source.before_reply, Slot("bot"), closing),
+                {"bot": f"{{{{bot{trim(source, 'assistant')}}}}}"},
+            ),
         ],
         "query": between + spelled((*source.user, source.opening), {**names, "text": query}),
     }
@@ -304,7 +364,11 @@ def write(source: Reading | Turns, eos_token: str | None = None) -> dict[str, An
 def spelled(text: Text, names: Mapping[str, str]) -> str:
     """The text as a field; what Jinja would read as a tag, or change, is quoted."""
     return "".join(
-        names[part.name] if isinstance(part, Slot) else f"{{{{{literal(part)}}}}}" if {"{", "\r"} & set(part) else part
+        names[part.name]
+        if isinstance(part, Slot)
+        else f"{{{{{literal(part)}}}}}"
+        if {"{", "\r"} & set(part)
+        else part
         for part in text
     )
 

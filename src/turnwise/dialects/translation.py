@@ -21,8 +21,12 @@ class Reading:
     jinja: str
     stops: tuple[str, ...] = ()  # texts that end generation
     stop_ids: tuple[int, ...] = ()  # the same as token ids, where the source gives ids
-    options: Mapping[str, Any] = field(default_factory=dict)  # defaults of the template's own variables
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what else the source said, under the dialect's own names
+    options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # defaults of the template's own variables
+    facts: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what else the source said, under the dialect's own names
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,11 @@ class Dialect:
 
         It does not fail: what the dialect has no place for is left out, and whoever compares the two will see that.
         """
-        return importlib.import_module(f"turnwise.dialects.{self.writes}").write if self.writes else None
+        return (
+            importlib.import_module(f"turnwise.dialects.{self.writes}").write
+            if self.writes
+            else None
+        )
 
 
 def copied(source: Any, depth: int = DEEPEST) -> Any:
@@ -83,10 +91,16 @@ def parsed(text: str, what: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except RecursionError:
-        raise SourceError(f"{what} is a JSON object; this text is nested too deeply: {shown(text)}") from None
+        raise SourceError(
+            f"{what} is a JSON object; this text is nested too deeply: {shown(text)}"
+        ) from None
     except ValueError as error:
-        reason = "not JSON" if isinstance(error, json.JSONDecodeError) else "no JSON that can be read"
-        raise SourceError(f"{what} is a JSON object; this text is {reason}: {error}, in {shown(text)}") from None
+        reason = (
+            "not JSON" if isinstance(error, json.JSONDecodeError) else "no JSON that can be read"
+        )
+        raise SourceError(
+            f"{what} is a JSON object; this text is {reason}: {error}, in {shown(text)}"
+        ) from None
     if not isinstance(found, dict):
         raise SourceError(f"{what} is a JSON object, not {shown(found)}")
     return found

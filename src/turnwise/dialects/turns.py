@@ -42,12 +42,16 @@ class Turns:
     user: Text
     start: str = ""  # before everything: a fixed text, a bos token
     opening: str = ""  # what a prompt ends with, so that the model speaks
-    answer: str | None = None  # what stands before a reply that is there, where that is not the opening
+    answer: str | None = (
+        None  # what stands before a reply that is there, where that is not the opening
+    )
     closing: str = ""  # ends a reply; the model writes it
     eos: bool = False  # eos_token follows `closing`, and the model writes it too
     between: str = ""  # after a reply that another turn follows; the model does not write it
     system: Text | None = None
-    inside: bool = False  # the system text stands in the first user's turn, right before the user's own text
+    inside: bool = (
+        False  # the system text stands in the first user's turn, right before the user's own text
+    )
     default_system: str | None = None  # the system text of a conversation that brings none
     trims: tuple[str, ...] = ()  # roles whose texts lose the white space around them
     stops: tuple[str, ...] = ()
@@ -87,7 +91,11 @@ def with_tokens(turns: Turns, texts: Mapping[str, str], named: Collection[str] =
         between=words(turns.between, named),
         system=None if turns.system is None else said(turns.system),
         default_system=None if turns.default_system is None else words(turns.default_system),
-        stops=tuple(words(stop) for stop in turns.stops if not marked(stop) or any(mark in stop for mark in known)),
+        stops=tuple(
+            words(stop)
+            for stop in turns.stops
+            if not marked(stop) or any(mark in stop for mark in known)
+        ),
     )
 
 
@@ -115,7 +123,9 @@ def with_slots(text: str, names: Collection[str], where: str) -> Text:
         pieces = list(Formatter().parse(text))
     except ValueError as error:
         hint = f"Placeholders: {known}. Write {{{{ and }}}} for braces that are text."
-        raise SourceError(f"{where} is not a format string: {error}, in {shown(text)}", hint=hint) from None
+        raise SourceError(
+            f"{where} is not a format string: {error}, in {shown(text)}", hint=hint
+        ) from None
     for plain, name, form, conversion in pieces:
         if plain and parts and isinstance(before := parts[-1], str):
             parts[-1] = before + plain  # behind an escaped brace the parser starts anew
@@ -125,9 +135,13 @@ def with_slots(text: str, names: Collection[str], where: str) -> Text:
             continue
         if name not in names:
             near = suggestion(name, names, "Placeholders")
-            raise SourceError(f"{where} has the unknown placeholder {{{name}}}, in {shown(text)}", hint=near)
+            raise SourceError(
+                f"{where} has the unknown placeholder {{{name}}}, in {shown(text)}", hint=near
+            )
         if form or conversion:
-            raise SourceError(f"{where} formats {{{name}}}, which is not supported: write {{{name}}}, in {shown(text)}")
+            raise SourceError(
+                f"{where} formats {{{name}}}, which is not supported: write {{{name}}}, in {shown(text)}"
+            )
         parts.append(Slot(name))
     return tuple(parts)
 
@@ -135,7 +149,9 @@ def with_slots(text: str, names: Collection[str], where: str) -> Text:
 def format_string(text: Text, names: Mapping[str, str]) -> str:
     """The inverse of `with_slots`; `names` gives the placeholder for each slot."""
     return "".join(
-        part.replace("{", "{{").replace("}", "}}") if isinstance(part, str) else f"{{{names[part.name]}}}"
+        part.replace("{", "{{").replace("}", "}}")
+        if isinstance(part, str)
+        else f"{{{names[part.name]}}}"
         for part in text
     )
 
@@ -154,4 +170,6 @@ def halves(text: Text) -> tuple[Text, Text]:
 
 def renamed(text: Text, names: Mapping[str, str]) -> Text:
     """The same text, its slots called otherwise."""
-    return tuple(part if isinstance(part, str) else Slot(names.get(part.name, part.name)) for part in text)
+    return tuple(
+        part if isinstance(part, str) else Slot(names.get(part.name, part.name)) for part in text
+    )

@@ -22,7 +22,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.dialects.translation import Reading
-from turnwise.dialects.turns import Slot, Text, Turns, format_string, literal, renamed, sum_of, with_slots
+from turnwise.dialects.turns import (
+    Slot,
+    Text,
+    Turns,
+    format_string,
+    literal,
+    renamed,
+    sum_of,
+    with_slots,
+)
 from turnwise.errors import SourceError, shown, suggestion
 
 KINDS = {
@@ -65,7 +74,11 @@ class Spec:
 
     @property
     def slots(self) -> set[str]:
-        return {part.name for part in (*self.instruction, *(self.system or ())) if isinstance(part, Slot)}
+        return {
+            part.name
+            for part in (*self.instruction, *(self.system or ()))
+            if isinstance(part, Slot)
+        }
 
 
 def knows(source: Any) -> bool:
@@ -77,14 +90,20 @@ def knows(source: Any) -> bool:
     try:
         return knows(spelled(source))
     except UNREADABLE:
-        return source.lstrip()[:1] == "{" and source.lstrip()[1:].lstrip()[:13] == '"INSTRUCTION"'  # `mapping` says why
+        return (
+            source.lstrip()[:1] == "{" and source.lstrip()[1:].lstrip()[:13] == '"INSTRUCTION"'
+        )  # `mapping` says why
 
 
 def read(source: Any, exact: bool = False, system: str | None = None) -> Reading:
     """The dict as Jinja. `system` is a text (of SYSTEM_TEMPLATE, say) for conversations that bring none."""
     spec = Spec.of(source)
-    options = {"bot_name": BOT_NAME} if "bot_name" in spec.slots or "{bot_name}" in (system or "") else {}
-    standard = None if system is None else with_slots(system, ("bot_name", "round"), "the system text")
+    options = (
+        {"bot_name": BOT_NAME} if "bot_name" in spec.slots or "{bot_name}" in (system or "") else {}
+    )
+    standard = (
+        None if system is None else with_slots(system, ("bot_name", "round"), "the system text")
+    )
     if standard is not None and spec.system is None:
         raise SourceError("a system text was given, but the template has no SYSTEM to put it in")
     facts = {"template": dict(mapping(source)), "suffix_as_eos": spec.suffix_as_eos}
@@ -124,7 +143,9 @@ def write(source: Reading | Turns) -> dict[str, Any]:
     """
     if isinstance(source, Reading):
         if "template" not in source.facts or not knows(source.facts["template"]):
-            raise SourceError("this was not read from an XTuner dict", hint="Write it from its Turns.")
+            raise SourceError(
+                "this was not read from an XTuner dict", hint="Write it from its Turns."
+            )
         return dict(source.facts["template"])
     names = {"round": "round", "index": "round", "bot_name": "bot_name"}
     said = {
@@ -179,7 +200,9 @@ def checked(source: Mapping[str, Any]) -> dict[str, Any]:
             raise SourceError(f"{key} is {words}, not {shown(value)}")
     given = {key: value for key, value in source.items() if value is not None}
     if "INSTRUCTION" not in given:
-        raise SourceError("the key INSTRUCTION is missing", hint=f"Found: {', '.join(source) or 'no keys'}.")
+        raise SourceError(
+            "the key INSTRUCTION is missing", hint=f"Found: {', '.join(source) or 'no keys'}."
+        )
     for word in given.get("STOP_WORDS", ()):
         if not isinstance(word, str):
             raise SourceError(f"STOP_WORDS is a list of texts; it holds {shown(word)}")
@@ -215,7 +238,9 @@ def plain_jinja(spec: Spec, standard: Text | None) -> str:
             f"        {{{{- {sum_of(spec.system, values | {'round': literal('1')})} if message.content }}}}",
         ]
         branch = "elif"
-    lines.append(f"    {{%- {branch} message.role == 'user' and (loop.last or loop.nextitem.role == 'assistant') %}}")
+    lines.append(
+        f"    {{%- {branch} message.role == 'user' and (loop.last or loop.nextitem.role == 'assistant') %}}"
+    )
     if counts:
         lines.append("        {%- set turn.round = turn.round + 1 %}")
     lines += [
@@ -232,9 +257,12 @@ def plain_jinja(spec: Spec, standard: Text | None) -> str:
     return "\n".join(lines)
 
 
-ROUNDS = "this template takes user and assistant messages in turn, no system message and no tool calls"
+ROUNDS = (
+    "this template takes user and assistant messages in turn, no system message and no tool calls"
+)
 PLACES = (
-    "this template takes one system message at most, first, then user and assistant messages in turn, no tool calls"
+    "this template takes one system message at most, first, then user and assistant messages in turn, "
+    "no tool calls"
 )
 
 
@@ -246,27 +274,44 @@ def first_round(values: Mapping[str, str], standard: Text) -> dict[str, str]:
 
 def reply(spec: Spec) -> str:
     # the sum with an empty text has its use: it refuses content that is null or a list
-    return f"{{{{- message.content + {literal(spec.suffix)} }}}}" + ("" if spec.suffix_as_eos else "{{- eos_token }}")
+    return f"{{{{- message.content + {literal(spec.suffix)} }}}}" + (
+        "" if spec.suffix_as_eos else "{{- eos_token }}"
+    )
 
 
 def between(spec: Spec) -> list[str]:
     if not spec.sep:
         return []
-    return [f"        {{%- if not loop.last or trailing_sep %}}{{{{- {literal(spec.sep)} }}}}{{%- endif %}}"]
+    return [
+        f"        {{%- if not loop.last or trailing_sep %}}{{{{- {literal(spec.sep)} }}}}{{%- endif %}}"
+    ]
 
 
 def exact_jinja(spec: Spec, standard: Text | None) -> str:
     """As the code does it: rounds are collected, and written when their answer comes."""
-    values = {"input": "turn.input", "system": "turn.system", "round": "turn.round | string", "bot_name": "bot_name"}
+    values = {
+        "input": "turn.input",
+        "system": "turn.system",
+        "round": "turn.round | string",
+        "bot_name": "bot_name",
+    }
     # a tokenizer's bos_token opens the first round, and each that follows an eos_token
-    bos = "{%- if turn.round == 1 %}{{- bos_token }}{%- endif %}" if spec.suffix_as_eos else "{{- bos_token }}"
+    bos = (
+        "{%- if turn.round == 1 %}{{- bos_token }}{%- endif %}"
+        if spec.suffix_as_eos
+        else "{{- bos_token }}"
+    )
     prompt = [
         "{%- set turn.round = turn.round + 1 %}",
         bos,
         f"{{%- if turn.system %}}{system_tag(spec, values)}{{%- endif %}}",
         f"{{{{- {sum_of(spec.instruction, values)} }}}}",
     ]
-    start = sum_of(standard, {"round": literal("1"), "bot_name": "bot_name"}) if standard is not None else "''"
+    start = (
+        sum_of(standard, {"round": literal("1"), "bot_name": "bot_name"})
+        if standard is not None
+        else "''"
+    )
     spoken = "message.loss | lower == 'true' if message.loss is string else message.loss"
     learnt = f"message.loss is not defined or ({spoken})"
     lines = [

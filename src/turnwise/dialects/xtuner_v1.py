@@ -24,8 +24,23 @@ from turnwise.errors import SourceError, shown, suggestion
 
 WRAPS = ("system", "developer", "user", "assistant", "thinking", "tool_extractor")
 SWITCHES = ("only_last_assistant_loss",)
-PLAIN = ("sep", "default_system", "image_context_token", "video_context_token", "image_start_token", "image_end_token")
-KEYS = (*WRAPS, "tool_prompt", "stop_words", *SWITCHES, "loss_assistant_format_mapping", *PLAIN, "image_token_index")
+PLAIN = (
+    "sep",
+    "default_system",
+    "image_context_token",
+    "video_context_token",
+    "image_start_token",
+    "image_end_token",
+)
+KEYS = (
+    *WRAPS,
+    "tool_prompt",
+    "stop_words",
+    *SWITCHES,
+    "loss_assistant_format_mapping",
+    *PLAIN,
+    "image_token_index",
+)
 
 TEXT = (
     "{%- macro text(content) %}{%- if content is string %}{{- content }}"
@@ -36,7 +51,11 @@ TEXT = (
 
 def knows(source: Any) -> bool:
     source = object_in(source)
-    return isinstance(source, Mapping) and "stop_words" in source and {"user", "assistant"} <= set(source)
+    return (
+        isinstance(source, Mapping)
+        and "stop_words" in source
+        and {"user", "assistant"} <= set(source)
+    )
 
 
 def read(source: Any, exact: bool = False) -> Reading:
@@ -45,9 +64,13 @@ def read(source: Any, exact: bool = False) -> Reading:
     given = checked(source)
     for role in ("user", "assistant"):
         if role not in given:
-            raise SourceError(f"the key {role!r} is missing: without it no conversation can be written")
+            raise SourceError(
+                f"the key {role!r} is missing: without it no conversation can be written"
+            )
     facts = {"template": dict(source)}
-    return Reading("\n".join(lines(given, exact)), stops=tuple(given.get("stop_words", ())), facts=facts)
+    return Reading(
+        "\n".join(lines(given, exact)), stops=tuple(given.get("stop_words", ())), facts=facts
+    )
 
 
 def write(source: Reading) -> dict[str, Any]:
@@ -93,7 +116,11 @@ def held(template: str, slot: str, key: str) -> Text:
 def lines(given: Mapping[str, Any], exact: bool) -> list[str]:
     start, addition = system_start(given)
     sep = literal(given.get("sep", "")) if given.get("sep") else None
-    after = f"{{{{- {sep} }}}}" if exact else f"{{%- if not loop.last or trailing_sep %}}{{{{- {sep} }}}}{{%- endif %}}"
+    after = (
+        f"{{{{- {sep} }}}}"
+        if exact
+        else f"{{%- if not loop.last or trailing_sep %}}{{{{- {sep} }}}}{{%- endif %}}"
+    )
     return [
         TEXT,
         *start,
@@ -124,16 +151,22 @@ def system_start(given: Mapping[str, Any]) -> tuple[list[str], str]:
     default = dated(given["default_system"]) if "default_system" in given else None
     missing = "{%- if messages and messages[0].role != 'system'"
     if "tool_prompt" in given:
-        prompt = sum_of(held(given["tool_prompt"], "tool_text", "tool_prompt"), {"tool_text": "listed"})
+        prompt = sum_of(
+            held(given["tool_prompt"], "tool_text", "tool_prompt"), {"tool_text": "listed"}
+        )
         found += [
             "{%- set listed %}{%- for tool in tools or [] %}{{- '\\n' }}{{- (tool if tool.type == 'function' else"
             " {'type': 'function', 'function': tool}) | tojson }}{%- endfor %}{%- endset %}",
             f"{{%- set offer = {prompt} if tools else '' %}}",
         ]
         text, condition = (f"{default} + offer", "") if default else ("offer", " and tools")
-        found.append(f"{missing}{condition} %}}{{{{- {wrap(given, 'system', text)} }}}}{{%- endif %}}")
+        found.append(
+            f"{missing}{condition} %}}{{{{- {wrap(given, 'system', text)} }}}}{{%- endif %}}"
+        )
         return found, " + (offer if loop.first else '')"
-    found.append("{%- if tools %}{{- raise_exception('this template has no tool_prompt text') }}{%- endif %}")
+    found.append(
+        "{%- if tools %}{{- raise_exception('this template has no tool_prompt text') }}{%- endif %}"
+    )
     if default:
         found.append(f"{missing} %}}{{{{- {wrap(given, 'system', default)} }}}}{{%- endif %}}")
     return found, ""
@@ -175,7 +208,9 @@ def reply(given: Mapping[str, Any], exact: bool) -> list[str]:
 def mapped(given: Mapping[str, Any], changed: Mapping[str, str], exact: bool) -> str:
     """The assistant's text where it is learnt."""
     if exact and changed:
-        rules = "".join(f" | replace({literal(old)}, {literal(new)})" for old, new in changed.items())
+        rules = "".join(
+            f" | replace({literal(old)}, {literal(new)})" for old, new in changed.items()
+        )
         return f"({wrap(given, 'assistant', 'said')}){rules}"
     text = given["assistant"]
     for old, new in changed.items():

@@ -46,14 +46,20 @@ def taken(module: Any, names: str) -> dict[str, Any]:
 
 # All that generated code can name, beside its own variables and constants.
 NAMES: dict[str, Any] = {
-    **taken(access, "attribute, item, neighbour, part, picked, walk, walk_messages, NO_NEXT, NO_PREVIOUS"),
+    **taken(
+        access,
+        "attribute, item, neighbour, part, picked, walk, walk_messages, NO_NEXT, NO_PREVIOUS",
+    ),
     **taken(formatting, "concatenated, printed, text"),
     **taken(
-        operations, "added, assigned, call, captured, compared, contained, equal, hashable, method, only_text, signed"
+        operations,
+        "added, assigned, call, captured, compared, contained, equal, hashable, method, only_text, signed",
     ),
     **taken(operations, "spread, spread_keywords, unpacked"),
     **taken(limits, "exceeded, spent"),
-    **taken(trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP, LSTRIPPED, NEXT, RSTRIPPED, SPLIT, STRIPPED"),
+    **taken(
+        trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP, LSTRIPPED, NEXT, RSTRIPPED, SPLIT, STRIPPED"
+    ),
     **taken(values, "ABSENT, MISSING, Failure, Loop, Macro, Namespace, Safe, Undefined"),
     **{f"do_{name}": run for name, run in operations.OPERATORS.items()},
     **{f"filter_{name}": run for name, run in FILTERS.items()},
@@ -70,7 +76,9 @@ class Program:
 
     __slots__ = ("_run", "name", "nodes", "places", "python", "reads", "shadowed", "text")
 
-    def __init__(self, text: str, name: str = "template", shadowed: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, text: str, name: str = "template", shadowed: frozenset[str] = frozenset()
+    ) -> None:
         self.text = text
         self.name = name
         self.shadowed = shadowed  # builtin functions whose names mean an option here
@@ -93,7 +101,9 @@ class Program:
             )
             raise error from None
         except RecursionError:
-            raise TemplateLimitError("the template is nested too deeply", budget="depth", name=self.name) from None
+            raise TemplateLimitError(
+                "the template is nested too deeply", budget="depth", name=self.name
+            ) from None
         return compiler
 
     def _code(self) -> CodeType:
@@ -102,7 +112,9 @@ class Program:
         except (SyntaxError, RecursionError, MemoryError) as error:
             # Python's own limits on nesting; anything else here is a defect of the compiler
             raise TemplateLimitError(
-                f"the template is nested too deeply for Python ({error})", budget="depth", name=self.name
+                f"the template is nested too deeply for Python ({error})",
+                budget="depth",
+                name=self.name,
             ) from None
 
     def run(self, rt: Run, context: Mapping[str, Any]) -> list[Any]:
@@ -116,7 +128,9 @@ class Program:
         except Denied as error:
             raise self._placed(TemplateSecurityError, error, hint=error.hint) from None
         except UndefinedFailure as error:
-            raise self._placed(TemplateRuntimeError, error, hint=error.hint or self._had(error)) from None
+            raise self._placed(
+                TemplateRuntimeError, error, hint=error.hint or self._had(error)
+            ) from None
         except Failure as error:
             raise self._placed(TemplateRuntimeError, error, hint=error.hint) from None
         except (RecursionError, MemoryError) as error:
@@ -124,7 +138,9 @@ class Program:
                 TemplateLimitError, exceeded("depth"), trace=error.__traceback__, budget="depth"
             ) from None
         except TypeError as error:  # mostly a wrong number of arguments for a filter or function
-            raise self._placed(TemplateRuntimeError, Failure(signature(error)), error.__traceback__) from None
+            raise self._placed(
+                TemplateRuntimeError, Failure(signature(error)), error.__traceback__
+            ) from None
         except (ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise self._placed(TemplateRuntimeError, error) from None
 
@@ -136,9 +152,15 @@ class Program:
 
     def shadowing(self, options: Mapping[str, Any]) -> Program:
         """This program, or the one for options that have the names of builtin functions."""
-        return self if NOT_FUNCTIONS(options) else program(self.text, self.name, FUNCTION_NAMES.intersection(options))
+        return (
+            self
+            if NOT_FUNCTIONS(options)
+            else program(self.text, self.name, FUNCTION_NAMES.intersection(options))
+        )
 
-    def _placed(self, kind: Any, error: Exception, trace: TracebackType | None = None, **rest: Any) -> TemplateError:
+    def _placed(
+        self, kind: Any, error: Exception, trace: TracebackType | None = None, **rest: Any
+    ) -> TemplateError:
         lineno = self._lineno(trace or error.__traceback__)
         message = error.message if isinstance(error, TemplateError) else str(error)
         result: TemplateError = located(kind, message, self.text, self.name, lineno, **rest)

@@ -44,16 +44,24 @@ def own_template(patient: Patient) -> Iterator[Finding]:
     try:
         wanted = match(patient.model)
     except TurnwiseError as error:
-        yield Finding("the model's template", False, f"no template is known for {patient.model}: {error.message}")
+        yield Finding(
+            "the model's template",
+            False,
+            f"no template is known for {patient.model}: {error.message}",
+        )
         return
     found = diff(wanted.name, patient.template)
-    yield Finding(f"the model's template is {wanted.name} ({wanted.reason})", found.equal, str(found))
+    yield Finding(
+        f"the model's template is {wanted.name} ({wanted.reason})", found.equal, str(found)
+    )
 
 
 def training_format(patient: Patient) -> Iterator[Finding]:
     """Is it what the model was trained with?"""
     if patient.trained is None:
-        yield Finding("the format it was trained with", True, "not given: say which with trained=...")
+        yield Finding(
+            "the format it was trained with", True, "not given: say which with trained=..."
+        )
         return
     found = diff(patient.trained, patient.template)
     yield Finding("the format it was trained with", found.equal, str(found))
@@ -73,12 +81,19 @@ def other_styles(patient: Patient) -> Iterator[Finding]:
 def opening(patient: Patient) -> Iterator[Finding]:
     """Does the template invite the model to speak?"""
     try:
-        asked, plain = (patient.template.render(CHAT, add_generation_prompt=flag, now=NOW) for flag in (True, False))
+        asked, plain = (
+            patient.template.render(CHAT, add_generation_prompt=flag, now=NOW)
+            for flag in (True, False)
+        )
     except TurnwiseError as error:
         yield Finding("a plain conversation", False, error.message)
         return
     same = asked.text == plain.text
-    said = f"it adds {asked.text.removeprefix(plain.text)!r}" if not same else "it is ignored: the prompt ends as it is"
+    said = (
+        f"it adds {asked.text.removeprefix(plain.text)!r}"
+        if not same
+        else "it is ignored: the prompt ends as it is"
+    )
     yield Finding("add_generation_prompt", not same, said)
 
 
@@ -88,7 +103,9 @@ def variables(patient: Patient) -> Iterator[Finding]:
     read = [name for name in patient.template.variables if name not in known]
     listed = ", ".join(read) or "none but the usual ones"
     yield Finding(
-        "variables that it reads", not read, f"{listed}: are they options, or misspelled?" if read else listed
+        "variables that it reads",
+        not read,
+        f"{listed}: are they options, or misspelled?" if read else listed,
     )
 
 
@@ -101,7 +118,11 @@ CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
 )
 
 
-def doctor(model: str, template: Template | str, trained: Template | str | None = None) -> list[Finding]:
+def doctor(
+    model: str, template: Template | str, trained: Template | str | None = None
+) -> list[Finding]:
     """What may be wrong with this template for this model, with the evidence."""
-    patient = Patient(model, template_of(template), None if trained is None else template_of(trained))
+    patient = Patient(
+        model, template_of(template), None if trained is None else template_of(trained)
+    )
     return [finding for check in CHECKS for finding in check(patient)]

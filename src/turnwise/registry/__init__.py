@@ -22,12 +22,25 @@ from turnwise.registry.store import current, entries, register, unregister
 from turnwise.replies.declared import COMPLETE
 from turnwise.template import Template
 
-__all__ = ["Entry", "Found", "Match", "compiled", "entries", "load", "match", "read", "register", "unregister"]
+__all__ = [
+    "Entry",
+    "Found",
+    "Match",
+    "compiled",
+    "entries",
+    "load",
+    "match",
+    "read",
+    "register",
+    "unregister",
+]
 
 COMPLETE.append(completed)  # templates know nothing of the registry
 
 
-def load(where: str | os.PathLike[str], *, pick: str | None = None, exact: bool = False) -> Template:
+def load(
+    where: str | os.PathLike[str], *, pick: str | None = None, exact: bool = False
+) -> Template:
     """The template of an entry, a file, a model folder or a model's id.
 
     `pick` chooses one of several templates by its name. `exact` is for entries and files of other software's dialects:
@@ -54,7 +67,9 @@ def read(where: str | os.PathLike[str], *, pick: str | None = None, exact: bool 
         return _found(entry, pick, exact)
     if isinstance(where, str) and (model := _of_model(where)):
         entry = current().named[model.name.lower()]
-        return replace(_found(entry, pick, exact), warning=model.warning and f"{where}: {model.warning}")
+        return replace(
+            _found(entry, pick, exact), warning=model.warning and f"{where}: {model.warning}"
+        )
     raise _missing(os.fsdecode(place), path)
 
 
@@ -82,12 +97,19 @@ def _found(entry: Entry, pick: str | None, exact: bool) -> Found:
         raise (error.within(entry.file) if entry.file else error) from None
     reading = replace(reading, stops=entry.stops or reading.stops)
     options = {**reading.options, **entry.options}
-    return Found(reading.jinja, entry.name, options, dialect=entry.dialect, reading=reading, file=entry.file)
+    return Found(
+        reading.jinja, entry.name, options, dialect=entry.dialect, reading=reading, file=entry.file
+    )
 
 
 def _of_model(place: str) -> Match | None:
     """What is known of a model, where a string is an id such as `Qwen/Qwen2.5-7B-Instruct`."""
-    if place.count("/") != 1 or place.startswith(("/", ".", "~")) or place.endswith("/") or len(place) > LONGEST:
+    if (
+        place.count("/") != 1
+        or place.startswith(("/", ".", "~"))
+        or place.endswith("/")
+        or len(place) > LONGEST
+    ):
         return None
     try:
         return match(place)
@@ -97,11 +119,19 @@ def _of_model(place: str) -> Match | None:
 
 def _missing(place: str, path: Path) -> SourceError:
     if "{{" in place or "{%" in place or "\n" in place:
-        return SourceError("this is the text of a template, not a place", hint="Use turnwise.compile(text).")
+        return SourceError(
+            "this is the text of a template, not a place", hint="Use turnwise.compile(text)."
+        )
     if "://" in place:
-        return SourceError(f"{shown(place, 200)} is an address; only local files are read", hint="Download it first.")
+        return SourceError(
+            f"{shown(place, 200)} is an address; only local files are read",
+            hint="Download it first.",
+        )
     close = get_close_matches(place.lower(), current().named, n=1, cutoff=0.75)
-    close += [str(path.with_name(name)) for name in get_close_matches(path.name, near(path), n=3, cutoff=0.6)]
+    close += [
+        str(path.with_name(name))
+        for name in get_close_matches(path.name, near(path), n=3, cutoff=0.6)
+    ]
     if not close and place.count("/") == 1:
         close = get_close_matches(place, known(), n=2, cutoff=0.75)
     hint = "`turnwise list` prints the built-in names."

@@ -46,8 +46,12 @@ class Entry:
     base: tuple[str, ...] = ()  # the same of base models of the family, which get `default` instead
     untrained: bool = False  # its markers are special tokens, and a base model has not learnt them
     notes: str = ""
-    verified: tuple[str, ...] = ()  # published templates that it equals on the conversations of the corpus
-    replies: Mapping[str, Any] = field(default_factory=dict)  # what the template does not tell of replies
+    verified: tuple[
+        str, ...
+    ] = ()  # published templates that it equals on the conversations of the corpus
+    replies: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what the template does not tell of replies
     override: bool = False  # it may take the place of an entry of the same name
     file: str = ""  # where a user wrote it
     source_of: Callable[[], Any] = field(default=str, repr=False, compare=False)
@@ -84,11 +88,15 @@ def read_entry(data: Mapping[str, Any], where: str, beside: Mapping[str, Path]) 
     """The entry of a TOML file that was parsed; its source is one of the files `beside` it."""
     for key, value in data.items():
         if key not in KINDS:
-            raise SourceError(f"{where}: unknown key {shown(key)}", hint=suggestion(key, KINDS, "An entry has"))
+            raise SourceError(
+                f"{where}: unknown key {shown(key)}", hint=suggestion(key, KINDS, "An entry has")
+            )
         check(value, KINDS[key], f"{where}: {key}")
     for key in ("name", "source"):
         if not data.get(key):
-            raise SourceError(f"{where}: the key {key!r} is missing", hint=f"An entry has: {', '.join(KINDS)}.")
+            raise SourceError(
+                f"{where}: the key {key!r} is missing", hint=f"An entry has: {', '.join(KINDS)}."
+            )
     if data["source"] not in beside:
         hint = "`source` names a file in the same folder."
         raise SourceError(f"{where}: there is no {shown(data['source'], 200)} beside it", hint=hint)
@@ -103,10 +111,19 @@ def read_collection(data: Mapping[str, Any], where: str, stem: str) -> list[Entr
     for key in filter(data.__contains__, COLLECTIONS):
         sources = data[key]
         if isinstance(sources, list):
-            sources = {named(source, f"{where}: {key}[{at}]"): source for at, source in enumerate(sources)}
+            sources = {
+                named(source, f"{where}: {key}[{at}]"): source for at, source in enumerate(sources)
+            }
         check(sources, dict, f"{where}: {key}")
         for name, source in sources.items():
-            found.append(Entry(f"{dialect}{SEPARATOR}{name}", dialect, family=dialect, source_of=partial(held, source)))
+            found.append(
+                Entry(
+                    f"{dialect}{SEPARATOR}{name}",
+                    dialect,
+                    family=dialect,
+                    source_of=partial(held, source),
+                )
+            )
     return found
 
 
@@ -119,12 +136,16 @@ def named(source: Any, where: str) -> str:
 
 def made(data: Mapping[str, Any]) -> Entry:
     """An entry of plain data: lists become tuples."""
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items() if key in FIELDS}
+    values: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in data.items() if key in FIELDS
+    }
     return Entry(**values, **({"defaults": copied(data["options"])} if "options" in data else {}))
 
 
 def check(value: Any, kind: type, where: str) -> None:
-    if not isinstance(value, kind) or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
+    if not isinstance(value, kind) or (
+        isinstance(value, list) and not all(isinstance(item, str) for item in value)
+    ):
         raise SourceError(f"{where} is {shown(value)}", hint=f"It must be {WORDS[kind]}.")
 
 
@@ -134,7 +155,9 @@ def text_of(file: Path, where: str) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise SourceError(f"{what} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise SourceError(
+            f"{what} cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from error
     except UnicodeDecodeError as error:
         raise SourceError(f"{what} is not UTF-8") from error
 

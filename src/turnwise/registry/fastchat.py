@@ -58,7 +58,9 @@ class Pattern:
         """Most are never asked, so none is compiled before."""
         expression = re.compile(self.text)
         # an anchored search would try every place
-        anchored = self.text.startswith("(?-i:^(?:") or (self.text.startswith("^") and "|" not in self.text)
+        anchored = self.text.startswith("(?-i:^(?:") or (
+            self.text.startswith("^") and "|" not in self.text
+        )
         self._search = expression.match if anchored else expression.search
         return self._search
 
@@ -104,14 +106,18 @@ class Match:
 @cache
 def data() -> Mapping[str, Any]:
     """The file."""
-    found: Mapping[str, Any] = MappingProxyType(json.loads((ENTRIES / "fastchat.json").read_text(encoding="utf-8")))
+    found: Mapping[str, Any] = MappingProxyType(
+        json.loads((ENTRIES / "fastchat.json").read_text(encoding="utf-8"))
+    )
     return found
 
 
 @cache
 def templates() -> Mapping[str, Mapping[str, Any]]:
     """All templates by name, FastChat's own first: the fields that differ from the defaults."""
-    return MappingProxyType({item["name"]: MappingProxyType(item) for item in (*data()["templates"], *data()["own"])})
+    return MappingProxyType(
+        {item["name"]: MappingProxyType(item) for item in (*data()["templates"], *data()["own"])}
+    )
 
 
 @cache
@@ -131,7 +137,10 @@ def rules(exact: bool) -> tuple[Rule, ...]:
         return Pattern(item["match"] if exact else item.get("token", item["match"]))
 
     def choices(item: Mapping[str, Any]) -> tuple[Choice, ...]:
-        several = [Choice(pattern(one), one["template"], one.get("where") == "name") for one in item.get("choose", ())]
+        several = [
+            Choice(pattern(one), one["template"], one.get("where") == "name")
+            for one in item.get("choose", ())
+        ]
         return (*several, Choice(Pattern(""), item["template"]))
 
     found = [item for item in data()["models"] if exact or item["adapter"] != PEFT]
@@ -146,7 +155,9 @@ def match(model_path: str, exact: bool = False) -> Match:
     while base := peft_base(path):
         path, seen = base, seen + 1
         if seen > DEPTH:
-            raise SourceError(f"{shown(model_path)} is an adapter of an adapter, {DEPTH} times over")
+            raise SourceError(
+                f"{shown(model_path)} is an adapter of an adapter, {DEPTH} times over"
+            )
     rule, text = taker(path, exact)
     choice = chosen(rule, path)
     if choice.template is None:

@@ -43,11 +43,22 @@ MAX_TEXT = 4 * 2**20  # the largest template known is some 20 kB
 MAX_JSON = 64 * 2**20  # configurations with a whole vocabulary of added tokens reach several MB
 MAX_TEMPLATES = 100
 
-SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+SPECIAL_TOKENS = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
 TEMPLATE_SUFFIXES = (".jinja", ".jinja2", ".j2")
 # Names that a conversation fills; a token of such a name would replace it.
 RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
-ROWS = {"messages", "conversations"}  # a file with these is a conversation, unless it says how to write one
+ROWS = {
+    "messages",
+    "conversations",
+}  # a file with these is a conversation, unless it says how to write one
 LFS = "version https://git-lfs.github.com/spec/"
 
 
@@ -82,7 +93,9 @@ def read_bytes(
     if name.endswith(".json") or _looks_like_json(text):
         config = _object(text, name)
         tokens = _special_tokens(config, folder, name)
-        return _declared(config, name, tokens, exact) or _chosen(_templates(config, name), name, tokens, pick)
+        return _declared(config, name, tokens, exact) or _chosen(
+            _templates(config, name), name, tokens, pick
+        )
     if dialects.DIALECTS["ollama"].knows(text):
         return _read_as("ollama", text, name, {}, exact)
     _check_template(text, name)
@@ -115,13 +128,17 @@ def _read_folder(folder: Path, pick: str | None, exact: bool) -> Found:
         if config.get("chat_template") is not None:
             found = _chosen(_templates(config, str(path)), str(path), _folder_tokens(folder), pick)
             why = f"{CONFIG_FILE} has a chat_template of its own"
-            return replace(found, warning=_passed_over(folder, why)) if name == CONFIG_FILE else found
+            return (
+                replace(found, warning=_passed_over(folder, why)) if name == CONFIG_FILE else found
+            )
         if declared := _declared(config, str(path), _folder_tokens(folder), exact):
             return declared
     return _read_gguf_folder(folder, pick)
 
 
-def _declared(config: Mapping[str, Any], name: str, tokens: Mapping[str, Any], exact: bool) -> Found | None:
+def _declared(
+    config: Mapping[str, Any], name: str, tokens: Mapping[str, Any], exact: bool
+) -> Found | None:
     """A JSON file that is a source of another dialect, told by its keys."""
     if "chat_template" in config:
         return None
@@ -133,7 +150,9 @@ def _declared(config: Mapping[str, Any], name: str, tokens: Mapping[str, Any], e
 
 def _read_as(dialect: str, source: Any, name: str, tokens: Mapping[str, Any], exact: bool) -> Found:
     reading = reading_of(dialect, source, name, exact)
-    return Found(reading.jinja, name, {**tokens, **reading.options}, dialect=dialect, reading=reading)
+    return Found(
+        reading.jinja, name, {**tokens, **reading.options}, dialect=dialect, reading=reading
+    )
 
 
 def reading_of(dialect: str, source: Any, name: str, exact: bool = False) -> Reading:
@@ -160,7 +179,9 @@ def _loose_templates(folder: Path) -> dict[str, str]:
         templates[DEFAULT] = _template_text(folder / TEMPLATE_FILE)
     extra = sorted(p for p in (folder / TEMPLATE_FOLDER).glob("*.jinja") if p.is_file())
     if len(extra) > MAX_TEMPLATES:
-        raise SourceError(f"{folder / TEMPLATE_FOLDER} holds {len(extra)} templates; at most {MAX_TEMPLATES} are read")
+        raise SourceError(
+            f"{folder / TEMPLATE_FOLDER} holds {len(extra)} templates; at most {MAX_TEMPLATES} are read"
+        )
     for path in extra:
         templates[path.name.removesuffix(".jinja")] = _template_text(path)
     return templates
@@ -209,7 +230,9 @@ def _read_gguf(path: Path, pick: str | None) -> Found:
 # -- several templates -----------------------------------------------------------------------------------------------
 
 
-def _chosen(templates: Mapping[str, str], name: str, tokens: Mapping[str, Any], pick: str | None) -> Found:
+def _chosen(
+    templates: Mapping[str, str], name: str, tokens: Mapping[str, Any], pick: str | None
+) -> Found:
     """One template to render and the others beside it, by transformers' rule.
 
     Without a `default`, transformers still renders conversations that have tools when there is a `tool_use`, and
@@ -225,7 +248,9 @@ def _chosen(templates: Mapping[str, str], name: str, tokens: Mapping[str, Any], 
         return Found(templates[DEFAULT], name, tokens, named)
     refusal = f"none of the templates in {name} is called 'default'; they are called: {names}"
     if TOOL_USE in templates:
-        return Found("{{ raise_exception(" + json.dumps(refusal) + ") }}", name, tokens, dict(templates))
+        return Found(
+            "{{ raise_exception(" + json.dumps(refusal) + ") }}", name, tokens, dict(templates)
+        )
     raise SourceError(refusal, hint='Pick one by its name: load(where, pick="...").')
 
 
@@ -255,7 +280,9 @@ def _checked(templates: dict[str, str], name: str) -> dict[str, str]:
     if not templates or not any(text.strip() for text in templates.values()):
         raise SourceError(f"chat_template in {name} is empty")
     if len(templates) > MAX_TEMPLATES:
-        raise SourceError(f"{name} has {len(templates)} templates; at most {MAX_TEMPLATES} are read")
+        raise SourceError(
+            f"{name} has {len(templates)} templates; at most {MAX_TEMPLATES} are read"
+        )
     for key, text in templates.items():
         if len(text) > MAX_TEXT:
             size = f"{len(text):,} characters; at most {MAX_TEXT:,} are read"
@@ -265,7 +292,9 @@ def _checked(templates: dict[str, str], name: str) -> dict[str, str]:
 
 def _pair(item: Any, position: int, name: str) -> tuple[Any, Any]:
     if not isinstance(item, dict):
-        raise SourceError(f"chat_template[{position}] in {name} is {_kind(item)}, not a table of name and template")
+        raise SourceError(
+            f"chat_template[{position}] in {name} is {_kind(item)}, not a table of name and template"
+        )
     for key in ("name", "template"):
         if not isinstance(item.get(key), str):
             state = f"is {_kind(item[key])}, not a text" if key in item else "is missing"
@@ -306,15 +335,22 @@ def _tokens(config: Mapping[str, Any], name: str) -> dict[str, str]:
     tokens = {}
     extra = config.get("extra_special_tokens")
     for key, value in (*config.items(), *(extra.items() if isinstance(extra, dict) else ())):
-        if value is None or not (key.endswith("_token") or (isinstance(extra, dict) and key in extra)):
+        if value is None or not (
+            key.endswith("_token") or (isinstance(extra, dict) and key in extra)
+        ):
             continue
         text = value.get("content") if isinstance(value, dict) else value
         if isinstance(text, str):
             tokens[key] = text
         elif key in SPECIAL_TOKENS:
-            raise SourceError(f"{key} in {name} is {_kind(value)}", hint='It should be a text or {"content": text}.')
+            raise SourceError(
+                f"{key} in {name} is {_kind(value)}",
+                hint='It should be a text or {"content": text}.',
+            )
     if clash := RESERVED & tokens.keys():
-        raise SourceError(f"{name} has a special token called {min(clash)!r}, a name that the conversation fills")
+        raise SourceError(
+            f"{name} has a special token called {min(clash)!r}, a name that the conversation fills"
+        )
     return tokens
 
 
@@ -344,7 +380,9 @@ def _bytes(path: Path, limit: int) -> bytes:
 
 
 def unreadable(path: Path | str, error: OSError) -> SourceError:
-    return SourceError(f"{shown(str(path), 200)} cannot be read: {(error.strerror or str(error)).lower()}")
+    return SourceError(
+        f"{shown(str(path), 200)} cannot be read: {(error.strerror or str(error)).lower()}"
+    )
 
 
 def _decoded(data: bytes, name: str) -> str:
@@ -354,14 +392,22 @@ def _decoded(data: bytes, name: str) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         where = f"byte {data[error.start]:#04x} at offset {error.start}"
-        raise SourceError(f"{name} is not UTF-8: {where}", hint="Save the file as UTF-8.") from error
+        raise SourceError(
+            f"{name} is not UTF-8: {where}", hint="Save the file as UTF-8."
+        ) from error
     if text.startswith(LFS):
-        raise SourceError(f"{name} is a Git LFS pointer, not the file itself", hint="Fetch it with: git lfs pull")
+        raise SourceError(
+            f"{name} is a Git LFS pointer, not the file itself", hint="Fetch it with: git lfs pull"
+        )
     return text
 
 
 def _binary_hint(data: bytes) -> str | None:
-    return "It looks like UTF-16; save it as UTF-8." if data[:2] in (b"\xff\xfe", b"\xfe\xff") else None
+    return (
+        "It looks like UTF-16; save it as UTF-8."
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff")
+        else None
+    )
 
 
 def _check_template(text: str, name: str) -> None:

@@ -36,13 +36,27 @@ TOKEN_IDS = {
 NO_TOKEN = 0xFFFFFFFF
 
 # Type numbers of the format: scalars as struct codes, then the two that have a length.
-SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 STRING, ARRAY = 8, 9
 
 MAX_KEYS = 2**16
 MAX_KEY = 2**16 - 1
 MAX_TEMPLATE = 4 * 2**20
-MAX_STRINGS = 2**22  # over all arrays of a file; the largest vocabularies have some 2**19 words and merges
+MAX_STRINGS = (
+    2**22
+)  # over all arrays of a file; the largest vocabularies have some 2**19 words and merges
 MAX_DEPTH = 4
 MAX_TOKEN = 2**12
 
@@ -53,7 +67,9 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, str]]:
         with path.open("rb", buffering=2**18) as file:
             return _Header(file, str(path)).read()
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise SourceError(
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from error
     except struct.error as error:  # fewer bytes than were there when it was opened
         raise SourceError(f"{path} changed while it was read") from error
 
@@ -99,7 +115,9 @@ class _Header:
             self.order = ">"
             version = int.from_bytes(version.to_bytes(4, "little"), "big")
         if version not in VERSIONS:
-            raise self.broken(f"is of version {version}; versions {' and '.join(map(str, VERSIONS))} are read")
+            raise self.broken(
+                f"is of version {version}; versions {' and '.join(map(str, VERSIONS))} are read"
+            )
         self.number("Q")  # the count of tensors
         keys = self.number("Q")
         if keys > MAX_KEYS:
@@ -119,7 +137,9 @@ class _Header:
             raise self.broken(f"has a {key} that is not a whole number")
         return self.number(code)
 
-    def token_texts(self, ids: dict[str, int], vocabulary: tuple[int, int] | None) -> dict[str, str]:
+    def token_texts(
+        self, ids: dict[str, int], vocabulary: tuple[int, int] | None
+    ) -> dict[str, str]:
         """The words that the ids stand for, by a second walk over the vocabulary as far as needed."""
         wanted = {token: i for token, i in ids.items() if i >= 0 and i != NO_TOKEN}
         if vocabulary is None or not wanted:
@@ -131,7 +151,9 @@ class _Header:
         count = self.number("Q")
         for token, i in wanted.items():
             if i >= count:
-                raise self.broken(f"says that its {token} has the id {i:,}, in a vocabulary of {count:,}")
+                raise self.broken(
+                    f"says that its {token} has the id {i:,}, in a vocabulary of {count:,}"
+                )
         words = {}
         passed = 0
         for i in sorted(set(wanted.values())):
@@ -148,7 +170,11 @@ class _Header:
         elif kind == ARRAY and depth < MAX_DEPTH:
             self.skip_array(depth)
         else:
-            raise self.broken(f"has a value of unknown type {kind}" if kind != ARRAY else "nests arrays too deeply")
+            raise self.broken(
+                f"has a value of unknown type {kind}"
+                if kind != ARRAY
+                else "nests arrays too deeply"
+            )
 
     def skip_array(self, depth: int) -> None:
         kind, count = self.number("I"), self.number("Q")
@@ -157,7 +183,9 @@ class _Header:
             return
         self.strings += count
         if self.strings > MAX_STRINGS:
-            raise self.broken(f"claims lists of {self.strings:,} elements; at most {MAX_STRINGS:,} are read")
+            raise self.broken(
+                f"claims lists of {self.strings:,} elements; at most {MAX_STRINGS:,} are read"
+            )
         if kind == STRING:
             self.skip_strings(count)
         else:
@@ -214,7 +242,9 @@ class _Header:
             raise self.cut()
 
     def cut(self) -> SourceError:
-        return self.broken("ends in the middle of its header", "The file is damaged, or its download was cut.")
+        return self.broken(
+            "ends in the middle of its header", "The file is damaged, or its download was cut."
+        )
 
     def broken(self, what: str, hint: str | None = None) -> SourceError:
         return SourceError(f"{self.name} is not a GGUF file that can be read: it {what}", hint=hint)

@@ -134,7 +134,14 @@ class Table:
         """The row whose pattern says the organisation: it fits the id as it is, or with the normal form of its name."""
         owner, slash, name = model.strip().lower().rpartition("/")
         forms = (f"{owner}/{name}", f"{owner}/{plain}") if slash else ()
-        return next((row for row in self.owned if any(fnmatchcase(form, row.pattern.lower()) for form in forms)), None)
+        return next(
+            (
+                row
+                for row in self.owned
+                if any(fnmatchcase(form, row.pattern.lower()) for form in forms)
+            ),
+            None,
+        )
 
     def patterns(self, start: str) -> tuple[re.Pattern[str], list[Row]]:
         """The rows that can fit a name by its first letter, in one expression: the number of the group is the row's."""
@@ -149,7 +156,9 @@ class Table:
 def match(model: str, source: str | None = None) -> Match:
     """The template of a model, by its id, with the reason."""
     if not isinstance(model, str) or not model.strip() or len(model) > LONGEST:
-        raise SourceError(f"a model is named by an id such as 'Qwen/Qwen2.5-7B-Instruct', not {shown(model)}")
+        raise SourceError(
+            f"a model is named by an id such as 'Qwen/Qwen2.5-7B-Instruct', not {shown(model)}"
+        )
     found: Match | None
     if source is None:
         found = by_table(OFFICIAL, model) or by_table(XTUNER, model)
@@ -158,10 +167,14 @@ def match(model: str, source: str | None = None) -> Match:
     elif source in SOURCES:
         found = by_table(source, model)
     else:
-        raise SourceError(f"there is no source {shown(source)}", hint=f"Sources: {', '.join(SOURCES)}.")
+        raise SourceError(
+            f"there is no source {shown(source)}", hint=f"Sources: {', '.join(SOURCES)}."
+        )
     if found is None:
         asked = source or f"{OFFICIAL} or {XTUNER}"
-        raise UnknownModel(f"no template of {asked} is known to be for {shown(model, 200)}", model, known)
+        raise UnknownModel(
+            f"no template of {asked} is known to be for {shown(model, 200)}", model, known
+        )
     return found
 
 
@@ -215,7 +228,13 @@ def official_rows(now: Shelf) -> Iterator[Row]:
             yield Row(pattern, name, "chat", f"a chat model of the entry {name}")
         for pattern in entry.base:
             of = "no template of its own" if name == DEFAULT else f"the family of {name}"
-            yield Row(pattern, DEFAULT, "base", f"a base model ({of}), which gets `{DEFAULT}`", entry.untrained)
+            yield Row(
+                pattern,
+                DEFAULT,
+                "base",
+                f"a base model ({of}), which gets `{DEFAULT}`",
+                entry.untrained,
+            )
 
 
 @cache
@@ -235,7 +254,15 @@ def _xtuner() -> Table:
 
 def normal(model: str) -> str:
     """An id as patterns see it: the last part in lower case, `-` for `_`, without the marks of a quantisation."""
-    plain = model.strip().rstrip("/").replace("\\", "/").rpartition("/")[2].lower().replace("_", "-").replace(" ", "-")
+    plain = (
+        model.strip()
+        .rstrip("/")
+        .replace("\\", "/")
+        .rpartition("/")[2]
+        .lower()
+        .replace("_", "-")
+        .replace(" ", "-")
+    )
     return re.sub(QUANTISED, "", plain) or plain
 
 
@@ -254,6 +281,8 @@ def known() -> list[str]:
 def near(word: str, names: Iterable[str]) -> str | None:
     spelled = {name.lower(): name for name in names}
     short = {name.rpartition("/")[2]: full for name, full in spelled.items()}
-    found = get_close_matches(word.lower(), spelled, 3, 0.7) or get_close_matches(normal(word), short, 3, 0.7)
+    found = get_close_matches(word.lower(), spelled, 3, 0.7) or get_close_matches(
+        normal(word), short, 3, 0.7
+    )
     close = dict.fromkeys(spelled.get(name) or short[name] for name in found)
     return f"Did you mean {' or '.join(map(repr, close))}?" if close else None

@@ -44,15 +44,23 @@ class Shelf:
 
     entries: dict[str, Entry] = field(default_factory=dict)
     named: dict[str, Entry] = field(default_factory=dict)
-    short: dict[str, list[Entry]] = field(default_factory=dict)  # imported entries by the name without their dialect
-    broken: dict[str, SourceError] = field(default_factory=dict)  # what is wrong with entries of users, by their names
+    short: dict[str, list[Entry]] = field(
+        default_factory=dict
+    )  # imported entries by the name without their dialect
+    broken: dict[str, SourceError] = field(
+        default_factory=dict
+    )  # what is wrong with entries of users, by their names
 
     def put(self, entry: Entry, where: str) -> None:
         """Add an entry, or put it in the place of those whose names it takes."""
-        taken = {name: self.named[name.lower()] for name in entry.names if name.lower() in self.named}
+        taken = {
+            name: self.named[name.lower()] for name in entry.names if name.lower() in self.named
+        }
         if taken and not entry.override:
             name, other = next(iter(taken.items()))
-            also = "" if other.name.lower() == name.lower() else f" (another name of {other.name!r})"
+            also = (
+                "" if other.name.lower() == name.lower() else f" (another name of {other.name!r})"
+            )
             hint = "To put another in its place, say override = true."
             raise SourceError(f"{where}: there is an entry {name!r} already{also}", hint=hint)
         for name, other in taken.items():
@@ -67,7 +75,10 @@ class Shelf:
     def remove(self, entry: Entry) -> None:
         self.entries.pop(entry.name, None)
         self.named = {name: other for name, other in self.named.items() if other is not entry}
-        self.short = {name: [other for other in group if other is not entry] for name, group in self.short.items()}
+        self.short = {
+            name: [other for other in group if other is not entry]
+            for name, group in self.short.items()
+        }
 
     def reject(self, error: SourceError, *names: Any) -> None:
         """An entry that cannot be had, under every name that somebody may ask for."""
@@ -128,7 +139,9 @@ def entries(dialect: str | None = None, family: str | None = None) -> Mapping[st
     )
 
 
-def register(name: str, source: Any, *, dialect: str = JINJA, override: bool = False, **facts: Any) -> Entry:
+def register(
+    name: str, source: Any, *, dialect: str = JINJA, override: bool = False, **facts: Any
+) -> Entry:
     """Add an entry for as long as the program runs; `facts` are the other keys of an entry's file."""
     data = {"name": name, "dialect": dialect, "override": override}
     for key, value in facts.items():
@@ -136,7 +149,12 @@ def register(name: str, source: Any, *, dialect: str = JINJA, override: bool = F
     entry = read_entry({**data, "source": "-"}, "register", {"-": Path("-")})
     if not source or (dialect == JINJA and not isinstance(source, str)):
         raise SourceError(f"register: {shown(source)} is not a source of the dialect {dialect}")
-    entry = made({**{key: getattr(entry, key) for key in entry.__slots__}, "source_of": partial(held, copied(source))})
+    entry = made(
+        {
+            **{key: getattr(entry, key) for key in entry.__slots__},
+            "source_of": partial(held, copied(source)),
+        }
+    )
     current().copy().put(entry, "register")  # refuses a name that is taken, before anything changes
     _registered.append(entry)
     return entry
@@ -165,7 +183,9 @@ def fill(found: Shelf, folder: Path) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         hint = f"The variable {VARIABLE} names it."
-        raise SourceError(f"the folder {shown(str(folder), 200)} cannot be read: {reason}", hint=hint) from error
+        raise SourceError(
+            f"the folder {shown(str(folder), 200)} cannot be read: {reason}", hint=hint
+        ) from error
     _fill(found, content, str(folder) + os.sep)
 
 
@@ -194,7 +214,9 @@ def _fill(found: Shelf, content: Iterable[Path], prefix: str = "") -> None:
                 found.reject(error, entry.name)
 
 
-def _read(data: Mapping[str, Any], where: str, name: str, beside: Mapping[str, Path]) -> list[Entry]:
+def _read(
+    data: Mapping[str, Any], where: str, name: str, beside: Mapping[str, Path]
+) -> list[Entry]:
     """The entries of a file; a JSON file that is no collection is somebody else's."""
     if data.keys() & set(COLLECTIONS):
         return read_collection(data, where, name.rpartition(".")[0])
@@ -208,7 +230,9 @@ def _parsed(file: Path, where: str) -> Mapping[str, Any]:
         text = file.read_text(encoding="utf-8")
         data: Any = tomllib.loads(text) if where.endswith(".toml") else json.loads(text)
     except OSError as error:
-        raise SourceError(f"{where} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise SourceError(
+            f"{where} cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from error
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, not JSON
         raise SourceError(f"{where} cannot be parsed: {error}") from error
     check(data, dict, where)

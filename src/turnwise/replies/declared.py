@@ -55,9 +55,13 @@ def declared(data: Mapping[str, Any], where: str = "replies") -> Grammar:
     """The parts of a grammar that a declaration states; the others are empty."""
     known(mapping(data, where), KEYS, where)
     ways = declared_ways(data, "calls", where)
-    sources: dict[str, Source] = {key: "declared" for key in KEYS if key in data and key != "instead"}
+    sources: dict[str, Source] = {
+        key: "declared" for key in KEYS if key in data and key != "instead"
+    }
     return Grammar(
-        reasoning=thoughts(data["reasoning"], f"{where}.reasoning") if "reasoning" in data else None,
+        reasoning=thoughts(data["reasoning"], f"{where}.reasoning")
+        if "reasoning" in data
+        else None,
         content=region(data.get("content", ["", ""]), f"{where}.content"),
         calls=ways[0] if ways else None,
         more=(*ways[1:], *declared_ways(data, "more", where)),
@@ -72,14 +76,24 @@ def declared_ways(data: Mapping[str, Any], key: str, where: str) -> list[Calls]:
     calls = data.get(key, [])
     if isinstance(calls, Mapping):
         calls = [calls]
-    return [declared_calls(table, f"{where}.{key}") for table in due("tables", calls, f"{where}.{key}")]
+    return [
+        declared_calls(table, f"{where}.{key}") for table in due("tables", calls, f"{where}.{key}")
+    ]
 
 
 def declared_calls(data: Any, where: str) -> Calls:
     known(mapping(data, where), CALLS, where)
-    readers = {"section": region, "each": region, "between": marker, "lead": marker, "first": number}
+    readers = {
+        "section": region,
+        "each": region,
+        "between": marker,
+        "lead": marker,
+        "first": number,
+    }
     given: dict[str, Any] = {
-        name: reader(data[name], f"{where}.{name}") for name, reader in readers.items() if name in data
+        name: reader(data[name], f"{where}.{name}")
+        for name, reader in readers.items()
+        if name in data
     }
     calls = Calls(declared_call(data, where), **given)
     due("calls", data, where, calls)
@@ -89,7 +103,10 @@ def declared_calls(data: Any, where: str) -> Calls:
 def declared_call(data: Mapping[str, Any], where: str) -> JsonCall | TaggedCall | RawCall:
     layouts = [name for name in LAYOUTS if name in data]
     if len(layouts) != 1:
-        raise SourceError(f"{where} says {' and '.join(layouts) or 'nothing'} of how a call is written", hint=ONE_OF)
+        raise SourceError(
+            f"{where} says {' and '.join(layouts) or 'nothing'} of how a call is written",
+            hint=ONE_OF,
+        )
     due("layout", data, where)
     return LAYOUTS[layouts[0]](data, where)
 
@@ -111,7 +128,9 @@ def declared_parts(data: Mapping[str, Any], where: str) -> TaggedCall:
     due("name", data["parts"], f"{where}.parts")
     due("slots", data["parts"], f"{where}.parts")
     parts = tuple(part[1:-1] if part in SLOTTED else Marker(part, DECLARED) for part in given)
-    return TaggedCall(parts, declared_pairs(data["pairs"], f"{where}.pairs") if "pairs" in data else None)
+    return TaggedCall(
+        parts, declared_pairs(data["pairs"], f"{where}.pairs") if "pairs" in data else None
+    )
 
 
 LAYOUTS: Mapping[str, Callable[[Mapping[str, Any], str], JsonCall | TaggedCall | RawCall]] = {
@@ -128,7 +147,9 @@ def with_parts(call: JsonCall) -> JsonCall:
     else:
         texts = (f'{{"{call.name}": "', "name", f'", "{call.arguments}": ', "arguments", "}")
     slots = ("name", "arguments")
-    return replace(call, parts=tuple(text if text in slots else Marker(str(text), DECLARED) for text in texts))
+    return replace(
+        call, parts=tuple(text if text in slots else Marker(str(text), DECLARED) for text in texts)
+    )
 
 
 ONE_OF = "Say one of: json, parts, raw."
@@ -153,11 +174,15 @@ def made(kind: Any, data: Any, where: str) -> Any:
     table = mapping(data, where)
     types = {item.name: str(item.type) for item in fields(kind)}
     readers = {
-        name: READERS[type.removesuffix(NULL)] for name, type in types.items() if type.removesuffix(NULL) in READERS
+        name: READERS[type.removesuffix(NULL)]
+        for name, type in types.items()
+        if type.removesuffix(NULL) in READERS
     }
     known(table, list(readers), where)
     given = {
-        key: None if value is None and types[key].endswith(NULL) else readers[key](value, f"{where}.{key}")
+        key: None
+        if value is None and types[key].endswith(NULL)
+        else readers[key](value, f"{where}.{key}")
         for key, value in table.items()
     }
     try:
@@ -192,18 +217,33 @@ DUE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "table": (lambda data: isinstance(data, Mapping), "It must be a table."),
     "tables": (lambda data: isinstance(data, list), "It must be a table, or a list of tables."),
     "text": (lambda data: isinstance(data, str), "It must be a text."),
-    "word": (lambda data: isinstance(data, str) and data != "", "It must be a text that is not empty."),
+    "word": (
+        lambda data: isinstance(data, str) and data != "",
+        "It must be a text that is not empty.",
+    ),
     "truth": (lambda data: isinstance(data, bool), "It must be true or false."),
     "number": (lambda data: type(data) is int and data >= 0, "It must be a number from 0 on."),
     "texts": (are_texts, "It must be a list of texts."),
     "words": (lambda data: "" not in data, "None of the texts may be empty."),
     "pair": (lambda data: len(data) == 2, "It must be two texts: before and behind."),
     "triple": (lambda data: len(data) == 3, "It must be three texts: before, between and behind."),
-    "marked": (lambda data: any(text.strip() for text in data), "At least one of the two must be a marker."),
+    "marked": (
+        lambda data: any(text.strip() for text in data),
+        "At least one of the two must be a marker.",
+    ),
     "name": (lambda parts: "{name}" in parts, "It must say where {name} stands."),
-    "slots": (lambda parts: len(slots(parts)) == len(set(slots(parts))), "Each slot must stand there once."),
-    "json": (lambda call: len(keys(call)) == len(set(keys(call))), "Name, arguments and id must have different keys."),
-    "layout": (lambda data: "parts" in data or "pairs" not in data, "There are pairs only beside parts."),
+    "slots": (
+        lambda parts: len(slots(parts)) == len(set(slots(parts))),
+        "Each slot must stand there once.",
+    ),
+    "json": (
+        lambda call: len(keys(call)) == len(set(keys(call))),
+        "Name, arguments and id must have different keys.",
+    ),
+    "layout": (
+        lambda data: "parts" in data or "pairs" not in data,
+        "There are pairs only beside parts.",
+    ),
     "calls": (
         lambda calls: opened(calls) or not isinstance(calls.call, RawCall),
         "A text is a call only behind a marker: say each or section.",
@@ -229,7 +269,9 @@ def known(data: Any, keys: Any, where: str) -> None:
     for key in data if isinstance(data, list | tuple) else mapping(data, where):
         if key not in keys:
             what = "unknown key " if isinstance(data, Mapping) else "there is no "
-            raise SourceError(f"{where}: {what}{shown(key)}", hint=suggestion(str(key), keys, "There are"))
+            raise SourceError(
+                f"{where}: {what}{shown(key)}", hint=suggestion(str(key), keys, "There are")
+            )
 
 
 def texts(data: Any, where: str) -> tuple[str, ...]:
@@ -271,7 +313,9 @@ def number(data: Any, where: str) -> int:
 
 
 def typed(data: Any, where: str) -> tuple[tuple[str, Region], ...]:
-    return tuple((kind, region(around, f"{where}.{kind}")) for kind, around in mapping(data, where).items())
+    return tuple(
+        (kind, region(around, f"{where}.{kind}")) for kind, around in mapping(data, where).items()
+    )
 
 
 READERS: Mapping[str, Callable[[Any, str], Any]] = {
@@ -298,7 +342,11 @@ def merged(derived: Grammar, data: Mapping[str, Any], where: str = "replies") ->
             continue
         given[name] = part = getattr(stated, name)
         own = getattr(derived, name)
-        if name not in instead and derived.sources.get(name) == "derived" and said(own) != said(part):
+        if (
+            name not in instead
+            and derived.sources.get(name) == "derived"
+            and said(own) != said(part)
+        ):
             raise SourceError(
                 f"{where}.{name} contradicts the template: it says {said(part)}, and the template writes {said(own)}",
                 hint=f"To replace what the template writes, say instead = [{name!r}].",
@@ -311,7 +359,9 @@ def merged(derived: Grammar, data: Mapping[str, Any], where: str = "replies") ->
     if ways is None and more:  # the first of them is the way
         given["calls"], more = more[0], more[1:]
     resolved = tuple(what for what in derived.unreached if what.partition(":")[0] not in given)
-    sources: dict[str, Source] = {name: "declared" for name in stated.sources if given.get(name) is not None}
+    sources: dict[str, Source] = {
+        name: "declared" for name in stated.sources if given.get(name) is not None
+    }
     return replace(
         derived,
         **given,
@@ -331,7 +381,10 @@ def said(part: Region | Calls | None) -> str:
         return f"{part.open.core!r} ... {part.close.core!r}"
     return " ".join(
         [
-            *(f"{around.open.core!r} ... {around.close.core!r}" for around in (part.section, part.each)),
+            *(
+                f"{around.open.core!r} ... {around.close.core!r}"
+                for around in (part.section, part.each)
+            ),
             layout(part.call),
         ]
     )

@@ -61,7 +61,12 @@ class Event(NamedTuple):
 
 def _start(event: Event) -> dict[str, Any]:
     function = {"name": event.name, "arguments": ""}
-    call: dict[str, Any] = {"index": event.call, "id": event.id, "type": "function", "function": function}
+    call: dict[str, Any] = {
+        "index": event.call,
+        "id": event.id,
+        "type": "function",
+        "function": function,
+    }
     return {"tool_calls": [call]}
 
 
@@ -109,7 +114,9 @@ class Message(dict[str, Any]):
 
     attempts: tuple[Attempt, ...] = ()
     spans: tuple[Span, ...] = ()
-    stop: str | None = None  # the marker that ended the reply; None if it was cut off or the marker was taken away
+    stop: str | None = (
+        None  # the marker that ended the reply; None if it was cut off or the marker was taken away
+    )
     events: tuple[Event, ...] = ()  # what was still held back when the reply was closed
 
     def as_turn(self, *, as_text: bool = False) -> dict[str, Any]:

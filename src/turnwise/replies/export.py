@@ -47,7 +47,10 @@ def response_template(grammar: Grammar, partly: bool = False) -> dict[str, Any]:
         fields["reasoning_content"] = thought(grammar, grammar.reasoning)
     fields["content"] = content(grammar)
     if grammar.more and not partly:
-        refuse("calls are written in more than one way, and a field has one", "partly=True says the first way only.")
+        refuse(
+            "calls are written in more than one way, and a field has one",
+            "partly=True says the first way only.",
+        )
     if grammar.calls is not None:
         fields["tool_calls"] = called(grammar, grammar.calls)
     return {"version": 1, "defaults": {"role": "assistant"}, **anchor(grammar), "fields": fields}
@@ -99,8 +102,12 @@ def openers(grammar: Grammar) -> list[str]:
 
 def closing(grammar: Grammar, marker: Marker, *others: str) -> Field:
     """What ends a region: its marker, or the sight of another text, of a stop if nothing else; else the reply's end."""
-    sights = [re.escape(text) for text in (*others, *grammar.starts, *grammar.stops) if text.strip()]
-    options = ([pattern(marker)] if marker.core else []) + ([f"(?={either(sights)})"] if sights else [])
+    sights = [
+        re.escape(text) for text in (*others, *grammar.starts, *grammar.stops) if text.strip()
+    ]
+    options = ([pattern(marker)] if marker.core else []) + (
+        [f"(?={either(sights)})"] if sights else []
+    )
     return {"close_pattern": either(options)} if options else {}
 
 
@@ -117,7 +124,9 @@ def anchor(grammar: Grammar) -> Field:
     head = header(grammar)
     if head.strip():
         return {"start_anchor": head}
-    return {"start_anchor_pattern": f"(?={re.escape(grammar.opening)}\\Z)" if grammar.opening else r"\Z"}
+    return {
+        "start_anchor_pattern": f"(?={re.escape(grammar.opening)}\\Z)" if grammar.opening else r"\Z"
+    }
 
 
 def thought(grammar: Grammar, region: Region) -> Field:
@@ -131,15 +140,29 @@ def thought(grammar: Grammar, region: Region) -> Field:
     extra = spaces(more[len(region.open.trail) : len(more) - len(more.lstrip())])
     opened = started(grammar) + pattern(region.open) + extra
     exact = {"content": "text", "content_args": {"strip": False}}
-    return {"open_pattern": opened, **closing(grammar, region.close), **exact, "repeats": True, "join": ""}
+    return {
+        "open_pattern": opened,
+        **closing(grammar, region.close),
+        **exact,
+        "repeats": True,
+        "join": "",
+    }
 
 
 def content(grammar: Grammar) -> Field:
     region = grammar.content
-    joined, exact = {"content": "text", "repeats": True, "join": ""}, {"content_args": {"strip": False}}
+    joined, exact = (
+        {"content": "text", "repeats": True, "join": ""},
+        {"content_args": {"strip": False}},
+    )
     if region.open.core:
         opened = started(grammar) + pattern(region.open)
-        return {"open_pattern": opened, **closing(grammar, region.close, *openers(grammar)), **exact, **joined}
+        return {
+            "open_pattern": opened,
+            **closing(grammar, region.close, *openers(grammar)),
+            **exact,
+            **joined,
+        }
     if region.close.core and region.close.core not in grammar.stops:
         refuse("content ends with a marker and begins without one")
     # white space that is no marker's can only be taken off with all white space at the edges
@@ -282,7 +305,11 @@ def one_by_one(pairs: Pairs) -> Field:
     if any(not region.close.core or not region.open.core for region in regions):
         refuse("the value of an argument stands between no markers")
     patterns = list(dict.fromkeys(one_pair(pairs, region) for region in regions))
-    reader = {"value_parser": {"name": "json", "args": {"allow_non_json": True}}} if pairs.strings == "json" else {}
+    reader = (
+        {"value_parser": {"name": "json", "args": {"allow_non_json": True}}}
+        if pairs.strings == "json"
+        else {}
+    )
     return {"tag_pattern": patterns[0] if len(patterns) == 1 else either(patterns), **reader}
 
 

@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Source = Literal["derived", "declared", "sought"]  # `sought`: the template looks for the text, it never writes it
+Source = Literal[
+    "derived", "declared", "sought"
+]  # `sought`: the template looks for the text, it never writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +72,22 @@ class Spacing:
 class JsonCall:
     """A call that is one JSON object: `{"name": N, "arguments": A}`, or with the name as its only key: `{N: A}`."""
 
-    name: str | None = "name"  # the key under which the name stands; None: the name is the key of the arguments
+    name: str | None = (
+        "name"  # the key under which the name stands; None: the name is the key of the arguments
+    )
     arguments: str = "arguments"
     id: str | None = None
     listed: bool = False  # the calls of a reply are elements of one JSON list
-    inside: str | None = None  # the key of an object within, which holds name and arguments: `{"function": {...}}`
+    inside: str | None = (
+        None  # the key of an object within, which holds name and arguments: `{"function": {...}}`
+    )
     as_text: bool = False  # the arguments are a JSON text inside a string
     parts: tuple[Marker | str, ...] = ()  # one object as the template writes it: texts and slots
-    around: tuple[str, str, str] = ("[", ", ", "]")  # a list's beginning, what stands between its elements, its end
+    around: tuple[str, str, str] = (
+        "[",
+        ", ",
+        "]",
+    )  # a list's beginning, what stands between its elements, its end
     spacing: Spacing = Spacing()
 
 
@@ -104,7 +114,9 @@ class RawCall:
     fenced: bool = False  # a fence around the text (```python ... ```) is taken off
 
 
-WRITERS: dict[str, Callable[..., dict[str, Any]]] = {}  # other people's words for a grammar; `export.py` fills it
+WRITERS: dict[
+    str, Callable[..., dict[str, Any]]
+] = {}  # other people's words for a grammar; `export.py` fills it
 SLOTS = ("name", "id", "index", "arguments")  # index: a number that the template counts
 
 
@@ -117,12 +129,17 @@ class Pairs:
     other: Region = Region()  # around any other value
     between: Marker = NOTHING  # between one value and the next key, besides the markers of both
     echoed: bool = False  # the closing marker repeats the key: `<k>v</k>`; the key stands in `string.close` as KEY
-    values: str = (
-        "json"  # how other values are written: "json", "python", "quoted" (strings in string.open/close marks)
+    # How other values are written: "json", "python", "quoted" (strings in string.open/close marks).
+    values: str = "json"
+    scalars: str = (
+        "json"  # how true, false and null are written where they stand alone: "json", "python"
     )
-    scalars: str = "json"  # how true, false and null are written where they stand alone: "json", "python"
-    strings: str = "raw"  # a text value as it is, or as a literal with quotes of its own: "json", "python"
-    typed: tuple[tuple[str, Region], ...] = ()  # kinds of other values whose markers differ from those of `other`
+    strings: str = (
+        "raw"  # a text value as it is, or as a literal with quotes of its own: "json", "python"
+    )
+    typed: tuple[
+        tuple[str, Region], ...
+    ] = ()  # kinds of other values whose markers differ from those of `other`
     wrap: Region = Region()  # around a text value that holds markup, within the markers of `string`
 
 
@@ -155,15 +172,21 @@ class Grammar:
     more: tuple[Calls, ...] = ()  # other ways in which calls may be written
     stops: tuple[str, ...] = ()
     empty: str = ""  # what is written where there is no reasoning, such as `<think></think>`
-    starts: tuple[str, ...] = ()  # before every region but the first: another message, `<|start|>assistant`
+    starts: tuple[
+        str, ...
+    ] = ()  # before every region but the first: another message, `<|start|>assistant`
     unreached: tuple[str, ...] = ()  # what no probe showed, in words
-    sources: dict[str, Source] = field(default_factory=dict)  # of each part: derived, declared, sought
+    sources: dict[str, Source] = field(
+        default_factory=dict
+    )  # of each part: derived, declared, sought
 
     def __str__(self) -> str:
         """A table: each part, its text, and where it came from."""
         rows = list(self.rows())
         wide = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
-        lines = [f"{part:{wide[0]}}  {text:{wide[1]}}  {origin}".rstrip() for part, text, origin in rows]
+        lines = [
+            f"{part:{wide[0]}}  {text:{wide[1]}}  {origin}".rstrip() for part, text, origin in rows
+        ]
         return "\n".join(lines + [f"not reached: {what}" for what in self.unreached])
 
     def to_response_template(self, *, partly: bool = False) -> dict[str, Any]:
@@ -205,10 +228,20 @@ def calls_rows(calls: Calls) -> Iterator[tuple[str, str, str]]:
         yield "call", f"{call.name}({call.argument}=TEXT)", ""
         return
     if isinstance(call, JsonCall):
-        keys = f"{{NAME: {call.arguments}}}" if call.name is None else f"{{{call.name}, {call.arguments}}}"
-        yield "call", f"JSON {'list of ' if call.listed else ''}{keys}{f' in {call.inside}' if call.inside else ''}", ""
+        keys = (
+            f"{{NAME: {call.arguments}}}"
+            if call.name is None
+            else f"{{{call.name}, {call.arguments}}}"
+        )
+        yield (
+            "call",
+            f"JSON {'list of ' if call.listed else ''}{keys}{f' in {call.inside}' if call.inside else ''}",
+            "",
+        )
     for part in call.parts:
-        yield ("", part.upper(), "") if isinstance(part, str) else ("", repr(part.text), part.origin)
+        yield (
+            ("", part.upper(), "") if isinstance(part, str) else ("", repr(part.text), part.origin)
+        )
     if isinstance(call, TaggedCall) and call.pairs is not None:
         yield from pairs_rows(call.pairs)
 
@@ -231,5 +264,8 @@ def shown(marker: Marker) -> str:
 
 def named(region: Region) -> Region:
     """A region for people, who cannot read the sign that stands for the key."""
-    texts = [Marker(marker.text.replace(KEY, "KEY"), marker.origin) for marker in (region.open, region.close)]
+    texts = [
+        Marker(marker.text.replace(KEY, "KEY"), marker.origin)
+        for marker in (region.open, region.close)
+    ]
     return Region(*texts)

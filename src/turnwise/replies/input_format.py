@@ -17,7 +17,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from turnwise.analysis.prober import ABSENT, ARGUMENTS, REASONING, SETTINGS, THOUGHTS, Prober, Shape, Template
+from turnwise.analysis.prober import (
+    ABSENT,
+    ARGUMENTS,
+    REASONING,
+    SETTINGS,
+    THOUGHTS,
+    Prober,
+    Shape,
+    Template,
+)
 from turnwise.replies.derive.probe_results import Answers
 from turnwise.replies.derive.reasoning import keys, listed, messages
 from turnwise.replies.events import Message
@@ -41,12 +50,18 @@ class Form(NamedTuple):
             said = [{"type": "text", "text": said}]
         thought = found.pop(THOUGHT, None)
         if thought and self.reasoning == IN_PARTS:
-            texts = said if isinstance(said, list) else [{"type": "text", "text": said}] if said else []
+            texts = (
+                said if isinstance(said, list) else [{"type": "text", "text": said}] if said else []
+            )
             said = [{"type": "thinking", "thinking": thought}, *texts]
         elif thought:
             found[self.reasoning] = thought
         found["content"] = said
-        return {key: value for key, value in {**found, **self.calls(found)}.items() if value is not ABSENT}
+        return {
+            key: value
+            for key, value in {**found, **self.calls(found)}.items()
+            if value is not ABSENT
+        }
 
     def calls(self, turn: dict[str, Any]) -> dict[str, Any]:
         """The calls of a turn, if this form has them otherwise."""
@@ -76,7 +91,10 @@ def form_of(template: Template) -> Form:
 
 def thinking(prober: Prober, shape: Shape) -> str:
     """The key under which reasoning comes out."""
-    asked = [*messages(prober), *(prober.calls(shape, ARGUMENTS[0], **{key: REASONING}) for key in keys(prober))]
+    asked = [
+        *messages(prober),
+        *(prober.calls(shape, ARGUMENTS[0], **{key: REASONING}) for key in keys(prober)),
+    ]
     for options in ({}, *prober.switches(SETTINGS)):
         for message in asked:
             turn = prober.turn(message, **options)

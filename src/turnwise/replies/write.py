@@ -15,14 +15,25 @@ from typing import Any
 
 from turnwise.errors import MessageError, shown
 from turnwise.replies.events import REASONING
-from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, RawCall, Region, Spacing
+from turnwise.replies.grammar import (
+    Calls,
+    Grammar,
+    JsonCall,
+    Marker,
+    Pairs,
+    RawCall,
+    Region,
+    Spacing,
+)
 from turnwise.replies.parser.compiled_grammar import keyed
 from turnwise.replies.parser.parser import Parser
 
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
-def write(grammar: Grammar, message: Mapping[str, Any], prompt: Any = None, *, stop: bool = True) -> str:
+def write(
+    grammar: Grammar, message: Mapping[str, Any], prompt: Any = None, *, stop: bool = True
+) -> str:
     """The reply, up to and with its stop."""
     if not isinstance(message, Mapping):
         raise MessageError(f"a message is a mapping, not {shown(message)}")
@@ -68,7 +79,9 @@ def resumed(grammar: Grammar, message: Mapping[str, Any], parser: Parser) -> str
             return content[len(begun) :] + region.close.text
         return behind(region.open, parser.tail) + content + region.close.text
 
-    return parser.tail + joined(grammar, [resumed_thought(grammar, message, parser), *answer(grammar, message, opened)])
+    return parser.tail + joined(
+        grammar, [resumed_thought(grammar, message, parser), *answer(grammar, message, opened)]
+    )
 
 
 def resumed_thought(grammar: Grammar, message: Mapping[str, Any], parser: Parser) -> str:
@@ -101,7 +114,9 @@ def behind(marker: Marker, tail: str) -> str:
 # -- content and calls
 
 
-def answer(grammar: Grammar, message: Mapping[str, Any], written: Callable[[Region, str], str]) -> tuple[str, ...]:
+def answer(
+    grammar: Grammar, message: Mapping[str, Any], written: Callable[[Region, str], str]
+) -> tuple[str, ...]:
     """Content and calls, in the order in which the template writes them."""
     content, calls = content_of(message), calls_of(message)
     said = written(grammar.content, content) if content or not calls else ""
@@ -138,7 +153,9 @@ def calls_of(message: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str, A
     calls = message.get("tool_calls")
     if calls is not None and not isinstance(calls, (list, tuple)):
         raise MessageError(f"calls are a list, not {shown(calls)}", path="tool_calls")
-    return [(call, *named_call(call, f"tool_calls[{index}]")) for index, call in enumerate(calls or ())]
+    return [
+        (call, *named_call(call, f"tool_calls[{index}]")) for index, call in enumerate(calls or ())
+    ]
 
 
 def named_call(call: Any, path: str) -> tuple[str, Mapping[str, Any]]:
@@ -152,9 +169,13 @@ def named_call(call: Any, path: str) -> tuple[str, Mapping[str, Any]]:
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError) as error:
-            raise MessageError(f"the arguments are no JSON: {error}", path=f"{path}.arguments") from None
+            raise MessageError(
+                f"the arguments are no JSON: {error}", path=f"{path}.arguments"
+            ) from None
     if not isinstance(arguments, Mapping):
-        raise MessageError(f"arguments are an object, not {shown(arguments)}", path=f"{path}.arguments")
+        raise MessageError(
+            f"arguments are an object, not {shown(arguments)}", path=f"{path}.arguments"
+        )
     return name, arguments
 
 
@@ -162,10 +183,16 @@ def around(region: Region, text: str) -> str:
     return region.open.text + text + region.close.text
 
 
-def written_calls(grammar: Grammar, calls: Calls, named: list[tuple[Mapping[str, Any], str, Any]]) -> str:
+def written_calls(
+    grammar: Grammar, calls: Calls, named: list[tuple[Mapping[str, Any], str, Any]]
+) -> str:
     texts: list[str] = []
     for index, (call, name, arguments) in enumerate(named):
-        slots = {"name": name, "id": text_at(call, "id", f"tool_calls[{index}]."), "index": str(index + calls.first)}
+        slots = {
+            "name": name,
+            "id": text_at(call, "id", f"tool_calls[{index}]."),
+            "index": str(index + calls.first),
+        }
         texts.append(around(calls.each, written_call(calls, slots, arguments)))
     if isinstance(calls.call, JsonCall) and calls.call.listed:
         opened, between, closed = calls.call.around
@@ -183,7 +210,11 @@ def written_call(calls: Calls, slots: Mapping[str, str], arguments: Mapping[str,
         text = json.dumps(text, ensure_ascii=False) if call.as_text else text
         parts = call.parts or plain_parts(call)
     else:
-        text = pairs_of(call.pairs, arguments) if call.pairs is not None else spaced(arguments, call.spacing)
+        text = (
+            pairs_of(call.pairs, arguments)
+            if call.pairs is not None
+            else spaced(arguments, call.spacing)
+        )
         parts = call.parts
     filled = {**slots, "arguments": text}
     return "".join(filled[part] if isinstance(part, str) else part.text for part in parts)
@@ -193,7 +224,12 @@ def plain_parts(call: JsonCall) -> tuple[Any, ...]:
     """An object as JSON is mostly written, for a grammar that does not say."""
     if call.name is None:
         return (Marker('{"'), "name", Marker('": '), "arguments", Marker("}"))
-    parts: list[Any] = [Marker(f'{{"{call.name}": "'), "name", Marker(f'", "{call.arguments}": '), "arguments"]
+    parts: list[Any] = [
+        Marker(f'{{"{call.name}": "'),
+        "name",
+        Marker(f'", "{call.arguments}": '),
+        "arguments",
+    ]
     if call.id is not None:
         parts += [Marker(f', "{call.id}": "'), "id", Marker('"')]
     return (*parts, Marker("}"))
@@ -202,7 +238,9 @@ def plain_parts(call: JsonCall) -> tuple[Any, ...]:
 def spaced(value: Any, spacing: Spacing) -> str:
     """JSON with the white space of a template."""
     item = spacing.item.rstrip() if spacing.indent is not None else spacing.item
-    text = json.dumps(value, ensure_ascii=False, indent=spacing.indent, separators=(item, spacing.key))
+    text = json.dumps(
+        value, ensure_ascii=False, indent=spacing.indent, separators=(item, spacing.key)
+    )
     return text.replace("\n", "\n" + " " * spacing.depth) if spacing.depth else text
 
 
@@ -214,13 +252,23 @@ def pairs_of(pairs: Pairs, arguments: Mapping[str, Any]) -> str:
 
 
 def one_pair(pairs: Pairs, key: str, value: Any) -> str:
-    region = pairs.string if isinstance(value, str) else dict(pairs.typed).get(kind_of(value), pairs.other)
+    region = (
+        pairs.string
+        if isinstance(value, str)
+        else dict(pairs.typed).get(kind_of(value), pairs.other)
+    )
     opened, closed = keyed(region.open.text, key), keyed(region.close.text, key)
     return pairs.key.text + key + opened + written_value(pairs, value) + closed
 
 
 def kind_of(value: Any) -> str:
-    kinds = ((bool, "boolean"), (int, "integer"), (float, "number"), (list, "array"), (dict, "object"))
+    kinds = (
+        (bool, "boolean"),
+        (int, "integer"),
+        (float, "number"),
+        (list, "array"),
+        (dict, "object"),
+    )
     return next((name for kind, name in kinds if isinstance(value, kind)), "null")
 
 
@@ -228,7 +276,11 @@ def written_value(pairs: Pairs, value: Any) -> str:
     if isinstance(value, str):
         if pairs.strings != "raw":
             return LITERALS[pairs.strings](value)
-        return around(pairs.wrap, value) if pairs.wrap.open and any(sign in value for sign in "<>&") else value
+        return (
+            around(pairs.wrap, value)
+            if pairs.wrap.open and any(sign in value for sign in "<>&")
+            else value
+        )
     if isinstance(value, (dict, list)):
         if pairs.values == "tags":
             rows = value.items() if isinstance(value, dict) else (("item", one) for one in value)

@@ -60,18 +60,24 @@ def conversation(row: Any, shape: str | None = None) -> Conversation:
         return named(shape).read(row)
     if isinstance(row, Mapping) and ("chosen" in row or "rejected" in row):
         hint = "Choose: {'messages': row['chosen']}, or {'prompt': row['prompt'], 'completion': row['chosen']}."
-        raise MessageError("a preference holds two conversations, `chosen` and `rejected`", hint=hint)
+        raise MessageError(
+            "a preference holds two conversations, `chosen` and `rejected`", hint=hint
+        )
     if isinstance(row, str) and any(mark in row for mark in TRANSCRIPT_MARKS):
         hint = "turnwise.dialects.internlm2_transcript reads InternLM2's. As a question: shape='paddlenlp'."
         raise MessageError(f"this is rendered text, not a conversation: {shown(row)}", hint=hint)
     if are_rows(row):
-        raise MessageError(f"this is a list of {len(row)} conversations, not one", hint="Give one of its rows.")
+        raise MessageError(
+            f"this is a list of {len(row)} conversations, not one", hint="Give one of its rows."
+        )
     for known in SHAPES.values():
         if known.knows(row):
             return known.read(row)
     if not isinstance(row, Mapping):
         hint = "; ".join(f"{name}: {looks}" for name, looks in LOOKS.items())
-        raise MessageError(f"a conversation is not {type(row).__name__}: {shown(row)}", hint=f"Accepted: {hint}.")
+        raise MessageError(
+            f"a conversation is not {type(row).__name__}: {shown(row)}", hint=f"Accepted: {hint}."
+        )
     raise MessageError("there is no conversation in this row", hint=_no_shape(row))
 
 
@@ -80,7 +86,9 @@ def write(conversation: Any, shape: str) -> Any:
     known = named(shape)
     if not isinstance(conversation, Conversation):
         hint = "Read it first: turnwise.shapes.conversation(row)."
-        raise MessageError(f"write takes a Conversation, not {type(conversation).__name__}", hint=hint)
+        raise MessageError(
+            f"write takes a Conversation, not {type(conversation).__name__}", hint=hint
+        )
     row = known.write(conversation)
     lost = _difference(_essence(conversation), _essence(known.read(row)), ())
     if lost is not None:
@@ -91,14 +99,18 @@ def write(conversation: Any, shape: str) -> Any:
 
 def are_rows(value: Any) -> bool:
     """Whether this is a list of conversations, not one: many data files are."""
-    if not is_list(value) or not all(isinstance(row, Mapping) and "role" not in row for row in value):
+    if not is_list(value) or not all(
+        isinstance(row, Mapping) and "role" not in row for row in value
+    ):
         return False
     return bool(value) and any(shape.knows(value[0]) for shape in SHAPES.values())
 
 
 def named(shape: str) -> Shape:
     if not isinstance(shape, str) or shape not in SHAPES:
-        raise MessageError(f"there is no shape {shown(shape)}", hint=suggestion(str(shape), SHAPES, "Shapes"))
+        raise MessageError(
+            f"there is no shape {shown(shape)}", hint=suggestion(str(shape), SHAPES, "Shapes")
+        )
     return SHAPES[shape]
 
 
@@ -122,7 +134,9 @@ def _essence(conversation: Conversation) -> Row:
     for message in conversation.messages:
         empty = {"content"} if message.get("tool_calls") and not message.get("content") else set()
         empty |= {"tool_calls"} if message.get("tool_calls") == [] else set()
-        messages.append({key: value for key, value in message.items() if value is not None and key not in empty})
+        messages.append(
+            {key: value for key, value in message.items() if value is not None and key not in empty}
+        )
     found: Row = {"messages": messages, "options": conversation.options, "rest": conversation.rest}
     given = {"tools": conversation.tools, "documents": conversation.documents}
     return {**found, **{key: value for key, value in given.items() if value is not None}}
@@ -137,7 +151,9 @@ def _difference(ours: Any, theirs: Any, path: Path) -> Path | None:
             (str(key), ours.get(key, ABSENT), theirs.get(key, ABSENT)) for key in {**ours, **theirs}
         )
     elif is_list(ours) and is_list(theirs):
-        steps = ((index, *pair) for index, pair in enumerate(zip_longest(ours, theirs, fillvalue=ABSENT)))
+        steps = (
+            (index, *pair) for index, pair in enumerate(zip_longest(ours, theirs, fillvalue=ABSENT))
+        )
     else:
         return None if type(ours) is type(theirs) and ours == theirs else path
     found = (_difference(mine, other, (*path, step)) for step, mine, other in steps)

@@ -26,8 +26,13 @@ from turnwise.shapes.row import (
 )
 
 NAMES = {
-    **dict.fromkeys(("user", "human", "imstartuser", "gpt4correctuser", "instruction", "prompter", "问"), "user"),
-    **dict.fromkeys(("assistant", "gpt", "imstartassistant", "gpt4correctassistant", "response", "答"), "assistant"),
+    **dict.fromkeys(
+        ("user", "human", "imstartuser", "gpt4correctuser", "instruction", "prompter", "问"), "user"
+    ),
+    **dict.fromkeys(
+        ("assistant", "gpt", "imstartassistant", "gpt4correctassistant", "response", "答"),
+        "assistant",
+    ),
     **dict.fromkeys(("model", "bot", "ai"), "assistant"),
     **dict.fromkeys(("system", "imstartsystem"), "system"),
 }
@@ -47,11 +52,15 @@ def _is_name(value: Any) -> bool:
 
 def read(row: Any) -> Conversation:
     """Pairs of a role's name and a text, bare or in the mapping that `Conversation.dict()` gives."""
-    column, pairs = ("messages", row) if is_list(row) else turns_of(row, "fastchat", "FastChat data")
+    column, pairs = (
+        ("messages", row) if is_list(row) else turns_of(row, "fastchat", "FastChat data")
+    )
     whole: Mapping[str, Any] = {} if is_list(row) else row
     roles = whole.get("roles") or ()
     if not is_list(roles) or not all(isinstance(name, str) for name in roles) or len(roles) == 1:
-        raise MessageError(f"are the names of the user and the assistant, not {shown(roles)}", path="roles")
+        raise MessageError(
+            f"are the names of the user and the assistant, not {shown(roles)}", path="roles"
+        )
     system, options = maybe(whole, "system_message"), {}
     messages = [said("system", system)] if system else []
     for index, pair in enumerate(pairs):
@@ -74,7 +83,9 @@ def _role(name: str, index: int, roles: Sequence[str], column: str) -> str:
     if role is None:
         hint = suggestion(_letters(name), NAMES, "Known without `roles`")
         pairs = " For PaddleNLP's rounds: shape='paddlenlp'." if not roles else ""
-        raise MessageError(f"nobody is called {shown(name)}", path=f"{column}[{index}][0]", hint=f"{hint}{pairs}")
+        raise MessageError(
+            f"nobody is called {shown(name)}", path=f"{column}[{index}][0]", hint=f"{hint}{pairs}"
+        )
     return role
 
 
@@ -88,7 +99,9 @@ def _content(value: Any, path: str) -> Any:
     pair = is_list(value) and len(value) == 2 and isinstance(value[0], str) and is_list(value[1])
     if not pair or not all(isinstance(image, str) for image in value[1]):
         hint = "null stands for the assistant's last text only." if value is None else None
-        raise MessageError(f"is text or (text, [address of an image]), not {shown(value)}", path=path, hint=hint)
+        raise MessageError(
+            f"is text or (text, [address of an image]), not {shown(value)}", path=path, hint=hint
+        )
     images = [{"type": "image_url", "image_url": {"url": image}} for image in value[1]]
     return [{"type": "text", "text": value[0]}, *images]
 
@@ -110,7 +123,11 @@ def write(conversation: Conversation) -> Row:
 def _with_images(message: Row, index: int) -> Any:
     """Text, or `[text, images]` for parts that are one text and then images."""
     content = message.get("content")
-    if not isinstance(content, list) or not content or not all(isinstance(part, Mapping) for part in content):
+    if (
+        not isinstance(content, list)
+        or not content
+        or not all(isinstance(part, Mapping) for part in content)
+    ):
         return plain_text(message, index, "fastchat")
     images = [part.get("image_url") for part in content[1:]]
     urls = [image.get("url") if isinstance(image, Mapping) else None for image in images]

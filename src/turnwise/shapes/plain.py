@@ -12,7 +12,17 @@ from typing import Any
 from turnwise.errors import MessageError, shown, suggestion
 from turnwise.messages import REASONING, Intake
 from turnwise.messages import field as spelt
-from turnwise.shapes.row import Conversation, Row, beside, is_list, made, mapping_of, said, text_of, turns_of
+from turnwise.shapes.row import (
+    Conversation,
+    Row,
+    beside,
+    is_list,
+    made,
+    mapping_of,
+    said,
+    text_of,
+    turns_of,
+)
 
 COMPLETIONS = ("completion", "response")
 
@@ -34,16 +44,25 @@ def _message(value: Any, *path: str | int) -> Row:
     text_of(message, "role", path)
     content = message.get("content")
     if not message.keys() & {"content", "tool_calls", "function_call", *REASONING}:
-        raise MessageError("there is no 'content'", path=spelt(path), hint=suggestion("content", message, "It has"))
+        raise MessageError(
+            "there is no 'content'", path=spelt(path), hint=suggestion("content", message, "It has")
+        )
     if isinstance(content, int | float):
-        problem = f"is text, a list of parts, or null; not {type(content).__name__}: {shown(content)}"
+        problem = (
+            f"is text, a list of parts, or null; not {type(content).__name__}: {shown(content)}"
+        )
         raise MessageError(problem, path=spelt((*path, "content")))
     return message
 
 
 def read_openai(row: Any) -> Conversation:
     column, turns = turns_of(row, "openai", "a conversation")
-    return made("openai", row, (column,), [_message(turn, column, index) for index, turn in enumerate(turns)])
+    return made(
+        "openai",
+        row,
+        (column,),
+        [_message(turn, column, index) for index, turn in enumerate(turns)],
+    )
 
 
 def write_openai(conversation: Conversation) -> Row:
@@ -52,8 +71,12 @@ def write_openai(conversation: Conversation) -> Row:
 
 def read_list(row: Any) -> Conversation:
     if not is_list(row):
-        raise MessageError(f"a conversation is a list of messages, not {type(row).__name__}: {shown(row)}")
-    return Conversation([_message(value, "messages", index) for index, value in enumerate(row)], shape="list")
+        raise MessageError(
+            f"a conversation is a list of messages, not {type(row).__name__}: {shown(row)}"
+        )
+    return Conversation(
+        [_message(value, "messages", index) for index, value in enumerate(row)], shape="list"
+    )
 
 
 def write_list(conversation: Conversation) -> list[Row]:

@@ -29,7 +29,12 @@ from turnwise.shapes.row import (
     words,
 )
 
-AFTER = {None: ("system", "user"), "system": ("user",), "user": ("assistant",), "assistant": ("system", "user")}
+AFTER = {
+    None: ("system", "user"),
+    "system": ("user",),
+    "user": ("assistant",),
+    "assistant": ("system", "user"),
+}
 
 
 def _rounds(messages: Sequence[Row], shape: str) -> list[dict[str, Row]]:
@@ -70,9 +75,13 @@ def read_xtuner(row: Any) -> Conversation:
         messages.append(said("user", maybe(turn, "input", *path) or ""))
         output = maybe(turn, "output", *path)
         if output is None and index < len(turns) - 1:
-            raise MessageError("only the last turn may lack its output", path=spelt((*path, "output")))
+            raise MessageError(
+                "only the last turn may lack its output", path=spelt((*path, "output"))
+            )
         if output is not None:
-            messages.append({**said("assistant", output), **_weight(turn.get("output_with_loss"), path)})
+            messages.append(
+                {**said("assistant", output), **_weight(turn.get("output_with_loss"), path)}
+            )
     return made("xtuner", row, (column,), messages)
 
 
@@ -81,7 +90,9 @@ def _weight(said: Any, path: Path) -> Row:
     if said is None:
         return {}
     if said not in (True, False):
-        raise MessageError(f"is true or false, not {shown(said)}", path=spelt((*path, "output_with_loss")))
+        raise MessageError(
+            f"is true or false, not {shown(said)}", path=spelt((*path, "output_with_loss"))
+        )
     return {"weight": int(said)}
 
 
@@ -105,7 +116,9 @@ def read_alpaca(row: Any) -> Conversation:
     messages = [said("system", system)] if system else []
     if history is not None:
         if not is_list(history):
-            raise MessageError(f"is a list of [question, answer], not {shown(history)}", path="history")
+            raise MessageError(
+                f"is a list of [question, answer], not {shown(history)}", path="history"
+            )
         messages += _paired(history, "history", open_end=False)
     question = [text_of(row, "instruction", ()), maybe(row, "input") or ""]
     messages.append(said("user", "\n".join(part for part in question if part)))
@@ -124,7 +137,9 @@ def write_alpaca(conversation: Conversation) -> Row:
     if "system" in first:
         row["system"] = first["system"]["content"]
     if before:
-        row["history"] = [[found["user"]["content"], found["assistant"]["content"]] for found in before]
+        row["history"] = [
+            [found["user"]["content"], found["assistant"]["content"]] for found in before
+        ]
     if conversation.tools is not None:
         row["tools"] = as_json(conversation.tools, "tools")
     return row
@@ -156,7 +171,10 @@ def read_paddlenlp(row: Any) -> Conversation:
         raise MessageError(f"there are {len(src)} src and {len(tgt)} tgt", path="src", hint=hint)
     context = dict(option_table(row.get("context") or {}, "context"))
     system = maybe(context, "system", "context")
-    pairs = [[question, *answer] for question, answer in zip(src, [*([text] for text in tgt), []], strict=False)]
+    pairs = [
+        [question, *answer]
+        for question, answer in zip(src, [*([text] for text in tgt), []], strict=False)
+    ]
     messages = _paired(pairs, "rounds", open_end=True)
     if system:
         del context["system"]

@@ -65,7 +65,11 @@ def mapping_of(row: Any, shape: str) -> Mapping[str, Any]:
 
 
 def made(
-    shape: str, row: Mapping[str, Any], used: Iterable[str], messages: list[Row], options: Row | None = None
+    shape: str,
+    row: Mapping[str, Any],
+    used: Iterable[str],
+    messages: list[Row],
+    options: Row | None = None,
 ) -> Conversation:
     """The conversation, with the columns that may stand beside it in any shape."""
     found = {} if options is None else dict(options)
@@ -80,7 +84,9 @@ def made(
     known = BESIDE.union(used, (key for key in COLUMNS if row.get(key) is None))
     rest = {key: value for key, value in row.items() if key not in known}
     tools = _tools(row.get("tools"), wrap=shape in ("sharegpt", "alpaca"))
-    return Conversation(messages, tools, Intake().documents(row.get("documents")), found, shape, rest)
+    return Conversation(
+        messages, tools, Intake().documents(row.get("documents")), found, shape, rest
+    )
 
 
 def option_table(value: Any, where: str) -> Mapping[str, Any]:
@@ -98,15 +104,23 @@ def _tools(value: Any, wrap: bool) -> list[Any] | None:
     tools = Intake().tools(value)
     if tools is None or not wrap:
         return tools
-    bare = [isinstance(tool.get("name"), str) and not tool.keys() & {"type", "function"} for tool in tools]
-    return [{"type": "function", "function": tool} if alone else tool for tool, alone in zip(tools, bare, strict=True)]
+    bare = [
+        isinstance(tool.get("name"), str) and not tool.keys() & {"type", "function"}
+        for tool in tools
+    ]
+    return [
+        {"type": "function", "function": tool} if alone else tool
+        for tool, alone in zip(tools, bare, strict=True)
+    ]
 
 
 def parsed(text: str, path: str, accepted: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MessageError(f"is not JSON ({error}): {shown(text)}", path=path, hint=f"Accepted: {accepted}.") from None
+        raise MessageError(
+            f"is not JSON ({error}): {shown(text)}", path=path, hint=f"Accepted: {accepted}."
+        ) from None
 
 
 def beside(conversation: Conversation) -> Row:
@@ -125,18 +139,28 @@ def turns_of(row: Any, shape: str, what: str) -> tuple[str, Sequence[Any]]:
     row = mapping_of(row, shape)
     column = next((name for name in COLUMNS if row.get(name) is not None), None)
     if column is None:
-        raise MessageError(f"a row of {what} has no turns", hint=suggestion("conversations", row, "It has"))
+        raise MessageError(
+            f"a row of {what} has no turns", hint=suggestion("conversations", row, "It has")
+        )
     turns = row[column]
     if not is_list(turns):
-        raise MessageError(f"{what} is a list of turns, not {type(turns).__name__}: {shown(turns)}", path=column)
+        raise MessageError(
+            f"{what} is a list of turns, not {type(turns).__name__}: {shown(turns)}", path=column
+        )
     if not turns and shape != "openai":
-        raise MessageError(f"{what} has no turns here", path=column, hint=f"It looks so: {LOOKS[shape]}.")
+        raise MessageError(
+            f"{what} has no turns here", path=column, hint=f"It looks so: {LOOKS[shape]}."
+        )
     return column, turns
 
 
 def kind_of(row: Any) -> str | None:
     """Whose turns a row's column holds, by the first of them."""
-    column = next((name for name in COLUMNS if row.get(name) is not None), None) if isinstance(row, Mapping) else None
+    column = (
+        next((name for name in COLUMNS if row.get(name) is not None), None)
+        if isinstance(row, Mapping)
+        else None
+    )
     if column is None:
         return None
     turns = row[column]
@@ -144,7 +168,12 @@ def kind_of(row: Any) -> str | None:
     if is_list(first):
         return "fastchat"
     if isinstance(first, Mapping):
-        for key, kind in (("role", "openai"), ("from", "sharegpt"), ("input", "xtuner"), ("output", "xtuner")):
+        for key, kind in (
+            ("role", "openai"),
+            ("from", "sharegpt"),
+            ("input", "xtuner"),
+            ("output", "xtuner"),
+        ):
             if key in first:
                 return kind
     return COLUMNS[column]
@@ -191,7 +220,11 @@ def system_first(messages: list[Row]) -> tuple[str, list[Row]]:
         return "", messages
     first, *others = messages
     content = first.get("content")
-    fits = first.keys() == {"role", "content"} and first["role"] == "system" and isinstance(content, str)
+    fits = (
+        first.keys() == {"role", "content"}
+        and first["role"] == "system"
+        and isinstance(content, str)
+    )
     return (str(content), others) if fits and content else ("", messages)
 
 

@@ -60,13 +60,19 @@ def read(row: Any) -> Conversation:
 def _read_turn(turn: Any, path: Path) -> Row:
     if not isinstance(turn, Mapping):
         problem = f"a turn is a mapping, not {type(turn).__name__}: {shown(turn)}"
-        raise MessageError(problem, path=spelt(path), hint='for example {"from": "human", "value": "Hello!"}')
+        raise MessageError(
+            problem, path=spelt(path), hint='for example {"from": "human", "value": "Hello!"}'
+        )
     name = text_of(turn, "from", path)
     role = ROLES.get(name.lower())
     if role is None:
         hint = suggestion(name.lower(), ROLES, "Accepted")
-        raise MessageError(f"nobody is called {shown(name)}", path=spelt((*path, "from")), hint=hint)
-    if clash := sorted(turn.keys() & ({"role", "content"} | ({"tool_calls"} if role is CALL else set()))):
+        raise MessageError(
+            f"nobody is called {shown(name)}", path=spelt((*path, "from")), hint=hint
+        )
+    if clash := sorted(
+        turn.keys() & ({"role", "content"} | ({"tool_calls"} if role is CALL else set()))
+    ):
         raise MessageError(f"it has {clash[0]!r} beside 'from' and 'value'", path=spelt(path))
     others = {key: value for key, value in turn.items() if key not in ("from", "value")}
     if role is CALL:
@@ -78,26 +84,40 @@ def _calls(turn: Mapping[str, Any], path: Path) -> list[Row]:
     """One call or a list of them, in JSON: LLaMA-Factory's `function_call`."""
     path, accepted = (*path, "value"), '{"name": ..., "arguments": ...}, or a list of those'
     value = turn.get("value")
-    value = value if is_list(value) or isinstance(value, Mapping) else text_of(turn, "value", path[:-1])
+    value = (
+        value if is_list(value) or isinstance(value, Mapping) else text_of(turn, "value", path[:-1])
+    )
     value = parsed(value, spelt(path), accepted) if isinstance(value, str) else value
     calls = []
     for call in value if is_list(value) and value else [value]:
         if not isinstance(call, Mapping):
-            raise MessageError(f"is no call: {shown(call)}", path=spelt(path), hint=f"Accepted: {accepted}.")
+            raise MessageError(
+                f"is no call: {shown(call)}", path=spelt(path), hint=f"Accepted: {accepted}."
+            )
         for key in ("name", "arguments"):
             if key not in call:
-                raise MessageError(f"a call has no {key!r}", path=spelt(path), hint=suggestion(key, call, "It has"))
+                raise MessageError(
+                    f"a call has no {key!r}", path=spelt(path), hint=suggestion(key, call, "It has")
+                )
         if unknown := [str(key) for key in call if key not in ("name", "arguments", "id")]:
             hint = suggestion(unknown[0], ("name", "arguments", "id"), "Accepted")
             raise MessageError(f"a call has {unknown[0]!r}", path=spelt(path), hint=hint)
         function = {"name": words(call["name"], (*path, "name")), "arguments": call["arguments"]}
-        calls.append({**({"id": call["id"]} if "id" in call else {}), "type": "function", "function": function})
+        calls.append(
+            {
+                **({"id": call["id"]} if "id" in call else {}),
+                "type": "function",
+                "function": function,
+            }
+        )
     return calls
 
 
 def write(conversation: Conversation) -> Row:
     system, messages = system_first(conversation.messages)
-    turns = [_write_turn(message, index) for index, message in enumerate(messages, 1 if system else 0)]
+    turns = [
+        _write_turn(message, index) for index, message in enumerate(messages, 1 if system else 0)
+    ]
     row = {**beside(conversation), "conversations": turns}
     if system:
         row["system"] = system
@@ -120,6 +140,11 @@ def _functions(message: Row) -> list[Row]:
     calls = message.get("tool_calls")
     if message.get("role") != "assistant" or message.get("content") or not is_list(calls):
         return []
-    functions = [call.get("function") if isinstance(call, Mapping) else None for call in calls or ()]
+    functions = [
+        call.get("function") if isinstance(call, Mapping) else None for call in calls or ()
+    ]
     plain = [function if isinstance(function, Mapping) else {} for function in functions]
-    return [{key: function[key] for key in ("name", "arguments") if key in function} for function in plain]
+    return [
+        {key: function[key] for key in ("name", "arguments") if key in function}
+        for function in plain
+    ]

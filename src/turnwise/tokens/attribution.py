@@ -28,18 +28,41 @@ from turnwise.tokens.tokenizers.protocol import Added
 
 NONE, WORDS, ALL = range(3)
 LEVELS = {"none": NONE, "words": WORDS, "all": ALL}
-TEMPLATE = "the template"  # the author's text, special tokens passed as options, roles known by name
+TEMPLATE = (
+    "the template"  # the author's text, special tokens passed as options, roles known by name
+)
 INPUTS = ("tools", "documents")
 OPTION = "option "
-TRUST: Mapping[tuple[str, str], int] = {  # what speaks, and its name; whatever is not listed may write none
+TRUST: Mapping[
+    tuple[str, str], int
+] = {  # what speaks, and its name; whatever is not listed may write none
     ("voice", TEMPLATE): ALL,
     ("role", "assistant"): WORDS,  # content and reasoning of these messages
     ("role", "model"): WORDS,
 }
 ROLES = frozenset(
-    ("system", "developer", "user", "assistant", "tool", "function", "environment", "ipython", "observation", "model")
+    (
+        "system",
+        "developer",
+        "user",
+        "assistant",
+        "tool",
+        "function",
+        "environment",
+        "ipython",
+        "observation",
+        "model",
+    )
 )
-TOKEN_OPTIONS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+TOKEN_OPTIONS = (
+    "bos_token",
+    "eos_token",
+    "pad_token",
+    "unk_token",
+    "sep_token",
+    "cls_token",
+    "mask_token",
+)
 SPOKEN = ("content", *REASONING)
 SPEAKERS = ("assistant", "model")
 
@@ -85,7 +108,9 @@ class Voices:
         hits = scanner.hits(text, allowed)
         if self.words:
             marking = self.known()
-            kept = [one for one in hits if one.at not in self.words or one.token.text not in marking]
+            kept = [
+                one for one in hits if one.at not in self.words or one.token.text not in marking
+            ]
             self.suspect, hits = self.suspect or len(kept) < len(hits), kept
         return hits
 
@@ -125,7 +150,9 @@ class Voices:
         found, at = [], self.outline.starts[index]
         for part, leaf in self.outline.runs(index):
             if at < end and start < at + len(part):
-                found.append(0 if leaf == NOWHERE and part.isdigit() else leaf)  # a number that the template counts
+                found.append(
+                    0 if leaf == NOWHERE and part.isdigit() else leaf
+                )  # a number that the template counts
             at += len(part)
         return found
 
@@ -135,7 +162,9 @@ class Voices:
         if len(voices) != 1:
             return NONE
         (voice,) = voices
-        return self.levels.get(("voice", voice) if isinstance(voice, str) else self.named(voice), NONE)
+        return self.levels.get(
+            ("voice", voice) if isinstance(voice, str) else self.named(voice), NONE
+        )
 
     def voice(self, leaf: Leaf) -> str | Field:
         """The template, or the field that speaks; text that came from nowhere has no voice to trust."""
@@ -160,7 +189,11 @@ class Voices:
         return ("role", role) if spoken or role not in SPEAKERS else ("field", f"{role}.{path[2]}")
 
     def role(self, index: Any) -> str:
-        return str(self.chat[index].get("role", "")) if isinstance(index, int) and index < len(self.chat) else ""
+        return (
+            str(self.chat[index].get("role", ""))
+            if isinstance(index, int) and index < len(self.chat)
+            else ""
+        )
 
 
 def template_hits(
@@ -187,13 +220,16 @@ def levels(trust: Mapping[str, Any]) -> dict[tuple[str, str], int]:
     """The table with what the caller says of roles, inputs and options."""
     if not isinstance(trust, Mapping):
         raise MessageError(
-            f"trust is a mapping from roles or inputs to levels, not {type(trust).__name__}", path="trust"
+            f"trust is a mapping from roles or inputs to levels, not {type(trust).__name__}",
+            path="trust",
         )
     found = dict(TRUST)
     for name, level in trust.items():
         if not isinstance(level, str) or level not in LEVELS:
             hint = suggestion(str(level), LEVELS, "Levels")
-            raise MessageError(f"there is no level of trust {level!r}", path=f"trust[{name!r}]", hint=hint)
+            raise MessageError(
+                f"there is no level of trust {level!r}", path=f"trust[{name!r}]", hint=hint
+            )
         found[row(name)] = LEVELS[level]
     return found
 
@@ -206,5 +242,7 @@ def row(name: Any) -> tuple[str, str]:
         return "input", name
     if name in ROLES:
         return "role", name
-    hint = suggestion(str(name), (*sorted(ROLES), *INPUTS, f"{OPTION}NAME"), "Roles, inputs and options")
+    hint = suggestion(
+        str(name), (*sorted(ROLES), *INPUTS, f"{OPTION}NAME"), "Roles, inputs and options"
+    )
     raise MessageError(f"trust knows no {name!r}", path="trust", hint=hint)

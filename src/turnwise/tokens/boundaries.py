@@ -31,7 +31,9 @@ from turnwise.tokens.token_matcher import Hit
 SPACE = " \t\r\n"
 RESULTS = ("tool", "function", "ipython", "observation", "environment")
 
-Prompt = Callable[[int], Rendering]  # what serving would send before message i: the messages before it, and the opening
+Prompt = Callable[
+    [int], Rendering
+]  # what serving would send before message i: the messages before it, and the opening
 
 
 class Turn(NamedTuple):
@@ -88,7 +90,9 @@ class Boundaries:
         prompt: Prompt,
     ) -> tuple[list[Turn], list[Untrained]]:
         """The assistant's turns in this rendering; `hits` are the tokens that the template itself wrote."""
-        spoken = [index for index, message in enumerate(messages) if message.get("role") in SPEAKERS]
+        spoken = [
+            index for index, message in enumerate(messages) if message.get("role") in SPEAKERS
+        ]
         if not spoken:
             return [], []
         text, outline = rendering.text, rendering.outline
@@ -99,13 +103,23 @@ class Boundaries:
         for index in spoken:
             region = regions.get(index)
             if region is None:
-                untrained.append(Untrained(index, "the template leaves the message out, or hides where it writes it"))
+                untrained.append(
+                    Untrained(
+                        index, "the template leaves the message out, or hides where it writes it"
+                    )
+                )
                 continue
-            if not all(regions.get(other) for other in range(index + 1, following(messages, index))):
+            if not all(
+                regions.get(other) for other in range(index + 1, following(messages, index))
+            ):
                 region = region[0], own_end(outline, index, region)  # others may stand in its place
-            start = self.start(text, index, region[0], (switches, kind(messages, index, index < users)), prompt)
+            start = self.start(
+                text, index, region[0], (switches, kind(messages, index, index < users)), prompt
+            )
             if isinstance(start, Opening):
-                untrained.append(Untrained(index, reason(start, text, region[0]), not start.refusal))
+                untrained.append(
+                    Untrained(index, reason(start, text, region[0]), not start.refusal)
+                )
                 continue
             stop, end = ending(outline, text, start, region, hits, places, stops)
             if end <= start or not calls_written(messages[index], text, region):
@@ -117,17 +131,28 @@ class Boundaries:
 
     def switches(self, messages: Sequence[Mapping[str, Any]]) -> tuple[bool, ...]:
         """Which of the sought texts stand in what the assistant did not say."""
-        said = [message.get("content") for message in messages if message.get("role") not in SPEAKERS]
+        said = [
+            message.get("content") for message in messages if message.get("role") not in SPEAKERS
+        ]
         texts = "\0".join(text for text in said if isinstance(text, str))
         return tuple(text in texts for text in self.sought)
 
-    def start(self, text: str, index: int, region: int, key: tuple[Any, ...], prompt: Prompt) -> int | Opening:
+    def start(
+        self, text: str, index: int, region: int, key: tuple[Any, ...], prompt: Prompt
+    ) -> int | Opening:
         """Where the model begins to speak, or the opening that the turn does not continue."""
         known = None if self.fickle else self.openings.get(key)
         if known is None or bool(known.closing or known.refusal) == fits(text, region, known):
-            known = learned(text, region, index, prompt)  # none yet, or not like the one it was learned from
-            if known.refusal and index == 0:  # nothing to serve before it: any opening will do that is known
-                known = next((one for one in self.openings.values() if one.text and fits(text, region, one)), known)
+            known = learned(
+                text, region, index, prompt
+            )  # none yet, or not like the one it was learned from
+            if (
+                known.refusal and index == 0
+            ):  # nothing to serve before it: any opening will do that is known
+                known = next(
+                    (one for one in self.openings.values() if one.text and fits(text, region, one)),
+                    known,
+                )
             self.openings[key] = known
         if known.refusal or known.closing:
             return known
@@ -154,7 +179,9 @@ def learned(text: str, region: int, index: int, prompt: Prompt) -> Opening:
     if text.startswith(served.text):
         return opening_at(text, region, len(served.text))
     opening = served.text[last_end(served.outline) :]
-    closing = served.text[last_word(served.outline, (0, len(served.text))) :]  # the template's words at the end
+    closing = served.text[
+        last_word(served.outline, (0, len(served.text))) :
+    ]  # the template's words at the end
     place = region + len(opening)
     if closing and text.endswith(closing, 0, place):
         return opening_at(text, region, place)  # earlier messages differ, the opening does not
@@ -182,7 +209,11 @@ def ending(
     if first < behind and not text[hits[behind - 1].end : region[1]].strip(SPACE):
         return place(text, hits[behind - 1])
     next_hit = hits[behind] if behind < len(hits) else None
-    if next_hit and next_hit.token.text in stops and not text[region[1] : next_hit.start].strip(SPACE):
+    if (
+        next_hit
+        and next_hit.token.text in stops
+        and not text[region[1] : next_hit.start].strip(SPACE)
+    ):
         return place(text, next_hit)
     end = start + len(text[start : region[1]].rstrip(SPACE))
     end = max(end, last_word(outline, (start, region[1])))

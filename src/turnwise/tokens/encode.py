@@ -31,10 +31,25 @@ Parts = Sequence[tuple[str, str | None]]  # texts of a message's fields, and mar
 SYSTEMS = ("system", "developer")
 OTHERS = ("developer", "function", "environment", "ipython", "observation")
 EVERY_TURN: tuple[list[dict[str, Any]], ...] = (
-    [said("system", "Rules"), said("user", "First"), said("assistant", "One"), said("user", "Second")],
+    [
+        said("system", "Rules"),
+        said("user", "First"),
+        said("assistant", "One"),
+        said("user", "Second"),
+    ],
     [said("user", "First"), said("assistant", "One"), said("user", "Second")],
-    [said("user", "First"), called(("weather", {"city": "Oslo"})), answered("Rain"), said("assistant", "One")],
-    [said("user", "First"), called(("weather", '{"city": "Oslo"}')), answered("Rain"), said("assistant", "One")],
+    [
+        said("user", "First"),
+        called(("weather", {"city": "Oslo"})),
+        answered("Rain"),
+        said("assistant", "One"),
+    ],
+    [
+        said("user", "First"),
+        called(("weather", '{"city": "Oslo"}')),
+        answered("Rain"),
+        said("assistant", "One"),
+    ],
     *([said("user", "First"), said(role, "Facts"), said("assistant", "One")] for role in OTHERS),
 )
 
@@ -46,9 +61,13 @@ class Ask:
     messages: Sequence[Mapping[str, Any]]
     tokenizer: Tokenizer
     render: Callable[[Sequence[Mapping[str, Any]]], Rendering]
-    prompt: Callable[[Sequence[Mapping[str, Any]]], Rendering]  # the same with the opening, as serving sends it
+    prompt: Callable[
+        [Sequence[Mapping[str, Any]]], Rendering
+    ]  # the same with the opening, as serving sends it
     boundaries: Boundaries
-    reply: Callable[[Mapping[str, Any], Rendering], Parts] | None = None  # a message as a model would write it
+    reply: Callable[[Mapping[str, Any], Rendering], Parts] | None = (
+        None  # a message as a model would write it
+    )
     stops: frozenset[str] = frozenset()
     train_on: str | Callable[[Origin], bool] = "assistant"
     trust: Mapping[str, str] | None = None
@@ -82,15 +101,23 @@ def encoded(ask: Ask) -> Encoded:
     text, worker = rendering.text, encoder(ask.tokenizer)
     voices, hits = trusted(ask, rendering, ask.messages)
     turns, untrained = ask.boundaries.find(
-        rendering, ask.messages, voices.own(hits), ask.stops, lambda index: ask.prompt(ask.messages[:index])
+        rendering,
+        ask.messages,
+        voices.own(hits),
+        ask.stops,
+        lambda index: ask.prompt(ask.messages[:index]),
     )
     if ask.compatible:
         ids = ask.tokenizer.whole(text)
 
         found: Any = partial(joint, worker, text)
     else:
-        ids, found = worker.segments(text, hits, [turn.start for turn in turns], guarded=voices.suspect)
-    return Encoded(rendering, ask.tokenizer, ids, found, turns, untrained, weights, ask.train_on, ask.kept)
+        ids, found = worker.segments(
+            text, hits, [turn.start for turn in turns], guarded=voices.suspect
+        )
+    return Encoded(
+        rendering, ask.tokenizer, ids, found, turns, untrained, weights, ask.train_on, ask.kept
+    )
 
 
 def joint(worker: Encoder, text: str) -> Segments:
@@ -98,7 +125,9 @@ def joint(worker: Encoder, text: str) -> Segments:
     return worker.segments(text, worker.scanner.hits(text), guarded=False)[1]
 
 
-def trusted(ask: Ask, rendering: Rendering, messages: Sequence[Mapping[str, Any]]) -> tuple[Voices, list[Hit]]:
+def trusted(
+    ask: Ask, rendering: Rendering, messages: Sequence[Mapping[str, Any]]
+) -> tuple[Voices, list[Hit]]:
     """Who wrote what in a rendering, and the added tokens in it that count."""
     worker = encoder(ask.tokenizer)
     voices = Voices(rendering.outline, messages, ask.trust, lambda: marking(ask, worker))
@@ -111,15 +140,26 @@ def answered_by(ask: Ask, index: int) -> Encoded:
         raise MessageError("nobody says how a reply is written", path=f"messages[{index}]")
     prompt, message = ask.prompt(ask.messages[:index]), ask.messages[index]
     parts = ask.reply(message, prompt)
-    rendering, start, worker = followed(prompt, parts, index), len(prompt.text), encoder(ask.tokenizer)
+    rendering, start, worker = (
+        followed(prompt, parts, index),
+        len(prompt.text),
+        encoder(ask.tokenizer),
+    )
     voices, hits = trusted(ask, rendering, ask.messages[: index + 1])
     before = ask.boundaries.find(
-        prompt, ask.messages[:index], voices.own(hits), ask.stops, lambda place: ask.prompt(ask.messages[:place])
+        prompt,
+        ask.messages[:index],
+        voices.own(hits),
+        ask.stops,
+        lambda place: ask.prompt(ask.messages[:place]),
     )[0]
     ids, segments = worker.segments(rendering.text, hits, [*(turn.start for turn in before), start])
     end = len(rendering.text)
     stop = end - len(parts[-1][0]) if parts and parts[-1][1] is None else end
-    turn, weights = Turn(index, start, end, stop), [weight_of(ask.messages, place) for place in range(index + 1)]
+    turn, weights = (
+        Turn(index, start, end, stop),
+        [weight_of(ask.messages, place) for place in range(index + 1)],
+    )
     return Encoded(rendering, ask.tokenizer, ids, segments, [turn], (), weights, ask.train_on)
 
 

@@ -154,7 +154,9 @@ class Encoded:
     def ends(self) -> list[int]:
         """Where in the text each token ends."""
         if self._ends is None:
-            self._ends = [end for index in range(len(self.segments.starts)) for end in self._ends_in(index)]
+            self._ends = [
+                end for index in range(len(self.segments.starts)) for end in self._ends_in(index)
+            ]
         return self._ends
 
     def _ends_in(self, index: int) -> list[int]:
@@ -219,7 +221,9 @@ class Encoded:
         columns = zip(self.segments.starts, self.segments.tokens, strict=True)
         real = {start for start, token in columns if token is not None}
         found = encoder(self.tokenizer).scanner.hits(self.text)
-        return [(hit.start, hit.end) for hit in found if hit.token.control and hit.start not in real]
+        return [
+            (hit.start, hit.end) for hit in found if hit.token.control and hit.start not in real
+        ]
 
     # ---- loss ----
 
@@ -270,7 +274,9 @@ class Encoded:
         if character <= 0:
             return 0
         starts, firsts, _, tokens = self.segments.columns
-        index = bisect_left(starts, character)  # the segment behind the one that holds the character before
+        index = bisect_left(
+            starts, character
+        )  # the segment behind the one that holds the character before
         if index == len(starts):
             end, last = len(self.text), len(self.input_ids)
         else:
@@ -283,18 +289,26 @@ class Encoded:
 
     def lists(self) -> dict[str, list[int]]:
         """What trainers take."""
-        return {"input_ids": self.input_ids, "attention_mask": self.attention_mask, "labels": self.labels}
+        return {
+            "input_ids": self.input_ids,
+            "attention_mask": self.attention_mask,
+            "labels": self.labels,
+        }
 
     def numpy(self) -> dict[str, Any]:
         """The same as arrays, and the weights."""
         numpy = library("numpy")
-        found = {name: numpy.asarray(values, dtype=numpy.int64) for name, values in self.lists().items()}
+        found = {
+            name: numpy.asarray(values, dtype=numpy.int64) for name, values in self.lists().items()
+        }
         return {**found, "weights": numpy.asarray(self.weights, dtype=numpy.float32)}
 
     def torch(self) -> dict[str, Any]:
         """The same as tensors, and the weights."""
         torch = library("torch")
-        found = {name: torch.tensor(values, dtype=torch.long) for name, values in self.lists().items()}
+        found = {
+            name: torch.tensor(values, dtype=torch.long) for name, values in self.lists().items()
+        }
         return {**found, "weights": torch.tensor(self.weights, dtype=torch.float32)}
 
 
@@ -309,7 +323,9 @@ def _restored(
 ) -> Encoded:
     """What was pickled: everything about its tokens was worked out before it left."""
     none: Any = None
-    found = Encoded(rendering, none, ids, Segments(done[4]), turns, untrained, [1.0] * len(kept), train_on, kept)
+    found = Encoded(
+        rendering, none, ids, Segments(done[4]), turns, untrained, [1.0] * len(kept), train_on, kept
+    )
     found._ends, found._owners, found._labels, found._weights = done[:4]
     return found
 
@@ -321,4 +337,6 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise TokenizerError(f"{name} is not installed", hint=f"pip install {name}, or use the plain lists") from None
+        raise TokenizerError(
+            f"{name} is not installed", hint=f"pip install {name}, or use the plain lists"
+        ) from None

@@ -77,7 +77,11 @@ def spans(
     else:
         found = weighed(rendering, weigh, train_on)
     if within and train_on not in ("assistant", "last"):
-        found = [(max(start, turn.start), min(end, turn.end), weight) for start, end, weight in found for turn in turns]
+        found = [
+            (max(start, turn.start), min(end, turn.end), weight)
+            for start, end, weight in found
+            for turn in turns
+        ]
     return sorted(span for span in found if span[0] < span[1] and span[2])
 
 
@@ -85,7 +89,9 @@ def checked(train_on: Any, template: str) -> Any:
     """The policy, if there is one of this name, and the template has what it needs."""
     if train_on == "marked" and not MARKS.search(template):
         needs = 'train_on="assistant" needs none'
-        raise MessageError("the template has no {% generation %} blocks to train on", path="train_on", hint=needs)
+        raise MessageError(
+            "the template has no {% generation %} blocks to train on", path="train_on", hint=needs
+        )
     if callable(train_on) or (isinstance(train_on, str) and train_on in POLICIES):
         return train_on
     hint = suggestion(str(train_on), POLICIES, "Policies")
@@ -97,8 +103,14 @@ def weight_of(messages: Sequence[Any], index: int) -> float:
     weight = messages[index].get("weight") if index < len(messages) else None
     if weight is None:
         return 1.0
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
-        raise MessageError(f"a weight is a number from 0 up, not {weight!r}", path=f"messages[{index}].weight")
+    if (
+        isinstance(weight, bool)
+        or not isinstance(weight, (int, float))
+        or not 0 <= weight < float("inf")
+    ):
+        raise MessageError(
+            f"a weight is a number from 0 up, not {weight!r}", path=f"messages[{index}].weight"
+        )
     return float(weight)
 
 
@@ -107,17 +119,27 @@ def weighed(rendering: Rendering, weigh: Weigh, where: Callable[[Origin], bool])
     for piece in rendering.pieces:
         end = at + len(piece.text)
         if where(piece.origin):
-            found.append((at, end, 1.0 if piece.origin.message is None else weigh(piece.origin.message)))
+            found.append(
+                (at, end, 1.0 if piece.origin.message is None else weigh(piece.origin.message))
+            )
         at = end
     return found
 
 
-def spoken(rendering: Rendering, turns: Sequence[Turn], weigh: Weigh, fields: Sequence[str]) -> list[Span]:
+def spoken(
+    rendering: Rendering, turns: Sequence[Turn], weigh: Weigh, fields: Sequence[str]
+) -> list[Span]:
     speaking = {turn.message: turn for turn in turns}
     found, at = [], 0
     for piece in rendering.pieces:
         end, path = at + len(piece.text), piece.origin.path
-        if path and path[0] == "messages" and len(path) > 2 and path[1] in speaking and path[2] in fields:
+        if (
+            path
+            and path[0] == "messages"
+            and len(path) > 2
+            and path[1] in speaking
+            and path[2] in fields
+        ):
             turn = speaking[path[1]]
             if turn.start <= at and end <= turn.end:
                 found.append((at, end, weigh(turn.message)))

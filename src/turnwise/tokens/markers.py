@@ -78,7 +78,9 @@ def markers(ends: Ends, tokenizer: Tokenizer, declared: Iterable[str] = ()) -> M
     turning = turn_markers(ends, plain)
     stops = dict.fromkeys((*ends.texts, *declared))
     seen = [text for answer in (*plain, *ends.calls) for text in written(answer.rendering)]
-    found = [marker(text, tokenizer, text in turning, text in stops) for text in unique((*seen, *stops))]
+    found = [
+        marker(text, tokenizer, text in turning, text in stops) for text in unique((*seen, *stops))
+    ]
     return Markers(found, problems(ends, tokenizer))
 
 
@@ -112,7 +114,9 @@ def marker(text: str, tokenizer: Tokenizer, turn: bool, stop: bool = False) -> M
     one = id_of(text, tokenizer)
     unknown = tokenizer.id(tokenizer.named.get("unk_token", ""))
     ids = (one,) if one is not None else tuple(tokenizer.whole(text))
-    expected = CERTAIN.fullmatch(text) or (turn and MARKER.fullmatch(text) and not BRACKETED.fullmatch(text))
+    expected = CERTAIN.fullmatch(text) or (
+        turn and MARKER.fullmatch(text) and not BRACKETED.fullmatch(text)
+    )
     return Marker(text, ids, turn, stop, bool(expected) and (one is None or one == unknown))
 
 

@@ -79,9 +79,13 @@ class Session:
         self.tokenizer = ask.tokenizer
         self.stops = tuple(sorted({stop for stop in stops if stop}, key=len, reverse=True))
         self.exact = exact
-        self.read: Callable[[str], Any] | None = None  # the caller's own way from a text to a message
+        self.read: Callable[[str], Any] | None = (
+            None  # the caller's own way from a text to a message
+        )
         self._parse = parse
-        self._turns = turns  # messages that were read from replies, in the form that the template takes
+        self._turns = (
+            turns  # messages that were read from replies, in the form that the template takes
+        )
         self.messages: list[Mapping[str, Any]] = []
         self.ids: list[int] = []
         self._known: set[int] = set()  # ids that the tokenizer is known to have
@@ -93,7 +97,9 @@ class Session:
         self.kept = False  # some earlier text stays although the template would now write another
         self._texts: list[str] = []  # that the ids stand for
         self._reply: str | None = None  # the text of a reply that nothing follows yet
-        self._words: Mapping[str, Any] | None = None  # that reply as content and nothing else, if it was read as more
+        self._words: Mapping[str, Any] | None = (
+            None  # that reply as content and nothing else, if it was read as more
+        )
         self._prompted = 0  # messages that the last prompt was made of
         self._edge = 0  # the message from which on the window of the last step shows everything
         self._head: tuple[int, ...] = ()  # the system messages before it
@@ -109,16 +115,25 @@ class Session:
         chat = listed(self._turns(messages))
         found = encoded(replace(self.ask, messages=chat, render=self.ask.prompt))
         self._restart()
-        self.messages, self._prompted, self._proved, self._kinds = chat, len(chat), len(chat), kinds(chat)
+        self.messages, self._prompted, self._proved, self._kinds = (
+            chat,
+            len(chat),
+            len(chat),
+            kinds(chat),
+        )
         self.ids, self._texts, self._before = list(found.input_ids), [found.text], found.rendering
         return list(self.ids)
 
-    def add_reply(self, reply: str | Sequence[int], message: Mapping[str, Any] | None = None) -> None:
+    def add_reply(
+        self, reply: str | Sequence[int], message: Mapping[str, Any] | None = None
+    ) -> None:
         """What the model wrote, as ids (kept as they are) or text; `message` is what it means, if the caller knows."""
         if not self._texts:
             raise MessageError("there is no prompt to reply to", hint="call prompt first")
         if self._reply is not None:
-            raise MessageError("there is a reply already, and nothing follows it yet", hint="call extend first")
+            raise MessageError(
+                "there is a reply already, and nothing follows it yet", hint="call extend first"
+            )
         meant = None
         if message is not None:
             meant = mapped(Intake().taken(self._turns([message])[0], "message"), message)
@@ -139,7 +154,9 @@ class Session:
             hint = suggestion(str(history), HISTORY, "One of")
             raise MessageError(f"there is no history {history!r}", path="history", hint=hint)
         if self._reply is None:
-            raise MessageError("messages follow a reply, and there is none yet", hint="call add_reply first")
+            raise MessageError(
+                "messages follow a reply, and there is none yet", hint="call add_reply first"
+            )
         grown = self.messages + listed(self._turns(messages))
         if history == "rewrite":
             return self._rewritten(grown)
@@ -147,7 +164,12 @@ class Session:
         grown, step = self._found_step(grown, edge, head, history)
         if not edge or self.exact:
             edge, head, self._proved = 0, (), len(grown)
-        self._edge, self._head, self._before, self.kept = edge, head, step.now, self.kept or step.kept
+        self._edge, self._head, self._before, self.kept = (
+            edge,
+            head,
+            step.now,
+            self.kept or step.kept,
+        )
         self._texts += [self._reply, step.text]
         self.ids += step.ids
         self._kinds |= kinds(grown[self._prompted :])
@@ -164,7 +186,9 @@ class Session:
     @property
     def stop_token_ids(self) -> list[int]:
         """The ids that end a reply."""
-        return [self.tokenizer.added[text].id for text in self.stops if text in self.tokenizer.added]
+        return [
+            self.tokenizer.added[text].id for text in self.stops if text in self.tokenizer.added
+        ]
 
     @property
     def text(self) -> str:
@@ -175,7 +199,11 @@ class Session:
         """A second session that goes on from here; what the two share does not change."""
         other = Session.__new__(Session)
         other.__dict__.update(self.__dict__)
-        other.messages, other.ids, other._texts = list(self.messages), list(self.ids), list(self._texts)
+        other.messages, other.ids, other._texts = (
+            list(self.messages),
+            list(self.ids),
+            list(self._texts),
+        )
         return other
 
     def __repr__(self) -> str:
@@ -189,8 +217,12 @@ class Session:
         if edge == self._edge or not edge:
             return edge, self._head if edge else ()
         systems = [index for index in self._head if grown[index].get("role") in SYSTEMS]
-        systems += [index for index in range(self._edge, edge) if grown[index].get("role") in SYSTEMS]
-        asked = next((index for index in range(edge - 1, -1, -1) if grown[index].get("role") == "user"), edge)
+        systems += [
+            index for index in range(self._edge, edge) if grown[index].get("role") in SYSTEMS
+        ]
+        asked = next(
+            (index for index in range(edge - 1, -1, -1) if grown[index].get("role") == "user"), edge
+        )
         between = range(asked, edge)
         if any(grown[index].get("role") in SPEAKERS for index in between):
             between = range(asked, asked + 1)  # an agent at work: the question, then its last calls
@@ -225,8 +257,14 @@ class Session:
                     problems.append(error)
         raise problems[-2]  # that of the message as it was read
 
-    def _any_step(self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str) -> Step:
-        return self._windowed_step(grown, edge, head, history) if edge else self._step(grown, 0, (), history)
+    def _any_step(
+        self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str
+    ) -> Step:
+        return (
+            self._windowed_step(grown, edge, head, history)
+            if edge
+            else self._step(grown, 0, (), history)
+        )
 
     def _rewritten(self, grown: list[Mapping[str, Any]]) -> list[int]:
         """Everything anew; where the template refuses what was read of the reply, with its words."""
@@ -244,7 +282,9 @@ class Session:
         if self._words is not None:
             yield [*grown[: self._prompted], self._words, *grown[self._prompted + 1 :]]
 
-    def _windowed_step(self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str) -> Step:
+    def _windowed_step(
+        self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str
+    ) -> Step:
         """The step as a window shows it, if that is to be believed; else as it is."""
         try:
             step = self._step(grown, edge, head, history)
@@ -262,7 +302,9 @@ class Session:
 
     # ---- one step ----
 
-    def _step(self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str) -> Step:
+    def _step(
+        self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str
+    ) -> Step:
         """What the template writes behind the reply, as text and as ids, seen through this window."""
         chat = [*(grown[index] for index in head), *grown[edge:]] if edge else grown
         spoken = self._prompted - edge + len(head)  # where the reply stands in the window
@@ -302,7 +344,11 @@ class Session:
     def _following(self, now: Rendering, chat: Messages, spoken: int, place: int) -> list[int]:
         """The ids of the text behind this place."""
         worker, last = encoder(self.tokenizer), self.ids[-1] if self.ids else None
-        found = None if self.ask.trust else template_hits(worker.scanner, now.text, *now.tail(place), place)
+        found = (
+            None
+            if self.ask.trust
+            else template_hits(worker.scanner, now.text, *now.tail(place), place)
+        )
         begin, hits = place, []
         for start, end, token, at in self._hits(now, chat)[0] if found is None else found:
             if at >= place:
@@ -314,7 +360,9 @@ class Session:
             own, prompt = self._hits(now, chat)[1], lambda index: self.ask.prompt(chat[:index])
             turns, _ = self.ask.boundaries.find(now, chat, own, self.ask.stops, prompt)
             seams = [turn.start - begin for turn in turns if turn.start > begin]
-        moved = [Hit(start - begin, end - begin, token, at - begin) for start, end, token, at in hits]
+        moved = [
+            Hit(start - begin, end - begin, token, at - begin) for start, end, token, at in hits
+        ]
         at = START if last is None else AFTER if last in self._added else WITHIN
         return worker.segments(now.text[begin:], moved, seams, at=at)[0]
 
@@ -351,12 +399,16 @@ class Session:
     def _encoded(self, text: str) -> list[int]:
         """The ids of a reply that is given as text: its stop is a token, and so is what assistants may write."""
         worker = encoder(self.tokenizer)
-        level = (levels(self.ask.trust) if self.ask.trust else TRUST).get(("role", "assistant"), NONE)
+        level = (levels(self.ask.trust) if self.ask.trust else TRUST).get(
+            ("role", "assistant"), NONE
+        )
 
         def allowed(token: Added, start: int, end: int) -> bool:
             if level == ALL or not token.control or text[start:] in self.stops:
                 return True
-            return level == WORDS and not token.special and token.text not in marking(self.ask, worker)
+            return (
+                level == WORDS and not token.special and token.text not in marking(self.ask, worker)
+            )
 
         return worker.segments(text, worker.scanner.hits(text, allowed), at=WITHIN)[0]
 
@@ -370,7 +422,9 @@ class Session:
             except TurnwiseError:
                 raise
             except Exception as error:  # the caller's code
-                raise MessageError(f"the reply could not be read: {error!r:.200}", path="read") from error
+                raise MessageError(
+                    f"the reply could not be read: {error!r:.200}", path="read"
+                ) from error
             return mapped(Intake().taken(found, "read"), found), None
         stop = next((stop for stop in self.stops if text.endswith(stop)), "")
         words = {"role": "assistant", "content": text.removesuffix(stop)}
@@ -389,7 +443,9 @@ def listed(messages: Any) -> list[Mapping[str, Any]]:
 def mapped(plain: Any, given: Any) -> Mapping[str, Any]:
     """A message, if that is what was given."""
     if not isinstance(plain, dict):
-        raise MessageError(f"a message is a mapping, not {type(given).__name__}: {shown(given)}", path="message")
+        raise MessageError(
+            f"a message is a mapping, not {type(given).__name__}: {shown(given)}", path="message"
+        )
     return plain
 
 
@@ -403,7 +459,9 @@ def whole_numbers(ids: Any, wanted: str) -> list[int]:
             raise TypeError
         return list(map(as_int, found))
     except (TypeError, ValueError):
-        raise TokenizerError(f"{wanted}, not {shown(ids)}", hint="ids are whole numbers, in order") from None
+        raise TokenizerError(
+            f"{wanted}, not {shown(ids)}", hint="ids are whole numbers, in order"
+        ) from None
 
 
 def kinds(messages: Messages) -> frozenset[Kind]:
@@ -417,7 +475,9 @@ def kinds(messages: Messages) -> frozenset[Kind]:
 # ---- what changed ----
 
 
-def unstable(before: Rendering, now: Rendering, said: str, window: Sequence[int], spoken: int) -> Unstable:
+def unstable(
+    before: Rendering, now: Rendering, said: str, window: Sequence[int], spoken: int
+) -> Unstable:
     """The error for a rendering that does not begin with what was said; `spoken` is the reply's place in the window."""
     at = parting(said, now.text)
     changed = changed_message(before, now, at, spoken)

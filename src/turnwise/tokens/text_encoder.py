@@ -74,17 +74,28 @@ class Encoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.scanner = Scanner(tokenizer.added)
-        unknown = tokenizer.id(tokenizer.named.get("unk_token", ""))  # what a model says of letters that it lacks
-        control = [token for token in tokenizer.added.values() if token.control and token.id != unknown]
+        unknown = tokenizer.id(
+            tokenizer.named.get("unk_token", "")
+        )  # what a model says of letters that it lacks
+        control = [
+            token for token in tokenizer.added.values() if token.control and token.id != unknown
+        ]
         self.control = frozenset(token.id for token in control)
         self.spellings = [token.text for token in control]
         self._runs: dict[tuple[int, str], list[int]] = {}
-        self._cuts: dict[tuple[int, str], list[tuple[int, int]]] = {}  # of runs that were cut: where, in text and ids
+        self._cuts: dict[
+            tuple[int, str], list[tuple[int, int]]
+        ] = {}  # of runs that were cut: where, in text and ids
         self._size = 0
         self._lock = Lock()
 
     def segments(
-        self, text: str, hits: Sequence[Hit], seams: Sequence[int] = (), guarded: bool = True, at: int = START
+        self,
+        text: str,
+        hits: Sequence[Hit],
+        seams: Sequence[int] = (),
+        guarded: bool = True,
+        at: int = START,
     ) -> tuple[list[int], Segments]:
         """The ids of the text, with its added tokens at `hits`, cut at `seams` (in order) besides."""
         ids: list[int] = []
@@ -100,7 +111,10 @@ class Encoder:
                 write((done, len(ids), at, None))
                 found = known((at, part)) or self.run(part, at, guarded)
                 if self._cuts and (at, part) in self._cuts:
-                    rows += ((done + place, len(ids) + first, WITHIN, None) for place, first in self._cuts[at, part])
+                    rows += (
+                        (done + place, len(ids) + first, WITHIN, None)
+                        for place, first in self._cuts[at, part]
+                    )
                 ids += found
                 done += len(part)
                 at = WITHIN
@@ -123,7 +137,9 @@ class Encoder:
         """The ids of a text whose ordinary pieces spell control tokens: cut inside each spelling, or else anywhere."""
         parts = [text]
         for distance in range(1, CUTS):
-            parts = [piece for part in parts for piece in cut_inside(part, self.spellings, distance)]
+            parts = [
+                piece for part in parts for piece in cut_inside(part, self.spellings, distance)
+            ]
             ids = self.joined(parts, at)
             if self.control.isdisjoint(ids):
                 return ids

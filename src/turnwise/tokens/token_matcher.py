@@ -30,7 +30,9 @@ class Hit(NamedTuple):
     at: int  # where its own text begins
 
 
-hit: Callable[[tuple[int, int, Added, int]], Hit] = partial(tuple.__new__, Hit)  # four times for every message
+hit: Callable[[tuple[int, int, Added, int]], Hit] = partial(
+    tuple.__new__, Hit
+)  # four times for every message
 
 
 class Scanner:
@@ -39,11 +41,15 @@ class Scanner:
     def __init__(self, added: Mapping[str, Added]) -> None:
         self.added = {text: token for text, token in added.items() if text}
         self.pattern = re.compile(pattern(self.added) if self.added else "(?!)")
-        self.plain = not any(token.lstrip or token.rstrip or token.single_word for token in self.added.values())
+        self.plain = not any(
+            token.lstrip or token.rstrip or token.single_word for token in self.added.values()
+        )
         self.shorter = {text: prefixes(text, self.added) for text in self.added}
         self.shorter = {text: found for text, found in self.shorter.items() if found}
 
-    def hits(self, text: str, allowed: Callable[[Added, int, int], bool] | None = None) -> list[Hit]:
+    def hits(
+        self, text: str, allowed: Callable[[Added, int, int], bool] | None = None
+    ) -> list[Hit]:
         """The tokens of the text that are allowed, in order; without a judge all are."""
         found: list[Hit] = []
         at, search = 0, self.pattern.search

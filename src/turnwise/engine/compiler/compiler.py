@@ -46,7 +46,9 @@ class Compiler(Loops):
             self.flush()
             self.line("return out")
         for name, number in self.macro_lines.items():
-            if name not in self.loaded:  # it is only ever called by name, so nobody needs it as a value
+            if (
+                name not in self.loaded
+            ):  # it is only ever called by name, so nobody needs it as a value
                 self.lines[number] = "    pass"
         self.lines[1:1] = self.heads
         self.places[1:1] = [0] * len(self.heads)
@@ -80,7 +82,9 @@ class Compiler(Loops):
         callee = self.code(node.call.node, frame)
         _, arguments = self.arguments(node.call, frame)
         self.here = node.lineno
-        result = self.pair(f"call(rt, {callee.value}, {callee.trail}{arguments}, **{{'caller': ({caller}, None)}})")
+        result = self.pair(
+            f"call(rt, {callee.value}, {callee.trail}{arguments}, **{{'caller': ({caller}, None)}})"
+        )
         self.forget_changeable()
         self.wait(result)
 
@@ -94,7 +98,9 @@ class Compiler(Loops):
             self.statements(node.body, inner)
         self.mark("END")
 
-    def macro_body(self, node: nodes.Macro | nodes.CallBlock, name: str | None, function: str, frame: Frame) -> str:
+    def macro_body(
+        self, node: nodes.Macro | nodes.CallBlock, name: str | None, function: str, frame: Frame
+    ) -> str:
         """Write the function of a macro; the result makes the macro's value."""
         inner = frame.inner()
         inner.loops, inner.breakable, inner.counting = 0, False, False
@@ -102,15 +108,25 @@ class Compiler(Loops):
         names = [argument.name for argument in node.args]
         used = find_undeclared(node.body, SPECIAL)
         explicit = "caller" in names
-        if "caller" in used and explicit and names.index("caller") < len(names) - len(node.defaults):
-            raise Fault('the special "caller" argument must be omitted or be given a default', node.lineno)
+        if (
+            "caller" in used
+            and explicit
+            and names.index("caller") < len(names) - len(node.defaults)
+        ):
+            raise Fault(
+                'the special "caller" argument must be omitted or be given a default', node.lineno
+            )
         extra = [special for special in SPECIAL if special in used and special not in names]
         parameters = [self.identifier(inner.symbols.ref(argument)) for argument in names]
-        parameters += [self.identifier(inner.symbols.declare_parameter(special)) for special in extra]
+        parameters += [
+            self.identifier(inner.symbols.declare_parameter(special)) for special in extra
+        ]
         inner.symbols.analyze_node(node)
         self.flush()
         outside, self.out = self.out, "out"
-        with self.function(f"def {function}({', '.join(f'a{i}' for i in range(len(parameters)))}):"):
+        with self.function(
+            f"def {function}({', '.join(f'a{i}' for i in range(len(parameters)))}):"
+        ):
             self.line(f"out = []; rt.steps -= {weight(node.body) + CALL_WEIGHT}; rt.depth -= 1")
             self.line("if rt.steps < 0 or rt.depth < 0: spent(rt)")
             for number, parameter in enumerate(parameters):

@@ -12,7 +12,14 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import children
 
-HEAVY: dict[type, int] = {nodes.Filter: 4, nodes.Test: 2, nodes.Call: 6, nodes.Concat: 10, nodes.Add: 2, nodes.Mod: 2}
+HEAVY: dict[type, int] = {
+    nodes.Filter: 4,
+    nodes.Test: 2,
+    nodes.Call: 6,
+    nodes.Concat: 10,
+    nodes.Add: 2,
+    nodes.Mod: 2,
+}
 
 
 def weight(body: Iterable[nodes.Node]) -> int:

@@ -59,7 +59,9 @@ class Expressions(Writer):
         self.loaded: set[str] = set()  # names whose value is used
         self.kinds: dict[str, str] = {}  # what a variable certainly holds
         self.trails: dict[str, str] = {}  # variables whose trail never changes: inputs
-        self.functions: dict[str, str] = {}  # variables that are builtin functions, and what to call for them
+        self.functions: dict[
+            str, str
+        ] = {}  # variables that are builtin functions, and what to call for them
 
     # ---- names ----
 
@@ -72,7 +74,9 @@ class Expressions(Writer):
 
     def reference(self, name: str, frame: Frame) -> str:
         """The variable that a name of the template means here."""
-        return frame.symbols.owner(name).inputs.get(name) or self.identifier(frame.symbols.ref(name))
+        return frame.symbols.owner(name).inputs.get(name) or self.identifier(
+            frame.symbols.ref(name)
+        )
 
     def variable(self, name: str, frame: Frame) -> Code:
         found = self.reference(name, frame)
@@ -105,7 +109,9 @@ class Expressions(Writer):
         name = self.temporary()
         self.line(f"{name} = {code.value}")
         return Code(
-            name, code.trail, "text" if code.kind == "literal" else code.kind if code.kind != "constant" else ""
+            name,
+            code.trail,
+            "text" if code.kind == "literal" else code.kind if code.kind != "constant" else "",
         )
 
     def pair(self, call: str, kind: str = "") -> Code:
@@ -169,13 +175,19 @@ class Expressions(Writer):
     def on_Getattr(self, node: nodes.Getattr, frame: Frame, trail: bool) -> Code:
         loop = self.loop_of(node.node, frame)
         if loop is not None and node.attr in loop.attributes:
-            return Code(loop.attributes[node.attr], "None", "fact" if node.attr in ("first", "last") else "whole")
+            return Code(
+                loop.attributes[node.attr],
+                "None",
+                "fact" if node.attr in ("first", "last") else "whole",
+            )
         if loop is not None and node.attr in loop.neighbours:
             return self.pair(loop.neighbours[node.attr])
         owner = self.held(self.code(node.node, frame))
         self.here = node.lineno
         if self.changeable(node.node):
-            inside = f"{owner.value}.__class__ is Namespace and {node.attr!r} in {owner.value}.pairs"
+            inside = (
+                f"{owner.value}.__class__ is Namespace and {node.attr!r} in {owner.value}.pairs"
+            )
             call = f"attribute(rt, {owner.value}, {owner.trail}, {node.attr!r})"
             return self.pair(f"{owner.value}.pairs[{node.attr!r}] if {inside} else {call}")
         if node.attr in METHODS[dict]:
@@ -195,10 +207,14 @@ class Expressions(Writer):
         """`owner.name` of a dict, inline; whatever else it is, by a call."""
         key = repr(name)
         certain = owner.kind == "message"
-        undefined = Undefined(f"'dict object' has no attribute {name!r}", owner=owner.value, key=name)
+        undefined = Undefined(
+            f"'dict object' has no attribute {name!r}", owner=owner.value, key=name
+        )
         read = f"{owner.value}[{key}] if {key} in {owner.value} else {self.shared('U', undefined)}"
         call = f"{otherwise}(rt, {owner.value}, {owner.trail}, {key})"
-        return self.read_once(owner, key, "" if certain else f"{owner.value}.__class__ is dict", read, call, trail)
+        return self.read_once(
+            owner, key, "" if certain else f"{owner.value}.__class__ is dict", read, call, trail
+        )
 
     def element(self, owner: Code, index: Code, trail: bool) -> Code:
         """`owner[index]` of a list, inline; whatever else it is, by a call."""
@@ -215,11 +231,15 @@ class Expressions(Writer):
         name = number if lasting else f"{number}?{self.temporaries}"
         return self.read_once(owner, name, fits, f"{owner.value}[{number}]", call, trail)
 
-    def read_once(self, owner: Code, key: str, fits: str, read: str, call: str, trail: bool) -> Code:
+    def read_once(
+        self, owner: Code, key: str, fits: str, read: str, call: str, trail: bool
+    ) -> Code:
         """A read that stays available until its owner is bound again."""
         known = self.recall(owner.value, key)
         index = key.split("?")[0]
-        if index.startswith("(") and not index.strip("()").isdigit():  # a trail counts from the front
+        if (
+            index.startswith("(") and not index.strip("()").isdigit()
+        ):  # a trail counts from the front
             index = f"{index} % len({owner.value})"
         place = f"({owner.trail}, {index})"
         if known is None:
@@ -237,13 +257,20 @@ class Expressions(Writer):
             known = Known(known.value, self.temporary("o"))
             self.line(f"{known.trail} = {place}" + (f" if {fits} else {call}[1]" if fits else ""))
             self.remember(owner.value, key, known)
-        return Code(known.value, known.trail or "None", "message" if owner.kind == "messages" and not fits else "")
+        return Code(
+            known.value,
+            known.trail or "None",
+            "message" if owner.kind == "messages" and not fits else "",
+        )
 
     def on_Getitem(self, node: nodes.Getitem, frame: Frame, trail: bool) -> Code:
         owner = self.held(self.code(node.node, frame))
         if isinstance(node.arg, nodes.Slice):
             parts = (node.arg.start, node.arg.stop, node.arg.step)
-            bounds = [self.code(part, frame, False).value if part is not None else "None" for part in parts]
+            bounds = [
+                self.code(part, frame, False).value if part is not None else "None"
+                for part in parts
+            ]
             return self.pair(f"part(rt, {owner.value}, {owner.trail}, {', '.join(bounds)})")
         key = self.code(node.arg, frame, False)
         self.here = node.lineno
@@ -253,7 +280,9 @@ class Expressions(Writer):
                 return self.field(owner, name, "item", trail)
         if key.kind == "whole":
             number = key.value.strip("()-").isdigit()
-            code = self.element(owner, self.named(key) if "len" in key.value else key, trail or frame.counting)
+            code = self.element(
+                owner, self.named(key) if "len" in key.value else key, trail or frame.counting
+            )
         else:
             number = key.kind in ("literal", "constant")
             code = self.pair(f"item(rt, {owner.value}, {owner.trail}, {key.value})")
@@ -326,7 +355,9 @@ class Expressions(Writer):
         self.line(f"{value} = True")
         self.flush()
         for operand in node.ops:
-            self.line(f"if {value}:")  # a chain: the next comparison runs only while the ones before hold
+            self.line(
+                f"if {value}:"
+            )  # a chain: the next comparison runs only while the ones before hold
             self.indent += 1
             self.available.append({})
             result = self.comparison(left, left_node, operand, frame)
@@ -337,7 +368,9 @@ class Expressions(Writer):
             self.indent -= 1
         return Code(value, "None", "fact")
 
-    def comparison(self, left: Code, left_node: nodes.Expr, operand: nodes.Operand, frame: Frame) -> Code:
+    def comparison(
+        self, left: Code, left_node: nodes.Expr, operand: nodes.Operand, frame: Frame
+    ) -> Code:
         right = self.code(operand.expr, frame, False)
         self.last_operand = right = self.named(right) if not constant(operand.expr) else right
         constants = constant(left_node) or constant(operand.expr)
@@ -356,12 +389,20 @@ class Expressions(Writer):
                 return Code(f"({order} if {unsure}.__class__ is int else {call})", "None", "fact")
         if operand.op in ("in", "notin"):
             test = f"contained(rt, {left.value}, {right.value})"
-            if left.kind == "literal" and right.value.isidentifier():  # a short search is cheaper than charging for it
+            if (
+                left.kind == "literal" and right.value.isidentifier()
+            ):  # a short search is cheaper than charging for it
                 kind = f"{right.value}.__class__"
                 short = f"{kind} is dict or {kind} is str and len({right.value}) < {SHORT}"
                 inside = f"{left.value} in {right.value}"
-                test = f"({inside})" if right.kind == "message" else f"({inside} if {short} else {test})"
-            elif isinstance(operand.expr, (nodes.List, nodes.Tuple)) and all(map(constant, operand.expr.items)):
+                test = (
+                    f"({inside})"
+                    if right.kind == "message"
+                    else f"({inside} if {short} else {test})"
+                )
+            elif isinstance(operand.expr, (nodes.List, nodes.Tuple)) and all(
+                map(constant, operand.expr.items)
+            ):
                 test = f"({left.value} in {right.value})"
             return Code(f"(not {test})" if operand.op == "notin" else test, "None", "fact")
         return Code(f"compared(rt, {operand.op!r}, {left.value}, {right.value})", "None", "fact")
@@ -374,7 +415,9 @@ class Expressions(Writer):
         if all(code.kind == "whole" for code in codes):
             return Code(f"({' + '.join(code.value for code in codes)})", "None", "whole")
         if len(codes) == 2 and codes[1].kind == "whole":
-            return self.counted(self.held(codes[0]), "+", codes[1], f"added(rt, ({spelled(codes)}))")
+            return self.counted(
+                self.held(codes[0]), "+", codes[1], f"added(rt, ({spelled(codes)}))"
+            )
         return self.pair(f"added(rt, ({spelled(codes)}))")
 
     def counted(self, left: Code, sign: str, right: Code, call: str) -> Code:
@@ -426,13 +469,17 @@ class Expressions(Writer):
             fits = f"{value.value}.__class__ is list or {value.value}.__class__ is str"
             size = f"len({value.value})" if value.kind == "messages" else ""
             return Code(
-                size or f"(len({value.value}) if {fits} else length(rt, {value.value}, None)[0])", "None", "whole"
+                size or f"(len({value.value}) if {fits} else length(rt, {value.value}, None)[0])",
+                "None",
+                "whole",
             )
         _, arguments = self.arguments(node, frame)
         self.here = node.lineno
         kind = "text" if node.name in TEXTUAL else ""
         if node.name == "trim" and not arguments:
-            return self.quick_text(value, "strip()", "STRIPPED", f"filter_trim(rt, {value.value}, {value.trail})", kind)
+            return self.quick_text(
+                value, "strip()", "STRIPPED", f"filter_trim(rt, {value.value}, {value.trail})", kind
+            )
         if node.name == "tojson":  # its punctuation is text of the template, at this place
             arguments += f", node={self.node(node.lineno)}"
         return self.pair(f"filter_{node.name}(rt, {value.value}, {value.trail}{arguments})", kind)
@@ -447,12 +494,16 @@ class Expressions(Writer):
         if node.name in INLINE and not node.args:
             name = self.held(value).value
             return Code(f"({INLINE[node.name].format(name)})", "None", "fact")
-        arguments = "".join(f", {self.code(argument, frame, False).value}" for argument in node.args or ())
+        arguments = "".join(
+            f", {self.code(argument, frame, False).value}" for argument in node.args or ()
+        )
         return Code(f"tests[{node.name!r}](rt, {value.value}{arguments})", "None", "fact")
 
     def unknown(self, node: Any, what: str, table: Any, reason: str | None, frame: Frame) -> Code:
         message = f"No {what} named {node.name!r}" + (f": {reason}" if reason else "")
-        hint = suggestion(node.name, table, f"there is no such {what}; known") if not reason else None
+        hint = (
+            suggestion(node.name, table, f"there is no such {what}; known") if not reason else None
+        )
         if not frame.soft:
             raise Fault(message, node.lineno, hint)
         self.line(f"raise Failure({message!r}, {hint!r})")
@@ -478,13 +529,21 @@ class Expressions(Writer):
 
     def direct_call(self, node: nodes.Call, frame: Frame) -> str | None:
         """A call of a macro that can only be one: its function, with its arguments in their places."""
-        if not isinstance(node.node, nodes.Name) or node.dyn_args is not None or node.dyn_kwargs is not None:
+        if (
+            not isinstance(node.node, nodes.Name)
+            or node.dyn_args is not None
+            or node.dyn_kwargs is not None
+        ):
             return None
         known = self.macros.get(node.node.name)
         if known is None or self.reference(node.node.name, frame) != known.variable:
             return None
-        given = dict(zip(known.arguments, node.args, strict=False)) | {word.key: word.value for word in node.kwargs}
-        if len(given) != len(node.args) + len(node.kwargs) or not set(given) <= set(known.arguments):
+        given = dict(zip(known.arguments, node.args, strict=False)) | {
+            word.key: word.value for word in node.kwargs
+        }
+        if len(given) != len(node.args) + len(node.kwargs) or not set(given) <= set(
+            known.arguments
+        ):
             return None
         pairs = []
         for argument in known.arguments:
@@ -501,14 +560,18 @@ class Expressions(Writer):
         words = [code.value for code in codes if code.kind == "literal"]
         simple = node.dyn_args is None and node.dyn_kwargs is None and not node.kwargs
         if simple and name in QUICK and len(codes) == len(words) == 1:
-            return Code(f"({owner.value}.{name}({words[0]}) if {fits} else {call}[0])", "None", "fact")
+            return Code(
+                f"({owner.value}.{name}({words[0]}) if {fits} else {call}[0])", "None", "fact"
+            )
         if simple and name == "get" and len(codes) in (1, 2) and codes[0].kind == "literal":
             return self.get(owner, words[0], codes[1] if len(codes) == 2 else Code("None"), call)
         cuts = simple and name in CUTS and len(codes) == len(words) < 2 and words != ["''"]
         if cuts and (words or name != "split"):
             return self.quick_text(owner, f"{name}({''.join(words)})", CUTS[name], call, "")
         if name in METHODS[str] and name not in METHODS[dict]:
-            return self.pair(f"str_{name}(rt, {owner.value}, {owner.trail}{arguments}) if {fits} else {call}")
+            return self.pair(
+                f"str_{name}(rt, {owner.value}, {owner.trail}{arguments}) if {fits} else {call}"
+            )
         return self.pair(call)
 
     def quick_text(self, owner: Code, operation: str, rule: str, call: str, kind: str) -> Code:

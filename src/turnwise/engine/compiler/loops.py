@@ -29,9 +29,13 @@ class Loops(Statements):
         items = self.code(node.iter, frame)
         number = self.temporary("")
         if items.kind == "messages":
-            self.line(f"t{number} = {items.value}; o{number} = walk_messages(rt, t{number}, {weight(node.body) + 2})")
+            self.line(
+                f"t{number} = {items.value}; o{number} = walk_messages(rt, t{number}, {weight(node.body) + 2})"
+            )
             return self.loop(node, frame, number, items.kind)
-        self.line(f"t{number}, o{number}, k{number} = walk(rt, {items.value}, {items.trail}, {weight(node.body) + 2})")
+        self.line(
+            f"t{number}, o{number}, k{number} = walk(rt, {items.value}, {items.trail}, {weight(node.body) + 2})"
+        )
         self.loop(node, frame, number, "numbers" if over_numbers(node.iter) else "")
 
     def loop(self, node: nodes.For, frame: Frame, number: str, kind: str = "") -> None:
@@ -43,7 +47,11 @@ class Loops(Statements):
         if inner.loops > NESTED_LOOPS:
             raise Fault(f"more than {NESTED_LOOPS} loops within loops", node.lineno)
         uses = set(uses_of_loop(node.body))
-        loop_name = self.identifier(inner.symbols.declare_parameter("loop")) if uses or node.recursive else ""
+        loop_name = (
+            self.identifier(inner.symbols.declare_parameter("loop"))
+            if uses or node.recursive
+            else ""
+        )
         inner.symbols.analyze_node(node, for_branch="body")
         as_value = node.recursive or not uses <= KNOWN_LOOP
         if node.test is not None and (as_value or uses & LOOKS_AHEAD):
@@ -83,7 +91,9 @@ class Loops(Statements):
     def ask_test(self, node: nodes.For, frame: Frame, number: str, counts: bool) -> None:
         """`if test` of a loop, on the way: elements that fail it are passed over and not counted."""
         assert node.test is not None
-        inner = frame.inner()  # a scope of its own: `loop` is the one around, and names of the body are not seen
+        inner = (
+            frame.inner()
+        )  # a scope of its own: `loop` is the one around, and names of the body are not seen
         inner.symbols.analyze_node(node, for_branch="test")
         self.enter(inner)
         self.line(f"if not ({self.condition(node.test, inner)}): continue")
@@ -126,7 +136,9 @@ class Loops(Statements):
         self.lasting.add(name)
         self.trails.pop(name, None)
         bound = any(
-            other.ctx == "store" and other.name == target.name for part in node.body for other in names_in(part)
+            other.ctx == "store" and other.name == target.name
+            for part in node.body
+            for other in names_in(part)
         )
         self.kinds[name] = "message" if kind == "messages" and not bound else ""
         return name
@@ -156,7 +168,9 @@ class Loops(Statements):
         with self.function(f"def again{number}(pair, depth0):"):
             self.line("out = []")
             self.line("if depth0 >= rt.depth: raise exceeded('depth')")
-            self.line(f"def again{number}_(pair): return captured(rt, again{number}(pair, depth0 + 1))")
+            self.line(
+                f"def again{number}_(pair): return captured(rt, again{number}(pair, depth0 + 1))"
+            )
             cost = weight(node.body) + CALL_WEIGHT
             self.line(f"t{number}, o{number}, k{number} = walk(rt, pair[0], pair[1], {cost})")
             self.loop(node, frame, number)
@@ -171,7 +185,11 @@ LOOKS_AHEAD = {"last", "length", "revindex", "revindex0", "nextitem", "previtem"
 
 
 def over_numbers(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name == "range"
+    return (
+        isinstance(node, nodes.Call)
+        and isinstance(node.node, nodes.Name)
+        and node.node.name == "range"
+    )
 
 
 def names_in(node: nodes.Node) -> Iterator[nodes.Name]:
@@ -185,7 +203,11 @@ def uses_of_loop(body: Iterable[nodes.Node]) -> Iterable[str]:
     waiting: list[nodes.Node] = list(body)
     while waiting:
         node = waiting.pop()
-        if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "loop":
+        if (
+            isinstance(node, nodes.Getattr)
+            and isinstance(node.node, nodes.Name)
+            and node.node.name == "loop"
+        ):
             yield node.attr
         elif isinstance(node, nodes.Name) and node.name == "loop":
             yield ""
@@ -196,6 +218,7 @@ def uses_of_loop(body: Iterable[nodes.Node]) -> Iterable[str]:
 def writes(body: Iterable[nodes.Node]) -> bool:
     """Whether a body can put anything out."""
     return any(
-        isinstance(node, (nodes.Output, nodes.CallBlock, nodes.FilterBlock)) or any(node.find_all(nodes.Output))
+        isinstance(node, (nodes.Output, nodes.CallBlock, nodes.FilterBlock))
+        or any(node.find_all(nodes.Output))
         for node in body
     )

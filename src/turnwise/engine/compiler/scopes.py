@@ -68,11 +68,15 @@ class Scope(Symbols):
 class Frame:
     """A scope of names. jinja2's own symbol tracking decides what is local, so scoping is exact."""
 
-    def __init__(self, symbols: Scope, soft: bool = False, loops: int = 0, breakable: bool = False) -> None:
+    def __init__(
+        self, symbols: Scope, soft: bool = False, loops: int = 0, breakable: bool = False
+    ) -> None:
         self.symbols = symbols
         self.breakable = breakable  # inside a loop, with no function in between
         self.counting = False  # inside a loop over numbers, and in none over messages
-        self.soft = soft  # inside a condition: an unknown filter fails when it is reached, not before
+        self.soft = (
+            soft  # inside a condition: an unknown filter fails when it is reached, not before
+        )
         self.loops = loops
 
     def inner(self) -> Frame:

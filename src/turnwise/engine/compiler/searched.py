@@ -12,7 +12,19 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import parse
 
-METHODS = frozenset(("startswith", "endswith", "split", "rsplit", "find", "index", "count", "partition", "rpartition"))
+METHODS = frozenset(
+    (
+        "startswith",
+        "endswith",
+        "split",
+        "rsplit",
+        "find",
+        "index",
+        "count",
+        "partition",
+        "rpartition",
+    )
+)
 
 
 @lru_cache(maxsize=256)
@@ -53,8 +65,12 @@ def weighed(test: nodes.Node) -> bool:
 def of_text(node: nodes.Node) -> bool:
     """Whether a text of a message stands in this expression."""
     names = {one.attr for one in node.find_all(nodes.Getattr)}
-    items = {one.arg.value for one in node.find_all(nodes.Getitem) if isinstance(one.arg, nodes.Const)}
-    return not TEXTS.isdisjoint(names | items) or any(one.name in TEXTS for one in node.find_all(nodes.Name))
+    items = {
+        one.arg.value for one in node.find_all(nodes.Getitem) if isinstance(one.arg, nodes.Const)
+    }
+    return not TEXTS.isdisjoint(names | items) or any(
+        one.name in TEXTS for one in node.find_all(nodes.Name)
+    )
 
 
 def keep(node: nodes.Node, found: dict[str, None]) -> None:

@@ -34,7 +34,9 @@ class Statements(Expressions):
         self.out = "out"
         self.pending: list[Code] = []  # output that has not been written yet
         self.shadowed = shadowed
-        self.inputs: dict[str, tuple[str, str]] = {}  # names from outside: their variable and its trail
+        self.inputs: dict[
+            str, tuple[str, str]
+        ] = {}  # names from outside: their variable and its trail
         self.heads: list[str] = []  # the lines that read them
         self.macro_lines: dict[str, int] = {}  # where a macro becomes a value
         self.namespaces = {node.name for node in tree.find_all(nodes.NSRef)}
@@ -77,7 +79,9 @@ class Statements(Expressions):
         else:
             self.trails[name] = self.shared("R", root(source))
             absence = self.shared("U", Undefined(f"{source!r} is undefined"))
-            self.heads.append(f"    {name} = context[{source!r}] if {source!r} in context else {absence}")
+            self.heads.append(
+                f"    {name} = context[{source!r}] if {source!r} in context else {absence}"
+            )
             if source == "messages":
                 self.kinds[name] = "messages"
             self.lasting.add(name)
@@ -175,9 +179,13 @@ class Statements(Expressions):
             if literal and len(side_by_side) > 1:
                 texts = [ast.literal_eval(code.value) for code in side_by_side]
                 parts = [
-                    part for text, code in zip(texts, side_by_side, strict=True) for part in (text, int(code.trail))
+                    part
+                    for text, code in zip(texts, side_by_side, strict=True)
+                    for part in (text, int(code.trail))
                 ]
-                result.append(Code(repr("".join(texts)), self.shared("J", (JOINED, parts)), "literal"))
+                result.append(
+                    Code(repr("".join(texts)), self.shared("J", (JOINED, parts)), "literal")
+                )
             else:
                 result += side_by_side
         return result
@@ -236,7 +244,10 @@ class Statements(Expressions):
     def bind(self, target: nodes.Node, code: Code, frame: Frame) -> None:
         if isinstance(target, nodes.Name):
             name = self.variable(target.name, frame)
-            if any(waiting.kind != "literal" and name.value in waiting.value for waiting in self.pending):
+            if any(
+                waiting.kind != "literal" and name.value in waiting.value
+                for waiting in self.pending
+            ):
                 self.flush()
             if code.value == name.value:
                 self.line(f"{name.trail} = {code.trail}")
@@ -263,7 +274,9 @@ class Statements(Expressions):
             if len(parts) == 2 and code.value.isidentifier():  # the pairs of a dict
                 self.line(f"if {code.value}.__class__ is tuple and len({code.value}) == 2:")
                 self.line(f"    {parts[0]}, {parts[1]} = {code.value}")
-                self.line(f"    o{parts[0][1:]} = ({code.trail}, 0); o{parts[1][1:]} = ({code.trail}, 1)")
+                self.line(
+                    f"    o{parts[0][1:]} = ({code.trail}, 0); o{parts[1][1:]} = ({code.trail}, 1)"
+                )
                 self.line(f"else: {names}= unpacked(rt, {code.value}, {code.trail}, 2)")
             else:
                 self.line(f"{names}= unpacked(rt, {code.value}, {code.trail}, {len(parts)})")
@@ -304,7 +317,11 @@ class Statements(Expressions):
         inner = frame.inner()
         inner.symbols.analyze_node(node)
         code = self.filter_chain(node.filter, self.block_text(node.body, inner), inner)
-        self.wait(code if code.kind == "text" else self.pair(f"only_text({code.value}, {code.trail})", "text"))
+        self.wait(
+            code
+            if code.kind == "text"
+            else self.pair(f"only_text({code.value}, {code.trail})", "text")
+        )
 
     def on_With(self, node: nodes.With, frame: Frame) -> None:
         inner = frame.inner()

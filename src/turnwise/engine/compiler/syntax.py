@@ -84,7 +84,9 @@ class Scan:
                 break
             kind = OPENING_NAMES[opening.lastindex or 0] or ""
             sign = opening[2] if kind == "raw" else opening[0][2:]
-            data = trimmed(text[self.at : opening.start()], sign, kind != "variable", self.line_starting())
+            data = trimmed(
+                text[self.at : opening.start()], sign, kind != "variable", self.line_starting()
+            )
             if data:
                 self.token("data", data)
             self.move(opening.start())
@@ -133,7 +135,9 @@ class Scan:
                 self.rare()
                 continue
             name = token.lastgroup or ""
-            if name == "name" or name == "operator":  # no newline in these, so the position is quick to follow
+            if (
+                name == "name" or name == "operator"
+            ):  # no newline in these, so the position is quick to follow
                 if name == "operator":
                     self.balance(token[0], open_brackets)
                 self.tokens.append((self.lineno(), name, token[0]))
@@ -145,7 +149,9 @@ class Scan:
         if operator in CLOSING:
             open_brackets.append(CLOSING[operator])
             if len(open_brackets) > NESTING:
-                raise too_large(f"more than {NESTING} brackets within brackets", self.lineno(), "depth")
+                raise too_large(
+                    f"more than {NESTING} brackets within brackets", self.lineno(), "depth"
+                )
         elif operator in ("}", ")", "]"):
             expected = open_brackets.pop() if open_brackets else None
             if expected != operator:
@@ -162,7 +168,9 @@ class Scan:
             found = pattern.match(self.text, self.at)
             if found:
                 return self.token(name, found[0])
-        raise jinja2.TemplateSyntaxError(f"unexpected character {self.text[self.at]!r}", self.lineno())
+        raise jinja2.TemplateSyntaxError(
+            f"unexpected character {self.text[self.at]!r}", self.lineno()
+        )
 
     def comment(self) -> None:
         found = COMMENT_END.match(self.text, self.at)
@@ -171,7 +179,9 @@ class Scan:
                 self.token("comment", found[1])
             self.token("comment_end", found[2])
         elif self.at < len(self.text):
-            raise jinja2.TemplateSyntaxError("this comment has no end: '#}' is missing", self.lineno())
+            raise jinja2.TemplateSyntaxError(
+                "this comment has no end: '#}' is missing", self.lineno()
+            )
 
     def raw(self) -> None:
         found = RAW_END.match(self.text, self.at)
@@ -182,7 +192,9 @@ class Scan:
             self.move(found.start(2))
             self.token("raw_end", found[2])
         elif self.at < len(self.text):
-            raise jinja2.TemplateSyntaxError("this raw block has no end: '{% endraw %}' is missing", self.lineno())
+            raise jinja2.TemplateSyntaxError(
+                "this raw block has no end: '{% endraw %}' is missing", self.lineno()
+            )
 
 
 def unified(source: str) -> str:
@@ -218,7 +230,12 @@ class Environment(jinja2.Environment):
     """Only parses. Filters and tests are looked up in our own tables, so this one has none to offer."""
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols], cache_size=0)
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[Generation, loopcontrols],
+            cache_size=0,
+        )
         self._scanner = Scanner(self)
 
     @property
@@ -239,7 +256,9 @@ def parse(text: str, name: str) -> nodes.Template:
     try:
         tree = Parser(ENVIRONMENT, text, name).parse()
     except jinja2.TemplateSyntaxError as error:
-        raise located(TemplateSyntaxError, error.message or "not a template", text, name, error.lineno) from None
+        raise located(
+            TemplateSyntaxError, error.message or "not a template", text, name, error.lineno
+        ) from None
     except TooLarge as error:
         raise error.at(name, text) from None
     except RecursionError:
@@ -268,7 +287,9 @@ class TooLarge(Exception):
         message = f"the template is too large: {self.what}"
         if self.lineno is None:
             return TemplateLimitError(message, budget=self.budget, name=name)
-        error: TemplateLimitError = located(TemplateLimitError, message, text, name, self.lineno, budget=self.budget)
+        error: TemplateLimitError = located(
+            TemplateLimitError, message, text, name, self.lineno, budget=self.budget
+        )
         return error
 
 
@@ -299,7 +320,9 @@ def refuse_depth(tree: nodes.Node, text: str, name: str) -> None:
         level = [child for node in level for child in children(node)]
         if not level:
             return
-    raise too_large("expressions or blocks nested too deeply", level[0].lineno, "depth").at(name, text)
+    raise too_large("expressions or blocks nested too deeply", level[0].lineno, "depth").at(
+        name, text
+    )
 
 
 def children(node: nodes.Node) -> Iterator[nodes.Node]:

@@ -39,7 +39,17 @@ WALKED = 20_000  # blocks within blocks that are walked for their marks; more ar
 class Outline:
     """The texts, their trails, and where each text starts; and at which of them another message begins."""
 
-    __slots__ = ("_cache", "_followed", "begins", "generates", "placed", "starts", "switched", "texts", "trails")
+    __slots__ = (
+        "_cache",
+        "_followed",
+        "begins",
+        "generates",
+        "placed",
+        "starts",
+        "switched",
+        "texts",
+        "trails",
+    )
 
     def __init__(self, out: Sequence[Any], size: int) -> None:
         marks = Marks()
@@ -61,9 +71,13 @@ class Outline:
     def columns(self) -> Iterator[tuple[str, Any, int | None, bool]]:
         """Text by text: the text, its trail, its message, and whether a generation block was open."""
         spans = zip(self.begins, [*self.begins[1:], len(self.texts)], self.placed, strict=True)
-        messages = chain.from_iterable(repeat(message, end - start) for start, end, message in spans)
+        messages = chain.from_iterable(
+            repeat(message, end - start) for start, end, message in spans
+        )
         edges = [*self.switched, len(self.texts)]
-        opens = chain.from_iterable(repeat(bool(i % 2), end - edges[i]) for i, end in enumerate(edges[1:]))
+        opens = chain.from_iterable(
+            repeat(bool(i % 2), end - edges[i]) for i, end in enumerate(edges[1:])
+        )
         return zip(self.texts, self.trails, messages, opens, strict=True)
 
     def _clip(self, size: int) -> None:
@@ -73,7 +87,9 @@ class Outline:
         if count:
             text, trail, kept = self.texts[-1], self.trails[-1], size - self.starts[count - 1]
             self.texts[-1] = text[:kept]
-            self.trails[-1] = trail if type(trail) is int or trail is None else (PART, text, trail, 0)
+            self.trails[-1] = (
+                trail if type(trail) is int or trail is None else (PART, text, trail, 0)
+            )
         self.starts = [*self.starts[:count], size]
         last = max(bisect_left(self.begins, count), 1)
         del self.begins[last:], self.placed[last:]
@@ -124,8 +140,15 @@ class Marks:
                     texts.append(text)
                     trails.append(trail)
                 elif type(trail) is tuple:
-                    if len(self.loops) == 1 and trail[0] == MESSAGES and len(trail) == 2 and type(trail[1]) is int:
-                        self.loops[0] = self.message = trail[1]  # the next message of the one loop that there is
+                    if (
+                        len(self.loops) == 1
+                        and trail[0] == MESSAGES
+                        and len(trail) == 2
+                        and type(trail[1]) is int
+                    ):
+                        self.loops[0] = self.message = trail[
+                            1
+                        ]  # the next message of the one loop that there is
                         begins.append(len(texts))
                         placed.append(trail[1])
                     else:
@@ -195,7 +218,12 @@ def message_of(trail: Any) -> int | None:
     found = follow(trail)
     if isinstance(found, Field):
         return index_in(found.path) if len(found.path) == 2 else None
-    if type(found) is tuple and found[0] is ITEMS and isinstance(found[1], dict) and "role" in found[1]:
+    if (
+        type(found) is tuple
+        and found[0] is ITEMS
+        and isinstance(found[1], dict)
+        and "role" in found[1]
+    ):
         for key in ("content", "role"):
             for _, leaf in runs(" ", found[1].get(key)):
                 index = index_in(leaf.path) if isinstance(leaf, Field) else None

@@ -10,7 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.piece_table import Outline, index_in
-from turnwise.engine.provenance.trails import DONE, JOINED, JSON, LOOP, ROOT, Computed, Field, Leaf, Path
+from turnwise.engine.provenance.trails import (
+    DONE,
+    JOINED,
+    JSON,
+    LOOP,
+    ROOT,
+    Computed,
+    Field,
+    Leaf,
+    Path,
+)
 from turnwise.errors import TemplateLimitError
 from turnwise.messages import field
 
@@ -43,7 +53,9 @@ class Origin(NamedTuple):
             return f"template {self.line}:{self.column}"
         if self.path is not None:
             return f"key of {self.field}" if self.key else str(self.field)
-        return f"computed (from {', '.join(map(field, self.sources))})" if self.sources else "computed"
+        return (
+            f"computed (from {', '.join(map(field, self.sources))})" if self.sources else "computed"
+        )
 
 
 class Piece(NamedTuple):
@@ -59,7 +71,11 @@ class Rendering:
     __slots__ = ("_aliases", "_nodes", "_out", "_outline", "_pieces", "changes", "text")
 
     def __init__(
-        self, text: str, out: list[Any], nodes: list[tuple[int, int]], aliases: dict[tuple[int, str], str]
+        self,
+        text: str,
+        out: list[Any],
+        nodes: list[tuple[int, int]],
+        aliases: dict[tuple[int, str], str],
     ) -> None:
         self.text = text
         self.changes: tuple[Any, ...] = ()
@@ -76,7 +92,9 @@ class Rendering:
         return len(self.text)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rendering) and self.text == other.text and self.pieces == other.pieces
+        return (
+            isinstance(other, Rendering) and self.text == other.text and self.pieces == other.pieces
+        )
 
     __hash__ = None  # type: ignore[assignment]  # as Python says that a value is not hashable
 
@@ -98,7 +116,11 @@ class Rendering:
             if at <= character:
                 break
             trail = self._out[index + 1]
-            block = trail[1] if type(trail) is tuple and trail[0] is JOINED else self._out[index : index + 2]
+            block = (
+                trail[1]
+                if type(trail) is tuple and trail[0] is JOINED
+                else self._out[index : index + 2]
+            )
             for part in range(len(block) - 2, -1, -2):
                 at -= len(block[part])
                 starts.append(at)
@@ -169,7 +191,9 @@ class Rendering:
         shown = []
         for piece in self.pieces:
             text = piece.text.translate(VISIBLE) if whitespace else piece.text
-            text = "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+            text = "".join(
+                c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text
+            )
             path = piece.origin.path
             if not colour:
                 shown.append(text)
@@ -213,7 +237,12 @@ class Cutting:
             origins = known.setdefault((message, generation), {})
             if type(trail) is int:
                 self.put(text, trail, message, generation, origins)
-            elif type(trail) is tuple and trail[0] is JSON and trail[5] is not None and message is None:
+            elif (
+                type(trail) is tuple
+                and trail[0] is JSON
+                and trail[5] is not None
+                and message is None
+            ):
                 self.lasting(outline, index, generation, origins)
             else:
                 for part, leaf in outline.runs(index):
@@ -221,7 +250,14 @@ class Cutting:
         self.close()
         return self.pieces
 
-    def put(self, text: str, leaf: Leaf, message: int | None, generation: bool, origins: dict[Leaf, Origin]) -> None:
+    def put(
+        self,
+        text: str,
+        leaf: Leaf,
+        message: int | None,
+        generation: bool,
+        origins: dict[Leaf, Origin],
+    ) -> None:
         origin = origins.get(leaf)
         if origin is None:
             origin = origins[leaf] = self.rendering.origin(leaf, message, generation)
@@ -234,13 +270,17 @@ class Cutting:
         """End the piece that is being put together."""
         if self.last is not None:
             if len(self.pieces) >= PIECES:
-                raise TemplateLimitError("the rendering has too many pieces to list", budget="output")
+                raise TemplateLimitError(
+                    "the rendering has too many pieces to list", budget="output"
+                )
             text = self.texts[0] if len(self.texts) == 1 else "".join(self.texts)
             self.pieces.append(Piece(text, self.last))
             self.last = None
         self.texts = []
 
-    def lasting(self, outline: Outline, index: int, generation: bool, origins: dict[Leaf, Origin]) -> None:
+    def lasting(
+        self, outline: Outline, index: int, generation: bool, origins: dict[Leaf, Origin]
+    ) -> None:
         """JSON of a tool that stays: its pieces were made before, unless for another program."""
         trail = outline.trails[index]
         memo, key = trail[5], (id(trail[1]), trail[3], trail[4], "pieces", generation)

@@ -118,7 +118,9 @@ class Cache:
     """Runs that were found before: parts of one text all ask for the runs of the whole."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[int, str], tuple[Any, list[Run]]] = {}  # by identity; the trail itself must stay
+        self.found: dict[
+            tuple[int, str], tuple[Any, list[Run]]
+        ] = {}  # by identity; the trail itself must stay
 
 
 def runs(text: str, trail: Trail, cache: Cache | None = None) -> list[Run]:
@@ -144,7 +146,9 @@ def runs(text: str, trail: Trail, cache: Cache | None = None) -> list[Run]:
     return result
 
 
-def started(text: str, trail: Trail, waiting: list[tuple[str, Any, Steps]], cache: Cache) -> list[Run] | None:
+def started(
+    text: str, trail: Trail, waiting: list[tuple[str, Any, Steps]], cache: Cache
+) -> list[Run] | None:
     """The runs, if they are plain to see or were seen before; else the rule that finds them starts."""
     if not text:
         return []
@@ -174,7 +178,10 @@ def checked(text: str, result: list[Run]) -> list[Run]:
 
 def coalesced(result: list[Run]) -> list[Run]:
     """Neighbours with one leaf as one run."""
-    return [("".join([part for part, _ in group]), leaf) for leaf, group in groupby(result, key=itemgetter(1))]
+    return [
+        ("".join([part for part, _ in group]), leaf)
+        for leaf, group in groupby(result, key=itemgetter(1))
+    ]
 
 
 def merged(leaves: Iterable[Leaf]) -> Leaf:
@@ -223,7 +230,10 @@ def _recased(text: str, whole: str, trail: Trail, change: Callable[[str], str]) 
     before = yield whole, trail
     if len(text) == len(whole):  # letters keep their places
         ends = list(accumulate(len(part) for part, _ in before))
-        return [(text[end - len(part) : end], leaf) for (part, leaf), end in zip(before, ends, strict=True)]
+        return [
+            (text[end - len(part) : end], leaf)
+            for (part, leaf), end in zip(before, ends, strict=True)
+        ]
     return [(change(part), leaf) for part, leaf in before]
 
 
@@ -232,7 +242,9 @@ def _repeated(text: str, whole: str, trail: Trail) -> Steps:
     return [(text, before[0][1])] if len(before) == 1 else before * (len(text) // len(whole))
 
 
-def _replaced(text: str, whole: str, trail: Trail, old: str, new: str, new_trail: Trail, limit: int) -> Steps:
+def _replaced(
+    text: str, whole: str, trail: Trail, old: str, new: str, new_trail: Trail, limit: int
+) -> Steps:
     result: list[Run] = []
     before = yield whole, trail
     inserted = yield new, new_trail
@@ -314,7 +326,9 @@ def ends_of(before: list[Run]) -> list[int]:
 
 JOINED = Rule("JOINED", runs=_joined)  # (texts and trails, flat)
 PART = Rule("PART", runs=_part)  # whole, its trail, start
-STRIPPED = Rule("STRIPPED", runs=_stripped)  # whole, its trail; the first letter is none that was stripped before it
+STRIPPED = Rule(
+    "STRIPPED", runs=_stripped
+)  # whole, its trail; the first letter is none that was stripped before it
 LSTRIPPED = Rule("LSTRIPPED", runs=_stripped_left)  # whole, its trail
 RSTRIPPED = Rule("RSTRIPPED", runs=_stripped_right)  # whole, its trail
 RECASED = Rule("RECASED", runs=_recased)  # whole, its trail, function
@@ -409,7 +423,9 @@ def starts(whole: str, parts: Sequence[str]) -> list[int]:
     return found
 
 
-ITEMS = Rule("ITEMS", child=_items_child)  # a sequence or mapping of trails; for a mapping, those of its keys
+ITEMS = Rule(
+    "ITEMS", child=_items_child
+)  # a sequence or mapping of trails; for a mapping, those of its keys
 PICK = Rule("PICK", child=_pick_child)  # trail, indices
 TIMES = Rule("TIMES", child=_times_child)  # trail, length: a list repeated
 EACH = Rule("EACH", runs=_each_runs, child=_each_child)  # one trail for every element, however deep
@@ -468,7 +484,9 @@ class JsonRuns:
             if entry is None:
                 self.open.pop()
                 self.held += (
-                    self.newline() if container.separator == self.style.item else container.separator
+                    self.newline()
+                    if container.separator == self.style.item
+                    else container.separator
                 ) + container.end
                 continue
             key, item = entry
@@ -506,7 +524,9 @@ class JsonRuns:
             self.open.append(Open(iter(enumerate(value)), trail, "[", "]"))
         else:
             spelled = (
-                json.dumps(value) if isinstance(value, (int, float, type(None))) else f'"<{type(value).__name__}>"'
+                json.dumps(value)
+                if isinstance(value, (int, float, type(None)))
+                else f'"<{type(value).__name__}>"'
             )
             for part, leaf in runs(spelled, trail):
                 self.put(part, leaf)
@@ -517,7 +537,9 @@ class Open:
 
     __slots__ = ("end", "entries", "separator", "trail")
 
-    def __init__(self, entries: Iterator[tuple[Any, Any]], trail: Trail, start: str, end: str) -> None:
+    def __init__(
+        self, entries: Iterator[tuple[Any, Any]], trail: Trail, start: str, end: str
+    ) -> None:
         self.entries = entries
         self.trail = trail
         self.separator = start
@@ -526,7 +548,9 @@ class Open:
 
 def _repr_runs(text: str, value: Any, trail: Trail) -> list[Run]:
     whole = follow(trail)
-    mark = Computed((whole.path,)) if type(whole) is Field else NOWHERE  # Python's brackets, made of this value
+    mark = (
+        Computed((whole.path,)) if type(whole) is Field else NOWHERE
+    )  # Python's brackets, made of this value
     return list(_repr(value, trail, mark))
 
 

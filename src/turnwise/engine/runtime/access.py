@@ -13,7 +13,18 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
-from turnwise.engine.provenance.trails import EACH, ITEMS, KEYS, LETTERS, PAIRS, PART, PICK, ROOT, Trail, from_input
+from turnwise.engine.provenance.trails import (
+    EACH,
+    ITEMS,
+    KEYS,
+    LETTERS,
+    PAIRS,
+    PART,
+    PICK,
+    ROOT,
+    Trail,
+    from_input,
+)
 from turnwise.engine.runtime.formatting import hashable
 from turnwise.engine.runtime.limits import Run
 from turnwise.engine.runtime.methods import METHODS, bound
@@ -105,7 +116,11 @@ def from_keys(rt: Run, keys: Pair, value: Pair = (None, None)) -> Pair:
     rt.step(len(found))
     rt.take(16 * len(found))
     trails = {key: value[1] for key in found}
-    return dict.fromkeys(found, value[0]), (ITEMS, trails, {key: (trail, i) for i, key in enumerate(found)})
+    return dict.fromkeys(found, value[0]), (
+        ITEMS,
+        trails,
+        {key: (trail, i) for i, key in enumerate(found)},
+    )
 
 
 def neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair:
@@ -143,7 +158,9 @@ def part(rt: Run, value: Any, trail: Trail, start: Any, stop: Any, step: Any) ->
     if type(value) is Undefined:
         raise value.failure()
     if not isinstance(value, (str, list, tuple, range)):
-        raise Failure(f"{kind_name(value)!r} object cannot be sliced", f"the value is {shown(value)}")
+        raise Failure(
+            f"{kind_name(value)!r} object cannot be sliced", f"the value is {shown(value)}"
+        )
     try:
         picked = range(len(value))[start:stop:step]
     except (TypeError, ValueError) as error:
@@ -159,7 +176,11 @@ def part(rt: Run, value: Any, trail: Trail, start: Any, stop: Any, step: Any) ->
 
 def missing(value: Any, key: Any) -> Pair:
     """The `Undefined` for a key that is not there, or a refusal when the key aims at Python itself."""
-    if isinstance(key, str) and key.startswith("_") and (key.startswith("__") or type(value) is not dict):
+    if (
+        isinstance(key, str)
+        and key.startswith("_")
+        and (key.startswith("__") or type(value) is not dict)
+    ):
         raise Denied(
             f"access to {shown(key)} is not possible: templates read fields and methods, not Python attributes"
         )
@@ -168,7 +189,11 @@ def missing(value: Any, key: Any) -> Pair:
 
 def absence(value: Any, key: Any) -> str:
     owner = "None" if value is None else f"{kind_name(value)} object"
-    return f"{owner!r} has no attribute {key!r}" if isinstance(key, str) else f"{owner} has no element {shown(key)}"
+    return (
+        f"{owner!r} has no attribute {key!r}"
+        if isinstance(key, str)
+        else f"{owner} has no element {shown(key)}"
+    )
 
 
 def known(value: Any, key: Any) -> str | None:
@@ -186,7 +211,12 @@ def known(value: Any, key: Any) -> str | None:
 
 def described(value: dict[Any, Any]) -> str:
     """The word that people use for such a dict."""
-    for word, key in (("message", "role"), ("call", "arguments"), ("part", "type"), ("function", "parameters")):
+    for word, key in (
+        ("message", "role"),
+        ("call", "arguments"),
+        ("part", "type"),
+        ("function", "parameters"),
+    ):
         if key in value:
             return word
     return "dict"
@@ -223,10 +253,19 @@ def walk(rt: Run, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool
     if trail[0] is ROOT:
         return elements, root_trails(trail[1], count), trail[1] == "messages"
     rt.take(8 * count)
-    if trail[0] is PICK and trail[1] is not None and type(trail[1]) is tuple and trail[1][0] is ROOT:
+    if (
+        trail[0] is PICK
+        and trail[1] is not None
+        and type(trail[1]) is tuple
+        and trail[1][0] is ROOT
+    ):
         kept = root_trails(trail[1][1], max(trail[2], default=-1) + 1)
         return elements, [kept[index] for index in trail[2]], True
-    return elements, [(trail, number) for number in range(count)], trail[0] is not PAIRS and may_be_messages(trail)
+    return (
+        elements,
+        [(trail, number) for number in range(count)],
+        trail[0] is not PAIRS and may_be_messages(trail),
+    )
 
 
 def may_be_messages(trail: Trail) -> bool:

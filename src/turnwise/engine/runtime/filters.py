@@ -66,7 +66,9 @@ def text_only(value: Any, trail: Trail, name: str) -> Pair:
     if isinstance(value, Undefined):
         raise value.failure()
     if not isinstance(value, str):
-        raise Failure(f"{name}: the value is text, not {kind_name(value)}", f"the value is {shown(value)}")
+        raise Failure(
+            f"{name}: the value is text, not {kind_name(value)}", f"the value is {shown(value)}"
+        )
     return value, trail
 
 
@@ -85,7 +87,9 @@ def on_text(name: str) -> Filter:
 
 def replaced(rt: Run, value: Any, trail: Trail, old: Pair, new: Pair, count: Pair = NONE) -> Pair:
     limit = (-1, None) if count[0] is None else count
-    return STRINGS["replace"](rt, *as_text(rt, value, trail), as_text(rt, *old), as_text(rt, *new), limit)
+    return STRINGS["replace"](
+        rt, *as_text(rt, value, trail), as_text(rt, *old), as_text(rt, *new), limit
+    )
 
 
 def titled(rt: Run, value: Any, trail: Trail) -> Pair:
@@ -105,7 +109,12 @@ def centred(rt: Run, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair
 
 
 def indented(
-    rt: Run, value: Any, trail: Trail, width: Pair = (4, None), first: Pair = FALSE, blank: Pair = FALSE
+    rt: Run,
+    value: Any,
+    trail: Trail,
+    width: Pair = (4, None),
+    first: Pair = FALSE,
+    blank: Pair = FALSE,
 ) -> Pair:
     written, source = text_only(value, trail, "indent")
     margin = width[0] if isinstance(width[0], str) else " " * bounded(rt, width)
@@ -137,7 +146,9 @@ def truncated(
     size, tail = whole_number(length), as_text(rt, plain(end), None)[0]
     spare = 5 if leeway[0] is None else whole_number(leeway)
     if size < len(tail) or spare < 0:
-        raise Failure(f"truncate: expected length >= {len(tail)} and leeway >= 0, got {size} and {spare}")
+        raise Failure(
+            f"truncate: expected length >= {len(tail)} and leeway >= 0, got {size} and {spare}"
+        )
     if isinstance(value, (str, list, tuple, dict, Undefined)) and len(value) <= size + spare:
         return value, trail
     written, source = text_only(value, trail, "truncate")
@@ -191,7 +202,10 @@ def stripped_of_tags(rt: Run, value: Any, trail: Trail) -> Pair:
 def url_encoded(rt: Run, value: Any, trail: Trail) -> Pair:
     if isinstance(value, (dict, list, tuple)):
         pairs = value.items() if isinstance(value, dict) else map(two, value)
-        parts = [f"{quote_plus(text(rt, key, None)[0])}={quote_plus(text(rt, entry, None)[0])}" for key, entry in pairs]
+        parts = [
+            f"{quote_plus(text(rt, key, None)[0])}={quote_plus(text(rt, entry, None)[0])}"
+            for key, entry in pairs
+        ]
         return "&".join(parts), trail
     written, source = as_text(rt, value, trail)
     rt.take(9 * len(written))
@@ -213,7 +227,10 @@ def joined(rt: Run, value: Any, trail: Trail, d: Pair = ("", None), attribute: P
     found, found_trail = elements(rt, value, trail)
     separator, separator_trail = as_text(rt, *d)
     if attribute[0] is not None:
-        picked = [reached(rt, entry, (found_trail, number), attribute[0]) for number, entry in enumerate(found)]
+        picked = [
+            reached(rt, entry, (found_trail, number), attribute[0])
+            for number, entry in enumerate(found)
+        ]
         found, found_trail = [pair[0] for pair in picked], (ITEMS, [pair[1] for pair in picked])
     if all([type(entry) is str for entry in found]):
         return interleaved(rt, found, found_trail, separator, separator_trail)
@@ -228,8 +245,12 @@ def formatted(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) ->
     written, source = as_text(rt, value, trail)
     if kwargs:
         fields = {key: pair[0] for key, pair in kwargs.items()}
-        return percent(rt, written, source, fields, (ITEMS, {key: pair[1] for key, pair in kwargs.items()}))
-    return percent(rt, written, source, tuple(pair[0] for pair in args), (ITEMS, [pair[1] for pair in args]))
+        return percent(
+            rt, written, source, fields, (ITEMS, {key: pair[1] for key, pair in kwargs.items()})
+        )
+    return percent(
+        rt, written, source, tuple(pair[0] for pair in args), (ITEMS, [pair[1] for pair in args])
+    )
 
 
 def word_count(rt: Run, value: Any, trail: Trail) -> Pair:
@@ -267,17 +288,33 @@ def to_json(
     comma, colon = (", " if margin is None else ",", ": ")
     if separators[0] is not None:
         pair = separators[0] if isinstance(separators[0], (list, tuple, str)) else ()
-        short = [mark for mark in pair if isinstance(mark, str) and len(mark) <= WIDEST] if len(pair) == 2 else []
+        short = (
+            [mark for mark in pair if isinstance(mark, str) and len(mark) <= WIDEST]
+            if len(pair) == 2
+            else []
+        )
         if len(short) != 2:
-            raise Failure("tojson: separators are two short texts, such as (',', ':')", f"the value is {shown(pair)}")
+            raise Failure(
+                "tojson: separators are two short texts, such as (',', ':')",
+                f"the value is {shown(pair)}",
+            )
         comma, colon = short
-    return encoded(rt, value, trail, Style(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])), node)
+    return encoded(
+        rt,
+        value,
+        trail,
+        Style(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])),
+        node,
+    )
 
 
 def from_json(rt: Run, value: Any, trail: Trail) -> Pair:
     """The value that a JSON text says. Every part of it, however deep, has the text's own origin."""
     if not isinstance(value, str):
-        raise Failure(f"from_json: the value is JSON text, not {kind_name(value)}", f"the value is {shown(value)}")
+        raise Failure(
+            f"from_json: the value is JSON text, not {kind_name(value)}",
+            f"the value is {shown(value)}",
+        )
     rt.take(16 * len(value))
     try:
         return json.loads(value), (EACH, trail)
@@ -286,18 +323,24 @@ def from_json(rt: Run, value: Any, trail: Trail) -> Pair:
 
 
 def mapped(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
-    found, found_trail = sequence(rt, value or (), trail)  # as in jinja2, nothing is mapped over what is false
+    found, found_trail = sequence(
+        rt, value or (), trail
+    )  # as in jinja2, nothing is mapped over what is false
     rt.step(8 * len(found))
     if not args and "attribute" in kwargs:
         path, default = kwargs.pop("attribute")[0], kwargs.pop("default", NONE)
         if kwargs:
             raise Failure(f"Unexpected keyword argument {next(iter(kwargs))!r}")
-        pairs = [reached(rt, entry, (found_trail, i), path, default) for i, entry in enumerate(found)]
+        pairs = [
+            reached(rt, entry, (found_trail, i), path, default) for i, entry in enumerate(found)
+        ]
     else:
         if not args:
             raise Failure("map requires a filter argument")
         run = by_name(FILTERS, args[0][0], "filter")
-        pairs = [run(rt, entry, (found_trail, i), *args[1:], **kwargs) for i, entry in enumerate(found)]
+        pairs = [
+            run(rt, entry, (found_trail, i), *args[1:], **kwargs) for i, entry in enumerate(found)
+        ]
     rt.take(16 * len(pairs))
     return Stream([pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])), None
 
@@ -313,13 +356,17 @@ def attribute_only(rt: Run, value: Any, trail: Trail, name: Pair) -> Pair:
     return attribute(rt, value, trail, key)
 
 
-def default(rt: Run, value: Any, trail: Trail, default_value: Pair = ("", None), boolean: Pair = FALSE) -> Pair:
+def default(
+    rt: Run, value: Any, trail: Trail, default_value: Pair = ("", None), boolean: Pair = FALSE
+) -> Pair:
     if type(value) is Undefined or (boolean[0] and not value):
         return default_value
     return value, trail
 
 
-def as_integer(rt: Run, value: Any, trail: Trail, default: Pair = (0, None), base: Pair = (10, None)) -> Pair:
+def as_integer(
+    rt: Run, value: Any, trail: Trail, default: Pair = (0, None), base: Pair = (10, None)
+) -> Pair:
     try:
         if isinstance(value, str):
             rt.take(len(value))
@@ -340,7 +387,9 @@ def as_float(rt: Run, value: Any, trail: Trail, default: Pair = (0.0, None)) -> 
         return default
 
 
-def rounded(rt: Run, value: Any, trail: Trail, precision: Pair = (0, None), method: Pair = ("common", None)) -> Pair:
+def rounded(
+    rt: Run, value: Any, trail: Trail, precision: Pair = (0, None), method: Pair = ("common", None)
+) -> Pair:
     digits = whole_number(precision)
     if method[0] not in ("common", "ceil", "floor"):
         raise Failure("method must be common, ceil or floor")

@@ -15,9 +15,29 @@ from collections.abc import Callable
 from json import encoder
 from typing import Any
 
-from turnwise.engine.provenance.trails import AROUND, BLEND, JOINED, JSON, PART, REPR, Style, Trail, from_input
+from turnwise.engine.provenance.trails import (
+    AROUND,
+    BLEND,
+    JOINED,
+    JSON,
+    PART,
+    REPR,
+    Style,
+    Trail,
+    from_input,
+)
 from turnwise.engine.runtime.limits import Run, exceeded
-from turnwise.engine.runtime.values import Denied, Failure, Function, Namespace, Pair, Safe, Stream, Undefined, View
+from turnwise.engine.runtime.values import (
+    Denied,
+    Failure,
+    Function,
+    Namespace,
+    Pair,
+    Safe,
+    Stream,
+    Undefined,
+    View,
+)
 from turnwise.errors import shown
 
 PERCENT = re.compile(r"%(?:\(([^)]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d+)?)?[hlL]?(.)", re.S)
@@ -134,7 +154,9 @@ class Arguments:
         self.mapping = value if isinstance(value, dict) else None
         self.trail = trail
         several = isinstance(value, tuple)
-        self.rest = deque([(item, (trail, i)) for i, item in enumerate(value)] if several else [(value, trail)])
+        self.rest = deque(
+            [(item, (trail, i)) for i, item in enumerate(value)] if several else [(value, trail)]
+        )
 
     def named(self, key: str) -> Pair:
         if self.mapping is None:
@@ -207,15 +229,23 @@ class Fields:
         for sign, key in zip(rest[::2], rest[1::2], strict=True):
             step: Any = key.removesuffix("]") if sign == "[" else key
             if step.startswith("_"):
-                raise Denied(f"access to {shown(step)} is not possible: a format reads items, not Python attributes")
+                raise Denied(
+                    f"access to {shown(step)} is not possible: a format reads items, not Python attributes"
+                )
             if isinstance(value, (str, list, tuple)) and step.isdigit():
                 step = int(step)
             if isinstance(value, Undefined):
                 raise value.failure()
             try:
-                value, trail = value[step], (PART, value, trail, step) if isinstance(value, str) else (trail, step)
+                value, trail = (
+                    value[step],
+                    (PART, value, trail, step) if isinstance(value, str) else (trail, step),
+                )
             except (LookupError, TypeError):
-                value, trail = Undefined(f"the format asks for {shown(name)}, which is not there"), None
+                value, trail = (
+                    Undefined(f"the format asks for {shown(name)}, which is not there"),
+                    None,
+                )
         return value, trail
 
 
@@ -236,7 +266,9 @@ def braces(rt: Run, form: str, trail: Trail, fields: Fields, depth: int = 2) -> 
         at += len(literal)
         if name is not None:
             value, value_trail = fields.find(name)
-            inner = braces(rt, spec, None, fields, depth - 1)[0] if spec and "{" in spec else spec or ""
+            inner = (
+                braces(rt, spec, None, fields, depth - 1)[0] if spec and "{" in spec else spec or ""
+            )
             parts += formatted(rt, value, value_trail, inner, convert)
     return glued(rt, parts)
 
@@ -266,7 +298,9 @@ KEPT = 512  # texts that are kept for one list of tools
 PLACEHOLDERS = (bytes, complex, set, frozenset)
 
 
-def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int | None = None) -> Pair:
+def encoded(
+    rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int | None = None
+) -> Pair:
     """`value|tojson`. Tools that were rendered before are not written again: see `messages.Tools`."""
     lasting = id(value) in rt.lasting
     if lasting:
@@ -280,9 +314,13 @@ def encoded(rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int |
     try:
         result = write(value)
     except TypeError as error:
-        raise Failure(str(error).replace("Stream", "generator").replace("View", "dict view")) from None
+        raise Failure(
+            str(error).replace("Stream", "generator").replace("View", "dict view")
+        ) from None
     except ValueError as error:
-        raise Failure(f"JSON cannot say this value: {error}", f"the value is {shown(value)}") from None
+        raise Failure(
+            f"JSON cannot say this value: {error}", f"the value is {shown(value)}"
+        ) from None
     rt.take(len(result))
     if lasting and len(rt.memo) < KEPT:
         rt.memo[id(value), style] = result
@@ -293,7 +331,9 @@ def writer(style: Style) -> Any:
     """`json.dumps` with these options, made once: its set-up costs more than a small value."""
 
     def refuse(value: Any) -> Any:
-        if type(value) in PLACEHOLDERS:  # not JSON, but what the caller gave: its type's name stands for it
+        if (
+            type(value) in PLACEHOLDERS
+        ):  # not JSON, but what the caller gave: its type's name stands for it
             return f"<{type(value).__name__}>"
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
@@ -309,8 +349,12 @@ def writer(style: Style) -> Any:
     write: Any = slow.encode
     make = getattr(encoder, "c_make_encoder", None)
     if make is not None and style.indent is None:
-        escape = encoder.encode_basestring_ascii if style.ensure_ascii else encoder.encode_basestring
-        fast = make(None, refuse, escape, None, style.colon, style.item, style.sort_keys, False, False)
+        escape = (
+            encoder.encode_basestring_ascii if style.ensure_ascii else encoder.encode_basestring
+        )
+        fast = make(
+            None, refuse, escape, None, style.colon, style.item, style.sort_keys, False, False
+        )
 
         def write(value: Any) -> str:
             return "".join(fast(value, 0))

@@ -16,7 +16,15 @@ from turnwise.engine.runtime.access import sequence
 from turnwise.engine.runtime.formatting import hashable, text
 from turnwise.engine.runtime.limits import Run
 from turnwise.engine.runtime.methods import plain, whole_number
-from turnwise.engine.runtime.values import Cycler, Failure, Function, Namespace, Pair, Raised, Undefined
+from turnwise.engine.runtime.values import (
+    Cycler,
+    Failure,
+    Function,
+    Namespace,
+    Pair,
+    Raised,
+    Undefined,
+)
 from turnwise.errors import shown
 
 RANGE = 100_000  # as in jinja2's sandbox
@@ -34,7 +42,10 @@ def strftime_now(rt: Run, form: Pair) -> Pair:
     if not isinstance(layout, str):
         raise Failure(f"strftime_now: the format is text, not {type(layout).__name__}")
     if "\0" in layout or WIDTH.search(layout):
-        raise Failure(f"strftime_now: this format is not portable: {shown(layout)}", "use plain codes such as %Y-%m-%d")
+        raise Failure(
+            f"strftime_now: this format is not portable: {shown(layout)}",
+            "use plain codes such as %Y-%m-%d",
+        )
     rt.take(16 * len(layout))
     try:
         return (rt.now if isinstance(rt.now, datetime) else rt.now()).strftime(layout), None
@@ -49,7 +60,9 @@ def span(rt: Run, *bounds: Pair) -> Pair:
     except (TypeError, ValueError) as error:
         raise Failure(str(error)) from None
     if len(result) > RANGE:
-        raise Failure(f"Range too big. The largest range is {RANGE} elements, this one has {len(result)}.")
+        raise Failure(
+            f"Range too big. The largest range is {RANGE} elements, this one has {len(result)}."
+        )
     return result, None
 
 
@@ -65,7 +78,9 @@ def dictionary(rt: Run, /, *args: Pair, **kwargs: Pair) -> Pair:
     return values, (ITEMS, trails, {})
 
 
-def merged(rt: Run, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> tuple[dict[Any, Any], dict[Any, Trail]]:
+def merged(
+    rt: Run, args: tuple[Pair, ...], kwargs: dict[str, Pair]
+) -> tuple[dict[Any, Any], dict[Any, Trail]]:
     """`dict(mapping or pairs, **entries)`"""
     values: dict[Any, Any] = {}
     trails: dict[Any, Trail] = {}

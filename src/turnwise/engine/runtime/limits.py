@@ -34,7 +34,9 @@ class Limits:
     output: int = 4_000_000
     depth: int = 120
 
-    steps_per_value: int = 2_000  # for each message, part, call, tool and every other container of the input
+    steps_per_value: int = (
+        2_000  # for each message, part, call, tool and every other container of the input
+    )
     steps_per_character: int = 20
     bytes_per_character: int = 12  # for each character of the input
     output_per_character: int = 6
@@ -43,7 +45,9 @@ class Limits:
 DEFAULTS = Limits()
 
 TEMPLATE_CHARACTERS = 1 << 20  # a longer text is refused before it is read
-TEMPLATE_TOKENS = 12_000  # about three times the longest template known; reading one costs microseconds each
+TEMPLATE_TOKENS = (
+    12_000  # about three times the longest template known; reading one costs microseconds each
+)
 NESTING = 60  # blocks within blocks, brackets within brackets
 INTEGER_BITS = 14_000  # about the 4,300 digits that Python itself agrees to print
 
@@ -60,9 +64,16 @@ class Run:
 
     __slots__ = ("bytes", "context", "depth", "lasting", "limits", "memo", "now", "output", "steps")
 
-    def __init__(self, limits: Limits, context: Mapping[str, Any], now: datetime | Callable[[], datetime]) -> None:
+    def __init__(
+        self, limits: Limits, context: Mapping[str, Any], now: datetime | Callable[[], datetime]
+    ) -> None:
         self.limits = limits
-        self.steps, self.bytes, self.output, self.depth = limits.steps, limits.bytes, limits.output, limits.depth
+        self.steps, self.bytes, self.output, self.depth = (
+            limits.steps,
+            limits.bytes,
+            limits.output,
+            limits.depth,
+        )
         self.context: Mapping[str, Any] | None = context
         self.now = now
         self.lasting: frozenset[int] = NOTHING
@@ -92,7 +103,9 @@ class Run:
             return False
         values, characters = measured(self.context)
         self.context = None
-        self.steps += values * self.limits.steps_per_value + characters * self.limits.steps_per_character
+        self.steps += (
+            values * self.limits.steps_per_value + characters * self.limits.steps_per_character
+        )
         self.bytes += characters * self.limits.bytes_per_character
         self.output += characters * self.limits.output_per_character
         return True
@@ -114,4 +127,6 @@ MEANING = {
 
 
 def exceeded(budget: str) -> TemplateLimitError:
-    return TemplateLimitError(f"the template went over its budget of {budget}: {MEANING[budget]}", budget=budget)
+    return TemplateLimitError(
+        f"the template went over its budget of {budget}: {MEANING[budget]}", budget=budget
+    )

@@ -24,7 +24,18 @@ from turnwise.engine.provenance.trails import (
 )
 from turnwise.engine.runtime.formatting import Fields, braces, hashable, measure
 from turnwise.engine.runtime.limits import Run
-from turnwise.engine.runtime.values import Cycler, Denied, Failure, Function, Loop, Pair, Safe, Stream, Undefined, View
+from turnwise.engine.runtime.values import (
+    Cycler,
+    Denied,
+    Failure,
+    Function,
+    Loop,
+    Pair,
+    Safe,
+    Stream,
+    Undefined,
+    View,
+)
 
 NONE: Pair = (None, None)
 UNLIMITED: Pair = (-1, None)
@@ -72,7 +83,9 @@ def rsplit(rt: Run, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair =
     return pieces(rt, value, trail, value.rsplit, sep, maxsplit)
 
 
-def pieces(rt: Run, value: str, trail: Trail, cut: Callable[..., list[str]], sep: Pair, maxsplit: Pair) -> Pair:
+def pieces(
+    rt: Run, value: str, trail: Trail, cut: Callable[..., list[str]], sep: Pair, maxsplit: Pair
+) -> Pair:
     separator, limit = sep[0], maxsplit[0]
     if isinstance(separator, str) and separator:
         rt.take(2 * len(value) + 60 * value.count(separator) + 60)
@@ -80,7 +93,9 @@ def pieces(rt: Run, value: str, trail: Trail, cut: Callable[..., list[str]], sep
         separator, limit = plain(sep), whole_number(maxsplit)
         if separator is not None:
             raise Failure(
-                "empty separator" if separator == "" else f"must be str or None, not {type(separator).__name__}"
+                "empty separator"
+                if separator == ""
+                else f"must be str or None, not {type(separator).__name__}"
             )
         rt.take(30 * len(value) + 60)
     parts = cut(separator, limit if maxsplit is UNLIMITED else whole_number(maxsplit))
@@ -112,7 +127,12 @@ def without(name: str) -> Method:
             result = getattr(value, name)(plain(affix))
         except TypeError as error:
             raise Failure(str(error)) from None
-        return result, (PART, value, trail, len(value) - len(result) if name == "removeprefix" else 0)
+        return result, (
+            PART,
+            value,
+            trail,
+            len(value) - len(result) if name == "removeprefix" else 0,
+        )
 
     return run
 
@@ -128,14 +148,26 @@ def recased(change: Callable[[str], str]) -> Method:
     return run
 
 
-def replace(rt: Run, value: str, trail: Trail, old: Pair, new: Pair, count: Pair = (-1, None)) -> Pair:
+def replace(
+    rt: Run, value: str, trail: Trail, old: Pair, new: Pair, count: Pair = (-1, None)
+) -> Pair:
     needle, other, limit = plain(old), plain(new), whole_number(count)
     if not isinstance(needle, str) or not isinstance(other, str):
-        raise Failure(f"replace() arguments must be str, not {type(needle).__name__} and {type(other).__name__}")
+        raise Failure(
+            f"replace() arguments must be str, not {type(needle).__name__} and {type(other).__name__}"
+        )
     rt.take(len(value))
     found = value.count(needle) if limit < 0 else min(value.count(needle), limit)
     rt.take(len(value) + found * max(len(other) - len(needle), 0) + found)
-    return value.replace(needle, other, limit), (REPLACED, value, trail, needle, other, new[1], limit)
+    return value.replace(needle, other, limit), (
+        REPLACED,
+        value,
+        trail,
+        needle,
+        other,
+        new[1],
+        limit,
+    )
 
 
 def padded(name: str) -> Method:
@@ -143,7 +175,9 @@ def padded(name: str) -> Method:
         size = whole_number(width)
         rt.take(max(size, len(value)))
         try:
-            result = getattr(value, name)(size, plain(fill)) if name != "zfill" else value.zfill(size)
+            result = (
+                getattr(value, name)(size, plain(fill)) if name != "zfill" else value.zfill(size)
+            )
         except TypeError as error:
             raise Failure(str(error)) from None
         return result, (AROUND, value, trail)
@@ -173,7 +207,9 @@ def joined(rt: Run, value: str, trail: Trail, items: Pair) -> Pair:
     elements, trails = listed(items)
     for number, element in enumerate(elements):
         if not isinstance(element, str):
-            raise Failure(f"sequence item {number}: expected str instance, {type(element).__name__} found")
+            raise Failure(
+                f"sequence item {number}: expected str instance, {type(element).__name__} found"
+            )
     return interleaved(rt, elements, trails, value, trail)
 
 
@@ -191,7 +227,9 @@ def listed(items: Pair) -> tuple[list[Any], Trail]:
     return list(value), trail
 
 
-def interleaved(rt: Run, texts: list[str], trail: Trail, separator: str, separator_trail: Trail) -> Pair:
+def interleaved(
+    rt: Run, texts: list[str], trail: Trail, separator: str, separator_trail: Trail
+) -> Pair:
     """`separator.join(texts)`, charged before it is built."""
     rt.take(sum(map(len, texts)) + len(separator) * len(texts) + len(texts))
     parts: list[Any] = []
@@ -366,7 +404,10 @@ METHODS: dict[type, dict[str, Method]] = {
         "index": index,
         "count": count,
         "copy": copy,
-        **{name: changes(name) for name in ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"]},
+        **{
+            name: changes(name)
+            for name in ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"]
+        },
     },
     tuple: {"index": index, "count": count},
     Loop: {"cycle": cycle, "changed": changed},
@@ -378,7 +419,9 @@ METHODS[Safe] = METHODS[str]
 def bound(rt: Run, value: Any, trail: Trail, name: str) -> Pair:
     """A method as a value: what `content.strip` is before it is called."""
     run = METHODS[type(value)][name]
-    return Function(name, lambda meter, *args, **kwargs: run(meter, value, trail, *args, **kwargs)), None
+    return Function(
+        name, lambda meter, *args, **kwargs: run(meter, value, trail, *args, **kwargs)
+    ), None
 
 
 __all__ = ["METHODS", "bound", "interleaved", "plain", "whole_number"]

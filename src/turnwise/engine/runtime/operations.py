@@ -62,7 +62,11 @@ def plus(rt: Run, left: Any, left_trail: Trail, right: Any, right_trail: Trail) 
 
 def harmless(value: str, trail: Trail) -> Pair:
     """Text that is added to safe text, with HTML's characters escaped."""
-    return (value, trail) if type(value) is Safe else (escaped(value), (RECASED, value, trail, escaped))
+    return (
+        (value, trail)
+        if type(value) is Safe
+        else (escaped(value), (RECASED, value, trail, escaped))
+    )
 
 
 def escaped(value: str) -> str:
@@ -74,7 +78,9 @@ def computed(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any
     try:
         result = operation(left, right)
     except (TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
-        raise Failure(message_of(error, left, right), f"the values are {shown(left)} and {shown(right)}") from None
+        raise Failure(
+            message_of(error, left, right), f"the values are {shown(left)} and {shown(right)}"
+        ) from None
     if type(result) is int and result.bit_length() > INTEGER_BITS:
         raise exceeded("bytes")
     return result
@@ -166,17 +172,27 @@ def equal(rt: Run, left: Any, right: Any) -> bool:
 
 def compared(rt: Run, name: str, left: Any, right: Any) -> Any:
     rt.take(min(size(left), size(right)))
-    if isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS) and left is not right and nested(left):
+    if (
+        isinstance(left, CONTAINERS)
+        and isinstance(right, CONTAINERS)
+        and left is not right
+        and nested(left)
+    ):
         measure(rt, left, None)
     try:
         return ORDER[name](left, right)
     except TypeError as error:
-        raise Failure(message_of(error, left, right), f"the values are {shown(left)} and {shown(right)}") from None
+        raise Failure(
+            message_of(error, left, right), f"the values are {shown(left)} and {shown(right)}"
+        ) from None
 
 
 def nested(value: Any) -> bool:
     """Whether a container has containers inside."""
-    return any(isinstance(item, CONTAINERS) for item in (value.values() if isinstance(value, dict) else value))
+    return any(
+        isinstance(item, CONTAINERS)
+        for item in (value.values() if isinstance(value, dict) else value)
+    )
 
 
 def contained(rt: Run, value: Any, container: Any) -> bool:
@@ -197,7 +213,10 @@ def contained(rt: Run, value: Any, container: Any) -> bool:
         if isinstance(value, CONTAINERS):
             measure(rt, value, None)
     elif kind not in (dict, range, Safe, Undefined, View):
-        raise Failure(f"argument of type {kind_name(container)!r} is not iterable", f"the value is {shown(container)}")
+        raise Failure(
+            f"argument of type {kind_name(container)!r} is not iterable",
+            f"the value is {shown(container)}",
+        )
     try:
         return value in container
     except TypeError as error:
@@ -310,5 +329,7 @@ def unpacked(rt: Run, value: Any, trail: Trail, count: int) -> list[Any]:
 def assigned(namespace: Any, name: str, value: Any, trail: Trail) -> None:
     """`{% set namespace.name = value %}`"""
     if type(namespace) is not Namespace:
-        raise Failure("cannot assign attribute on non-namespace object", f"the value is {shown(namespace)}")
+        raise Failure(
+            "cannot assign attribute on non-namespace object", f"the value is {shown(namespace)}"
+        )
     namespace.set(name, value, trail)

@@ -40,7 +40,9 @@ def length(rt: Run, value: Any, trail: Trail) -> Pair:
     try:
         return len(value), None
     except TypeError:
-        raise Failure(f"object of type {kind_name(value)!r} has no len()", f"the value is {shown(value)}") from None
+        raise Failure(
+            f"object of type {kind_name(value)!r} has no len()", f"the value is {shown(value)}"
+        ) from None
 
 
 def listed(rt: Run, value: Any, trail: Trail) -> Pair:
@@ -85,12 +87,19 @@ def lower_key(value: Any) -> Any:
 
 
 def dict_sorted(
-    rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, by: Pair = ("key", None), reverse: Pair = FALSE
+    rt: Run,
+    value: Any,
+    trail: Trail,
+    case_sensitive: Pair = FALSE,
+    by: Pair = ("key", None),
+    reverse: Pair = FALSE,
 ) -> Pair:
     if isinstance(value, Undefined):
         raise value.failure()
     if not isinstance(value, dict):
-        raise Failure(f"{kind_name(value)!r} object has no attribute 'items'", f"the value is {shown(value)}")
+        raise Failure(
+            f"{kind_name(value)!r} object has no attribute 'items'", f"the value is {shown(value)}"
+        )
     if by[0] not in ("key", "value"):
         raise Failure('You can only sort by either "key" or "value"')
     column = 0 if by[0] == "key" else 1
@@ -122,7 +131,12 @@ def pay_for_containers(rt: Run, keys: list[Any]) -> None:
 
 
 def ordered(
-    rt: Run, value: Any, trail: Trail, reverse: Pair = FALSE, case_sensitive: Pair = FALSE, attribute: Pair = NONE
+    rt: Run,
+    value: Any,
+    trail: Trail,
+    reverse: Pair = FALSE,
+    case_sensitive: Pair = FALSE,
+    attribute: Pair = NONE,
 ) -> Pair:
     found, found_trail = elements(rt, value, trail)
     names = attribute[0].split(",", 16) if isinstance(attribute[0], str) else [attribute[0]]
@@ -131,7 +145,10 @@ def ordered(
     keys = found
     if names != [None]:
         rt.step(8 * len(found) * len(names))
-        keys = [[folded(reached(rt, entry, None, name)[0], case_sensitive) for name in names] for entry in found]
+        keys = [
+            [folded(reached(rt, entry, None, name)[0], case_sensitive) for name in names]
+            for entry in found
+        ]
     elif not case_sensitive[0]:
         keys = [lower_key(entry) for entry in found]
     order = sorted_indices(rt, keys, False, bool(whole_number(reverse)))
@@ -142,7 +159,9 @@ def folded(value: Any, case_sensitive: Pair) -> Any:
     return value if case_sensitive[0] else lower_key(value)
 
 
-def unique(rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE) -> Pair:
+def unique(
+    rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
+) -> Pair:
     found, found_trail = elements(rt, value, trail)
     keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
     pay_for_containers(rt, keys)
@@ -159,20 +178,26 @@ def unique(rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attr
 
 
 def extreme(name: str) -> Filter:
-    def run(rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE) -> Pair:
+    def run(
+        rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
+    ) -> Pair:
         found, found_trail = elements(rt, value, trail)
         if not found:
             return Undefined("No aggregated item, sequence was empty."), None
         keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
         order = sorted_indices(rt, keys, not case_sensitive[0], False)
         folded = keys if case_sensitive[0] else [lower_key(key) for key in keys]
-        best = order[0] if name == "min" else max(range(len(folded)), key=folded.__getitem__)  # the first of equals
+        best = (
+            order[0] if name == "min" else max(range(len(folded)), key=folded.__getitem__)
+        )  # the first of equals
         return found[best], (found_trail, best)
 
     return run
 
 
-def summed(rt: Run, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)) -> Pair:
+def summed(
+    rt: Run, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)
+) -> Pair:
     found, found_trail = elements(rt, value, trail)
     total, total_trail = start
     for number, entry in enumerate(found):
@@ -225,7 +250,12 @@ def sliced(rt: Run, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NO
 
 
 def grouped_by(
-    rt: Run, value: Any, trail: Trail, attribute: Pair, default: Pair = NONE, case_sensitive: Pair = FALSE
+    rt: Run,
+    value: Any,
+    trail: Trail,
+    attribute: Pair,
+    default: Pair = NONE,
+    case_sensitive: Pair = FALSE,
 ) -> Pair:
     found, found_trail = elements(rt, value, trail)
     keys = [reached(rt, entry, None, attribute[0], default)[0] for entry in found]
@@ -235,7 +265,9 @@ def grouped_by(
     for _, indices in grouped(order, key=shown_keys.__getitem__):
         members = list(indices)
         groups.append((keys[members[0]], [found[i] for i in members]))
-        key_trail = reached(rt, found[members[0]], (found_trail, members[0]), attribute[0], default)[1]
+        key_trail = reached(
+            rt, found[members[0]], (found_trail, members[0]), attribute[0], default
+        )[1]
         trails.append((ITEMS, (key_trail, (PICK, found_trail, members))))
     return groups, (ITEMS, trails)
 

@@ -11,7 +11,16 @@ from typing import Any
 from turnwise.engine.runtime.formatting import text
 from turnwise.engine.runtime.limits import Run
 from turnwise.engine.runtime.operations import compared, contained, equal
-from turnwise.engine.runtime.values import Failure, Function, Loop, Macro, Safe, Stream, Undefined, View
+from turnwise.engine.runtime.values import (
+    Failure,
+    Function,
+    Loop,
+    Macro,
+    Safe,
+    Stream,
+    Undefined,
+    View,
+)
 
 Test = Callable[..., bool]
 

@@ -54,7 +54,9 @@ class Undefined:
 
     __slots__ = ("key", "message", "owner")
 
-    def __init__(self, message: str | Callable[[], tuple[str, str | None]], owner: str = "", key: str = "") -> None:
+    def __init__(
+        self, message: str | Callable[[], tuple[str, str | None]], owner: str = "", key: str = ""
+    ) -> None:
         self.message = message  # or what says it, and a hint: most are never asked
         self.owner = owner
         self.key = key
@@ -83,8 +85,12 @@ class Undefined:
     def __hash__(self) -> int:
         return hash(Undefined)
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _fail
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __pos__ = _fail
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
+        _fail
+    )
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __pos__ = (
+        _fail
+    )
     __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __call__ = _fail
 
 
@@ -108,7 +114,9 @@ class Namespace:
 
 def refuse_private(name: str) -> None:
     if name[:1] == "_":
-        raise Denied(f"a namespace cannot have an attribute that starts with an underscore: {shown(name)}")
+        raise Denied(
+            f"a namespace cannot have an attribute that starts with an underscore: {shown(name)}"
+        )
 
 
 class Loop:
@@ -116,7 +124,9 @@ class Loop:
 
     __slots__ = ("again", "depth0", "index0", "items", "last_seen", "trails")
 
-    def __init__(self, items: Any, trails: Any, depth0: int, again: Callable[..., Pair] | None = None) -> None:
+    def __init__(
+        self, items: Any, trails: Any, depth0: int, again: Callable[..., Pair] | None = None
+    ) -> None:
         self.items = items
         self.trails = trails
         self.depth0 = depth0
@@ -147,7 +157,15 @@ class Cycler:
 class Macro:
     """A macro and what it accepts; `body` is the generated function."""
 
-    __slots__ = ("arguments", "body", "catch_kwargs", "catch_varargs", "caller", "explicit_caller", "name")
+    __slots__ = (
+        "arguments",
+        "body",
+        "catch_kwargs",
+        "catch_varargs",
+        "caller",
+        "explicit_caller",
+        "name",
+    )
 
     def __init__(
         self,
@@ -175,7 +193,9 @@ class Function:
         self.run = run
 
     def __repr__(self) -> str:
-        raise Failure(f"'{self.name}' is a function and cannot be printed", "call it: add ( ) behind the name")
+        raise Failure(
+            f"'{self.name}' is a function and cannot be printed", "call it: add ( ) behind the name"
+        )
 
 
 class Stream:
@@ -192,7 +212,9 @@ class Stream:
         return items
 
     def __repr__(self) -> str:
-        raise Failure("the result of this filter is a generator and cannot be printed", "add |list or |join")
+        raise Failure(
+            "the result of this filter is a generator and cannot be printed", "add |list or |join"
+        )
 
 
 class View:

@@ -14,7 +14,15 @@ from typing import Any
 from turnwise.analysis.prober import ARGUMENTS, CONTENTS, IDS, NAMES, Prober, Shape
 from turnwise.analysis.segment import Stretch, places
 from turnwise.replies.derive.objects import Found, find_arguments, find_call, find_list, spacing
-from turnwise.replies.derive.pairs import CHANGED, MARKUP, ODD, Ask, find_pairs, pairs_of, with_kinds
+from turnwise.replies.derive.pairs import (
+    CHANGED,
+    MARKUP,
+    ODD,
+    Ask,
+    find_pairs,
+    pairs_of,
+    with_kinds,
+)
 from turnwise.replies.grammar import JsonCall, Marker, TaggedCall
 
 Span = tuple[int, int]
@@ -70,7 +78,9 @@ def as_objects(turn: Stretch, count: int, shape: Shape) -> Written | None:
     first = objects[0]
     middle = turn.text[first.end : objects[1].start] if count > 1 else ", "
     around = (turn.text[listed.start : first.start], middle, turn.text[last.end : listed.end])
-    return Written(turn, replace(call, listed=True, around=around), ((listed.start, listed.end),), shape, plain)
+    return Written(
+        turn, replace(call, listed=True, around=around), ((listed.start, listed.end),), shape, plain
+    )
 
 
 def as_json(turn: Stretch, count: int, shape: Shape) -> Written | None:
@@ -120,18 +130,27 @@ def slots_in(turn: Stretch, number: int, span: Span, call: Found | None = None) 
         slots.append((call.arguments.start, call.arguments.end, "arguments"))
         end = call.arguments.end if call.object is None else end
     slots += words_in(turn, number, start, end)
-    slots += [(at, to, "index") for at, to, kind in digits_in(turn, start, end) if kind == "computed"]
+    slots += [
+        (at, to, "index") for at, to, kind in digits_in(turn, start, end) if kind == "computed"
+    ]
     return sorted(slots)
 
 
 def words_in(turn: Stretch, number: int, start: int, end: int | None = None) -> list[Slot]:
     """Name and id of one call in this part of the turn."""
     words = ((NAMES[number], "name"), (IDS[number], "id"))
-    found = [(*span, slot) for word, slot in words for span in places(turn.text[:end], word) if span[0] >= start]
+    found = [
+        (*span, slot)
+        for word, slot in words
+        for span in places(turn.text[:end], word)
+        if span[0] >= start
+    ]
     return sorted(found)
 
 
-def digits_in(turn: Stretch, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, str]]:
+def digits_in(
+    turn: Stretch, start: int = 0, end: int | None = None
+) -> Iterator[tuple[int, int, str]]:
     """Numbers that are pieces of their own, and of which kind they are."""
     end = len(turn) if end is None else end
     for at, following, origin in turn.pieces:
@@ -189,10 +208,20 @@ def one_call(prober: Prober) -> Written | None:
 def shaped(prober: Prober) -> Written | None:
     found: list[Written] = []
     for form in (form for word, forms in FORMS.items() if prober.mentions(word) for form in forms):
-        calls = [call for content in CONTENTS if (call := asked(prober, form._replace(content=content))) is not None]
+        calls = [
+            call
+            for content in CONTENTS
+            if (call := asked(prober, form._replace(content=content))) is not None
+        ]
         if calls:
-            found.append(min(calls, key=lambda call: len(call.turn)))  # content that is empty may have markers
-        if found and found[0].plain and not (isinstance(found[0].call, JsonCall) and found[0].call.as_text):
+            found.append(
+                min(calls, key=lambda call: len(call.turn))
+            )  # content that is empty may have markers
+        if (
+            found
+            and found[0].plain
+            and not (isinstance(found[0].call, JsonCall) and found[0].call.as_text)
+        ):
             break
     return min(found, key=doubt, default=None)
 
@@ -203,7 +232,11 @@ def doubt(call: Written) -> int:
         return 1
     if not call.plain:
         return 3
-    return 2 if call.shape.as_text and isinstance(call.call, TaggedCall) and call.call.pairs is not None else 0
+    return (
+        2
+        if call.shape.as_text and isinstance(call.call, TaggedCall) and call.call.pairs is not None
+        else 0
+    )
 
 
 def asked(prober: Prober, shape: Shape) -> Written | None:
@@ -240,7 +273,11 @@ def shown(prober: Prober) -> str:
     words = [str(word) for pair in ARGUMENTS[0].items() for word in pair]
     forms = [form for word, forms in FORMS.items() if prober.mentions(word) for form in forms]
     turns = [prober.turn(prober.calls(form, ARGUMENTS[0])) for form in forms]
-    named = [turn.text for turn in turns if turn is not None and (NAMES[0] in turn.text or IDS[0] in turn.text)]
+    named = [
+        turn.text
+        for turn in turns
+        if turn is not None and (NAMES[0] in turn.text or IDS[0] in turn.text)
+    ]
     if not named:
         return "no rendering shows a call's name with its arguments"
     if any(all(word in text for word in words) for text in named):

@@ -32,7 +32,16 @@ from turnwise.analysis.prober import (
     Prober,
     Template,
 )
-from turnwise.analysis.segment import NONE, Stretch, behind, between, blank, shared_end, shared_start, upto
+from turnwise.analysis.segment import (
+    NONE,
+    Stretch,
+    behind,
+    between,
+    blank,
+    shared_end,
+    shared_start,
+    upto,
+)
 from turnwise.engine.compiler.searched import sought
 from turnwise.replies.derive.calls import Written, completed, digits_in, shown, two_calls
 from turnwise.replies.derive.ends import split_close, stop_of, stops_of, uncounted
@@ -44,8 +53,12 @@ from turnwise.replies.derive.selfcheck import misread
 from turnwise.replies.derive.validate import fault, fitting
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Region, Source, TaggedCall
 
-REFUSED = "content, reasoning, calls: the template refuses a user's message, or spends too much on it"
-ROLE = re.compile(r"""['"](\w*(?:tool|function)_call\w*)['"]""")  # what may be the name of a role, in a source
+REFUSED = (
+    "content, reasoning, calls: the template refuses a user's message, or spends too much on it"
+)
+ROLE = re.compile(
+    r"""['"](\w*(?:tool|function)_call\w*)['"]"""
+)  # what may be the name of a role, in a source
 
 
 def derive(template: Template, tokens: Iterable[str] = ()) -> Grammar:
@@ -102,15 +115,26 @@ class Derivation(Answers):
             sources=self.sources,
         )
         found = fitting(found)
-        return self.checked(found, self.one) if self.one is not None and found.calls is not None else found
+        return (
+            self.checked(found, self.one)
+            if self.one is not None and found.calls is not None
+            else found
+        )
 
     def checked(self, found: Grammar, one: Written) -> Grammar:
         """The grammar with a note of what it does not read back; first a single call may be written in its own way."""
         notes = list(misread(found, self.prober, one.shape, self.header.text))
         if notes and found.calls is not None and found.calls.section:
-            lone = self.alone(replace(found.calls, section=Region(), between=Marker()), one, found.reasoning, False)
+            lone = self.alone(
+                replace(found.calls, section=Region(), between=Marker()),
+                one,
+                found.reasoning,
+                False,
+            )
             other = replace(found, more=(lone,))
-            if not fault(lone) and not list(misread(other, self.prober, one.shape, self.header.text)):
+            if not fault(lone) and not list(
+                misread(other, self.prober, one.shape, self.header.text)
+            ):
                 return other
         return replace(found, unreached=(*found.unreached, *notes))
 
@@ -121,7 +145,10 @@ class Derivation(Answers):
         tail = self.behind_result(self.one)
         if self.header.core in tail.text:
             return ""
-        cores = [self.content_open.core, *((reasoning.open.core, reasoning.close.core) if reasoning else ())]
+        cores = [
+            self.content_open.core,
+            *((reasoning.open.core, reasoning.close.core) if reasoning else ()),
+        ]
         cuts = [tail.text.index(core) for core in cores if core and core in tail.text]
         tail = tail.part(0, min(cuts, default=None))
         return tail.text[tail.tags[-1][0] :] if tail.tags else ""
@@ -137,14 +164,20 @@ class Derivation(Answers):
         if self.unopened(self.thought):
             open_ = self.prompted()
             if not open_.core:
-                self.unreached.append("reasoning: no marker opens it, so nothing tells it from content")
+                self.unreached.append(
+                    "reasoning: no marker opens it, so nothing tells it from content"
+                )
                 return None
         self.sources["reasoning"] = "derived"
         if not self.thought.before_content:
             self.content_open = plain if not (close.core and close.core in plain.text) else NONE
             return Region(open_.marker(), self.without_start(close).marker())
         closer, opener = split_close(open_, close, plain, self.called())
-        self.empty = plain.text[: len(plain) - len(opener)] if plain.text.endswith(opener.text) else plain.text
+        self.empty = (
+            plain.text[: len(plain) - len(opener)]
+            if plain.text.endswith(opener.text)
+            else plain.text
+        )
         self.content_open = opener
         return Region(open_.marker(), self.without_start(closer).marker())
 
@@ -181,7 +214,9 @@ class Derivation(Answers):
         tail = behind(self.plain, CONTENT)
         size = len(tail)
         if self.one is not None:
-            size = shared_end(tail, self.one.turn.part(self.one.spans[-1][1])) or len(tail) - self.closed(tail)
+            size = shared_end(tail, self.one.turn.part(self.one.spans[-1][1])) or len(
+                tail
+            ) - self.closed(tail)
         if size == len(tail) and self.content_open.core:  # content that is opened is closed
             tags = max(len(self.content_open.tags), 1)
             if len(tail.tags) > tags:
@@ -192,7 +227,9 @@ class Derivation(Answers):
         self.content_close, self.end = tail.part(0, len(tail) - size), tail.part(len(tail) - size)
         turn = self.prober.turn({"content": self.prober.said(CONTENT)}, self.prober.user(AGAIN))
         if not self.end.core and turn is not None and AGAIN in turn.text and CONTENT in turn.text:
-            self.last_stop = stop_of(uncounted(behind(upto(turn, AGAIN), CONTENT).part(len(self.content_close))))
+            self.last_stop = stop_of(
+                uncounted(behind(upto(turn, AGAIN), CONTENT).part(len(self.content_close)))
+            )
 
     def closed(self, tail: Stretch) -> int:
         """How much of what stands behind content stands there before a call too, and does not end a message."""
@@ -214,7 +251,9 @@ class Derivation(Answers):
         if NAMES[0] not in rest:  # the call stands before content
             return True
         more = rest[len(space) : len(space) + 1].isspace()
-        return rest.startswith(space) and not more and not rest.startswith(self.called().text or space)
+        return (
+            rest.startswith(space) and not more and not rest.startswith(self.called().text or space)
+        )
 
     # Calls
 
@@ -246,15 +285,21 @@ class Derivation(Answers):
 
     def by_role(self) -> Calls | None:
         """Calls that are a message of a role of their own, whose text somebody else has written."""
-        for role in dict.fromkeys(role for text in self.prober.texts for role in ROLE.findall(text)):
+        for role in dict.fromkeys(
+            role for text in self.prober.texts for role in ROLE.findall(text)
+        ):
             turn = self.prober.turn({"role": role, "content": self.prober.said(CONTENT)})
             if turn is None or not self.header.core or not turn.text.startswith(self.header.text):
                 continue
             before = upto(turn, CONTENT).part(len(self.header))
             if before.core and CONTENT in turn.text:
                 self.sources["calls"] = "sought"
-                self.unreached.append(f"calls: {role!r} has a marker, and what stands behind it is taken for JSON")
-                around = Region(before.marker(), self.section_end(behind(turn, CONTENT), before).marker())
+                self.unreached.append(
+                    f"calls: {role!r} has a marker, and what stands behind it is taken for JSON"
+                )
+                around = Region(
+                    before.marker(), self.section_end(behind(turn, CONTENT), before).marker()
+                )
                 return Calls(JsonCall(listed=True), section=around)
         self.unreached.append(f"calls: {shown(self.prober)}")
         return None
@@ -269,7 +314,11 @@ class Derivation(Answers):
         rest = after.part(len(close))
         closing = self.section_end(rest, section)
         separator = self.without_start(separator)
-        if any(kind == "computed" for part in (section, close, open_, closing) for _, _, kind in digits_in(part)):
+        if any(
+            kind == "computed"
+            for part in (section, close, open_, closing)
+            for _, _, kind in digits_in(part)
+        ):
             self.unreached.append("calls: a marker around them holds a number that is computed")
         return replace(
             calls,
@@ -325,11 +374,19 @@ class Derivation(Answers):
         at = turn.text.find(CONTENT)
         if at > min(turn.text.find(word) for word in (NAMES[0], IDS[0]) if word in turn.text):
             return replace(calls, content_after=True)
-        if reasoning is not None and reasoning.open.core and turn.text[:at].endswith(reasoning.open.text):
-            return replace(calls, excludes_content=True)  # beside a call, content is written as reasoning
+        if (
+            reasoning is not None
+            and reasoning.open.core
+            and turn.text[:at].endswith(reasoning.open.text)
+        ):
+            return replace(
+                calls, excludes_content=True
+            )  # beside a call, content is written as reasoning
         gap = turn.part(at + len(CONTENT))
         opener = calls.section.open.text + calls.each.open.text
-        if opener not in gap.text and opener.lstrip() in gap.text:  # the white space stood for content that is empty
+        if (
+            opener not in gap.text and opener.lstrip() in gap.text
+        ):  # the white space stood for content that is empty
             calls = without_lead(calls)
             opener = calls.section.open.text + calls.each.open.text
         size = gap.text.find(opener) if opener else start_of_call(gap)
@@ -347,8 +404,14 @@ class Derivation(Answers):
         if not self.end.core and self.one is not None and calls is not None:
             turn = self.prober.turn(self.prober.calls(self.one.shape, ARGUMENTS[0]), RESULTS[0])
             end = self.one.spans[-1][1]
-            if turn is not None and turn.text.startswith(self.one.turn.text[:end]) and RESULT in turn.text[end:]:
-                rest = upto(turn, RESULT).text[end + len(calls.each.close.text + calls.section.close.text) :]
+            if (
+                turn is not None
+                and turn.text.startswith(self.one.turn.text[:end])
+                and RESULT in turn.text[end:]
+            ):
+                rest = upto(turn, RESULT).text[
+                    end + len(calls.each.close.text + calls.section.close.text) :
+                ]
                 found.append(stop_of(rest) if Stretch(stop_of(rest)).tags else "")
         self.stops = {**dict.fromkeys(filter(None, found)), **self.stops}
 
@@ -358,7 +421,11 @@ def first_number(calls: Written) -> int:
     start, end = calls.spans[0]
     if isinstance(calls.call, JsonCall):
         found = decoded(calls.turn.text, start)
-        value = found.value[0] if found is not None and isinstance(found.value, list) else found and found.value
+        value = (
+            found.value[0]
+            if found is not None and isinstance(found.value, list)
+            else found and found.value
+        )
         number = str(value.get(calls.call.id)) if isinstance(value, dict) else ""
         return int(number) if number.isdecimal() else 0
     if "index" not in calls.call.parts:
@@ -368,7 +435,9 @@ def first_number(calls: Written) -> int:
 
 def start_of_call(gap: Stretch) -> int:
     """Where a call begins that has no marker before it: with a bracket, or its name."""
-    return min((gap.text.find(word) for word in ("[", "{", NAMES[0]) if word in gap.text), default=0)
+    return min(
+        (gap.text.find(word) for word in ("[", "{", NAMES[0]) if word in gap.text), default=0
+    )
 
 
 def without_lead(calls: Calls) -> Calls:

@@ -11,14 +11,20 @@ from turnwise.analysis.segment import NONE, Stretch, shared_start
 from turnwise.replies.derive.calls import digits_in
 
 
-def split_close(open_: Stretch, close: Stretch, plain: Stretch, called: Stretch) -> tuple[Stretch, Stretch]:
+def split_close(
+    open_: Stretch, close: Stretch, plain: Stretch, called: Stretch
+) -> tuple[Stretch, Stretch]:
     """What stands between reasoning and content, as the end of the one and the beginning of the other.
 
     `plain` stands before content where there is no reasoning: the beginning of content alone, or behind the markers of
     reasoning that is empty, or behind its end alone. `called` stands before a call: the end of empty reasoning is in it
     too, the beginning of content is not.
     """
-    if plain.text and close.text.endswith(plain.text) and close.text[: len(close) - len(plain)].strip():
+    if (
+        plain.text
+        and close.text.endswith(plain.text)
+        and close.text[: len(close) - len(plain)].strip()
+    ):
         at = len(close) - len(plain)
         return close.part(0, at), close.part(at)
     if not plain.core or not open_.core or not plain.core.startswith(open_.core):
@@ -37,7 +43,9 @@ def split_close(open_: Stretch, close: Stretch, plain: Stretch, called: Stretch)
 
 def uncounted(stretch: Stretch) -> str:
     """The text up to the first number that is computed, such as that of a turn."""
-    return stretch.text[: next((at for at, _, kind in digits_in(stretch) if kind == "computed"), None)]
+    return stretch.text[
+        : next((at for at, _, kind in digits_in(stretch) if kind == "computed"), None)
+    ]
 
 
 def stops_of(stop: str) -> tuple[str, ...]:

@@ -24,9 +24,15 @@ from turnwise.replies.grammar import JsonCall, Spacing
 DECODER = json.JSONDecoder()
 INDENTS = (None, 2, 4, 1)
 GAPS = ((", ", ": "), (",", ":"), (",", ": "))
-TRIES = {"{": 60, "[": 60, '"': 400}  # places of a turn to begin at: four times what published templates need
+TRIES = {
+    "{": 60,
+    "[": 60,
+    '"': 400,
+}  # places of a turn to begin at: four times what published templates need
 DEPTH = 20  # brackets within brackets, where Python writes the value
-BRACKET = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[\](){}]""", re.DOTALL)  # or a string
+BRACKET = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[\](){}]""", re.DOTALL
+)  # or a string
 
 
 class Value(NamedTuple):
@@ -115,8 +121,12 @@ def wrapped(text: str, number: int, found: Found, start: int) -> Found:
             continue
         for key, item in outer.value.items():
             if item == inner.value:
-                identity = next((k for k, given in outer.value.items() if given == IDS[number]), None)
-                return Found(found.arguments, outer, replace(call, inside=key, id=call.id or identity))
+                identity = next(
+                    (k for k, given in outer.value.items() if given == IDS[number]), None
+                )
+                return Found(
+                    found.arguments, outer, replace(call, inside=key, id=call.id or identity)
+                )
     return found
 
 
@@ -133,9 +143,14 @@ def call_of(value: Any, arguments: Any, number: int) -> JsonCall | None:
                 keys[slot] = key
     if keys["name"] is None or keys["arguments"] is None:
         return None
-    numbered = (key for key, item in value.items() if key not in keys.values() and str(item).isdigit())
+    numbered = (
+        key for key, item in value.items() if key not in keys.values() and str(item).isdigit()
+    )
     return JsonCall(
-        keys["name"], keys["arguments"], keys["id"] or next(numbered, None), as_text=isinstance(arguments, str)
+        keys["name"],
+        keys["arguments"],
+        keys["id"] or next(numbered, None),
+        as_text=isinstance(arguments, str),
     )
 
 
@@ -154,7 +169,10 @@ def spacing(stretch: Stretch, found: Value) -> Spacing:
     for indent in INDENTS:
         for item, key in GAPS:
             plain = json.dumps(
-                value, ensure_ascii=False, indent=indent, separators=(item.rstrip() if indent else item, key)
+                value,
+                ensure_ascii=False,
+                indent=indent,
+                separators=(item.rstrip() if indent else item, key),
             )
             if plain == text:
                 return Spacing(item, key, indent)

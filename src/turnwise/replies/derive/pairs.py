@@ -140,7 +140,9 @@ def typed_region(turn: Stretch, at: int, kind: str, value: Any, pairs: Pairs) ->
 def language(text: str, at: int, kind: str, pairs: Pairs, known: str) -> str:
     """In which language values are written, as far as this one tells."""
     value, opener = KINDS[kind], pairs.string.open.text
-    if text.startswith(json.dumps(value), at) or text.startswith(json.dumps(value, separators=(",", ":")), at):
+    if text.startswith(json.dumps(value), at) or text.startswith(
+        json.dumps(value, separators=(",", ":")), at
+    ):
         return known
     if text.startswith(str(value), at):
         return "python"
@@ -176,7 +178,9 @@ def with_strings(pairs: Pairs, ask: Ask, key: str, unread: list[str]) -> Pairs:
     start = turn.text.rfind(pairs.string.open.text, 0, at) + len(pairs.string.open.text)
     stop = turn.text.find(pairs.string.close.text, end) if pairs.string.close else end
     opens, closes = turn.part(start, at), turn.part(end, max(stop, end))
-    return replace(pairs, wrap=Region(opens.marker(), closes.marker())) if opens is not NONE else pairs
+    return (
+        replace(pairs, wrap=Region(opens.marker(), closes.marker())) if opens is not NONE else pairs
+    )
 
 
 def ends(pairs: Pairs) -> str:
@@ -188,7 +192,9 @@ def quoted_value(pairs: Pairs) -> bool:
     """A text differs from a number by its quotes alone."""
     opens, closes, plain = pairs.string.open.text, pairs.string.close.text, pairs.other
     mark = opens[-1:]
-    return mark in ("'", '"') and opens[:-1] == plain.open.text and closes == mark + plain.close.text
+    return (
+        mark in ("'", '"') and opens[:-1] == plain.open.text and closes == mark + plain.close.text
+    )
 
 
 def unquoted(pairs: Pairs, language: str) -> Pairs:

@@ -12,7 +12,17 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from turnwise.analysis.prober import AGAIN, ARGUMENTS, CONTENT, IDS, NAMES, REASONING, RESULT, RESULTS, Prober
+from turnwise.analysis.prober import (
+    AGAIN,
+    ARGUMENTS,
+    CONTENT,
+    IDS,
+    NAMES,
+    REASONING,
+    RESULT,
+    RESULTS,
+    Prober,
+)
 from turnwise.analysis.segment import NONE, Stretch, behind, shared_end, shared_start, upto
 from turnwise.replies.derive.calls import Written, one_call
 from turnwise.replies.derive.pairs import MARKUP, ODD
@@ -42,7 +52,10 @@ class Answers:
         prober.trimmed = trimmed
         self.plain = prober.turn({"content": prober.said(CONTENT)}) if self.spoken else None
         self.opening = prober.prompt() or NONE
-        self.prompts = [self.opening, *filter(None, (prober.prompt(**options) for options in prober.switches()))]
+        self.prompts = [
+            self.opening,
+            *filter(None, (prober.prompt(**options) for options in prober.switches())),
+        ]
         self.one = one_call(prober)
         self.thought = find_thought(prober, self.one)
         self.header = self.find_header()
@@ -61,7 +74,9 @@ class Answers:
 
     def verbatim(self) -> bool:
         """Whether quotes, lines, slashes and markup of a content come out as they are."""
-        turns = ((text, self.prober.turn({"content": self.prober.said(text)})) for text in (ODD, MARKUP))
+        turns = (
+            (text, self.prober.turn({"content": self.prober.said(text)})) for text in (ODD, MARKUP)
+        )
         return all(turn is None or text in turn.text for text, turn in turns)
 
     def find_header(self) -> Stretch:
@@ -69,7 +84,9 @@ class Answers:
         turns = self.prompts[:]
         if self.plain is not None:
             turns.append(upto(self.plain, CONTENT))
-            earlier = self.prober.turn({"content": self.prober.said(CONTENT)}, self.prober.user(AGAIN))
+            earlier = self.prober.turn(
+                {"content": self.prober.said(CONTENT)}, self.prober.user(AGAIN)
+            )
             turns += [upto(earlier, CONTENT)] if earlier is not None else []
         if self.thought is not None:
             turns.append(upto(self.thought.turn, REASONING))
@@ -80,7 +97,9 @@ class Answers:
             return header
         called = self.one.turn.part(0, self.one.spans[0][0])
         shared = called.part(0, shared_start(header, called))
-        return shared if shared.core or self.closer(self.one).core else header  # else calls are messages of their own
+        return (
+            shared if shared.core or self.closer(self.one).core else header
+        )  # else calls are messages of their own
 
     def closer(self, one: Written) -> Stretch:
         """What stands behind content and not behind calls."""
@@ -94,23 +113,40 @@ class Answers:
     def unopened(self, thought: Thought) -> bool:
         """Reasoning stands right behind the header, where content stands too: no marker opens it."""
         before, (_, close) = upto(thought.turn, REASONING), thought.markers(self.header)
-        if self.plain is None or not before.core == self.header.core == upto(self.plain, CONTENT).core:
+        if (
+            self.plain is None
+            or not before.core == self.header.core == upto(self.plain, CONTENT).core
+        ):
             return False
         return mirrored(before.text, close.text) is None
 
     def called(self) -> Stretch:
         """What stands between the header and a call."""
-        return self.headless(self.one.turn.part(0, self.one.spans[0][0])) if self.one is not None else NONE
+        return (
+            self.headless(self.one.turn.part(0, self.one.spans[0][0]))
+            if self.one is not None
+            else NONE
+        )
 
     def prompted(self) -> Stretch:
         """What the opening has behind the header."""
-        return self.opening.part(len(self.header)) if self.opening.text.startswith(self.header.text) else NONE
+        return (
+            self.opening.part(len(self.header))
+            if self.opening.text.startswith(self.header.text)
+            else NONE
+        )
 
     def behind_result(self, one: Written, **options: Any) -> Stretch:
         """What a prompt has behind a tool's result."""
         call = {"role": "assistant", **self.prober.calls(one.shape, ARGUMENTS[0])}
-        prompt = self.prober.rendering([self.prober.user(), call, RESULTS[0]], add_generation_prompt=True, **options)
-        return behind(self.prober.stretch(prompt, 0), RESULT) if prompt is not None and RESULT in prompt.text else NONE
+        prompt = self.prober.rendering(
+            [self.prober.user(), call, RESULTS[0]], add_generation_prompt=True, **options
+        )
+        return (
+            behind(self.prober.stretch(prompt, 0), RESULT)
+            if prompt is not None and RESULT in prompt.text
+            else NONE
+        )
 
     def resumed(self) -> Iterator[Stretch]:
         """What an option adds to such a prompt."""
@@ -127,5 +163,9 @@ class Answers:
         if self.one is None:
             return None
         turn = self.prober.turn(self.prober.calls(self.one.shape, ARGUMENTS[0], content=CONTENT))
-        both = turn is not None and CONTENT in turn.text and any(word in turn.text for word in (NAMES[0], IDS[0]))
+        both = (
+            turn is not None
+            and CONTENT in turn.text
+            and any(word in turn.text for word in (NAMES[0], IDS[0]))
+        )
         return turn if both else None

@@ -13,7 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnwise.analysis.prober import ARGUMENTS, CONTENT, NAMES, REASONING, SETTINGS, THOUGHTS, Prober
+from turnwise.analysis.prober import (
+    ARGUMENTS,
+    CONTENT,
+    NAMES,
+    REASONING,
+    SETTINGS,
+    THOUGHTS,
+    Prober,
+)
 from turnwise.analysis.segment import WHOLE, Stretch, last_tag
 from turnwise.replies.derive.calls import Written
 from turnwise.replies.grammar import Marker, Region
@@ -29,7 +37,9 @@ class Thought:
     turn: Stretch
     before_content: bool  # else only a call follows
     call_starts: int = 0
-    message: Mapping[str, Any] = field(default_factory=dict)  # what was asked, and with which options
+    message: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what was asked, and with which options
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def markers(self, header: Stretch) -> tuple[Stretch, Stretch]:
@@ -37,10 +47,14 @@ class Thought:
         at = self.turn.text.find(REASONING)
         end = at + len(REASONING)
         before = self.turn.part(0, at)
-        close = self.turn.part(end, self.turn.text.find(CONTENT) if self.before_content else self.call_starts)
+        close = self.turn.part(
+            end, self.turn.text.find(CONTENT) if self.before_content else self.call_starts
+        )
         opener = before.part(len(header)) if len(header) < at else before
         if not opener.core or opener is before:
-            opener = before.part(last_tag(before) if (place := mirrored(before.text, close.text)) is None else place)
+            opener = before.part(
+                last_tag(before) if (place := mirrored(before.text, close.text)) is None else place
+            )
         return opener, close
 
 
@@ -60,7 +74,11 @@ def find_thought(prober: Prober, one: Written | None) -> Thought | None:
     for options in ({}, *prober.switches(SETTINGS)):
         for message in messages(prober):
             turn = prober.turn(message, **options)
-            if turn is not None and 0 <= turn.text.find(REASONING) < turn.text.find(CONTENT) and not listed(turn):
+            if (
+                turn is not None
+                and 0 <= turn.text.find(REASONING) < turn.text.find(CONTENT)
+                and not listed(turn)
+            ):
                 return Thought(turn, True, 0, message, options)
         if one is not None:
             found = beside_call(prober, one, options)
@@ -73,7 +91,12 @@ def messages(prober: Prober) -> Iterator[dict[str, Any]]:
     for key in keys(prober):
         yield {"content": prober.said(CONTENT), key: REASONING}
     if prober.mentions("thinking"):
-        yield {"content": [{"type": "thinking", "thinking": REASONING}, {"type": "text", "text": CONTENT}]}
+        yield {
+            "content": [
+                {"type": "thinking", "thinking": REASONING},
+                {"type": "text", "text": CONTENT},
+            ]
+        }
 
 
 def keys(prober: Prober) -> Iterator[str]:
@@ -118,8 +141,16 @@ def verbatim(prober: Prober, thought: Thought, texts: Iterable[str]) -> bool:
 
 def whereabouts(prober: Prober, one: Written | None) -> str:
     """What becomes of reasoning that stands neither before content nor before a call."""
-    asked = [(turn, CONTENT, "content") for turn in map(prober.turn, messages(prober)) if turn and not listed(turn)]
-    called = [prober.calls(one.shape, ARGUMENTS[0], **{key: REASONING}) for key in keys(prober)] if one else []
+    asked = [
+        (turn, CONTENT, "content")
+        for turn in map(prober.turn, messages(prober))
+        if turn and not listed(turn)
+    ]
+    called = (
+        [prober.calls(one.shape, ARGUMENTS[0], **{key: REASONING}) for key in keys(prober)]
+        if one
+        else []
+    )
     asked += [(turn, NAMES[0], "the calls") for turn in map(prober.turn, called) if turn]
     for turn, word, name in reversed(asked):
         if 0 <= turn.text.find(word) < turn.text.find(REASONING):
@@ -127,14 +158,20 @@ def whereabouts(prober: Prober, one: Written | None) -> str:
     return "no rendering shows it"
 
 
-def sought_region(texts: Sequence[str], prompts: Sequence[Stretch], plain: Stretch, opened: Stretch) -> Region | None:
+def sought_region(
+    texts: Sequence[str], prompts: Sequence[Stretch], plain: Stretch, opened: Stretch
+) -> Region | None:
     """The markers of reasoning that a template looks for, or opens without ever showing its end.
 
     `prompts` are the openings that it writes with one option or another, `plain` is what content alone begins with.
     `opened` is what only prompts end with, and no message begins with: if the template looks for a tag, that ends it.
     """
     closers = [text.strip() for text in texts if closes(text.strip())]
-    written = [*(prompt.text for prompt in prompts[:1]), plain.text, *(prompt.text for prompt in prompts[1:])]
+    written = [
+        *(prompt.text for prompt in prompts[:1]),
+        plain.text,
+        *(prompt.text for prompt in prompts[1:]),
+    ]
     closers += [closer for text in written for closer in map(closed, WHOLE.findall(text)) if closer]
     for closer in closers:
         opener = "".join(closer.split("/", 1))
@@ -145,10 +182,22 @@ def sought_region(texts: Sequence[str], prompts: Sequence[Stretch], plain: Stret
         lead = gap if closer not in (shown or "") else ""
         return Region(
             Marker(opener + ("\n" if "\n" in gap else ""), "sought"),
-            Marker(("\n" if "\n" in gap or lead else "") + closer + (end or ("\n\n" if "\n" in gap else "")), "sought"),
+            Marker(
+                ("\n" if "\n" in gap or lead else "")
+                + closer
+                + (end or ("\n\n" if "\n" in gap else "")),
+                "sought",
+            ),
         )
     if opened.core:
-        return next((Region(opened.marker(), Marker(text, "sought")) for text in texts if WHOLE.fullmatch(text)), None)
+        return next(
+            (
+                Region(opened.marker(), Marker(text, "sought"))
+                for text in texts
+                if WHOLE.fullmatch(text)
+            ),
+            None,
+        )
     return None
 
 
@@ -157,7 +206,11 @@ def kindred(texts: Sequence[str], opened: Iterable[Stretch]) -> Region | None:
     for opener in opened:
         words = {word for word in WORD.findall(opener.text) if opener.tags}
         for text in texts:
-            if WHOLE.fullmatch(text) and text not in opener.text and words & set(WORD.findall(text)):
+            if (
+                WHOLE.fullmatch(text)
+                and text not in opener.text
+                and words & set(WORD.findall(text))
+            ):
                 return Region(opener.marker(), Marker(text, "sought"))
     return None
 
@@ -168,7 +221,11 @@ def closes(text: str) -> bool:
 
 def closed(tag: str) -> str:
     """The end of a tag that opens reasoning."""
-    return f"{tag[0]}/{tag[1:]}" if tag[1:2] != "/" and "think" in tag.lower() and "_" not in tag else ""
+    return (
+        f"{tag[0]}/{tag[1:]}"
+        if tag[1:2] != "/" and "think" in tag.lower() and "_" not in tag
+        else ""
+    )
 
 
 def space(text: str, word: str) -> str:

@@ -62,4 +62,6 @@ def same(message: Any, asked: Asked) -> bool:
         arguments = [json.loads(function["arguments"]) for function in functions]
     except ValueError:
         return False
-    return arguments == list(asked.arguments) and (message["content"] or "").strip() == (asked.content or "")
+    return arguments == list(asked.arguments) and (message["content"] or "").strip() == (
+        asked.content or ""
+    )

@@ -24,7 +24,9 @@ PARTS = ("opening", "reopening", "reasoning", "content", "calls", "empty", *SEVE
 FIELDS = (*WORDS, *(str(word) for given in ARGUMENTS for pair in given.items() for word in pair))
 HELD = "a marker holds a part of the message, so the layout was not understood"
 LONG = "a marker is longer than markers are, so the layout was not understood"
-REFUSED = "content, reasoning, calls: the markers are longer than those of any template that is known"
+REFUSED = (
+    "content, reasoning, calls: the markers are longer than those of any template that is known"
+)
 
 
 def fault(part: Any) -> str | None:

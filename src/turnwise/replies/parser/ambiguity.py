@@ -24,7 +24,19 @@ KEY = re.compile(r'\{\s*"(\w+)"\s*:')
 
 # An object that says a name first, and arguments next, piece by piece.
 PIECES = tuple(
-    map(re.compile, (r"\{\s*", r'"(\w*)"', r"\s*:\s*", r'"([\w.\-]*)"', r"\s*,\s*", r'"(\w*)"', r"\s*:\s*", r"\{"))
+    map(
+        re.compile,
+        (
+            r"\{\s*",
+            r'"(\w*)"',
+            r"\s*:\s*",
+            r'"([\w.\-]*)"',
+            r"\s*,\s*",
+            r'"(\w*)"',
+            r"\s*:\s*",
+            r"\{",
+        ),
+    )
 )
 BEGUN = re.compile(r'\s*|"[\w.\-]*')  # of a piece that is not over
 
@@ -34,13 +46,17 @@ def weak(opener: str) -> bool:
     return not any(map(str.isalnum, opener))
 
 
-def likely(text: str, layout: Layout, offered: Collection[str], last: bool, openers: Sequence[str] = ()) -> bool | None:
+def likely(
+    text: str, layout: Layout, offered: Collection[str], last: bool, openers: Sequence[str] = ()
+) -> bool | None:
     """Whether this text behind an opener goes on as a call; None if it cannot be told yet. `openers` come first."""
     verdict = starts(text.lstrip(), layout, offered, openers)
     return bool(verdict) if last or len(text) >= WINDOW else verdict
 
 
-def starts(body: str, layout: Layout, offered: Collection[str], openers: Sequence[str]) -> bool | None:
+def starts(
+    body: str, layout: Layout, offered: Collection[str], openers: Sequence[str]
+) -> bool | None:
     for opener in map(str.strip, openers):
         if not body.startswith(opener):
             return None if opener.startswith(body) else False
@@ -48,16 +64,31 @@ def starts(body: str, layout: Layout, offered: Collection[str], openers: Sequenc
             return True
         body = body[len(opener) :].lstrip()
     call = layout.calls.call
-    return object_starts(body, call, offered) if isinstance(call, JsonCall) else name_starts(body, layout, offered)
+    return (
+        object_starts(body, call, offered)
+        if isinstance(call, JsonCall)
+        else name_starts(body, layout, offered)
+    )
 
 
 def object_starts(body: str, call: JsonCall, offered: Collection[str]) -> bool | None:
     match = KEY.match(body)
     if match is None:
-        return None if "{".startswith(body[:1]) and not body[1:].strip().strip('"').count('"') else False
+        return (
+            None
+            if "{".startswith(body[:1]) and not body[1:].strip().strip('"').count('"')
+            else False
+        )
     if call.name is None:
         return match.group(1) in offered
-    return match.group(1) in (call.name, call.arguments, call.id, "type", *NAME_KEYS, *ARGUMENT_KEYS)
+    return match.group(1) in (
+        call.name,
+        call.arguments,
+        call.id,
+        "type",
+        *NAME_KEYS,
+        *ARGUMENT_KEYS,
+    )
 
 
 def says_call(text: str, call: JsonCall, offered: Collection[str], last: bool) -> bool | None:
@@ -66,7 +97,11 @@ def says_call(text: str, call: JsonCall, offered: Collection[str], last: bool) -
     for piece in PIECES:
         match = piece.match(text, at)
         if match is None:
-            return None if not last and at + WINDOW > len(text) and BEGUN.fullmatch(text, at) else False
+            return (
+                None
+                if not last and at + WINDOW > len(text) and BEGUN.fullmatch(text, at)
+                else False
+            )
         said += match.groups()
         at = match.end()
         wanted = ((call.name,), offered, (call.arguments, *ARGUMENT_KEYS))[: len(said)]

@@ -57,7 +57,9 @@ Done = Generator[None, None, bool]  # whether the arguments were read to their e
 class Arguments:
     """The arguments of calls."""
 
-    def __init__(self, stream: Stream, plan: Plan, types: Mapping[str, Mapping[str, frozenset[str]]]) -> None:
+    def __init__(
+        self, stream: Stream, plan: Plan, types: Mapping[str, Mapping[str, frozenset[str]]]
+    ) -> None:
         self.stream = stream
         self.plan = plan
         self.types = types
@@ -211,12 +213,22 @@ class Arguments:
         opened = pairs.string.open.text.removeprefix(pairs.other.open.text).strip()
         marks: tuple[str, str] | None = None
         if opened and pairs.string.close.core and pairs.strings == "raw":
-            marks = (self.plan.spelling.spell(opened), self.plan.spelling.spell(pairs.string.close.core))
+            marks = (
+                self.plan.spelling.spell(opened),
+                self.plan.spelling.spell(pairs.string.close.core),
+            )
         types = self.types.get(call.name)
         syntax = "quoted" if marks is not None and pairs.values != "python" else pairs.values
-        follows = self.layout.follows if syntax == "python" and "quotes" in self.plan.tolerances else None
+        follows = (
+            self.layout.follows if syntax == "python" and "quotes" in self.plan.tolerances else None
+        )
         reader = self.reader(
-            syntax, marks=marks, closer=self.layout.members, types=types, follows=follows, separator=pairs.between.core
+            syntax,
+            marks=marks,
+            closer=self.layout.members,
+            types=types,
+            follows=follows,
+            separator=pairs.between.core,
         )
         return self.stream_of(call, reader)
 
@@ -311,7 +323,9 @@ class Arguments:
         texts: list[str] = []
         before, behind = affixes(sorted(cores))
         parts = pieces(before) or [before]
-        found = yield from stream.until(watch([(parts[0], "open")]), texts.append, "arguments", limit=KEYS)
+        found = yield from stream.until(
+            watch([(parts[0], "open")]), texts.append, "arguments", limit=KEYS
+        )
         if found is None:
             return None, ""
         stream.mark(found)
@@ -321,11 +335,15 @@ class Arguments:
         kind = ""
         if len(cores) > 1:
             start, words = stream.at, list[str]()
-            found = yield from stream.until(watch([(behind, "open")]), words.append, "marker", limit=KEYS)
+            found = yield from stream.until(
+                watch([(behind, "open")]), words.append, "marker", limit=KEYS
+            )
             if found is None:
                 return None, ""
             word = stream.spelling.plain("".join(words))
-            kind = next((kind for kind, text in opens.items() if text.strip() == before + word + behind), "")
+            kind = next(
+                (kind for kind, text in opens.items() if text.strip() == before + word + behind), ""
+            )
             if not kind and word.strip() not in TYPE_WORDS:
                 self.strays(start)
             kind = kind or "other"
@@ -340,10 +358,18 @@ class Arguments:
         types = (offered or {}).get(key, NO_TYPES)
         lead = ("{" if first else ", ") + f'"{escape(key)}": '
         close = self.close(pairs, key)
-        wrapped = first and key in WRAPPERS and offered and key not in offered and "unwrap" in self.plan.tolerances
+        wrapped = (
+            first
+            and key in WRAPPERS
+            and offered
+            and key not in offered
+            and "unwrap" in self.plan.tolerances
+        )
         if not wrapped:
             stream.argue(call, lead)
-        if pairs.wrap.open and (yield from stream.eat(self.plan.spelling.spell(pairs.wrap.open.core))):
+        if pairs.wrap.open and (
+            yield from stream.eat(self.plan.spelling.spell(pairs.wrap.open.core))
+        ):
             return (yield from self.wrapped_text(call, pairs, close))
         if pairs.strings == "raw" and not wrapped and (yield from self.is_text(kind, types)):
             return (yield from self.streamed_text(call, pairs, close))
@@ -353,7 +379,9 @@ class Arguments:
         self.closed(found)
         inner = unwrapped(text, offered or {}) if wrapped else None
         value = inner if inner is not None else self.converted(pairs, text, kind, types, key)
-        stream.argue(call, "{" + inner[1:-1] if inner is not None else (lead if wrapped else "") + value)
+        stream.argue(
+            call, "{" + inner[1:-1] if inner is not None else (lead if wrapped else "") + value
+        )
         return True
 
     def written(self, pairs: Pairs, close: Watch) -> Written:
@@ -361,7 +389,11 @@ class Arguments:
         stream, texts = self.stream, list[str]()
         char = yield from stream.peek()
         reader = self.reader(pairs.strings if pairs.strings in SYNTAXES else "json")
-        while pairs.strings != "raw" and char in LITERALS and not (reader.done or reader.failed or stream.ended):
+        while (
+            pairs.strings != "raw"
+            and char in LITERALS
+            and not (reader.done or reader.failed or stream.ended)
+        ):
             went = reader.read(stream.buffer, stream.position)
             texts.append(stream.consume(went - stream.position, "arguments"))
             if not (reader.done or reader.failed):
@@ -372,7 +404,9 @@ class Arguments:
             found = yield from self.up_to(close, texts.append)
         return stream.spelling.plain("".join(texts)), found
 
-    def counted(self, close: Watch, texts: list[str], core: str) -> Generator[None, None, Found | None]:
+    def counted(
+        self, close: Watch, texts: list[str], core: str
+    ) -> Generator[None, None, Found | None]:
         """A value that may hold elements: those of its own name are counted, for each has an end."""
         depth, holds = 0, None
         while True:
@@ -387,11 +421,19 @@ class Arguments:
 
     def close(self, pairs: Pairs, key: str) -> Watch:
         """What ends a value; and what cannot be part of one unless a closer is missing, or the text quotes it."""
-        texts = [pairs.string.close.text, pairs.other.close.text, *(region.close.text for _, region in pairs.typed)]
+        texts = [
+            pairs.string.close.text,
+            pairs.other.close.text,
+            *(region.close.text for _, region in pairs.typed),
+        ]
         closes = [(keyed(text, key), "close") for text in dict.fromkeys(texts) if text.strip()]
         if not closes:
             return self.layout.pair()
-        own = [*self.layout.closers[:1], *self.layout.openers[:1], *([] if nesting(pairs) else [pairs.key.text])]
+        own = [
+            *self.layout.closers[:1],
+            *self.layout.openers[:1],
+            *([] if nesting(pairs) else [pairs.key.text]),
+        ]
         same = [(pairs.key.core + key + pairs.string.open.core, "again")] if nesting(pairs) else []
         return self.plan.watch([*closes, *same, *((text, "own") for text in own if tag_like(text))])
 
@@ -401,7 +443,11 @@ class Arguments:
             self.stream.mark(found)
 
     def up_to(
-        self, close: Watch, into: Callable[[str], object], ends: Sequence[str] = ENDS, kind: Kind | None = None
+        self,
+        close: Watch,
+        into: Callable[[str], object],
+        ends: Sequence[str] = ENDS,
+        kind: Kind | None = None,
     ) -> Generator[None, None, Found | None]:
         """The text of a value. With markers of the call in it, it may be more than one value: the call is malformed."""
         stream = self.stream
@@ -506,7 +552,11 @@ def unwrapped(text: str, offered: Mapping[str, Any]) -> str | None:
         members = json.loads(value) if value is not None else None
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(members, dict) and members and all(key in offered for key in members) else None
+    return (
+        value
+        if isinstance(members, dict) and members and all(key in offered for key in members)
+        else None
+    )
 
 
 def affixes(texts: list[str]) -> tuple[str, str]:

@@ -13,7 +13,17 @@ from collections.abc import Callable, Generator, Iterable
 from io import StringIO
 from zlib import crc32
 
-from turnwise.replies.events import ARGUMENTS, END, REASONING, START, STOP, TEXT, Attempt, Event, Kind
+from turnwise.replies.events import (
+    ARGUMENTS,
+    END,
+    REASONING,
+    START,
+    STOP,
+    TEXT,
+    Attempt,
+    Event,
+    Kind,
+)
 from turnwise.replies.parser.detokenizer import PLAIN, Spelling
 from turnwise.replies.parser.matcher import Found, Watch
 from turnwise.replies.parser.shortcut import Shortcut, Text, Value
@@ -132,7 +142,9 @@ class Stream:
             body = ahead.lstrip()
             open = not self.ended and len(ahead) < size
             if not (open and any(core.startswith(body) and core != body for core in cores)):
-                return next((core for core in cores if body.startswith(core)), ""), len(ahead) - len(body)
+                return next((core for core in cores if body.startswith(core)), ""), len(
+                    ahead
+                ) - len(body)
             yield
 
     def eat_spaced(self, forms: tuple[str, ...]) -> Generator[None, None, bool]:
@@ -166,7 +178,9 @@ class Stream:
             left = limit if limit is None else limit - (self.at - start)
             found, safe = watch.find(self.buffer, self.position, self.ended, left)
             if found is None and self.ended and span not in (TEXT, REASONING):
-                safe = watch.hold(self.buffer, self.position)  # the beginning of a marker is no part of a value
+                safe = watch.hold(
+                    self.buffer, self.position
+                )  # the beginning of a marker is no part of a value
             if limit is not None and self.at + safe - self.position - start > limit:
                 into(self.consume(limit - (self.at - start), span))
                 return None
@@ -186,7 +200,9 @@ class Stream:
             self.shortcut = Text(watch.blank, watch, "space", self.gap.append, str)
         elif kind == ARGUMENTS:
             call = self.calls[-1]
-            self.shortcut = Text(watch.safe, watch, kind, call.arguments.write, self.within, kind, call.index)
+            self.shortcut = Text(
+                watch.safe, watch, kind, call.arguments.write, self.within, kind, call.index
+            )
         else:
             sink = self.content.write if kind == TEXT else self.thought.write
             self.shortcut = Text(watch.safe, watch, kind, sink, self.spelling.plain, kind)

@@ -22,7 +22,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from turnwise.replies.grammar import KEY, Calls, Grammar, JsonCall, Marker, Pairs, RawCall, TaggedCall
+from turnwise.replies.grammar import (
+    KEY,
+    Calls,
+    Grammar,
+    JsonCall,
+    Marker,
+    Pairs,
+    RawCall,
+    TaggedCall,
+)
 from turnwise.replies.parser.detokenizer import PLAIN, Spelling, markers
 from turnwise.replies.parser.matcher import Watch
 from turnwise.replies.parser.variants import Variants, suffix
@@ -50,7 +59,9 @@ ALL = frozenset(TOLERANCES)
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
 NAME_KEYS = ("name", "tool_name", "function")
 
-CUT = re.compile(r"(?<=>)(?=\s*<)|(?<=\])(?=\s*\[[A-Z/])|(?<=>)(?=[\w.:]+$)")  # on markers only, never on a reply
+CUT = re.compile(
+    r"(?<=>)(?=\s*<)|(?<=\])(?=\s*\[[A-Z/])|(?<=>)(?=[\w.:]+$)"
+)  # on markers only, never on a reply
 SIGNS = "{}[]()\",:' \n\t"
 
 
@@ -119,7 +130,9 @@ class Layout:
             self._tagged(calls.call)
         marked = [text for text in (*self.section[:1], *self.openers[:1]) if text.strip(SIGNS)]
         if not marked and not self.openers and not isinstance(calls.call, RawCall):
-            self.bare = "{[" if isinstance(calls.call, JsonCall) else (self.section or ["["])[0].strip()[:1]
+            self.bare = (
+                "{[" if isinstance(calls.call, JsonCall) else (self.section or ["["])[0].strip()[:1]
+            )
 
     def _tagged(self, call: TaggedCall) -> None:
         parts = list(call.parts)
@@ -134,7 +147,9 @@ class Layout:
         seen: set[str] = set()
         for part in parts:
             if isinstance(part, Marker):
-                self.items += [Item(text=piece) for piece in pieces(part.text)] or [Item(text=part.text)]
+                self.items += [Item(text=piece) for piece in pieces(part.text)] or [
+                    Item(text=part.text)
+                ]
             else:
                 self.items.append(Item(slot=part if part not in seen else "echo"))
                 seen.add(part)
@@ -195,10 +210,14 @@ class Layout:
         """What a call may start with: the section, or without it the call; and where in it the text is."""
         if not self.section and not self.openers and self.bare == "{[":
             return [("{", "bare")]
-        return [(text, "section") for text in self.section[:1]] + [(text, "call 0") for text in self.openers[:1]]
+        return [(text, "section") for text in self.section[:1]] + [
+            (text, "call 0") for text in self.openers[:1]
+        ]
 
     def later(self) -> list[tuple[str, str]]:
-        return [(text, f"call {at}") for at, text in enumerate(self.openers) if at and tag_like(text)]
+        return [
+            (text, f"call {at}") for at, text in enumerate(self.openers) if at and tag_like(text)
+        ]
 
     def watch(self, texts: list[tuple[str, str]]) -> Watch:
         return self.variants.watch(texts)
@@ -206,7 +225,9 @@ class Layout:
     def due(self, at: int) -> Watch:
         """The markers that may follow item `at`: the next one, or a later one if it is missing."""
         if f"due {at}" not in self.cache:
-            self.cache[f"due {at}"] = self.variants.watch([*self._due(at), *self.after()], self._blanks(at))
+            self.cache[f"due {at}"] = self.variants.watch(
+                [*self._due(at), *self.after()], self._blanks(at)
+            )
         return self.cache[f"due {at}"]
 
     def _due(self, at: int) -> Iterator[tuple[str, str]]:
@@ -231,7 +252,9 @@ class Layout:
         """What ends a call, one way or the other."""
         stops = [(text, "over") for text in self.stops]
         closers = [(text, "over") for text in (*self.closers, *self.ends) if text.strip()]
-        openers = [(text, "over") for text in (*self.section[:1], *self.openers[:1]) if tag_like(text)]
+        openers = [
+            (text, "over") for text in (*self.section[:1], *self.openers[:1]) if tag_like(text)
+        ]
         return closers + openers + stops
 
     @property
@@ -251,7 +274,9 @@ class Layout:
         """Within a line of arguments: `text` behind a key, the end of the line, or the end of the call."""
         if f"line {text}" not in self.cache:
             within = [(text, "open")] if text.strip() else []
-            self.cache[f"line {text}"] = self.variants.watch([*within, *self.after()], [("\n", "line")])
+            self.cache[f"line {text}"] = self.variants.watch(
+                [*within, *self.after()], [("\n", "line")]
+            )
         return self.cache[f"line {text}"]
 
     def pair(self) -> Watch:
@@ -295,7 +320,9 @@ class Plan:
 
     def _told_apart(self) -> None:
         """Ways of writing calls that start with the same tag and go on with different ones start with both tags."""
-        several = [layout for layout in self.layouts if not layout.section and len(layout.openers) > 1]
+        several = [
+            layout for layout in self.layouts if not layout.section and len(layout.openers) > 1
+        ]
         seconds: dict[str, set[str]] = {}
         for layout in several:
             seconds.setdefault(layout.openers[0], set()).add(layout.openers[1])
@@ -326,7 +353,10 @@ class Plan:
             return
         one = unstarted(grammar.reasoning.open.text, grammar.starts).strip()
         other = unstarted(grammar.content.open.text, grammar.starts).strip()
-        before, behind = unworded(common(one, other)), unworded(common(one[::-1], other[::-1]))[::-1]
+        before, behind = (
+            unworded(common(one, other)),
+            unworded(common(one[::-1], other[::-1]))[::-1],
+        )
         words = [text[len(before) : len(text) - len(behind)] for text in (one, other)]
         if len(behind) < 4 or len(before) < 3 or not all(word.isalnum() for word in words):
             return
@@ -353,12 +383,24 @@ class Plan:
         self.text = self.watch(texts)
         self.opened = self.watch([*texts, (grammar.content.close.text, "end")])
         self.reasoning = self.watch(thought + stops + starts + again)
-        early = [pair for pair in openers + regions if tag_like(pair[0])] if "reasoning" in on else []
+        early = (
+            [pair for pair in openers + regions if tag_like(pair[0])] if "reasoning" in on else []
+        )
         self.prompted = self.watch(thought + early + stops + starts + again)
         self.resume = self.watch(starts)
         self.over = self.watch(thought + closers + stops + starts)
-        self.header = self.watch([(self.channels.behind, "body"), *stops] if self.channels else stops)
-        for text, _ in (*openers, *regions, *again, *starts, *thought, *closers, (grammar.content.close.text, "")):
+        self.header = self.watch(
+            [(self.channels.behind, "body"), *stops] if self.channels else stops
+        )
+        for text, _ in (
+            *openers,
+            *regions,
+            *again,
+            *starts,
+            *thought,
+            *closers,
+            (grammar.content.close.text, ""),
+        ):
             for form in self.variants.of(text.strip()):
                 self.trails.setdefault(form, trail(text))
 
@@ -366,7 +408,9 @@ class Plan:
         """The stops; of one that is made of several tags also the last one alone."""
         lead = blank(self.grammar.content.close)
         found = [(lead + text, "stop") for text in self.grammar.stops]
-        return found + [(pieces(text)[-1], "stop") for text in self.grammar.stops if len(pieces(text)) > 1]
+        return found + [
+            (pieces(text)[-1], "stop") for text in self.grammar.stops if len(pieces(text)) > 1
+        ]
 
     def _openers(self) -> list[tuple[str, str]]:
         """What calls start with, and the white space that the template writes before the first one."""
@@ -381,7 +425,8 @@ class Plan:
             if "bare" not in self.tolerances:
                 first = [pair for pair in first if pair[1] != "bare"]
             found += [
-                (lead + text, f"{tag.partition(' ')[0]} {at}.{tag.partition(' ')[2] or 0}") for text, tag in first
+                (lead + text, f"{tag.partition(' ')[0]} {at}.{tag.partition(' ')[2] or 0}")
+                for text, tag in first
             ]
         return found
 
@@ -392,7 +437,9 @@ class Plan:
         for stop in self.grammar.stops:
             texts += pieces(stop)[:-1]
         content = [(self.grammar.content.close.text, "end")]
-        return [pair for pair in (*content, *((text, "closer") for text in texts)) if tag_like(pair[0])]
+        return [
+            pair for pair in (*content, *((text, "closer") for text in texts)) if tag_like(pair[0])
+        ]
 
     def watch(self, texts: list[tuple[str, str]]) -> Watch:
         return self.variants.watch(texts)

@@ -62,7 +62,11 @@ class Spelling:
 
     def spell(self, text: str) -> str:
         """A marker, or a prompt, with its tokens spelled."""
-        return self.pattern.sub(lambda match: self.signs[match.group()], text) if self.pattern else text
+        return (
+            self.pattern.sub(lambda match: self.signs[match.group()], text)
+            if self.pattern
+            else text
+        )
 
     def plain(self, text: str) -> str:
         """Spelled text as it is read."""
@@ -128,7 +132,9 @@ class Spelling:
 
     def said(self, ids: list[int], text: str) -> str:
         self.past = (self.past + ids)[-CONTEXT:]
-        return "".join(char for char in text if not FIRST <= ord(char) <= LAST) if self.full else text
+        return (
+            "".join(char for char in text if not FIRST <= ord(char) <= LAST) if self.full else text
+        )
 
     def flush(self) -> str:
         """What was waiting for more of its bytes, which will not come."""
@@ -145,7 +151,9 @@ def ids_of(value: Any, what: str) -> list[int]:
     rows = value.tolist() if hasattr(value, "tolist") else value
     rows = [rows] if isinstance(rows, int) else rows
     if isinstance(rows, (str, bytes, bytearray, Mapping, Set)) or not isinstance(rows, Iterable):
-        raise TokenizerError(f"{what} is text or token ids, not {shown(value)}", hint=HINTS.get(type(value)))
+        raise TokenizerError(
+            f"{what} is text or token ids, not {shown(value)}", hint=HINTS.get(type(value))
+        )
     return [checked(id, what) for id in rows]
 
 
@@ -155,11 +163,16 @@ def checked(id: Any, what: str) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        raise TokenizerError(f"{what} holds {shown(id)}, which is no token id", hint="an id is a number from 0 on")
+        raise TokenizerError(
+            f"{what} holds {shown(id)}, which is no token id", hint="an id is a number from 0 on"
+        )
     return number
 
 
-HINTS: Mapping[type, str] = {bytes: "decode it first: reply.decode()", bytearray: "decode it first: reply.decode()"}
+HINTS: Mapping[type, str] = {
+    bytes: "decode it first: reply.decode()",
+    bytearray: "decode it first: reply.decode()",
+}
 
 
 def markers(grammar: Any) -> list[str]:

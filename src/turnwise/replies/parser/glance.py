@@ -28,7 +28,9 @@ class Glance:
         self.headed = bool(self.head.strip())
         plan = Plan(grammar)
         self.markers = tuple({form.strip() or form for form in plan.text.tags})
-        self.bare = "".join(char for layout in plan.layouts for char in layout.bare)  # with which a call may begin
+        self.bare = "".join(
+            char for layout in plan.layouts for char in layout.bare
+        )  # with which a call may begin
         self.wrapped = bool(grammar.content.open or grammar.content.close)
 
     def plain(self, text: str, prompt: Any = None) -> bool:

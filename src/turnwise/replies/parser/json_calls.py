@@ -34,7 +34,9 @@ class Seen:
 class JsonCalls(Arguments):
     """Calls that are JSON objects."""
 
-    def __init__(self, stream: Stream, plan: Plan, types: Mapping[str, Mapping[str, frozenset[str]]]) -> None:
+    def __init__(
+        self, stream: Stream, plan: Plan, types: Mapping[str, Mapping[str, frozenset[str]]]
+    ) -> None:
         super().__init__(stream, plan, types)
         self.broken = False  # the last call could not be read: its closers are text too
 
@@ -74,7 +76,9 @@ class JsonCalls(Arguments):
     def member(self, spec: JsonCall, seen: Seen, key: str, bare: bool) -> Verdict:
         first = seen.kept is None and seen.call is None
         if key == spec.arguments or spec.name is None or (key in ARGUMENT_KEYS and first):
-            return self.arguments_member(spec, seen, key, bare) if first else self.member_again(seen)
+            return (
+                self.arguments_member(spec, seen, key, bare) if first else self.member_again(seen)
+            )
         if (key == spec.name and seen.name is not None) or (key == spec.id and seen.id is not None):
             return self.member_again(seen)
         return self.other_member(spec, seen, key, bare)
@@ -148,7 +152,9 @@ class JsonCalls(Arguments):
     def start(self, name: str, id: str | None = None, later: bool = False) -> Call:
         self.broken = self.stray = False
         index = len(self.stream.calls)
-        return self.stream.start_call(name.strip(), id or (None if later else self.stream.invented(index)))
+        return self.stream.start_call(
+            name.strip(), id or (None if later else self.stream.invented(index))
+        )
 
     def finish(self, call: Call, id: str | None) -> Steps:
         """What stands behind the arguments; only the reader of the whole reply knows."""
@@ -158,10 +164,14 @@ class JsonCalls(Arguments):
 def span_of(spec: JsonCall, key: str) -> str:
     """What the value of a member is."""
     known = {spec.name: "name", spec.id: "id", "type": "marker"}
-    return known.get(key) or ("name" if key in NAME_KEYS else "marker" if written(spec, key) else "raw")
+    return known.get(key) or (
+        "name" if key in NAME_KEYS else "marker" if written(spec, key) else "raw"
+    )
 
 
 def written(spec: JsonCall, value: Any) -> bool:
     """Whether the template itself writes this, or any call may say it of itself."""
     text = json.dumps(value, ensure_ascii=False)
-    return value == "function" or any(text in part.text for part in spec.parts if isinstance(part, Marker))
+    return value == "function" or any(
+        text in part.text for part in spec.parts if isinstance(part, Marker)
+    )

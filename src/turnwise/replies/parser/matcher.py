@@ -36,7 +36,9 @@ class Watch:
                 self.tags.setdefault(form, tag)
         literals = sorted(self.tags, key=len, reverse=True)
         self.pattern = re.compile("|".join(map(re.escape, literals)) if literals else r"(?!)")
-        self.beginnings = frozenset(form[:size] for form in literals for size in range(1, len(form)))
+        self.beginnings = frozenset(
+            form[:size] for form in literals for size in range(1, len(form))
+        )
         self.first = frozenset(form[0] for form in literals)
         self.longest = len(literals[0]) if literals else 0
         self.shortest = len(literals[-1]) if literals else 0
@@ -51,7 +53,9 @@ class Watch:
                 return at
         return size
 
-    def find(self, text: str, start: int, ended: bool, limit: int | None = None) -> tuple[Found | None, int]:
+    def find(
+        self, text: str, start: int, ended: bool, limit: int | None = None
+    ) -> tuple[Found | None, int]:
         """The first complete marker, if it can be decided; and up to where `text` is certainly no marker.
 
         With a limit, only markers that start at most so many characters ahead are looked for.

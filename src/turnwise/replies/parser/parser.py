@@ -138,13 +138,18 @@ class Parser:
 
     def _check_open(self, chunk: Any) -> None:
         if self.message is not None:
-            raise TurnwiseError(f"this reply was closed; it cannot go on with {shown(chunk)}", hint=ANOTHER)
+            raise TurnwiseError(
+                f"this reply was closed; it cannot go on with {shown(chunk)}", hint=ANOTHER
+            )
 
     def _text(self, text: str) -> str:
         if text:
             self._check_open(text)
         if text and self.spelling.tokenizer is not None:
-            raise TokenizerError(f"this reply began with token ids; it cannot go on with text: {shown(text)}", hint=ONE)
+            raise TokenizerError(
+                f"this reply began with token ids; it cannot go on with text: {shown(text)}",
+                hint=ONE,
+            )
         return text
 
     def _spelled(self, chunk: Any) -> str:
@@ -153,11 +158,16 @@ class Parser:
             return ""
         self._check_open(ids)
         if self.tokenizer is None:
-            raise TokenizerError("token ids can only be read with a tokenizer", hint="give the parser `tokenizer=`")
+            raise TokenizerError(
+                "token ids can only be read with a tokenizer", hint="give the parser `tokenizer=`"
+            )
         if self._fresh:
             self._begin(self.tokenizer)
         if self.spelling.tokenizer is None:
-            raise TokenizerError(f"this reply began with text; it cannot go on with token ids: {shown(ids)}", hint=ONE)
+            raise TokenizerError(
+                f"this reply began with text; it cannot go on with token ids: {shown(ids)}",
+                hint=ONE,
+            )
         return self.spelling.read(ids)
 
     def _push(self, text: str) -> list[Event]:
@@ -169,7 +179,9 @@ class Parser:
         next(self.steps, None)
         shortcut = stream.shortcut
         held = stream.buffer[stream.position :]
-        self._place = NOWHERE if shortcut is None or stream.ended else shortcut.start(self._places, held)
+        self._place = (
+            NOWHERE if shortcut is None or stream.ended else shortcut.start(self._places, held)
+        )
         return stream.take_events()
 
     def _fold(self) -> None:
@@ -208,7 +220,9 @@ class Parser:
     def _message(self, events: tuple[Event, ...]) -> Message:
         stream = self.stream
         content, thought = stream.content.getvalue(), stream.thought.getvalue()
-        message = Message(role="assistant", content=content if content or not stream.calls else None)
+        message = Message(
+            role="assistant", content=content if content or not stream.calls else None
+        )
         if thought:
             message["reasoning_content"] = thought
         if stream.calls:
@@ -246,7 +260,8 @@ class Parser:
         text = self.spelling.plain(raw)[zero:]
         message.attempts = tuple(
             attempt(
-                (self._status(status, index), place(start), place(end), name, index), text[place(start) : place(end)]
+                (self._status(status, index), place(start), place(end), name, index),
+                text[place(start) : place(end)],
             )
             for status, start, end, name, index in stream.attempts
         )
@@ -255,7 +270,11 @@ class Parser:
         """What was read to its end and is no object cannot be the arguments of a call."""
         if index is None or status not in ENDED:
             return status
-        return status if self.stream.calls[index].arguments.getvalue().lstrip().startswith("{") else "malformed"
+        return (
+            status
+            if self.stream.calls[index].arguments.getvalue().lstrip().startswith("{")
+            else "malformed"
+        )
 
 
 ENDED = ("complete", "unknown", "unclosed")
@@ -285,13 +304,18 @@ def check_given(grammar: Any, prompt: Any) -> None:
         hint = "the parser of a template is template.parser(), its grammar template.grammar"
         raise TurnwiseError(f"a parser is made of a grammar, not {shown(grammar)}", hint=hint)
     if isinstance(prompt, list | tuple) and isinstance(next(iter(prompt), None), Mapping):
-        raise MessageError("a prompt is what was sent, not a conversation", path="prompt", hint=RENDERED)
+        raise MessageError(
+            "a prompt is what was sent, not a conversation", path="prompt", hint=RENDERED
+        )
 
 
 def forgiven(names: Iterable[str]) -> frozenset[str]:
     """Tolerances by their names."""
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TurnwiseError(f"tolerances are a set of names, not {shown(names)}", hint=suggestion("", ALL, "there are"))
+        raise TurnwiseError(
+            f"tolerances are a set of names, not {shown(names)}",
+            hint=suggestion("", ALL, "there are"),
+        )
     found = list(names)
     for name in found:
         if not isinstance(name, str) or name not in ALL:
@@ -300,7 +324,9 @@ def forgiven(names: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def parse(grammar: Grammar, reply: str | Sequence[int], prompt: Any = None, tools: Any = None, **more: Any) -> Message:
+def parse(
+    grammar: Grammar, reply: str | Sequence[int], prompt: Any = None, tools: Any = None, **more: Any
+) -> Message:
     """A whole reply at once."""
     parser = Parser(grammar, prompt, tools, **more)
     events = parser.feed(reply)

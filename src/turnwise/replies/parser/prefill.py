@@ -25,10 +25,14 @@ def sent(prompt: Any, tokenizer: Any = None) -> str:
     if isinstance(text, str):
         return str(text)
     if not isinstance(prompt, (list, tuple)) and not hasattr(prompt, "tolist"):
-        raise MessageError(f"a prompt is not {shown(prompt)}", path="prompt", hint=f"accepted: {ACCEPTED}")
+        raise MessageError(
+            f"a prompt is not {shown(prompt)}", path="prompt", hint=f"accepted: {ACCEPTED}"
+        )
     ids = ids_of(prompt, "a prompt")
     if tokenizer is None:
-        raise TokenizerError("a prompt of token ids can only be read with a tokenizer", hint="give `tokenizer=` too")
+        raise TokenizerError(
+            "a prompt of token ids can only be read with a tokenizer", hint="give `tokenizer=` too"
+        )
     spelling = Spelling(tokenizer)
     return spelling.read(ids) + spelling.flush()
 
@@ -67,7 +71,11 @@ def begun(grammar: Grammar, prompt: Any) -> str:
     text = sent(prompt)
     core = head.strip()
     if not core:
-        return text[len(text) - len(grammar.opening) :] if grammar.opening and text.endswith(grammar.opening) else ""
+        return (
+            text[len(text) - len(grammar.opening) :]
+            if grammar.opening and text.endswith(grammar.opening)
+            else ""
+        )
     end = max(end_of(text, head), end_of(text, grammar.reopening))
     return text[end:] if end else ""
 

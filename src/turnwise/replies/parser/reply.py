@@ -14,7 +14,15 @@ from turnwise.replies.grammar import JsonCall, RawCall
 from turnwise.replies.parser.ambiguity import WINDOW, likely, says_call, weak
 from turnwise.replies.parser.arguments import Done
 from turnwise.replies.parser.buffer import Call, Steps, Stream
-from turnwise.replies.parser.compiled_grammar import SIGNS, Item, Layout, Plan, blank, tag_like, trail
+from turnwise.replies.parser.compiled_grammar import (
+    SIGNS,
+    Item,
+    Layout,
+    Plan,
+    blank,
+    tag_like,
+    trail,
+)
 from turnwise.replies.parser.json_calls import JsonCalls
 from turnwise.replies.parser.matcher import Found
 
@@ -29,7 +37,9 @@ NAMELESS = frozenset("{}[]()\"',<>")  # what no name holds
 class Reading(JsonCalls):
     """One reply."""
 
-    def __init__(self, stream: Stream, plan: Plan, types: Mapping[str, Mapping[str, frozenset[str]]]) -> None:
+    def __init__(
+        self, stream: Stream, plan: Plan, types: Mapping[str, Mapping[str, frozenset[str]]]
+    ) -> None:
         super().__init__(stream, plan, types)
         self.state = TEXT
         self.prompting = True  # the prompt is being read
@@ -47,7 +57,9 @@ class Reading(JsonCalls):
         while True:
             if self.state == REASONING:
                 watch = self.plan.prompted if self.prompted else self.plan.reasoning
-                found = yield from self.stream.until(watch, self.stream.thinking, REASONING, REASONING)
+                found = yield from self.stream.until(
+                    watch, self.stream.thinking, REASONING, REASONING
+                )
                 table = ON_REASONING
             else:
                 if self.stream.fresh and (yield from self.unmarked()):
@@ -71,7 +83,11 @@ class Reading(JsonCalls):
     def believed(self, found: Found, number: int) -> Done:
         """Whether an opener is one: signs alone are, if a call follows them; else they are text."""
         stream, size, layout = self.stream, found.end - found.start, self.layout
-        due = layout.openers[number + 1 :] if found.tag.startswith("call") else layout.section[1:] + layout.openers
+        due = (
+            layout.openers[number + 1 :]
+            if found.tag.startswith("call")
+            else layout.section[1:] + layout.openers
+        )
         while weak(stream.spelling.plain(stream.buffer[stream.position : stream.position + size])):
             verdict = self.likely(layout, size, due)
             if verdict is False:  # a marker may begin within it
@@ -96,7 +112,9 @@ class Reading(JsonCalls):
 
     def here(self, found: Found) -> Found:
         """A marker that is next, where it stands after waiting."""
-        return Found(found.tag, self.stream.position, self.stream.position + found.end - found.start)
+        return Found(
+            found.tag, self.stream.position, self.stream.position + found.end - found.start
+        )
 
     def take(self, found: Found) -> Steps:
         """A marker and the white space behind it."""
@@ -218,15 +236,25 @@ class Reading(JsonCalls):
         stream.mark(found)
         header = stream.spelling.plain("".join(words))
         channel = header.rpartition(channels.before)[2].split()[:1]
-        recipient = header.partition(channels.stem)[2].partition("<")[0].split()[:1] if channels.stem else []
+        recipient = (
+            header.partition(channels.stem)[2].partition("<")[0].split()[:1]
+            if channels.stem
+            else []
+        )
         offered = channels.recipient[len(channels.stem) :]
-        if channel == [channels.content] or not recipient or recipient == channel == [channels.reasoning]:
+        if (
+            channel == [channels.content]
+            or not recipient
+            or recipient == channel == [channels.reasoning]
+        ):
             stream.held = None
             stream.boundary()
             self.state = REASONING if channel == [channels.reasoning] else TEXT
             self.prompted = self.prompting
         elif recipient[0].startswith(offered):
-            behind = [at for at, item in enumerate(self.layout.items) if channels.behind in item.text]
+            behind = [
+                at for at, item in enumerate(self.layout.items) if channels.behind in item.text
+            ]
             slots = {"name": recipient[0][len(offered) :]}
             if not (yield from self.tagged(at=behind[0] + 1 if behind else 1, known=slots)):
                 self.unread(ended=stream.ended)
@@ -254,7 +282,9 @@ class Reading(JsonCalls):
             yield from self.row()
             return
         for at, text in enumerate(layout.openers):
-            if (at == 0 or tag_like(text)) and (yield from stream.eat_spaced(self.plan.variants.of(text))):
+            if (at == 0 or tag_like(text)) and (
+                yield from stream.eat_spaced(self.plan.variants.of(text))
+            ):
                 yield from self.call(at)
                 return
         self.unread(ended=stream.ended and stream.position == len(stream.buffer))
@@ -309,7 +339,9 @@ class Reading(JsonCalls):
             stream.argue(call, json.dumps({spec.argument: text}, ensure_ascii=False))
         else:
             stream.argue(call, f'{{"{spec.argument}": "')
-            found = yield from stream.until(self.layout.end(), stream.argue_text, "arguments", ARGUMENTS)
+            found = yield from stream.until(
+                self.layout.end(), stream.argue_text, "arguments", ARGUMENTS
+            )
             if found is None:
                 stream.end_call(call, "unterminated")
                 return
@@ -334,20 +366,28 @@ class Reading(JsonCalls):
         listed, closed = self.layout.listed and not bare, False
         while True:
             char, spaces = yield from stream.ahead()
-            starts = char == "{" if isinstance(spec.call, JsonCall) else char.isalpha() or char == "_"
+            starts = (
+                char == "{" if isinstance(spec.call, JsonCall) else char.isalpha() or char == "_"
+            )
             if starts and stream.held is None and not listed and (yield from self.marked(char)):
                 break
             if starts:
                 stream.consume(spaces, "space")
                 if stream.held is None:
                     stream.open_call()
-                read = self.object(spec.call, bare) if isinstance(spec.call, JsonCall) else self.tagged(bare)
+                read = (
+                    self.object(spec.call, bare)
+                    if isinstance(spec.call, JsonCall)
+                    else self.tagged(bare)
+                )
                 if not (yield from read):
                     break
             elif stream.held is None and self.layout.openers and not listed:
                 break  # each call has an opener of its own
             elif char and (
-                char in ",;" or (char == "[" and stream.held is not None and not listed) or (char == "]" and listed)
+                char in ",;"
+                or (char == "[" and stream.held is not None and not listed)
+                or (char == "]" and listed)
             ):
                 closed = char == "]"
                 listed = not closed and (listed or char == "[")
@@ -367,7 +407,9 @@ class Reading(JsonCalls):
     def separated(self) -> Done:
         """Whether what stands between calls comes next, and is taken."""
         between = self.layout.calls.between.text
-        return bool(between.strip()) and (yield from self.stream.eat_spaced(self.plan.variants.of(between)))
+        return bool(between.strip()) and (
+            yield from self.stream.eat_spaced(self.plan.variants.of(between))
+        )
 
     def marked(self, char: str) -> Done:
         """Whether a marker comes next that starts with this character, as another call might."""
@@ -417,7 +459,9 @@ class Reading(JsonCalls):
                 if behind is None:
                     return call is not None and self.unended(call, start)
                 at = behind
-            elif item.text.strip() and (yield from stream.eat_spaced(self.plan.variants.of(item.text))):
+            elif item.text.strip() and (
+                yield from stream.eat_spaced(self.plan.variants.of(item.text))
+            ):
                 yield from stream.trail(trail(item.text))
         if call is None:
             stray, call = self.stray, self.named(slots, "", bare)
@@ -459,7 +503,9 @@ class Reading(JsonCalls):
         stream.end_call(call, "unterminated" if ended else "malformed")
         return True
 
-    def named(self, slots: Mapping[str, str], native: str, bare: bool, later: bool = False) -> Call | None:
+    def named(
+        self, slots: Mapping[str, str], native: str, bare: bool, later: bool = False
+    ) -> Call | None:
         """The call, once its name is read; None if there is no name."""
         id = slots.get("id") or None
         name = slots.get("name")
@@ -479,7 +525,11 @@ class Reading(JsonCalls):
         openers = self.layout.openers
         prefix = openers[-1].strip() if len(openers) > 1 and not tag_like(openers[-1]) else ""
         core = f"{slots['name']}{self.between}{slots['index']}"
-        return prefix + core if self.between and not any(char in SIGNS.replace(":", "") for char in core) else None
+        return (
+            prefix + core
+            if self.between and not any(char in SIGNS.replace(":", "") for char in core)
+            else None
+        )
 
     @property
     def between(self) -> str:
@@ -510,7 +560,11 @@ class Reading(JsonCalls):
         """Whether this closer follows, and is taken."""
         forms = self.plan.variants.of(text)
         if not (yield from self.stream.eat_spaced(forms)):
-            return tag_like(text) and (yield from self.skipped(forms)) and (yield from self.stream.eat_spaced(forms))
+            return (
+                tag_like(text)
+                and (yield from self.skipped(forms))
+                and (yield from self.stream.eat_spaced(forms))
+            )
         return True
 
     def skipped(self, closers: tuple[str, ...]) -> Done:
@@ -524,17 +578,30 @@ class Reading(JsonCalls):
                 stream.consume(len(ahead) - len(body), "raw")
                 self.stray = True
                 return True
-            if stream.ended or len(ahead) == size or not any(core.startswith(body) for core in cores):
+            if (
+                stream.ended
+                or len(ahead) == size
+                or not any(core.startswith(body) for core in cores)
+            ):
                 return False
             yield
 
     def passed(self) -> Done:
         """Behind a call: whether there is something that separates it from the next one, or ends the section."""
         stream, plan, layout = self.stream, self.plan, self.layout
-        due = {form.strip(): text for text in reversed(layout.behind) for form in plan.variants.of(text)}
+        due = {
+            form.strip(): text
+            for text in reversed(layout.behind)
+            for form in plan.variants.of(text)
+        }
         if not due:
             return False
-        others = (*plan.grammar.stops, *plan.grammar.starts, *layout.section[:1], *layout.openers[:1])
+        others = (
+            *plan.grammar.stops,
+            *plan.grammar.starts,
+            *layout.section[:1],
+            *layout.openers[:1],
+        )
         core, spaces = yield from stream.coming([*due, *filter(str.strip, others)])
         if core not in due or core in plan.grammar.stops:
             return False

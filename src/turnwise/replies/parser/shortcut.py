@@ -125,7 +125,9 @@ class Value:
 
     __slots__ = ("index", "key", "plain", "reader", "sink", "span", "word", "written")
 
-    def __init__(self, reader: Reader, index: int, sink: Write, written: Callable[[str], str]) -> None:
+    def __init__(
+        self, reader: Reader, index: int, sink: Write, written: Callable[[str], str]
+    ) -> None:
         self.reader, self.index, self.span = reader, index, ARGUMENTS
         self.sink, self.written = sink, written
         self.key = (reader.rules, index)
@@ -145,7 +147,9 @@ class Value:
         if letters.fullmatch(chunk):
             return Step([], place, chunk, word=chunk)
         word = self.open_word(kept)
-        step = self.separated(places, place, word, chunk) if self.plain and form.key is None else None
+        step = (
+            self.separated(places, place, word, chunk) if self.plain and form.key is None else None
+        )
         return step or self.taken(places, place, form, word, chunk)
 
     def separated(self, places: Places, place: Place, word: str, chunk: str) -> Step | None:
@@ -160,7 +164,9 @@ class Value:
         if ending is None or not is_number(word):
             return None
         said = word + ending.said[1:]
-        return Step([Event(ARGUMENTS, said, self.index)], ending.place, chunk, said, more, True, False)
+        return Step(
+            [Event(ARGUMENTS, said, self.index)], ending.place, chunk, said, more, True, False
+        )
 
     def ending(self, places: Places, place: Place, signs: str, more: bool) -> Step | None:
         """What signs mean behind a number, and before another one if there is more."""
@@ -168,11 +174,15 @@ class Value:
         if key not in place.ends and len(place.ends) < ENDS:
             assert place.form is not None
             step = self.taken(places, place, place.form, "0", "".join(key))
-            in_word = step is not None and step.place.form is not None and step.place.form.state == WORD
+            in_word = (
+                step is not None and step.place.form is not None and step.place.form.state == WORD
+            )
             place.ends[key] = step if in_word == more else None
         return place.ends.get(key)
 
-    def taken(self, places: Places, place: Place, form: Form, before: str, chunk: str) -> Step | None:
+    def taken(
+        self, places: Places, place: Place, form: Form, before: str, chunk: str
+    ) -> Step | None:
         """The step, read by the reader itself."""
         reader = self.reader
         reader.adopt(form, before)
@@ -188,7 +198,13 @@ class Value:
         events = [Event(ARGUMENTS, said, self.index)] if said else []
         following = places.at(self.key, whole[went:], after)
         return Step(
-            events, following, chunk, said, chunk if goes_on else word, not goes_on, sure=goes_on or not in_word
+            events,
+            following,
+            chunk,
+            said,
+            chunk if goes_on else word,
+            not goes_on,
+            sure=goes_on or not in_word,
         )
 
     def open_word(self, kept: Sequence[Step]) -> str:

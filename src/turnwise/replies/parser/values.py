@@ -24,7 +24,14 @@ LOOK = 200  # characters behind a quote that tell whether it ends a string
 DEPTH = 64  # containers within containers
 TOKEN = 400  # characters of a number; a longer one is text
 
-WORDS = {"true": "true", "True": "true", "false": "false", "False": "false", "null": "null", "None": "null"}
+WORDS = {
+    "true": "true",
+    "True": "true",
+    "false": "false",
+    "False": "false",
+    "null": "null",
+    "None": "null",
+}
 CLOSERS = {"{": "}", "[": "]", "(": ")"}
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 SPACE = re.compile(r"\s+")
@@ -106,7 +113,9 @@ class Reader:
         separator: str = ",",
         control: bool = False,
     ) -> None:
-        self.control = control  # control tokens are spelled with halves of surrogate pairs, and are no text
+        self.control = (
+            control  # control tokens are spelled with halves of surrogate pairs, and are no text
+        )
         self.separators = (",", separator or ",")  # what stands between two members
         self.rules = (
             syntax,
@@ -127,7 +136,9 @@ class Reader:
         self.done = False
         self.failed: str | None = None
         self.quote = QUOTES['"']
-        self.brace: int | None = None  # where in `out` a brace stands of which it is not known yet what it opens
+        self.brace: int | None = (
+            None  # where in `out` a brace stands of which it is not known yet what it opens
+        )
         self.tied = ""  # a comma that is written only if something follows
         self.word: list[str] = []
         self.is_key = False
@@ -211,7 +222,9 @@ class Reader:
     def space(self, text: str, at: int) -> int:
         match = SPACE.match(text, at)
         end = match.end() if match else at
-        written = STRANGE.sub(" ", text[at:end])  # one by one, so that it does not matter where a text is cut
+        written = STRANGE.sub(
+            " ", text[at:end]
+        )  # one by one, so that it does not matter where a text is cut
         if self.tied:
             self.tied += written
         else:
@@ -343,7 +356,9 @@ class Reader:
                 return bool(self.follows) and rest[0] not in (self.follows or ())
             if rest[0] == ",":
                 return (
-                    self.keyless(rest[1:], len(window) == LOOK) if depth == 1 and depth == len(self.closers) else False
+                    self.keyless(rest[1:], len(window) == LOOK)
+                    if depth == 1 and depth == len(self.closers)
+                    else False
                 )
             if rest[0] != self.closers[depth - 1]:
                 return True
@@ -459,7 +474,14 @@ def as_json(text: str, syntax: str = "json") -> str | None:
 
 TEXT_ONLY = frozenset({"string"})
 NO_TYPES: frozenset[str] = frozenset()
-KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+KINDS = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+}
 PARTS = 256  # schemas that are looked at for one type: behind a `$ref`, in an `anyOf`
 MADE_OF = ("anyOf", "oneOf", "allOf")
 
@@ -473,7 +495,9 @@ def parts_of(schema: Any, root: Any) -> Iterator[Mapping[str, Any]]:
             seen.add(id(one))
             yield one
             waiting += [inner for key in MADE_OF for inner in listed(one.get(key))]
-            waiting += [pointed(root, pointer) for pointer in [one.get("$ref")] if isinstance(pointer, str)]
+            waiting += [
+                pointed(root, pointer) for pointer in [one.get("$ref")] if isinstance(pointer, str)
+            ]
 
 
 def types_of(schema: Any, root: Any = None) -> frozenset[str]:
@@ -482,7 +506,11 @@ def types_of(schema: Any, root: Any = None) -> frozenset[str]:
     nullable = False
     for part in parts_of(schema, root):
         named = part.get("type")
-        types = {x for x in (named if isinstance(named, (list, tuple)) else [named]) if isinstance(x, str)}
+        types = {
+            x
+            for x in (named if isinstance(named, (list, tuple)) else [named])
+            if isinstance(x, str)
+        }
         values = [*listed(part.get("enum")), *([part["const"]] if "const" in part else [])]
         found |= types or {KINDS.get(type(x), "null") for x in values}
         nullable = nullable or part.get("nullable") is True
@@ -537,7 +565,9 @@ def declared(tools: Any) -> dict[str, Fields]:
     for tool in tools or ():
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            found[function["name"]] = fields_of(function.get("parameters", function.get("input_schema")))
+            found[function["name"]] = fields_of(
+                function.get("parameters", function.get("input_schema"))
+            )
     return found
 
 
@@ -585,7 +615,11 @@ def undeclared(text: str) -> str | None:
         except (ValueError, RecursionError):
             return None
         return as_json(core)
-    return core if core in ("true", "false", "null") or (len(core) <= TOKEN and NUMBER.fullmatch(core)) else None
+    return (
+        core
+        if core in ("true", "false", "null") or (len(core) <= TOKEN and NUMBER.fullmatch(core))
+        else None
+    )
 
 
 def may_be_other(char: str) -> bool:

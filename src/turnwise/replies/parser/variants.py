@@ -51,7 +51,9 @@ def suffix(texts: Iterable[str]) -> str:
 class Variants:
     """How the markers of one grammar may be written."""
 
-    def __init__(self, spelling: Spelling = PLAIN, forgiven: frozenset[str] = frozenset(), suffix: str = "") -> None:
+    def __init__(
+        self, spelling: Spelling = PLAIN, forgiven: frozenset[str] = frozenset(), suffix: str = ""
+    ) -> None:
         self.spelling = spelling
         self.blanks = "blanks" in forgiven
         self.suffix = suffix if "suffixes" in forgiven else ""
@@ -77,8 +79,12 @@ class Variants:
     def tokens(self, text: str) -> list[str]:
         return [char for char in text if ord(char) in self.spelling.full]
 
-    def watch(self, texts: Iterable[tuple[str, str]], blanks: Iterable[tuple[str, str]] = ()) -> Watch:
+    def watch(
+        self, texts: Iterable[tuple[str, str]], blanks: Iterable[tuple[str, str]] = ()
+    ) -> Watch:
         """All of these texts, each with its name, and their variants; white space only where it is asked for."""
         pairs = [(text, tag) for text, tag in texts if text.strip()]
         meant = [(self.spelling.spell(text), tag) for text, tag in pairs]
-        return watching((*meant, *((form, tag) for text, tag in pairs for form in self.of(text)[1:]), *blanks))
+        return watching(
+            (*meant, *((form, tag) for text, tag in pairs for form in self.of(text)[1:]), *blanks)
+        )

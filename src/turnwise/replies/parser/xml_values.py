@@ -41,7 +41,11 @@ def nesting(pairs: Pairs) -> bool:
 @lru_cache(maxsize=64)
 def tags(key: str, opened: str, close: str) -> re.Pattern[str]:
     before, _, behind = close.partition(KEY)
-    end = f"{re.escape(before)}(?P<end>{NAME}){re.escape(behind)}" if KEY in close else re.escape(close)
+    end = (
+        f"{re.escape(before)}(?P<end>{NAME}){re.escape(behind)}"
+        if KEY in close
+        else re.escape(close)
+    )
     return re.compile(f"{end}|{re.escape(key)}(?P<start>{NAME}){re.escape(opened)}")
 
 
@@ -49,7 +53,9 @@ def elements(text: str, pairs: Pairs, types: frozenset[str] = NO_TYPES) -> tuple
     """The value, and whether all of it is in there; None if the text is no such value."""
     root = Frame("", 0)
     stack, last, whole = [root], 0, True
-    for match in tags(pairs.key.core, pairs.string.open.core, pairs.string.close.core).finditer(text):
+    for match in tags(pairs.key.core, pairs.string.open.core, pairs.string.close.core).finditer(
+        text
+    ):
         frame = stack[-1]
         frame.says = frame.says or bool(text[last : match.start()].strip())
         last = match.end()
@@ -57,7 +63,11 @@ def elements(text: str, pairs: Pairs, types: frozenset[str] = NO_TYPES) -> tuple
             stack.append(Frame(match.group("start"), last))
             if len(stack) > DEPTH:
                 raise Strange("too deep")
-        elif match.lastgroup != "start" and frame is not root and match.groupdict().get("end") in (None, frame.name):
+        elif (
+            match.lastgroup != "start"
+            and frame is not root
+            and match.groupdict().get("end") in (None, frame.name)
+        ):
             if frame.children and frame.says:
                 return None, True
             stack.pop()

@@ -88,7 +88,9 @@ def article(given: object) -> str:
 
 def stamp(given: object) -> Hashable:
     """Something that changes when tokens are added to an object, or get another name."""
-    count: Callable[[], int] | None = getattr(given, "get_vocab_size", None) or getattr(given, "__len__", None)
+    count: Callable[[], int] | None = getattr(given, "get_vocab_size", None) or getattr(
+        given, "__len__", None
+    )
     return count() if count else None, str(getattr(given, "special_tokens_map", None))
 
 

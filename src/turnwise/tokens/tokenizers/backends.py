@@ -14,5 +14,7 @@ def chosen(backend: str | None) -> str | None:
     """The back end somebody asked for, by argument or by environment; None if nobody did."""
     wanted = backend or os.environ.get(VARIABLE) or None
     if wanted is not None and wanted not in BACKENDS:
-        raise TokenizerError(f"there is no back end {wanted!r}", hint=suggestion(wanted, BACKENDS, "Back ends"))
+        raise TokenizerError(
+            f"there is no back end {wanted!r}", hint=suggestion(wanted, BACKENDS, "Back ends")
+        )
     return wanted

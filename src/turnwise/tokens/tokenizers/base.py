@@ -22,7 +22,13 @@ class Plain:
     backend = ""
     prefix = 0  # how many characters the library may put before a text
 
-    def __init__(self, name: str, added: Iterable[Added], named: Mapping[str, str], native: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        added: Iterable[Added],
+        named: Mapping[str, str],
+        native: Iterable[int] = (),
+    ) -> None:
         self.name = name
         self.added: Mapping[str, Added] = {token.text: token for token in added}
         self.named: Mapping[str, str] = dict(named)
@@ -53,7 +59,11 @@ class Plain:
         ids: list[int] = []
         done = 0
         for hit in self._scanner.hits(text):
-            ids += self.encode(text[done : hit.start], AFTER if ids else START) if hit.start > done else []
+            ids += (
+                self.encode(text[done : hit.start], AFTER if ids else START)
+                if hit.start > done
+                else []
+            )
             ids.append(hit.token.id)
             done = hit.end
         return ids + self.encode(text[done:], AFTER if ids else START) if done < len(text) else ids

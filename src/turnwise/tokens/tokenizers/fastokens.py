@@ -26,9 +26,16 @@ class Fastokens(Plain):
 
     def __init__(self, given: Any) -> None:
         self._given = given
-        rows = [Added(row["content"], row["id"], *(row[flag] for flag in FLAGS)) for row in given.added_tokens()]
+        rows = [
+            Added(row["content"], row["id"], *(row[flag] for flag in FLAGS))
+            for row in given.added_tokens()
+        ]
         space = given.token_to_id("Ġ")
-        self._spelled = bytes_of_alphabet if space is not None and given.decode([space]) == " " else bytes_of_piece
+        self._spelled = (
+            bytes_of_alphabet
+            if space is not None and given.decode([space]) == " "
+            else bytes_of_piece
+        )
         native = [row.id for row in rows if row.control and row.id in self.ids_of(row.text, 0)]
         super().__init__("a fastokens.Tokenizer", rows, {}, native)
 
@@ -63,10 +70,13 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
     if not isinstance(given, fastokens.Tokenizer):
         return None
     if given.truncation or given.padding:
-        raise TokenizerError("the fastokens.Tokenizer truncates or pads what it encodes", hint=REMEDY)
+        raise TokenizerError(
+            "the fastokens.Tokenizer truncates or pads what it encodes", hint=REMEDY
+        )
     first = given.encode_ordinary("a").ids[:1]
     if first and (given.id_to_token(first[0]) or "").startswith(SPACES):
         raise TokenizerError(
-            "the fastokens.Tokenizer puts a space before every text and cannot be told not to", hint=REMEDY
+            "the fastokens.Tokenizer puts a space before every text and cannot be told not to",
+            hint=REMEDY,
         )
     return Fastokens(given)

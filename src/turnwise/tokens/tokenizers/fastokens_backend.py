@@ -33,7 +33,9 @@ class Fast:
         self.full.add_tokens(reference.extra)
 
     def encode(self, text: str, at: int) -> list[int]:
-        ids: list[int] = self.full.encode_ordinary(self.shape.put(text) if at in self.shape.prefixed else text).ids
+        ids: list[int] = self.full.encode_ordinary(
+            self.shape.put(text) if at in self.shape.prefixed else text
+        ).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:

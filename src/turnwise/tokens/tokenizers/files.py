@@ -24,7 +24,9 @@ def load(path: Path, name: str, backend: str | None) -> Tokenizer:
     for pattern, reader in FORMATS:
         if fnmatch(file.name, pattern):
             return reader(file, name, backend)
-    raise TokenizerError(f"{file} is not a tokenizer file by its name", hint=f"Known names: {PATTERNS}.")
+    raise TokenizerError(
+        f"{file} is not a tokenizer file by its name", hint=f"Known names: {PATTERNS}."
+    )
 
 
 def located(path: Path, name: str) -> Path:
@@ -43,7 +45,8 @@ def located(path: Path, name: str) -> Path:
                 return path / entry
     listed = ", ".join(present[:8]) + (", …" if len(present) > 8 else "")
     raise TokenizerError(
-        f"the folder {name!r} has no tokenizer in it" + (f" (it has {listed})" if listed else " (it is empty)"),
+        f"the folder {name!r} has no tokenizer in it"
+        + (f" (it has {listed})" if listed else " (it is empty)"),
         hint=f"Looked for: {PATTERNS}.",
     )
 
@@ -52,8 +55,12 @@ def key(path: Path, backend: str | None) -> Hashable:
     """Changes when any file changes from which the tokenizer was read."""
     folder = path if path.is_dir() else path.parent
     looked = [folder / name for name in declared.FILES]
-    looked += sorted(folder.glob("*token*")) + sorted(folder.glob("tekken*")) if path.is_dir() else [path]
-    stamps = tuple((file.name, stat.st_mtime_ns, stat.st_size) for file in looked for stat in stats(file))
+    looked += (
+        sorted(folder.glob("*token*")) + sorted(folder.glob("tekken*")) if path.is_dir() else [path]
+    )
+    stamps = tuple(
+        (file.name, stat.st_mtime_ns, stat.st_size) for file in looked for stat in stats(file)
+    )
     return str(path.absolute()), stamps, backend
 
 
@@ -73,7 +80,9 @@ def text_of(file: Path) -> str:
 
 def huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
     read = adapter("huggingface").HuggingFace
-    found: Tokenizer = read(text_of(file), name=name, declared=declared.declarations(file.parent), backend=backend)
+    found: Tokenizer = read(
+        text_of(file), name=name, declared=declared.declarations(file.parent), backend=backend
+    )
     return found
 
 

@@ -34,7 +34,10 @@ class Reference:
             self.full.model.dropout = None  # the same text has the same ids
         self.extra = self.missing(declared)
         self.full.add_tokens(self.extra)
-        self.normalizer, self.pre_tokenizer = state(self.full.normalizer), state(self.full.pre_tokenizer)
+        self.normalizer, self.pre_tokenizer = (
+            state(self.full.normalizer),
+            state(self.full.pre_tokenizer),
+        )
         self.shape: Shape = shape(self.normalizer, self.pre_tokenizer)
         self.plain = self.beside(self.full.normalizer, self.full.pre_tokenizer)
 
@@ -44,7 +47,9 @@ class Reference:
         texts, present = {token.content for token in table}, {repr(token) for token in table}
         rows = [library.AddedToken(**row) for row in declared.rows]
         texts |= {token.content for token in rows}
-        others = [library.AddedToken(**row) for row in declared.others if row["content"] not in texts]
+        others = [
+            library.AddedToken(**row) for row in declared.others if row["content"] not in texts
+        ]
         return [token for token in rows if repr(token) not in present] + others
 
     def beside(self, normalizer: Any, pre_tokenizer: Any) -> library.Tokenizer:
@@ -56,7 +61,10 @@ class Reference:
     @cached_property
     def bare(self) -> library.Tokenizer:
         """Plain, and nothing is put before the text."""
-        parts = {"normalizer": unprefixed(self.normalizer), "pre_tokenizer": unprefixed(self.pre_tokenizer)}
+        parts = {
+            "normalizer": unprefixed(self.normalizer),
+            "pre_tokenizer": unprefixed(self.pre_tokenizer),
+        }
         donor = library.Tokenizer.from_str(json.dumps({**EMPTY, **parts}))
         return self.beside(donor.normalizer, donor.pre_tokenizer)
 
@@ -78,7 +86,9 @@ class Reference:
     def added(self) -> dict[str, Added]:
         rows = sorted(self.full.get_added_tokens_decoder().items())
         return {
-            token.content: Added(token.content, id, token.special, token.lstrip, token.rstrip, token.single_word)
+            token.content: Added(
+                token.content, id, token.special, token.lstrip, token.rstrip, token.single_word
+            )
             for id, token in rows
         }
 
@@ -101,7 +111,9 @@ class Reference:
     @cached_property
     def unknown(self) -> frozenset[int]:
         """Ids that stand for whatever the vocabulary does not have."""
-        return frozenset(found.id for found in self.full.model.tokenize(NOWHERE) if found.value not in BYTES)
+        return frozenset(
+            found.id for found in self.full.model.tokenize(NOWHERE) if found.value not in BYTES
+        )
 
     def bytes_of(self, id: int) -> bytes | None:
         spelling = self.full.model.id_to_token(id)

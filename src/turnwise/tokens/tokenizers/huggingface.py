@@ -46,16 +46,23 @@ class HuggingFace:
         self.added: Mapping[str, Added] = self._reference.added()
         self.changed = self._reference.changed()
         self.native = frozenset(
-            token.id for token in self.added.values() if self._counts(token) and self._reference.reached(token)
+            token.id
+            for token in self.added.values()
+            if self._counts(token) and self._reference.reached(token)
         )
         self._widths = Widths(self._reference.bytes_of)
         fast = self._fast(text, wanted) if wanted != "tokenizers" else None
         self._engine: Encoder = fast or self._reference
-        self._decoder: Encoder = fast if fast and same_texts(fast, self._reference) else self._reference
+        self._decoder: Encoder = (
+            fast if fast and same_texts(fast, self._reference) else self._reference
+        )
         self.backend = "fastokens" if fast else "tokenizers"
 
     def _counts(self, token: Added) -> bool:
-        unknown = {self.named.get("unk_token"), getattr(self._reference.full.model, "unk_token", None)}
+        unknown = {
+            self.named.get("unk_token"),
+            getattr(self._reference.full.model, "unk_token", None),
+        }
         return token.control and token.text not in unknown
 
     def _fast(self, text: str, wanted: str | None) -> Encoder | None:
@@ -76,7 +83,8 @@ class HuggingFace:
         if self.name not in _warned:
             _warned.add(self.name)
             message = (
-                f"{self.name} is encoded by tokenizers, which is slower: fastokens has a problem with it ({problem})"
+                f"{self.name} is encoded by tokenizers, which is slower: "
+                f"fastokens has a problem with it ({problem})"
             )
             warnings.warn(message, TurnwiseWarning, stacklevel=2)
         return None
@@ -104,7 +112,9 @@ class HuggingFace:
     def ends(self, text: str, ids: Sequence[int], at: int = START) -> list[int]:
         form = self._reference.shape
         if form.keeps(text):
-            found = self._widths.ends(ids, len(text), len(form.prefix) if at in form.prefixed else 0)
+            found = self._widths.ends(
+                ids, len(text), len(form.prefix) if at in form.prefixed else 0
+            )
             if found is not None:
                 return found
         check_text(text)

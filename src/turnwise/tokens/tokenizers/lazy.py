@@ -19,5 +19,7 @@ def adapter(name: str) -> Any:
         missing = problem.name or name
         raise TokenizerError(
             f"this tokenizer needs the library {missing}, which is not installed",
-            hint=f"pip install 'turnwise[{EXTRAS[name]}]'" if name in EXTRAS else f"pip install {missing}",
+            hint=f"pip install 'turnwise[{EXTRAS[name]}]'"
+            if name in EXTRAS
+            else f"pip install {missing}",
         ) from None

@@ -38,7 +38,9 @@ class Shape:
 
     def keeps(self, text: str) -> bool:
         """Whether the tokens of `text` spell exactly its characters, a prefix apart."""
-        return self.faithful and (text.isascii() or all(is_normalized(form, text) for form in self.forms))
+        return self.faithful and (
+            text.isascii() or all(is_normalized(form, text) for form in self.forms)
+        )
 
     def put(self, text: str) -> str:
         """The text with the prefix before it."""
@@ -50,7 +52,9 @@ def shape(normalizer: Component | None, pre_tokenizer: Component | None) -> Shap
     prepended = [leaf for leaf in before if leaf["type"] == "Prepend"]
     first = cuts[0] if cuts else {"type": ""}
     replacement = first.get("replacement", " ")  # ByteLevel says none
-    repeated = any(positions(leaf) for leaf in cuts[1:])  # once per word: not a prefix of the text any more
+    repeated = any(
+        positions(leaf) for leaf in cuts[1:]
+    )  # once per word: not a prefix of the text any more
     return Shape(
         prefixed=EVERYWHERE if prepended else positions(first),
         prefix=prepended[0]["prepend"] if prepended else replacement,
@@ -76,9 +80,15 @@ def positions(leaf: Component) -> frozenset[int]:
     """Where this pre-tokenizer puts a space before the text."""
     if leaf["type"] == "Metaspace":
         # files from before there were schemes say add_prefix_space only
-        scheme = leaf.get("prepend_scheme") or ("always" if leaf.get("add_prefix_space", True) else "never")
+        scheme = leaf.get("prepend_scheme") or (
+            "always" if leaf.get("add_prefix_space", True) else "never"
+        )
         return SCHEMES.get(scheme, EVERYWHERE)
-    return EVERYWHERE if leaf["type"] == "ByteLevel" and leaf.get("add_prefix_space", True) else frozenset()
+    return (
+        EVERYWHERE
+        if leaf["type"] == "ByteLevel" and leaf.get("add_prefix_space", True)
+        else frozenset()
+    )
 
 
 def one_to_one(leaf: Component) -> bool:
@@ -107,7 +117,9 @@ def unprefixed(component: Component | None) -> Component | None:
     return change(component) if change else component
 
 
-def respelled(normalizer: Component | None, pre_tokenizer: Component | None) -> tuple[Component | None, ...]:
+def respelled(
+    normalizer: Component | None, pre_tokenizer: Component | None
+) -> tuple[Component | None, ...]:
     """Both without the prefix and without Metaspace: its replacing goes to the normalizer, its cutting becomes a Split.
 
     They are what they were where there is neither, or where another cut stands before a Metaspace."""
@@ -120,7 +132,12 @@ def respelled(normalizer: Component | None, pre_tokenizer: Component | None) -> 
     if metaspace:
         sign = metaspace["replacement"]
         before.append({"type": "Replace", "pattern": {"String": " "}, "content": sign})
-        split = {"type": "Split", "pattern": {"String": sign}, "behavior": "MergedWithNext", "invert": False}
+        split = {
+            "type": "Split",
+            "pattern": {"String": sign},
+            "behavior": "MergedWithNext",
+            "invert": False,
+        }
         cuts[:1] = [split] if metaspace.get("split", True) else []
     return sequence("normalizers", before), sequence("pretokenizers", cuts)
 
@@ -132,5 +149,7 @@ def sequence(key: str, parts: list[Component]) -> Component | None:
 UNPREFIXED: dict[str, Callable[[Component], Component | None]] = {
     "Prepend": lambda leaf: None,
     "Metaspace": lambda leaf: {**leaf, "prepend_scheme": "never", "add_prefix_space": False},
-    "ByteLevel": lambda leaf: {**leaf, "add_prefix_space": False} if "add_prefix_space" in leaf else leaf,
+    "ByteLevel": lambda leaf: (
+        {**leaf, "add_prefix_space": False} if "add_prefix_space" in leaf else leaf
+    ),
 }

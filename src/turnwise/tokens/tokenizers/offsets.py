@@ -25,7 +25,9 @@ def byte_alphabet() -> dict[str, int]:
     Visible Latin-1 characters stand for themselves; the rest are numbered from 256 on, in order."""
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in set(visible)]
-    return {chr(byte): byte for byte in visible} | {chr(256 + n): byte for n, byte in enumerate(hidden)}
+    return {chr(byte): byte for byte in visible} | {
+        chr(256 + n): byte for n, byte in enumerate(hidden)
+    }
 
 
 ALPHABET = byte_alphabet()

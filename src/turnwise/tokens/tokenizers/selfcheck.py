@@ -85,7 +85,9 @@ class Encoder(Protocol):
     def whole(self, text: str) -> list[int]: ...
 
 
-def disagreement(fast: Encoder, reference: Encoder, added: Iterable[Added], positions: Iterable[int]) -> str | None:
+def disagreement(
+    fast: Encoder, reference: Encoder, added: Iterable[Added], positions: Iterable[int]
+) -> str | None:
     """The first text on which the two differ, as a phrase; None if they agree on all."""
     for text in TEXTS:
         for at in positions:
@@ -110,6 +112,10 @@ def same_texts(fast: Encoder, reference: Encoder) -> bool:
 def marked(added: Iterable[Added], limit: int = 24) -> Iterator[str]:
     """Texts with added tokens in them: the first few, and those that ask for anything unusual."""
     table = list(added)
-    unusual = [token for token in table if token.lstrip or token.rstrip or token.single_word or not token.special]
+    unusual = [
+        token
+        for token in table
+        if token.lstrip or token.rstrip or token.single_word or not token.special
+    ]
     for token in dict.fromkeys(table[:limit] + table[-limit:] + unusual[:limit]):
         yield f"{token.text}a {token.text} b{token.text}{token.text}\n {token.text} c"

@@ -33,7 +33,11 @@ class SentencePiece(Plain):
     def __init__(self, processor: Any, name: str) -> None:
         self._processor = processor
         self._model: bytes = processor.serialized_model_proto()
-        types = {id: kind for id, kind in enumerate(kinds(self._model)) if kind in (CONTROL, USER_DEFINED)}
+        types = {
+            id: kind
+            for id, kind in enumerate(kinds(self._model))
+            if kind in (CONTROL, USER_DEFINED)
+        }
         rows = [Added(processor.id_to_piece(id), id, kind == CONTROL) for id, kind in types.items()]
         ids = {f"{word}_token": getattr(processor, f"{word}_id")() for word in NAMES}
         native = [id for id, kind in types.items() if kind == USER_DEFINED]
@@ -55,7 +59,9 @@ class SentencePiece(Plain):
 
     def ends(self, text: str, ids: Sequence[int], at: int = START) -> list[int]:
         check_text(text)
-        mapped: Callable[[str], Any] | None = getattr(self._at(at), "encode_as_offset_mapping", None)
+        mapped: Callable[[str], Any] | None = getattr(
+            self._at(at), "encode_as_offset_mapping", None
+        )
         if mapped is None:  # an older library: pieces are as wide as they are spelled
             return super().ends(text, ids, at)
         found = mapped(text)
@@ -65,14 +71,18 @@ class SentencePiece(Plain):
 
     def bytes_of(self, id: int) -> bytes | None:
         spelling = self.token(id)
-        return None if spelling is None or self._processor.is_unknown(id) else bytes_of_piece(spelling)
+        return (
+            None if spelling is None or self._processor.is_unknown(id) else bytes_of_piece(spelling)
+        )
 
     def text_of(self, ids: Sequence[int]) -> str:
         text: str = self._processor.decode([int(id) for id in ids]) if ids else ""
         return text
 
     def token(self, id: int) -> str | None:
-        return self._processor.id_to_piece(id) if 0 <= id < self._processor.get_piece_size() else None
+        return (
+            self._processor.id_to_piece(id) if 0 <= id < self._processor.get_piece_size() else None
+        )
 
     def id(self, text: str) -> int | None:
         found: int = self._processor.piece_to_id(text)  # of the unknown piece, where there is none
@@ -83,7 +93,9 @@ def kinds(model: bytes) -> Iterator[int]:
     """The types of all pieces, in the order of ids: field 3 of each field 1 of the model."""
     for field, value in fields(model):
         if field == 1 and isinstance(value, bytes):
-            yield next((kind for number, kind in fields(value) if number == 3 and isinstance(kind, int)), 1)
+            yield next(
+                (kind for number, kind in fields(value) if number == 3 and isinstance(kind, int)), 1
+            )
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -122,7 +134,8 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
         return None
     if not given.get_piece_size():
         raise TokenizerError(
-            "the SentencePieceProcessor has no model", hint="Load one first: SentencePieceProcessor(model_file=…)."
+            "the SentencePieceProcessor has no model",
+            hint="Load one first: SentencePieceProcessor(model_file=…).",
         )
     return SentencePiece(given, "a SentencePieceProcessor")
 

@@ -29,8 +29,12 @@ class Declared:
     """What was declared beside a tokenizer; nothing, if there is nothing beside it."""
 
     named: Mapping[str, str] = field(default_factory=dict)  # bos_token and the like
-    rows: Sequence[Row] = ()  # added tokens with their flags, which count more than the tokenizer's own
-    others: Sequence[Row] = ()  # special tokens, for a tokenizer that does not have them as added tokens
+    rows: Sequence[
+        Row
+    ] = ()  # added tokens with their flags, which count more than the tokenizer's own
+    others: Sequence[
+        Row
+    ] = ()  # special tokens, for a tokenizer that does not have them as added tokens
 
 
 def declarations(folder: Path) -> Declared:
@@ -77,9 +81,14 @@ def others(given: Mapping[str, Any]) -> list[Row]:
     found = [given[key] for key in given if key.endswith("_token")]
     for key in LISTS:
         value = given.get(key)
-        found += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+        found += (
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+        )
     known = {content(token): flags(token) for token in found if content(token)}
-    return [{"content": text, "normalized": False, **given, "special": True} for text, given in known.items()]
+    return [
+        {"content": text, "normalized": False, **given, "special": True}
+        for text, given in known.items()
+    ]
 
 
 def flags(token: Any) -> dict[str, bool]:

@@ -37,7 +37,9 @@ class Slow(Plain):
         ]
         self.prefix = int("".join(given._tokenize("a")).startswith(SPACE))
         native = [
-            row.id for row in rows if row.control and row.text != given.unk_token and row.id in self.plain(row.text)
+            row.id
+            for row in rows
+            if row.control and row.text != given.unk_token and row.id in self.plain(row.text)
         ]
         super().__init__(name, rows, named(given), native)
 
@@ -65,13 +67,19 @@ class Slow(Plain):
             return None
         # a character below 256 that is one token is a byte in the vocabularies that are made of bytes
         alphabet = bytes_of_alphabet(spelling) if "Ġ" in self._vocabulary else None
-        return alphabet or (spelling.encode("latin-1") if self._bytes(spelling) else bytes_of_piece(spelling))
+        return alphabet or (
+            spelling.encode("latin-1") if self._bytes(spelling) else bytes_of_piece(spelling)
+        )
 
     def _bytes(self, spelling: str) -> bool:
         return len(spelling) == 1 and "\x80" <= spelling <= "\xff" and "\x80" in self._vocabulary
 
     def text_of(self, ids: Any) -> str:
-        text: str = self._given.convert_tokens_to_string([self.token(id) or "" for id in ids]) if len(ids) else ""
+        text: str = (
+            self._given.convert_tokens_to_string([self.token(id) or "" for id in ids])
+            if len(ids)
+            else ""
+        )
         return text
 
     def token(self, id: int) -> str | None:
@@ -85,7 +93,11 @@ class Slow(Plain):
 
 
 def named(given: Any) -> dict[str, str]:
-    return {key: str(text) for key, text in given.special_tokens_map.items() if key.endswith("_token") and text}
+    return {
+        key: str(text)
+        for key, text in given.special_tokens_map.items()
+        if key.endswith("_token") and text
+    }
 
 
 def adapt(given: Any, backend: str | None) -> Tokenizer | None:
