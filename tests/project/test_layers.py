@@ -27,24 +27,21 @@ LAYERS = (
     ("messages",),
     ("shapes",),
     ("engine",),
-    ("probes",),
-    ("witness",),
-    ("adapt", "dialects", "tokens", "replies"),
+    ("analysis",),
+    ("dialects", "tokens", "replies"),
     ("conversion",),
     ("training",),
     ("template",),
     ("registry",),
     ("evidence",),
-    ("data",),
     ("turnwise",),
-    ("compat", "cli", "serve"),
-    ("__main__",),
+    ("compat", "cli"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
-EDGES = {"cli", "serve", "__main__"}
+EDGES = {"cli"}
 """Rooms that may print, read the clock and touch the network."""
-FILE_READERS = EDGES | {"registry", "data", "compat"}
+FILE_READERS = EDGES | {"registry", "compat"}
 """Rooms that may open files."""
 FILE_ADAPTERS = "turnwise.tokens.tokenizers"
 """And this part of a room: a tokenizer is a file."""

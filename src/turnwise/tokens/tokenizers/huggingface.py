@@ -68,7 +68,7 @@ class HuggingFace:
     def _fast(self, text: str, wanted: str | None) -> Encoder | None:
         """fastokens, if it loads the file and agrees with the reference."""
         try:
-            fast: Encoder = adapter("fast").Fast(text, self._reference)
+            fast: Encoder = adapter("fastokens_backend").Fast(text, self._reference)
             positions = (START, AFTER, WITHIN) if self._reference.shape.prefixed else (START,)
             problem = disagreement(fast, self._reference, self.added.values(), positions)
         except STOPS:
