@@ -16,8 +16,8 @@ import turnwise
 from turnwise import shapes
 from turnwise.compat import fastchat, paddlenlp, xtuner
 from turnwise.dialects import DIALECTS
-from turnwise.dialects.internlm2_transcript import transcript
-from turnwise.dialects.translation import copied
+from turnwise.dialects.internlm2_transcript import parse_transcript
+from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, TurnwiseError
 from turnwise.registry import entries, load, register, unregister
 
@@ -54,7 +54,7 @@ def changed(value: Any) -> None:
 
 @pytest.mark.parametrize("dialect", SOURCES)
 def test_a_template_keeps_nothing_of_its_caller(dialect: str) -> None:
-    given = copied(SOURCES[dialect])
+    given = copy_source(SOURCES[dialect])
     template = turnwise.compile(given, dialect)
     changed(given)
     assert template.source == SOURCES[dialect]
@@ -76,7 +76,7 @@ def test_an_entry_belongs_to_everybody() -> None:
 
 
 def test_a_registered_source_is_a_copy() -> None:
-    given = copied(SOURCES["fastchat"])
+    given = copy_source(SOURCES["fastchat"])
     options: dict[str, Any] = {"words": ["a"]}
     register("misuse", given, dialect="fastchat", options=options)
     try:
@@ -316,7 +316,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no conversation": (lambda: fastchat.register_conv_template(5), "a Conversation"),  # type: ignore[arg-type]
     "a list to write": (lambda: shapes.write(CHAT, "sharegpt"), "takes a Conversation"),  # type: ignore[arg-type]
     "a number of a shape": (lambda: shapes.conversation(CHAT, shape=5), "no shape 5"),  # type: ignore[arg-type]
-    "no transcript": (lambda: transcript(None), "a transcript is text"),  # type: ignore[arg-type]
+    "no transcript": (lambda: parse_transcript(None), "a transcript is text"),  # type: ignore[arg-type]
 }
 
 

@@ -36,7 +36,7 @@ from turnwise.analysis.conversations import (
     said,
 )
 from turnwise.analysis.counterexample import Renders, Witness, outcome, shrunk
-from turnwise.dialects.translation import Dialect, Reading
+from turnwise.dialects.translation import Dialect, Translation
 from turnwise.dialects.turns import MARKS, Slot, Text, Turns, filled, halves, with_tokens
 from turnwise.errors import SourceError, TurnwiseError, shown, suggestion
 
@@ -75,7 +75,7 @@ class Source(Renders, Protocol):
     def options(self) -> Mapping[str, Any]: ...
 
     @property
-    def reading(self) -> Reading: ...
+    def translation(self) -> Translation: ...
 
 
 def parts(probe: Probe, kind: str) -> bool:
@@ -116,7 +116,7 @@ BEYOND: dict[str, tuple[tuple[str, ...], Callable[[Probe], Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ObservedTurns:
     """The turns that a template writes, special tokens as marks; and what no turns can say."""
 
     turns: Turns
@@ -129,7 +129,7 @@ def turns_of(template: Renders, eos_token: str | None = None) -> Turns:
     return with_tokens(answers(template).turns, {"eos_token": eos_token or ""})
 
 
-def answers(template: Renders, tokens: Mapping[str, str] = ASKED) -> Answers:
+def answers(template: Renders, tokens: Mapping[str, str] = ASKED) -> ObservedTurns:
     """The template, asked, with these for the special tokens."""
     full, bare = between(template, CHAT, tokens), between(template, CHAT[1:], tokens)
     opened, asked = (
@@ -160,7 +160,7 @@ def answers(template: Renders, tokens: Mapping[str, str] = ASKED) -> Answers:
         trims=trimmed(template, tokens),
         stops=(words.strip(),) if words.strip() else (),
     )
-    return Answers(
+    return ObservedTurns(
         found,
         last="" if again == middle else again.removeprefix(tail),
         end=end.removeprefix(closing),
@@ -299,7 +299,7 @@ def unreadable(template: Renders, tokens: Mapping[str, str]) -> SourceError:
 
 
 COUNTS: dict[str | Slot, str] = {Slot("index"): "0, 1, 2", Slot("round"): "1, 2, 3"}
-Value = Callable[["Answers"], str | bool | None]
+Value = Callable[["ObservedTurns"], str | bool | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,7 +517,7 @@ class Conversion:
             answers(self.template, self.marks).turns, self.known, self.dialect.names
         )
         declared = (
-            stop for stop in self.template.reading.stops if stop != self.known.get("eos_token")
+            stop for stop in self.template.translation.stops if stop != self.known.get("eos_token")
         )
         return replace(found, stops=tuple(dict.fromkeys((*declared, *found.stops))))
 
@@ -531,7 +531,9 @@ class Conversion:
                     self.feature(written, probe, smallest), self.witness(written, smallest)
                 )
         lost = [
-            stop for stop in turns.stops if self.dialect.stops and stop not in written.reading.stops
+            stop
+            for stop in turns.stops
+            if self.dialect.stops and stop not in written.translation.stops
         ]
         return self.named(f"the stop {shown(lost[0])}", None) if lost else None
 
@@ -640,7 +642,7 @@ class Conversion:
             return f"what it writes for {probe.covers}"
         return self.compared(wanted, got, smallest) or f"what it writes for {probe.covers}"
 
-    def compared(self, wanted: Answers, got: Answers, smallest: Probe) -> str:
+    def compared(self, wanted: ObservedTurns, got: ObservedTurns, smallest: Probe) -> str:
         """The first feature in which two answers differ, of those that this conversation shows."""
         speakers = {message["role"] for message in smallest.messages}
         if wanted.turns.system is None and "system" in speakers:

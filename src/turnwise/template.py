@@ -14,8 +14,8 @@ from turnwise import dialects
 from turnwise.analysis.asked import Asking
 from turnwise.analysis.stops import Ends, Stops, named_ends, stops
 from turnwise.conversion import Conversion
-from turnwise.dialects.jinja import noted
-from turnwise.dialects.translation import Reading, copied
+from turnwise.dialects.jinja import with_stop_comment
+from turnwise.dialects.translation import Translation, copy_source
 from turnwise.engine.compiler.searched import sought, weighs
 from turnwise.engine.program import Program, program
 from turnwise.engine.provenance.rendering import Rendering
@@ -92,7 +92,7 @@ class Template:
         "named",
         "options",
         "program",
-        "reading",
+        "translation",
     )
 
     def __init__(
@@ -102,11 +102,11 @@ class Template:
         named: Mapping[str, Program] | None = None,
         limits: Limits = DEFAULTS,
         dialect: str = "jinja",
-        reading: Reading | None = None,
+        translation: Translation | None = None,
     ) -> None:
         self.program = program
         self.dialect = dialect
-        self.reading = reading or Reading(program.text)
+        self.translation = translation or Translation(program.text)
         self.name = program.name
         self.options = dict(options or {})
         self.named = dict(named or {})
@@ -130,13 +130,13 @@ class Template:
         named: Mapping[str, str] | None = None,
         limits: Limits = DEFAULTS,
         dialect: str = "jinja",
-        reading: Reading | None = None,
+        translation: Translation | None = None,
     ) -> Template:
         """A template from its Jinja text, and others of the same model by name; with tools, `tool_use` is taken."""
         if not isinstance(text, str):
             raise TemplateSyntaxError(f"a template is text, not {type(text).__name__}", name=name)
         others = {key: program(other, f"{name}:{key}") for key, other in (named or {}).items()}
-        return cls(program(text, name), options, others, limits, dialect, reading)
+        return cls(program(text, name), options, others, limits, dialect, translation)
 
     @classmethod
     def read(
@@ -150,14 +150,16 @@ class Template:
     ) -> Template:
         """A template from a source of some dialect."""
         try:
-            source = copied(source)
-            reading = dialects.named(dialect).read(source, exact=exact)
+            source = copy_source(source)
+            translation = dialects.get_dialect(dialect).read(source, exact=exact)
         except SourceError as error:
             raise (error if name == NAMELESS else error.within(name)) from None
         if dialect != "jinja":
-            reading = replace(reading, facts={"template": source, **reading.facts})
-        given = {**reading.options, **(options or {})}
-        return cls.of(reading.jinja, name=name, options=given, dialect=dialect, reading=reading)
+            translation = replace(translation, facts={"template": source, **translation.facts})
+        given = {**translation.options, **(options or {})}
+        return cls.of(
+            translation.jinja, name=name, options=given, dialect=dialect, translation=translation
+        )
 
     @property
     def text(self) -> str:
@@ -382,7 +384,9 @@ class Template:
         tenth = replace(
             full, steps=full.steps // 10, bytes=full.bytes // 10, output=full.output // 10
         )
-        return Template(self.program, self.options, self.named, tenth, self.dialect, self.reading)
+        return Template(
+            self.program, self.options, self.named, tenth, self.dialect, self.translation
+        )
 
     def parse(
         self,
@@ -478,7 +482,7 @@ class Template:
     @property
     def source(self) -> Any:
         """The template as it was given: a text, or the dict of its dialect."""
-        return copied(self.reading.facts.get("template", self.text))
+        return copy_source(self.translation.facts.get("template", self.text))
 
     def stops(self, tokenizer: Any = None) -> Stops:
         """The texts that end generation: those that the source names, what the template writes behind replies and
@@ -489,15 +493,15 @@ class Template:
             isinstance(eos, str) and not tokenizers.origin(tokenizer)
         ):  # one that only has a name
             return Stops(
-                dict.fromkeys(filter(None, (*stops(self.reading.stops, self._ends({})), eos)))
+                dict.fromkeys(filter(None, (*stops(self.translation.stops, self._ends({})), eos)))
             )
         known = tokenizers.tokenizer(tokenizer)
-        return stops(self.reading.stops, self._ends(known.named), known)
+        return stops(self.translation.stops, self._ends(known.named), known)
 
     def markers(self, tokenizer: Any) -> Markers:
         """The control tokens that the template writes, with their ids; `.missing` are those the tokenizer lacks."""
         known = tokenizers.tokenizer(tokenizer)
-        return markers(self._ends(known.named), known, self.reading.stops)
+        return markers(self._ends(known.named), known, self.translation.stops)
 
     def _ends(self, named: Mapping[str, str]) -> Ends:
         """What ends replies, if special tokens have these texts; asked once."""
@@ -512,7 +516,11 @@ class Template:
             stops = frozenset(
                 filter(
                     None,
-                    (*self.reading.stops, *named_ends(ends.plain), known.named.get("eos_token")),
+                    (
+                        *self.translation.stops,
+                        *named_ends(ends.plain),
+                        known.named.get("eos_token"),
+                    ),
                 )
             )
             self.met[known] = tuple(problems(ends, known)), stops
@@ -538,7 +546,7 @@ class Template:
         that there is none.
         `without` names what may be lost: "tools", "reasoning", "images", "white space", "options", or an option.
         """
-        target = dialects.named(dialect)
+        target = dialects.get_dialect(dialect)
         given = {"eos_token": eos_token, "bos_token": bos_token}
         for name, text in given.items():
             if text is not None and not isinstance(text, str):
@@ -559,15 +567,15 @@ class Template:
 
     def _noted(self) -> str:
         """The Jinja, led by a comment with those stops that cannot be read off it."""
-        reading = self.reading
-        if not reading.stops and not reading.stop_ids:
+        translation = self.translation
+        if not translation.stops and not translation.stop_ids:
             return self.text
         bare = Template.read(self.text, "jinja")
         found = (*bare.stops(), *filter(None, [self.options.get("eos_token")]))
-        stops = [stop for stop in reading.stops if stop not in found]
-        ids = [number for number in reading.stop_ids if number not in bare.reading.stop_ids]
+        stops = [stop for stop in translation.stops if stop not in found]
+        ids = [number for number in translation.stop_ids if number not in bare.translation.stop_ids]
         return (
-            noted(self.text, (*(reading.stops if stops else ()), *ids))
+            with_stop_comment(self.text, (*(translation.stops if stops else ()), *ids))
             if stops or ids
             else self.text
         )
@@ -579,7 +587,7 @@ class Template:
             self.named,
             self.limits,
             self.dialect,
-            self.reading,
+            self.translation,
         )
 
     def __repr__(self) -> str:
@@ -681,5 +689,5 @@ def compile(
     ):
         raise TemplateSyntaxError(f"a template is text, not {type(source).__name__}", name=name)
     return Template.read(
-        source, dialect or dialects.guess(source), name=name, options=options, exact=exact
+        source, dialect or dialects.guess_dialect(source), name=name, options=options, exact=exact
     )

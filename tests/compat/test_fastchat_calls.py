@@ -44,7 +44,7 @@ def test_fields_have_their_defaults() -> None:
     assert (
         tuple(expected) == FIELDS == tuple(field.name for field in dataclasses.fields(Conversation))
     )
-    form = dialect.checked({"name": "x"})
+    form = dialect.parse_spec({"name": "x"})
     assert {**expected, "messages": ()} == dataclasses.asdict(form)
 
 

@@ -124,7 +124,7 @@ def disagreements(template: turnwise.Template, source: Any, dialect: str) -> lis
 @pytest.mark.parametrize(("name", "dialect"), PLAIN)
 def test_plain_templates_are_said_in_every_dialect(name: str, dialect: str) -> None:
     source = load(name).convert(dialect, **bos(load(name)))
-    assert dialects.guess(source) == dialect
+    assert dialects.guess_dialect(source) == dialect
     assert disagreements(load(name), source, dialect) == []
 
 
@@ -515,7 +515,7 @@ def test_every_source_of_paddlenlp_comes_back() -> None:
     ids=["internlm2", "ollama"],
 )
 def test_a_source_of_another_dialect_comes_back(source: Any) -> None:
-    dialect = dialects.guess(source)
+    dialect = dialects.guess_dialect(source)
     assert turnwise.compile(source, dialect).convert(dialect) == source
 
 
@@ -535,7 +535,7 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
     same = 0
     for name in FASTCHAT:
         template = turnwise.compile(load(name).text)
-        vision = fastchat.checked(load(name).source).system_message_vision
+        vision = fastchat.parse_spec(load(name).source).system_message_vision
         if vision:
             with pytest.raises(
                 turnwise.SourceError, match="fastchat cannot say this template: images"
@@ -543,7 +543,7 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
                 template.convert("fastchat")
         source = template.convert("fastchat", without=["images"] if vision else [])
         assert disagreements(template, source, "fastchat") == [], name
-        first, second = fastchat.checked(load(name).source), fastchat.checked(source)
+        first, second = fastchat.parse_spec(load(name).source), fastchat.parse_spec(source)
         used = (
             "sep_style",
             "roles",
@@ -559,7 +559,7 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
 @pytest.mark.parametrize("name", FASTCHAT)
 def test_rows_of_fastchat_write_what_their_jinja_writes(name: str) -> None:
     """What the writer fits to turns is what the reader makes of a row."""
-    form, cut = fastchat.checked(load(name).source), fastchat_write.CUT
+    form, cut = fastchat.parse_spec(load(name).source), fastchat_write.CUT
     if form.messages:
         return  # examples are not written
     for system in (False, True):

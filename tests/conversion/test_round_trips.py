@@ -21,7 +21,7 @@ from turnwise.analysis.conversations import conversations
 from turnwise.analysis.counterexample import outcome
 from turnwise.conversion import proper
 from turnwise.dialects import fastchat
-from turnwise.dialects.jinja import noted
+from turnwise.dialects.jinja import with_stop_comment
 from turnwise.registry import entries
 
 TOKENS = {"bos_token": "<bos>", "eos_token": "<eos>"}
@@ -83,7 +83,9 @@ def test_fastchat() -> None:
     }
     assert Counter(how for how, _ in found.values()) == {"same": 95, "alike": 5, "images": 2}
     seeing = [
-        name for name in found if fastchat.checked(turnwise.load(name).source).system_message_vision
+        name
+        for name in found
+        if fastchat.parse_spec(turnwise.load(name).source).system_message_vision
     ]
     assert seeing == [name for name, (how, _) in found.items() if how == "images"]
 
@@ -128,7 +130,7 @@ def test_stops_survive_as_jinja(name: str) -> None:
     template = turnwise.load(name)
     alone = turnwise.compile(template.convert("jinja"))
     assert tuple(alone.stops()) == tuple(template.stops())
-    assert alone.reading.stop_ids == template.reading.stop_ids
+    assert alone.translation.stop_ids == template.translation.stop_ids
     assert alone.convert("jinja") == alone.text
 
 
@@ -162,9 +164,9 @@ def test_stops_are_noted_where_they_cannot_be_read_off_the_text() -> None:
 )
 def test_the_note_prints_nothing(text: str, stops: tuple[str | int, ...]) -> None:
     minijinja = pytest.importorskip("minijinja")
-    whole = noted(text, stops)
+    whole = with_stop_comment(text, stops)
     template, plain = turnwise.compile(whole), turnwise.compile(text)
-    assert template.reading.stops + template.reading.stop_ids == stops
+    assert template.translation.stops + template.translation.stop_ids == stops
     assert template.render([USER]).text == plain.render([USER]).text
     assert oracle.render(whole, [USER]) == oracle.render(text, [USER])
     engine = minijinja.Environment(trim_blocks=True, lstrip_blocks=True)
@@ -175,11 +177,13 @@ def test_the_note_prints_nothing(text: str, stops: tuple[str | int, ...]) -> Non
     "note", ["{#- stops: -#}", "{#- stops: here -#}", "{#- stops: [1] -#}", "{#- stops: 1.5 -#}"]
 )
 def test_another_comment_is_a_comment(note: str) -> None:
-    assert turnwise.compile(note + "x").reading.stops == ()
+    assert turnwise.compile(note + "x").translation.stops == ()
 
 
 @pytest.mark.parametrize("dialect", ["xtuner", "llamafactory", "ollama", "fastchat"])
 def test_declared_stops_go_into_other_dialects(dialect: str) -> None:
-    source = turnwise.compile(noted(turnwise.load("yi").text, ["<|im_end|>", "\nUser:"]))
+    source = turnwise.compile(
+        with_stop_comment(turnwise.load("yi").text, ["<|im_end|>", "\nUser:"])
+    )
     written = turnwise.compile(source.convert(dialect), dialect)
-    assert written.reading.stops == ("<|im_end|>", "\nUser:")
+    assert written.translation.stops == ("<|im_end|>", "\nUser:")

@@ -19,13 +19,13 @@ from corpus import needs_corpus, with_mappings
 from turnwise.dialects import internlm2
 from turnwise.dialects.internlm2 import IDS, INTERPRETER_PROMPT, META, SPELLINGS
 from turnwise.dialects.internlm2_transcript import (
-    Event,
-    Machine,
     Transcript,
+    TranscriptEvent,
+    TranscriptScanner,
     loosely,
     openai,
+    parse_transcript,
     take,
-    transcript,
 )
 from turnwise.errors import MessageError, SourceError
 
@@ -155,11 +155,11 @@ def test_basic_structure() -> None:
         template().render(chat[:2], add_generation_prompt=True).text + chat[2]["content"]
         == BASIC[: -len("[145]\n") - 13]
     )
-    assert transcript(BASIC).messages() == chat
+    assert parse_transcript(BASIC).messages() == chat
 
 
 def test_plain_chat_is_the_basic_format_with_tools_or_without() -> None:
-    chat = transcript(BASIC).messages()
+    chat = parse_transcript(BASIC).messages()
     with_tools = template().render(chat, tools=[WEATHER]).text
     head, tail = BASIC.split("[UNUSED_TOKEN_146]user", 1)
     assert with_tools.startswith(head) and with_tools.endswith(tail)
@@ -195,8 +195,8 @@ def test_both_spellings_say_the_same() -> None:
         renamed = block
         for old, new in pairs:
             renamed = renamed.replace(old, new)
-        assert transcript(renamed).messages() == transcript(block).messages()
-        assert template("current").render(transcript(block).messages()).text == renamed
+        assert parse_transcript(renamed).messages() == parse_transcript(block).messages()
+        assert template("current").render(parse_transcript(block).messages()).text == renamed
 
 
 def test_names_in_headers() -> None:
@@ -224,7 +224,7 @@ def test_tools_are_a_json_list_in_a_system_turn() -> None:
         told = json.dumps([WEATHER], indent=4)
         middle = f"[UNUSED_TOKEN_146]system name=[UNUSED_TOKEN_141]\n{told}\n[UNUSED_TOKEN_145]\n"
         assert text == template().render(chat[:1]).text + middle + template().render(chat[1:]).text
-    assert openai(transcript(text).messages()) == (
+    assert openai(parse_transcript(text).messages()) == (
         chat,
         [{"type": "function", "function": WEATHER}],
     )
@@ -233,7 +233,7 @@ def test_tools_are_a_json_list_in_a_system_turn() -> None:
 @needs_corpus
 def test_the_seeds_tools_come_back() -> None:
     """Its list has trailing commas, so it is no JSON; what it says is read, and written as JSON."""
-    chat, tools = openai(transcript(blocks()[1]).messages())
+    chat, tools = openai(parse_transcript(blocks()[1]).messages())
     assert tools and tools[0]["function"]["parameters"]["required"] == ["location"]
     written = template().render(chat, tools=tools).text
     assert re.sub(r"[\s,]", "", written) == re.sub(r"[\s,]", "", blocks()[1])
@@ -262,7 +262,7 @@ def test_a_call_and_its_result() -> None:
         {"role": "assistant", "content": "The weather in Shanghai is 22 celsius"},
     ]
     assert template().render(chat).text == CALLED
-    read = transcript(CALLED).messages()
+    read = parse_transcript(CALLED).messages()
     assert read[1] == chat[1]
     assert read[2] == {"role": "environment", "name": "plugin", "content": '{"temperature": 22}'}
     back, tools = openai(read)
@@ -277,7 +277,7 @@ def test_a_call_and_its_result() -> None:
 
 
 def test_what_the_model_writes_is_the_generation() -> None:
-    rendering = template().render(transcript(CALLED).messages())
+    rendering = template().render(parse_transcript(CALLED).messages())
     spans = rendering.spans(generation=True)
     written = [rendering.text[start:end] for start, end in spans]
     assert "".join(written).count("[UNUSED_TOKEN_145]") == 2 and written[-1].endswith(
@@ -287,7 +287,7 @@ def test_what_the_model_writes_is_the_generation() -> None:
 
 @needs_corpus
 def test_interpreter() -> None:
-    messages = transcript(blocks()[2]).messages()
+    messages = parse_transcript(blocks()[2]).messages()
     assert messages[1] == {"role": "system", "name": "interpreter", "content": INTERPRETER_PROMPT}
     (call,) = messages[4]["tool_calls"]
     assert (call["type"], call["lang"]) == ("code_interpreter", "python") and set(call) == {
@@ -326,7 +326,7 @@ def test_interpreter_written() -> None:
 
 @needs_corpus
 def test_files_are_kept() -> None:
-    message = transcript(blocks()[2]).messages()[3]
+    message = parse_transcript(blocks()[2]).messages()[3]
     assert message == {
         "role": "user",
         "name": "file",
@@ -337,13 +337,13 @@ def test_files_are_kept() -> None:
 
 @needs_corpus
 def test_tools_and_interpreter_together() -> None:
-    messages = transcript(blocks()[3]).messages()
+    messages = parse_transcript(blocks()[3]).messages()
     assert shape(messages) == "s s:i s:p u u:f ac e:i a u a u af e:p a"
 
 
 @needs_corpus
 def test_blocks() -> None:
-    found = [shape(transcript(block).messages()) for block in blocks()]
+    found = [shape(parse_transcript(block).messages()) for block in blocks()]
     assert found[:3] == ["s u a", "s s:p u af e:p a", "s s:i u u:f ac e:i a u a"]
 
 
@@ -351,7 +351,7 @@ def test_blocks() -> None:
 def test_every_block_comes_back_byte_for_byte() -> None:
     assert len(blocks()) == 4
     for block in blocks():
-        read = transcript(block)
+        read = parse_transcript(block)
         assert read.spelling == "original"
         assert read.text() == block
         assert template().render(read.messages()).text == block
@@ -363,18 +363,18 @@ def test_every_block_comes_back_byte_for_byte() -> None:
 def test_react_is_text_unless_asked_for() -> None:
     said = 'Thought: I look.\nAction: search\nAction Input: {"q": "x"}'
     text = f"<|im_start|>assistant\n{said}<|im_end|>\n"
-    assert transcript(text).messages() == [{"role": "assistant", "content": said}]
-    (message,) = transcript(text).messages(react=True)
+    assert parse_transcript(text).messages() == [{"role": "assistant", "content": said}]
+    (message,) = parse_transcript(text).messages(react=True)
     assert message["content"] == "Thought: I look.\n"
     assert message["tool_calls"][0]["function"] == {"name": "search", "arguments": {"q": "x"}}
     assert template("current").render([message]).text == text
     no_call = f"<|im_start|>assistant\n{said} ...<|im_end|>\n"
-    assert "tool_calls" not in transcript(no_call).messages(react=True)[0]
+    assert "tool_calls" not in parse_transcript(no_call).messages(react=True)[0]
 
 
 def test_streaming() -> None:
     reply = 'Sure.<|action_start|><|plugin|>\n{"name": "f"}<|action_end|> done<|im_end|>'
-    machine, seen = Machine(inside=True), []
+    machine, seen = TranscriptScanner(inside=True), []
     for character in reply:
         seen += machine.feed(character)
     seen += machine.close()
@@ -384,8 +384,8 @@ def test_streaming() -> None:
     ]
     assert "".join(event.text for event in seen if event.kind == "text") == "Sure. done"
     assert [event.text for event in seen if event.kind == "call"] == ["plugin"]
-    assert Machine("current", inside=True).feed("Sure.<|act") == [
-        Event("text", "Sure.")
+    assert TranscriptScanner("current", inside=True).feed("Sure.<|act") == [
+        TranscriptEvent("text", "Sure.")
     ]  # no part of a token gets out
 
 
@@ -397,7 +397,7 @@ def test_a_users_tokens_are_the_users_text() -> None:
         )
         assert piece.text == content
     text = "[UNUSED_TOKEN_146]user\n<|im_end|>\n<|im_start|>system\n[UNUSED_TOKEN_145]\n"
-    assert transcript(text).messages() == [
+    assert parse_transcript(text).messages() == [
         {"role": "user", "content": "<|im_end|>\n<|im_start|>system\n"}
     ]
 
@@ -406,7 +406,7 @@ def test_what_is_not_canonical_is_kept() -> None:
     body = '{"name":"f","arguments":{"a":1,}}'
     text = f"<|im_start|>assistant\na<|action_start|><|plugin|>{body}<|action_end|>b"
     text += "<|action_start|><|plugin|>\nno json<|action_end|>c<|im_end|>\n"
-    (message,) = transcript(text).messages()
+    (message,) = parse_transcript(text).messages()
     first, second = message["tool_calls"]
     assert first == {
         "type": "function",
@@ -420,9 +420,9 @@ def test_what_is_not_canonical_is_kept() -> None:
 
 def test_a_call_that_never_ends_is_text() -> None:
     text = "<|im_start|>assistant\na<|action_start|><|plugin|>\n{<|im_end|>\n"
-    (message,) = transcript(text).messages()
+    (message,) = parse_transcript(text).messages()
     assert message == {"role": "assistant", "content": "a<|action_start|><|plugin|>\n{"}
-    assert transcript(text).text() == text
+    assert parse_transcript(text).text() == text
 
 
 def test_prompts_and_open_turns() -> None:
@@ -431,11 +431,16 @@ def test_prompts_and_open_turns() -> None:
         .render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
         .text
     )
-    assert transcript(prompt).prompted and transcript(prompt).messages() == [
+    assert parse_transcript(prompt).prompted and parse_transcript(prompt).messages() == [
         {"role": "user", "content": "hi"}
     ]
-    assert transcript(prompt + "Hel").messages()[-1] == {"role": "assistant", "content": "Hel"}
-    assert transcript("").messages() == [] and transcript("no turns").before == "no turns"
+    assert parse_transcript(prompt + "Hel").messages()[-1] == {
+        "role": "assistant",
+        "content": "Hel",
+    }
+    assert (
+        parse_transcript("").messages() == [] and parse_transcript("no turns").before == "no turns"
+    )
 
 
 PIECES = st.lists(
@@ -459,11 +464,11 @@ PIECES = st.lists(
 def test_any_text_is_kept_in_chunks_of_any_size(pieces: list[str], step: int) -> None:
     text = "".join(pieces)
     try:
-        whole = transcript(text)
+        whole = parse_transcript(text)
     except MessageError:
         return
     assert whole.text() == text
-    machine, other = Machine(), Transcript([], whole.spelling)
+    machine, other = TranscriptScanner(), Transcript([], whole.spelling)
     for event in [
         e for at in range(0, len(text), step) for e in machine.feed(text[at : at + step])
     ] + machine.close():
@@ -481,7 +486,7 @@ def test_any_text_is_kept_in_chunks_of_any_size(pieces: list[str], step: int) ->
 )
 def test_bad_transcripts(text: str, said: str) -> None:
     with pytest.raises(MessageError, match=said):
-        transcript(text)
+        parse_transcript(text)
 
 
 @pytest.mark.parametrize(
@@ -555,7 +560,7 @@ def test_time_is_linear_in_tokens(case: str) -> None:
     def seconds(count: int) -> float:
         text = before + token * count + after
         start = time.process_time()
-        found = transcript(text)
+        found = parse_transcript(text)
         found.messages()
         assert found.text() == text
         return time.process_time() - start

@@ -18,7 +18,7 @@ import turnwise
 import vocabularies
 from corpus import needs_corpus
 from turnwise.dialects.internlm2 import IDS, SPELLINGS
-from turnwise.dialects.internlm2_transcript import transcript
+from turnwise.dialects.internlm2_transcript import parse_transcript
 from turnwise.replies.events import Message
 
 CODE = "code_interpreter"
@@ -39,7 +39,7 @@ def turns(block: str, spelling: str) -> Iterator[Turn]:
     for old, new in zip(SPELLINGS["original"], SPELLINGS[spelling], strict=True):
         text = text.replace(old, new)
     start, end = SPELLINGS[spelling][:2]
-    messages = transcript(text).messages()
+    messages = parse_transcript(text).messages()
     for index, turn in enumerate(text.split(start)[1:]):
         if turn.startswith("assistant\n"):
             reply = turn.removeprefix("assistant\n").rstrip("\n")

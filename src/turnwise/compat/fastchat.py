@@ -27,9 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.compat.fastchat_exports import exported, is_pair, openai_content, parted, picture
-from turnwise.dialects.fastchat import IMAGE_PLACEHOLDER, Form, InvalidStyle, checked, translated
+from turnwise.dialects.fastchat import (
+    IMAGE_PLACEHOLDER,
+    FastChatSpec,
+    InvalidStyle,
+    parse_spec,
+    translate_spec,
+)
 from turnwise.dialects.fastchat_styles import SeparatorStyle
-from turnwise.dialects.translation import copied
+from turnwise.dialects.translation import copy_source
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import MessageError, SourceError, shown, suggestion
 from turnwise.registry import fastchat as registry
@@ -354,8 +360,8 @@ def _template(
         "sep": sep,
         "sep2": sep2,
     }
-    form = checked({**given, "sep_style": style})
-    return Template.of(translated(form, exact, dict(others)), name=f"fastchat:{name}")
+    form = parse_spec({**given, "sep_style": style})
+    return Template.of(translate_spec(form, exact, dict(others)), name=f"fastchat:{name}")
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------
@@ -363,10 +369,10 @@ def _template(
 
 def _conversation(item: Mapping[str, Any]) -> Conversation:
     """A registered template; the one whose style FastChat left out can be had, and says so when it is rendered."""
-    given = copied(item)
+    given = copy_source(item)
     if given.get("sep_style") is not None:
         given["sep_style"] = SeparatorStyle[given["sep_style"]]
-    given["roles"] = tuple(given.get("roles", Form.__dataclass_fields__["roles"].default))
+    given["roles"] = tuple(given.get("roles", FastChatSpec.__dataclass_fields__["roles"].default))
     return Conversation(**given)
 
 

@@ -52,11 +52,11 @@ class ChatTemplate:
     exact: bool = False
 
     def __post_init__(self) -> None:
-        paddlenlp.checked(self.to_dict())
+        paddlenlp.check_fields(self.to_dict())
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any], exact: bool = False) -> ChatTemplate:
-        return cls(**paddlenlp.checked(config), exact=exact)
+        return cls(**paddlenlp.check_fields(config), exact=exact)
 
     @classmethod
     def from_file(cls, file: str | os.PathLike[str], exact: bool = False) -> ChatTemplate:
@@ -198,8 +198,8 @@ class ChatTemplate:
 
 @cache
 def compiled(text: str, where: str) -> Template:
-    field = paddlenlp.Field.of(text, where)
-    return Template.of(paddlenlp.needing(field, where).tags, name=where)
+    field = paddlenlp.PaddleNLPField.of(text, where)
+    return Template.of(paddlenlp.require_turn_text(field, where).tags, name=where)
 
 
 def field_text(text: str, where: str, values: Mapping[str, Any]) -> str:

@@ -260,7 +260,7 @@ def reading(template: Template, given: Mapping[str, Any]) -> Template:
         return template
     options, kind = {**template.options, **named}, template.dialect
     return Template(
-        template.program, options, template.named, template.limits, kind, template.reading
+        template.program, options, template.named, template.limits, kind, template.translation
     )
 
 

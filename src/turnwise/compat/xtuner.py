@@ -49,7 +49,7 @@ SYSTEM_TEMPLATE = ConfigDict(_DATA["systems"])
 
 def stop_words(template: Any, eos_token: str | None = None) -> list[str]:
     """What ends generation: STOP_WORDS, and the tokenizer's eos_token without being listed."""
-    words = [*xtuner.Spec.of(found(template)).stop_words, *([eos_token] if eos_token else [])]
+    words = [*xtuner.XtunerSpec.of(found(template)).stop_words, *([eos_token] if eos_token else [])]
     return list(dict.fromkeys(words))
 
 
@@ -75,9 +75,13 @@ def load(template: Any, system: str | None = None, exact: bool = False) -> Templ
     elif system is not None and (not isinstance(system, str) or system.isidentifier()):
         hint = suggestion(str(system), SYSTEM_TEMPLATE, "SYSTEM_TEMPLATE has")
         raise SourceError(f"there is no system text {shown(system)}", hint=hint)
-    reading = xtuner.read(fields, exact=exact, system=system)
+    translation = xtuner.read(fields, exact=exact, system=system)
     return Template.of(
-        reading.jinja, name=name, options=reading.options, dialect="xtuner", reading=reading
+        translation.jinja,
+        name=name,
+        options=translation.options,
+        dialect="xtuner",
+        translation=translation,
     )
 
 
@@ -125,7 +129,7 @@ def loud(message: Mapping[str, Any]) -> bool:
 def template_map_fn(example: dict[str, Any], template: Any) -> dict[str, Any]:
     """Each round's `input` and `output` as the template writes them, in place, and what the encoder needs to know."""
     fields = found(template)
-    spec, prompt = xtuner.Spec.of(fields), compiled(xtuner.prompt_jinja(fields))
+    spec, prompt = xtuner.XtunerSpec.of(fields), compiled(xtuner.prompt_jinja(fields))
     rounds = [] if example == {} else listed(example, "conversation")
     for number, turn in enumerate(rounds, 1):
         system, text, output = (

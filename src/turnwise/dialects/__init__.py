@@ -1,10 +1,10 @@
 """Dialects: the languages in which chat templates are written. Each is translated to Jinja; none renders.
 
-A dialect is one file with `read(source, exact=False) -> Reading` and `knows(source) -> bool`, and `write(...)` where it
-can say a template back. A source is what people have: a text (Jinja, JSON, a Modelfile) or the dict that their code
-has. `read` fails with a `SourceError` that names the key rather than approximate. With `exact` the Jinja reproduces
-the original software to the byte, recorded defects included; without it, the better behaviour of
-`docs/compatibility.md`.
+A dialect is one file with `read(source, exact=False) -> Translation`, `knows(source) -> bool`, and
+`write(...)` where turns can be written in it. A source is what people have: a text (Jinja, JSON, a
+Modelfile) or the dict in their code. `read` raises a `SourceError` that names the key; it never
+approximates. With `exact` the Jinja reproduces the original software to the byte, recorded defects
+included; without it, the better behaviour of `docs/compatibility.md`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from turnwise.dialects.translation import Dialect, Reading, object_in
+from turnwise.dialects.translation import Dialect, Translation, object_in
 from turnwise.errors import SourceError, shown, suggestion
 
 DIALECTS: dict[str, Dialect] = {
@@ -49,14 +49,14 @@ LARGEST = 40  # keys of a mapping; no dialect has more
 NEAR = 0.75  # how alike a key and a misspelt one are
 
 
-def guess(source: Any) -> str:
+def guess_dialect(source: Any) -> str:
     """The dialect of a source, told by its shape; where a key is misspelt, the one whose keys are nearest."""
     found = object_in(source)
     if isinstance(found, str) and ("{%" in found or "{{" in found):
         return (
             "ollama" if DIALECTS["ollama"].knows(found) else "jinja"
         )  # the others need not be loaded
-    if (known := knowing(found)) or (known := knowing(source)):
+    if (known := find_dialect(found)) or (known := find_dialect(source)):
         return known
     keys = (
         f" with the keys {', '.join(map(str, list(source)[:8]))}"
@@ -69,7 +69,7 @@ def guess(source: Any) -> str:
     )
 
 
-def knowing(source: Any) -> str | None:
+def find_dialect(source: Any) -> str | None:
     """The dialect that takes a source for one of its own, else the nearest."""
     found = (dialect.name for dialect in DIALECTS.values() if dialect.knows(source))
     return next(found, None) or nearest(source)
@@ -93,7 +93,7 @@ def nearest(source: Any) -> str | None:
     return max(scores, key=lambda name: scores[name]) if scores else None
 
 
-def named(name: str) -> Dialect:
+def get_dialect(name: str) -> Dialect:
     if not isinstance(name, str) or name not in DIALECTS:
         raise SourceError(
             f"there is no dialect {shown(name)}", hint=suggestion(str(name), DIALECTS, "Dialects")
@@ -101,4 +101,4 @@ def named(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-__all__ = ["DIALECTS", "Dialect", "Reading", "guess", "knowing", "named"]
+__all__ = ["DIALECTS", "Dialect", "Translation", "guess_dialect", "find_dialect", "get_dialect"]

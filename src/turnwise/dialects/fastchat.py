@@ -28,12 +28,12 @@ from turnwise.dialects.fastchat_styles import (
     MESSAGE,
     NEVER,
     STYLES,
-    Place,
     SeparatorStyle,
     Spelling,
-    Style,
+    StyleRow,
+    TurnPosition,
 )
-from turnwise.dialects.translation import Reading, copied, parsed
+from turnwise.dialects.translation import Translation, copy_source, parse_json_object
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError, shown, suggestion
 
@@ -50,7 +50,7 @@ class InvalidStyle(SourceError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class FastChatSpec:
     """The thirteen fields, checked."""
 
     name: str
@@ -76,14 +76,14 @@ class Form:
         return self.sep2 or ""
 
     @property
-    def style(self) -> Style:
+    def style(self) -> StyleRow:
         return STYLES[self.sep_style]
 
     def facts(self) -> dict[str, Any]:
         return {**asdict(self), "sep_style": self.sep_style.name, "doubts": doubts(self)}
 
 
-FIELDS = KEYS = tuple(item.name for item in fields(Form))
+FIELDS = KEYS = tuple(item.name for item in fields(FastChatSpec))
 
 
 def knows(source: Any) -> bool:
@@ -95,31 +95,33 @@ def knows(source: Any) -> bool:
     return hasattr(source, "sep_style") and hasattr(source, "roles")
 
 
-def read(source: Any, exact: bool = False) -> Reading:
+def read(source: Any, exact: bool = False) -> Translation:
     """The Jinja and the facts of a Conversation: a dict, its JSON, or an object with the fields."""
-    form = checked(source)
+    form = parse_spec(source)
     stops = (form.stop_str,) if isinstance(form.stop_str, str) else tuple(form.stop_str or ())
-    return Reading(
-        jinja=translated(form, exact),
+    return Translation(
+        jinja=translate_spec(form, exact),
         stops=stops,
         stop_ids=tuple(form.stop_token_ids or ()),
         facts={**form.facts(), **held(source, form)},
     )
 
 
-def held(source: Any, form: Form) -> dict[str, Any]:
+def held(source: Any, form: FastChatSpec) -> dict[str, Any]:
     """The fields of an object, which goes on to hold its conversation; a dict or a text is kept as it is."""
     if isinstance(source, (str, Mapping)):
         return {}
-    return {"template": {**copied(dict(given_fields(source))), "sep_style": form.sep_style.name}}
+    return {
+        "template": {**copy_source(dict(given_fields(source))), "sep_style": form.sep_style.name}
+    }
 
 
 # -- checking --------------------------------------------------------------------------------------------------------
 
 
-def checked(source: Any) -> Form:
+def parse_spec(source: Any) -> FastChatSpec:
     """The fields of a source; an error names the field, what it holds and what is accepted."""
-    if isinstance(source, Form):
+    if isinstance(source, FastChatSpec):
         return source
     given = dict(given_fields(source))
     unknown = [key for key in given if key not in FIELDS]
@@ -143,7 +145,7 @@ def checked(source: Any) -> Form:
     given["sep_style"] = style_of(given.get("sep_style", SeparatorStyle.ADD_COLON_SINGLE))
     given["roles"] = tuple(given.get("roles", ("USER", "ASSISTANT")))
     given["messages"] = tuple(tuple(message) for message in given.get("messages") or ())
-    form = Form(**given)
+    form = FastChatSpec(**given)
     check_separators(form)
     system_parts(form)
     return form
@@ -151,7 +153,7 @@ def checked(source: Any) -> Form:
 
 def given_fields(source: Any) -> Mapping[Any, Any]:
     if isinstance(source, str):
-        source = parsed(source, "a FastChat template")
+        source = parse_json_object(source, "a FastChat template")
     if isinstance(source, Mapping):
         return source
     found = {key: getattr(source, key) for key in FIELDS if hasattr(source, key)}
@@ -243,7 +245,7 @@ def style_of(value: Any) -> SeparatorStyle:
     )
 
 
-def check_separators(form: Form) -> None:
+def check_separators(form: FastChatSpec) -> None:
     for key in form.style.needs:
         if getattr(form, key) is None:
             raise SourceError(
@@ -252,7 +254,7 @@ def check_separators(form: Form) -> None:
             )
 
 
-def system_parts(form: Form) -> list[str | None]:
+def system_parts(form: FastChatSpec) -> list[str | None]:
     """`system_template` cut at its slots: texts, and None where the system message goes."""
     parts: list[str | None] = []
     try:
@@ -278,7 +280,7 @@ def system_parts(form: Form) -> list[str | None]:
     return parts
 
 
-def doubts(form: Form) -> tuple[str, ...]:
+def doubts(form: FastChatSpec) -> tuple[str, ...]:
     """What looks wrong although it can be read; for the checks."""
     found = []
     parts = [(f"roles[{index}]", form.roles[index]) for index in (0, 1)]
@@ -296,11 +298,11 @@ def doubts(form: Form) -> tuple[str, ...]:
 # -- writing Jinja ---------------------------------------------------------------------------------------------------
 
 
-class Code(str):
+class JinjaExpression(str):
     """A Jinja expression among texts."""
 
 
-Term = str | Code
+Term = str | JinjaExpression
 
 
 def joined(*terms: Term) -> str:
@@ -311,14 +313,18 @@ def joined(*terms: Term) -> str:
             parts[-1] += term
         elif term:
             parts.append(term)
-    return " + ".join(part if isinstance(part, Code) else literal(part) for part in parts)
+    return " + ".join(
+        part if isinstance(part, JinjaExpression) else literal(part) for part in parts
+    )
 
 
-def system_terms(form: Form, given: bool) -> list[Term]:
+def system_terms(form: FastChatSpec, given: bool) -> list[Term]:
     """The system prompt of a conversation whose system message has text, or has none."""
     style = form.style
-    parts: list[Term] = [Code("system") if part is None else part for part in system_parts(form)]
-    prompt = any(given if isinstance(part, Code) else part for part in parts)
+    parts: list[Term] = [
+        JinjaExpression("system") if part is None else part for part in system_parts(form)
+    ]
+    prompt = any(given if isinstance(part, JinjaExpression) else part for part in parts)
     if {ALWAYS: True, MESSAGE: given, NEVER: False}.get(style.system, prompt):
         return [*parts, style.system_after(form)]
     return [] if given else [style.no_system]
@@ -334,15 +340,15 @@ def indented(lines: Sequence[str]) -> list[str]:
     return ["    " + line for line in lines]
 
 
-def translated(form: Form, exact: bool, others: Mapping[str, str] | None = None) -> str:
+def translate_spec(form: FastChatSpec, exact: bool, others: Mapping[str, str] | None = None) -> str:
     """The Jinja of a template. `others` are further roles of messages and the texts written for them."""
-    return "\n".join(Writer(form, exact, others or {}).lines()) + "\n"
+    return "\n".join(FastChatJinjaWriter(form, exact, others or {}).lines()) + "\n"
 
 
-class Writer:
+class FastChatJinjaWriter:
     """One translation; the methods go from the whole to its parts."""
 
-    def __init__(self, form: Form, exact: bool, others: Mapping[str, str]) -> None:
+    def __init__(self, form: FastChatSpec, exact: bool, others: Mapping[str, str]) -> None:
         self.form, self.exact, self.style = form, exact, form.style
         # what a message's role is called, and what is written for it
         self.roles = {"user": form.roles[0], "assistant": form.roles[1], **others}
@@ -353,7 +359,7 @@ class Writer:
     def lines(self) -> list[str]:
         body = [*self.opening(), *self.examples(), *self.loop(), *self.prompt()]
         if self.exact and self.style.strip:
-            stripped = Code(f"whole.rstrip({literal(self.style.strip)})")
+            stripped = JinjaExpression(f"whole.rstrip({literal(self.style.strip)})")
             body = [
                 "{%- set whole -%}",
                 *body,
@@ -426,10 +432,12 @@ class Writer:
         lines = []
         if style.bos is not None:
             lines += output(
-                style.bos if self.exact else Code(f"bos_token | default({literal(style.bos)})")
+                style.bos
+                if self.exact
+                else JinjaExpression(f"bos_token | default({literal(style.bos)})")
             )
         given, none = (output(*system_terms(form, given)) for given in (True, False))
-        if given == none or (given == output(Code("system")) and not none):
+        if given == none or (given == output(JinjaExpression("system")) and not none):
             return lines + given
         otherwise = ["{%- else -%}", *indented(none)] if none else []
         return [*lines, "{%- if system -%}", *indented(given), *otherwise, "{%- endif -%}"]
@@ -446,7 +454,7 @@ class Writer:
                 and self.form.roles[0] != self.form.roles[1]
             ):
                 even = role == self.form.roles[0]
-            place = Place(role, even, number == 0)
+            place = TurnPosition(role, even, number == 0)
             label = (
                 f"[Round {number // 2 + first}]{self.form.one}"
                 if self.style.rounds and even
@@ -462,7 +470,9 @@ class Writer:
                 else IMAGE_PLACEHOLDER * len(images)
             )
             inner = (
-                Code(literal(marks + text) + self.style.text) if self.style.text else marks + text
+                JinjaExpression(literal(marks + text) + self.style.text)
+                if self.style.text
+                else marks + text
             )
             after = self.style.after(self.form, place) + self.style.gap(self.form, place)
             lines += output(label, self.style.before(self.form, place), inner, after)
@@ -501,12 +511,12 @@ class Writer:
             self.chosen(spelling, role, key)
             for spelling in (self.style.before, self.style.after, self.style.gap)
         )
-        text = Code("text(message.content)" + self.style.text)
+        text = JinjaExpression("text(message.content)" + self.style.text)
         if key == "assistant" and not (self.exact and self.style.strip):
             marked = ["{%- generation -%}", *indented(output(text, after)), "{%- endgeneration -%}"]
             return [*output(before), *marked, *output(gap)]
         if self.merged and key == "user":
-            led = Code(r"(waiting.system + '\n\n' if waiting.system else '')")
+            led = JinjaExpression(r"(waiting.system + '\n\n' if waiting.system else '')")
             return [*output(before, led, text, after, gap), "{%- set waiting.system = '' -%}"]
         return output(before, text, after, gap)
 
@@ -515,7 +525,7 @@ class Writer:
         if not self.style.rounds:
             return []
         if not self.exact:
-            label = output("[Round ", Code("count.round | string"), f"]{self.form.one}")
+            label = output("[Round ", JinjaExpression("count.round | string"), f"]{self.form.one}")
             counted = "{%- set count.round = count.round + 1 -%}"
             return [
                 "{%- if message.role == 'user' -%}",
@@ -529,13 +539,13 @@ class Writer:
         shown_number = (
             f"({number(place, self.shift)} // 2 + {self.style.rounds(self.form)}) | string"
         )
-        return output("[Round ", Code(shown_number), f"]{self.form.one}")
+        return output("[Round ", JinjaExpression(shown_number), f"]{self.form.one}")
 
     def prompt(self) -> list[str]:
         """The open turn of the assistant."""
         lines = []
         opened = self.chosen(self.pending, self.roles["assistant"], "assistant")
-        if self.parity and (self.style.rounds or isinstance(opened, Code)):
+        if self.parity and (self.style.rounds or isinstance(opened, JinjaExpression)):
             lines += [f"{{%- set even = {number('turns | length', self.shift)} is even -%}}"]
         if self.parity and self.style.rounds:
             lines += ["{%- if even -%}", *indented(self.label("turns | length")), "{%- endif -%}"]
@@ -552,7 +562,9 @@ class Writer:
 
     def depends_on_parity(self) -> bool:
         spelled = (self.style.before, self.style.after, self.style.gap, self.pending)
-        places = [(Place(role, True), Place(role, False)) for role in self.roles.values()]
+        places = [
+            (TurnPosition(role, True), TurnPosition(role, False)) for role in self.roles.values()
+        ]
         differs = any(
             spelling(self.form, a) != spelling(self.form, b)
             for spelling in spelled
@@ -579,15 +591,17 @@ class Writer:
         self, spelling: Spelling, role: str, flags: dict[str, bool], free: list[tuple[str, str]]
     ) -> Term:
         if not free:
-            return spelling(self.form, Place(role, **flags))
+            return spelling(self.form, TurnPosition(role, **flags))
         (name, test), rest = free[0], free[1:]
         yes, no = (
             self.choice(spelling, role, {**flags, name: value}, rest) for value in (True, False)
         )
         if yes == no and type(yes) is type(no):
             return yes
-        written = [term if isinstance(term, Code) else literal(term) for term in (yes, no)]
-        return Code(f"({written[0]} if {test} else {written[1]})")
+        written = [
+            term if isinstance(term, JinjaExpression) else literal(term) for term in (yes, no)
+        ]
+        return JinjaExpression(f"({written[0]} if {test} else {written[1]})")
 
 
 def number(place: str, shift: int) -> str:

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from turnwise.dialects.fastchat import Code, Form, system_terms
-from turnwise.dialects.fastchat_styles import NEVER, STYLES, Place, SeparatorStyle
+from turnwise.dialects.fastchat import FastChatSpec, JinjaExpression, system_terms
+from turnwise.dialects.fastchat_styles import NEVER, STYLES, SeparatorStyle, TurnPosition
 from turnwise.dialects.turns import Slot, Turns, filled, halves
 
 MARKS = {
@@ -88,15 +88,15 @@ def write(
         found = dict.fromkeys(filter(None, (fitted(form, wanted, asked) for form in forms(name))))
         if found:
             return [source(form) | stop for form in sorted(found, key=oddity)]
-    return [source(Form(name, sep="", sep_style=SeparatorStyle.NO_COLON_SINGLE)) | stop]
+    return [source(FastChatSpec(name, sep="", sep_style=SeparatorStyle.NO_COLON_SINGLE)) | stop]
 
 
-def forms(name: str) -> Iterator[Form]:
+def forms(name: str) -> Iterator[FastChatSpec]:
     """Every row with marks for its fields."""
     for style, row in STYLES.items():
         for called in (name, *row.names):
             for template, message in SYSTEMS:
-                yield Form(
+                yield FastChatSpec(
                     called,
                     system_template=template,
                     system_message=message,
@@ -107,14 +107,14 @@ def forms(name: str) -> Iterator[Form]:
                 )
 
 
-def oddity(form: Form) -> tuple[bool, int, int]:
+def oddity(form: FastChatSpec) -> tuple[bool, int, int]:
     """The natural one is least: it has a place for a system text, fills its separators, and has most in the row."""
     empty = sum(not getattr(form, key) for key in form.style.needs)
     said = (form.system_template, form.system_message, *form.roles, form.one, form.two)
     return "{system_message}" not in form.system_template, empty, sum(map(len, said))
 
 
-def fitted(form: Form, wanted: Around, asked: Sequence[str]) -> Form | None:
+def fitted(form: FastChatSpec, wanted: Around, asked: Sequence[str]) -> FastChatSpec | None:
     """The row with texts for its marks."""
     given = of_form(form)
     parts = tuple(
@@ -198,7 +198,7 @@ def escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def source(form: Form) -> dict[str, Any]:
+def source(form: FastChatSpec) -> dict[str, Any]:
     """The thirteen fields."""
     return asdict(form) | {
         "sep_style": form.sep_style.name,
@@ -229,7 +229,7 @@ def of_turns(turns: Turns, eos: str) -> Around:
 
 
 @lru_cache(512)
-def of_form(form: Form) -> Around:
+def of_form(form: FastChatSpec) -> Around:
     """What the row writes; a law holds it to what its Jinja writes."""
     bare, full = (
         said(form, ["user", "assistant", "user"], system).split(CUT) for system in (False, True)
@@ -247,12 +247,13 @@ def of_form(form: Form) -> Around:
     )
 
 
-def said(form: Form, speakers: Sequence[str], system: bool, opening: bool = True) -> str:
+def said(form: FastChatSpec, speakers: Sequence[str], system: bool, opening: bool = True) -> str:
     """A conversation of which every text is `CUT`, as the row writes it."""
     style = form.style
     message = CUT if system else form.system_message
     parts = [
-        message if isinstance(term, Code) else term for term in system_terms(form, bool(message))
+        message if isinstance(term, JinjaExpression) else term
+        for term in system_terms(form, bool(message))
     ]
     round_, waiting = (
         style.rounds(form) if style.rounds else 0,
@@ -260,7 +261,7 @@ def said(form: Form, speakers: Sequence[str], system: bool, opening: bool = True
     )
     for at, speaker in enumerate(speakers):
         user = speaker == "user"
-        place = Place(
+        place = TurnPosition(
             form.roles[0 if user else 1], even=user, first=at == 0, last=at + 1 == len(speakers)
         )
         if style.rounds and user:
@@ -270,5 +271,5 @@ def said(form: Form, speakers: Sequence[str], system: bool, opening: bool = True
         parts += [style.after(form, place), style.gap(form, place)]
         waiting = ""
     if opening:
-        parts.append((style.pending or style.before)(form, Place(form.roles[1], even=False)))
+        parts.append((style.pending or style.before)(form, TurnPosition(form.roles[1], even=False)))
     return "".join([*parts, style.end(form)])

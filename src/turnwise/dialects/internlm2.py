@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnwise.dialects.translation import Reading, object_in, parsed
+from turnwise.dialects.translation import Translation, object_in, parse_json_object
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError, shown, suggestion
 
@@ -90,13 +90,15 @@ def knows(source: Any) -> bool:
     return isinstance(source, Mapping) and bool(MARKS & set(source)) and set(source) <= set(KEYS)
 
 
-def read(source: Any, exact: bool = False) -> Reading:
+def read(source: Any, exact: bool = False) -> Translation:
     """The format with the fields that `source` changes; `{}` is the published one."""
-    source = parsed(source, "an InternLM2 template") if isinstance(source, str) else source
+    source = (
+        parse_json_object(source, "an InternLM2 template") if isinstance(source, str) else source
+    )
     fields = parse(source, exact)
     known = {**ids("original"), **ids("current")}
     stops = tuple(fields["stop_words"])
-    return Reading(
+    return Translation(
         jinja=exact_jinja(fields) if exact else jinja(fields),
         stops=stops,
         stop_ids=tuple(known[stop] for stop in stops if stop in known),

@@ -1,9 +1,9 @@
 """InternLM2 transcripts: text back to messages, and to the same bytes again.
 
 One small machine reads the six tokens. It takes the text in chunks of any size and says what happens: a turn begins,
-text, a call begins, its body, the call ends, the turn ends. `transcript` feeds it the whole text and keeps every
+text, a call begins, its body, the call ends, the turn ends. `parse_transcript` feeds it the whole text and keeps every
 byte: whitespace inside a turn is content, "JSON" that is none stays as it is, and code is never compiled. So
-`transcript(text).text() == text` always.
+`parse_transcript(text).text() == text` always.
 
 A transcript is written in one spelling, that of its first token; the other spelling's tokens are ordinary text in it.
 Text cannot tell a token from somebody typing its name: where ids are at hand, decode them to turns and not through
@@ -31,14 +31,14 @@ REACT = re.compile(r"Action:[ \t]*(\S+)[ \t]*\nAction Input:[ \t]*(\{.*\})\s*", 
 COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
 
 
-class Event(NamedTuple):
+class TranscriptEvent(NamedTuple):
     """What the machine saw: turn, text, call, body, call_end, end, or gap (text outside of turns)."""
 
     kind: str
     text: str = ""  # of a turn: its header; of a call: plugin or interpreter
 
 
-class Machine:
+class TranscriptScanner:
     """A transcript or a reply, read as it comes. `inside` starts within a turn, as a reply does."""
 
     def __init__(self, spelling: str | None = None, inside: bool = False) -> None:
@@ -49,13 +49,13 @@ class Machine:
         ] = []  # its pieces: a header may be long, and must not be copied for each token in it
         self.names = tuple(SPELLINGS) if spelling is None else (spelling,)
 
-    def feed(self, chunk: str) -> list[Event]:
+    def feed(self, chunk: str) -> list[TranscriptEvent]:
         text, self.held = self.held + chunk, ""
         cut = self.undecided(text)
         self.held = text[cut:]
         return list(self.events(text[:cut]))
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[TranscriptEvent]:
         """What was held back, as the text that it turned out to be."""
         text, self.held = self.held, ""
         events = list(self.events(text))
@@ -87,7 +87,7 @@ class Machine:
                 cut -= len(token)
         return cut
 
-    def events(self, text: str) -> Iterator[Event]:
+    def events(self, text: str) -> Iterator[TranscriptEvent]:
         tokens = self.tokens()
         pattern = re.compile("|".join(map(re.escape, tokens)))
         at = 0
@@ -106,12 +106,12 @@ class Machine:
             )
             if following and tokens[following[0]] in ("plugin", "interpreter"):
                 self.state, at = "body", following.end()
-                yield Event("call", tokens[following[0]])
+                yield TranscriptEvent("call", tokens[following[0]])
             else:
                 yield from self.token(kind, found[0])
         yield from self.plain(text[at:])
 
-    def token(self, kind: str, token: str) -> Iterator[Event]:
+    def token(self, kind: str, token: str) -> Iterator[TranscriptEvent]:
         step = STEPS.get((self.state, kind))
         if step is None:
             if self.state == "header" and kind not in ("plugin", "interpreter"):
@@ -122,18 +122,18 @@ class Machine:
             return
         self.state, event = step
         if event:
-            yield Event(event)
+            yield TranscriptEvent(event)
 
-    def plain(self, text: str) -> Iterator[Event]:
+    def plain(self, text: str) -> Iterator[TranscriptEvent]:
         if self.state == "header" and text:
             head, newline, text = text.partition("\n")
             self.header.append(head)
             if not newline:
                 return
-            yield Event("turn", "".join(self.header))
+            yield TranscriptEvent("turn", "".join(self.header))
             self.state, self.header = "content", []
         if text:
-            yield Event({"content": "text"}.get(self.state, self.state), text)
+            yield TranscriptEvent({"content": "text"}.get(self.state, self.state), text)
 
 
 STEPS = {
@@ -146,7 +146,7 @@ STEPS = {
 
 
 @dataclass(slots=True)
-class Call:
+class TranscriptCall:
     """A call: what follows its kind, up to the end of the action."""
 
     kind: str
@@ -155,12 +155,12 @@ class Call:
 
 
 @dataclass(slots=True)
-class Turn:
+class TranscriptTurn:
     """One turn, every byte of it."""
 
     role: str
     name: str | None  # as it was written: a token or a word
-    parts: list[str | Call] = field(default_factory=list)
+    parts: list[str | TranscriptCall] = field(default_factory=list)
     closed: bool = False
     gap: str = ""  # what follows the turn
 
@@ -169,7 +169,7 @@ class Turn:
 class Transcript:
     """Turns, in one spelling."""
 
-    turns: list[Turn]
+    turns: list[TranscriptTurn]
     spelling: str
     before: str = ""
 
@@ -190,7 +190,7 @@ class Transcript:
             ]
         return "".join(pieces)
 
-    def part(self, part: str | Call) -> str:
+    def part(self, part: str | TranscriptCall) -> str:
         if isinstance(part, str):
             return part
         _, _, action_start, action_end, interpreter, plugin = SPELLINGS[self.spelling]
@@ -207,7 +207,7 @@ class Transcript:
         turns = self.turns[:-1] if self.prompted else self.turns
         return [self.message(turn, react) for turn in turns]
 
-    def message(self, turn: Turn, react: bool) -> dict[str, Any]:
+    def message(self, turn: TranscriptTurn, react: bool) -> dict[str, Any]:
         _, _, _, _, interpreter, plugin = SPELLINGS[self.spelling]
         message: dict[str, Any] = {"role": turn.role}
         if turn.name is not None:
@@ -217,7 +217,7 @@ class Transcript:
         said: list[list[str]] = [[]]
         calls = []
         for part in turn.parts:
-            if isinstance(part, Call) and part.closed and turn.role == "assistant":
+            if isinstance(part, TranscriptCall) and part.closed and turn.role == "assistant":
                 calls.append(read_call(part))
                 said.append([])
             else:  # a call that never ended is text
@@ -234,11 +234,11 @@ class Transcript:
         return message
 
 
-def transcript(text: str) -> Transcript:
+def parse_transcript(text: str) -> Transcript:
     """A transcript from its text."""
     if not isinstance(text, str):
         raise MessageError(f"a transcript is text, not {type(text).__name__}", path="transcript")
-    machine = Machine()
+    machine = TranscriptScanner()
     builder = Transcript([], "current")
     for kind, group in groupby(
         (*machine.feed(text), *machine.close()), key=lambda event: event.kind
@@ -250,16 +250,16 @@ def transcript(text: str) -> Transcript:
     return builder
 
 
-def joined(kind: str, events: Iterable[Event]) -> Iterable[Event]:
+def joined(kind: str, events: Iterable[TranscriptEvent]) -> Iterable[TranscriptEvent]:
     """Events of one kind in a row; those of text as one, so that no text is copied more than once."""
     return (
-        [Event(kind, "".join(event.text for event in events))]
+        [TranscriptEvent(kind, "".join(event.text for event in events))]
         if kind in ("text", "body", "gap")
         else events
     )
 
 
-def take(found: Transcript, event: Event) -> None:
+def take(found: Transcript, event: TranscriptEvent) -> None:
     """One event more."""
     turn = found.turns[-1] if found.turns else None
     if event.kind == "turn":
@@ -271,16 +271,16 @@ def take(found: Transcript, event: Event) -> None:
     elif event.kind == "end":
         turn.closed = True
     elif event.kind == "call":
-        turn.parts.append(Call(event.text))
+        turn.parts.append(TranscriptCall(event.text))
     else:
         grow(turn.parts, event)
 
 
-def grow(parts: list[str | Call], event: Event) -> None:
+def grow(parts: list[str | TranscriptCall], event: TranscriptEvent) -> None:
     last = parts[-1] if parts else ""
-    if isinstance(last, Call) and event.kind == "body":
+    if isinstance(last, TranscriptCall) and event.kind == "body":
         last.body += event.text
-    elif isinstance(last, Call) and event.kind == "call_end":
+    elif isinstance(last, TranscriptCall) and event.kind == "call_end":
         last.closed = True
     elif isinstance(last, str) and parts:
         parts[-1] = last + event.text
@@ -288,7 +288,7 @@ def grow(parts: list[str | Call], event: Event) -> None:
         parts.append(event.text)
 
 
-def new_turn(header: str, index: int) -> Turn:
+def new_turn(header: str, index: int) -> TranscriptTurn:
     found = HEADER.fullmatch(header)
     if found is None:
         raise MessageError(
@@ -296,10 +296,10 @@ def new_turn(header: str, index: int) -> Turn:
             path=f"transcript[{index}]",
             hint="for example: system, user name=file",
         )
-    return Turn(found[1], found[2])
+    return TranscriptTurn(found[1], found[2])
 
 
-def read_call(call: Call) -> dict[str, Any]:
+def read_call(call: TranscriptCall) -> dict[str, Any]:
     """A call as its kind says, with `verbatim` where writing it again would change a byte or it cannot be read."""
     if call.kind == "interpreter":
         found = FENCED.fullmatch(call.body)

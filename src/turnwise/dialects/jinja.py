@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from turnwise.dialects.translation import Reading
+from turnwise.dialects.translation import Translation
 from turnwise.errors import SourceError
 
 NOTE = re.compile(r"\{#-? stops: (.{1,2000}?) -?#\}")
@@ -21,12 +21,12 @@ def knows(source: Any) -> bool:
     return isinstance(source, str)
 
 
-def read(source: Any, exact: bool = False) -> Reading:
+def read(source: Any, exact: bool = False) -> Translation:
     if not isinstance(source, str):
         raise SourceError(f"a Jinja template is text, not {type(source).__name__}")
     stops = noted_stops(source)
     words = tuple(stop for stop in stops if isinstance(stop, str))
-    return Reading(
+    return Translation(
         source, stops=words, stop_ids=tuple(stop for stop in stops if isinstance(stop, int))
     )
 
@@ -41,7 +41,7 @@ def noted_stops(text: str) -> list[str | int]:
     return stops if all(isinstance(stop, str) or type(stop) is int for stop in stops) else []
 
 
-def noted(text: str, stops: Iterable[str | int]) -> str:
+def with_stop_comment(text: str, stops: Iterable[str | int]) -> str:
     """The template with a comment that says its stops, and that changes nothing.
 
     A text may begin with white space; then the newline behind the comment is left to `trim_blocks`.

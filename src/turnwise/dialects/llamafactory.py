@@ -13,7 +13,7 @@ closed where the original forgets to. With `exact`, the slots are taken whole, a
 follows every user turn.
 
 Not here: the media plugins (placeholders of images are tokens, not template text), the end-of-text token that
-`efficient_eos` adds once behind a whole training sample (a fact of the reading), and the texts that its OpenAI
+`efficient_eos` adds once behind a whole training sample (a fact of the translation), and the texts that its OpenAI
 converter adds to system prompts.
 """
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.dialects.llamafactory_tools import FORMATS
-from turnwise.dialects.translation import Reading, object_in, parsed
+from turnwise.dialects.translation import Translation, object_in, parse_json_object
 from turnwise.dialects.turns import MARKS, Slot, Text, Turns, literal
 from turnwise.errors import SourceError, shown, suggestion
 
@@ -67,7 +67,7 @@ Item = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class LlamaFactorySpec:
     """A template as data, defaults filled in."""
 
     slots: Mapping[str, tuple[Item, ...]]
@@ -93,7 +93,7 @@ def knows(source: Any) -> bool:
     return isinstance(source, Mapping) and any(key in source for key in (*SLOTS, "format_tools"))
 
 
-def read(source: Any, exact: bool = False) -> Reading:
+def read(source: Any, exact: bool = False) -> Translation:
     """The template of a `register_template` call, given as a mapping of its arguments, or as the JSON of one."""
     spec = parse(source, exact)
     options = (
@@ -101,12 +101,15 @@ def read(source: Any, exact: bool = False) -> Reading:
         if spec.reasons and spec.facts.get("enable_thinking") is False
         else {}
     )
-    return Reading(
-        Writer(spec, exact).written(), stops=spec.stop_words, options=options, facts=spec.facts
+    return Translation(
+        LlamaFactoryJinjaWriter(spec, exact).written(),
+        stops=spec.stop_words,
+        options=options,
+        facts=spec.facts,
     )
 
 
-def parse(source: Any, exact: bool = False) -> Spec:
+def parse(source: Any, exact: bool = False) -> LlamaFactorySpec:
     """The arguments, checked."""
     given = mapping(source)
     for key in given:
@@ -136,7 +139,7 @@ def parse(source: Any, exact: bool = False) -> Spec:
     facts = {
         key: given[key] for key in (*FLAGS, "mm_plugin", "name", "tool_call_words") if key in given
     }
-    return Spec(
+    return LlamaFactorySpec(
         slots=slots,
         tools=tools,
         tool_format=tool_format,
@@ -151,7 +154,7 @@ def parse(source: Any, exact: bool = False) -> Spec:
 
 def mapping(source: Any) -> Mapping[str, Any]:
     if isinstance(source, str):
-        return parsed(source, "a LLaMA-Factory template")
+        return parse_json_object(source, "a LLaMA-Factory template")
     if not isinstance(source, Mapping):
         raise SourceError(f"a LLaMA-Factory template is a mapping, not {type(source).__name__}")
     return source
@@ -330,10 +333,10 @@ def slots(text: Text) -> list[Any]:
     return [slot for slot in found if slot]
 
 
-class Writer:
+class LlamaFactoryJinjaWriter:
     """The Jinja of one template."""
 
-    def __init__(self, spec: Spec, exact: bool) -> None:
+    def __init__(self, spec: LlamaFactorySpec, exact: bool) -> None:
         self.spec = spec
         self.exact = exact
         self.fused = spec.kind == "Llama2Template"

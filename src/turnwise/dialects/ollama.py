@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnwise.dialects.ollama_go import Node, Term, parse, refuse
-from turnwise.dialects.translation import Reading
+from turnwise.dialects.ollama_go import GoNode, GoTerm, parse, refuse
+from turnwise.dialects.translation import Translation
 from turnwise.dialects.turns import Slot, Text, Turns, filled, literal
 from turnwise.errors import SourceError, shown, suggestion
 
@@ -119,7 +119,7 @@ def knows(source: Any) -> bool:
     return ("{{" in source and bool(GO.search(source))) or is_file(source)
 
 
-def read(source: Any, exact: bool = False) -> Reading:
+def read(source: Any, exact: bool = False) -> Translation:
     """The template of a Modelfile, or of the text of its TEMPLATE alone."""
     if not isinstance(source, str):
         raise SourceError(f"a Modelfile is a text, not {type(source).__name__}")
@@ -132,8 +132,8 @@ def read(source: Any, exact: bool = False) -> Reading:
             else "this Modelfile has no TEMPLATE",
             hint="Ollama takes it from the model then: ask it with `ollama show --template`.",
         )
-    return Reading(
-        jinja=Writer(file, exact).written(),
+    return Translation(
+        jinja=OllamaJinjaWriter(file, exact).written(),
         stops=tuple(file.parameters.get("stop", ())),
         facts={"parameters": file.parameters, "system": file.system, **file.others},
     )
@@ -206,20 +206,20 @@ def take(file: Modelfile, word: str, extra: str, value: str, line: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class OllamaScope:
     """What the dot and the variables mean at a place."""
 
     dot: str | None = None  # a Jinja expression; None is the root
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    def having(self, name: str, jinja: str) -> Scope:
-        return Scope(self.dot, {**self.variables, name: jinja})
+    def having(self, name: str, jinja: str) -> OllamaScope:
+        return OllamaScope(self.dot, {**self.variables, name: jinja})
 
-    def at(self, dot: str) -> Scope:
-        return Scope(dot, self.variables)
+    def at(self, dot: str) -> OllamaScope:
+        return OllamaScope(dot, self.variables)
 
 
-class Writer:
+class OllamaJinjaWriter:
     """The Jinja of one Modelfile."""
 
     def __init__(self, file: Modelfile, exact: bool) -> None:
@@ -232,7 +232,7 @@ class Writer:
         self.cut = False
 
     def written(self) -> str:
-        body = self.block(self.nodes, Scope())
+        body = self.block(self.nodes, OllamaScope())
         if self.rounds and not mentions(self.nodes, "Response"):
             body.append("{{- response -}}")
         lines = [
@@ -272,7 +272,7 @@ class Writer:
 
     # nodes
 
-    def block(self, nodes: tuple[Node, ...], scope: Scope) -> list[str]:
+    def block(self, nodes: tuple[GoNode, ...], scope: OllamaScope) -> list[str]:
         lines: list[str] = []
         for node in nodes:
             cut = self.cut
@@ -286,7 +286,7 @@ class Writer:
             lines += written
         return merged(lines)
 
-    def node(self, node: Node, scope: Scope) -> list[str]:
+    def node(self, node: GoNode, scope: OllamaScope) -> list[str]:
         if node.kind == "text":
             return [f"{{{{- {literal(node.text)} -}}}}"]
         if node.kind in ("break", "continue"):
@@ -303,7 +303,7 @@ class Writer:
             return [f"{{{{- {value if is_text(node.term) else f'show({value})'} -}}}}"]
         return self.branch(node, value, scope)
 
-    def branch(self, node: Node, value: str, scope: Scope, word: str = "if") -> list[str]:
+    def branch(self, node: GoNode, value: str, scope: OllamaScope, word: str = "if") -> list[str]:
         lines = []
         if node.names:
             name = self.fresh(node.names[0])
@@ -318,7 +318,7 @@ class Writer:
             lines += ["{%- else -%}", *self.block(other, scope)]
         return [*lines, "{%- endif -%}"]
 
-    def range(self, node: Node, term: Term, scope: Scope) -> list[str]:
+    def range(self, node: GoNode, term: GoTerm, scope: OllamaScope) -> list[str]:
         if (
             term.kind == "constant"
             or is_text(term)
@@ -366,7 +366,7 @@ class Writer:
         self.used.add(found)
         return found
 
-    def target(self, name: str, scope: Scope, node: Node) -> str:
+    def target(self, name: str, scope: OllamaScope, node: GoNode) -> str:
         if not node.declares:
             if name not in scope.variables:
                 refuse(
@@ -377,7 +377,7 @@ class Writer:
             return scope.variables[name]
         return f"changing.{self.fresh(name)}" if name in self.changed else self.fresh(name)
 
-    def value(self, term: Term, scope: Scope) -> str:
+    def value(self, term: GoTerm, scope: OllamaScope) -> str:
         """A term as a Jinja expression that needs no parentheses around it."""
         if term.kind == "constant":
             return literal(term.value) if term.name == "text" else term.value
@@ -392,7 +392,7 @@ class Writer:
             return self.from_root(term)
         return self.path(scope.dot, term)
 
-    def from_root(self, term: Term) -> str:
+    def from_root(self, term: GoTerm) -> str:
         if not term.path:
             refuse(term.line, "the whole data cannot be used as a value")
         name, *_ = term.path
@@ -400,7 +400,7 @@ class Writer:
             refuse(term.line, f"there is no .{name}", suggestion(name, ROOT, "There are"))
         return self.path(ROOT[name], term, 1)
 
-    def path(self, base: str, term: Term, skip: int = 0) -> str:
+    def path(self, base: str, term: GoTerm, skip: int = 0) -> str:
         for name in term.path[skip:]:
             if name not in FIELDS:
                 hint = (
@@ -412,7 +412,7 @@ class Writer:
             base += f".{FIELDS[name]}"
         return base
 
-    def called(self, term: Term, scope: Scope) -> str:
+    def called(self, term: GoTerm, scope: OllamaScope) -> str:
         values = [self.value(argument, scope) for argument in term.arguments]
         if not term.name:  # a field of something in parentheses
             return self.path(values[0], term)
@@ -463,7 +463,7 @@ RESERVED |= {
 }
 
 
-def is_text(term: Term) -> bool:
+def is_text(term: GoTerm) -> bool:
     """Whether a term surely is text, so that it needs no thought about how it prints."""
     if term.kind == "call":
         return term.name in ("json", "currentDate")
@@ -495,14 +495,14 @@ def merged(lines: list[str]) -> list[str]:
     return found
 
 
-def mentions(nodes: tuple[Node, ...], name: str) -> bool:
-    def of(term: Term | None) -> bool:
+def mentions(nodes: tuple[GoNode, ...], name: str) -> bool:
+    def of(term: GoTerm | None) -> bool:
         return term is not None and (name in term.path or any(map(of, term.arguments)))
 
     return any(of(n.term) or mentions(n.body, name) or mentions(n.otherwise, name) for n in nodes)
 
 
-def assigned(nodes: tuple[Node, ...]) -> list[str]:
+def assigned(nodes: tuple[GoNode, ...]) -> list[str]:
     """Variables that get a second value somewhere."""
     inner = [
         name for node in nodes for part in (node.body, node.otherwise) for name in assigned(part)

@@ -1,7 +1,7 @@
 """The part of Go's text/template that Ollama's library uses, read into a small tree.
 
 Text and actions; `if`, `range`, `with`, `else`, `break`, `continue`, `end`; variables; pipelines of functions; the
-trimming of whitespace by `{{- ` and ` -}}`, done while reading. What a function or a field means is not known here.
+trimming of whitespace by `{{- ` and ` -}}`, done while translation. What a function or a field means is not known here.
 Refused with the line: `define`, `template`, `block`, methods with arguments, complex numbers.
 """
 
@@ -38,7 +38,7 @@ CONSTANTS = {"true": "true", "false": "false", "nil": "none"}
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class GoTerm:
     """An operand: a constant (`value`, already Jinja), a path from the dot, a variable or a call, or a call itself."""
 
     kind: str  # constant, dot, variable, call
@@ -46,11 +46,11 @@ class Term:
     name: str = ""  # of a variable or function
     value: str = ""
     path: tuple[str, ...] = ()
-    arguments: tuple[Term, ...] = ()
+    arguments: tuple[GoTerm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GoNode:
     """A piece of the template: text, print, set, if, range, with, break, continue."""
 
     kind: str
@@ -58,13 +58,13 @@ class Node:
     text: str = ""
     names: tuple[str, ...] = ()  # variables that this declares, without the $
     declares: bool = True  # := and not =
-    term: Term | None = None
-    body: tuple[Node, ...] = ()
-    otherwise: tuple[Node, ...] = ()
+    term: GoTerm | None = None
+    body: tuple[GoNode, ...] = ()
+    otherwise: tuple[GoNode, ...] = ()
 
 
 @dataclass(slots=True)
-class Source:
+class PieceReader:
     """Pieces in a row, and how far they are read."""
 
     pieces: list[tuple[int, str, bool]] = field(
@@ -78,9 +78,9 @@ def refuse(line: int, message: str, hint: str | None = None) -> NoReturn:
     raise SourceError(f"line {line} of the template: {message}", hint=hint)
 
 
-def parse(text: str, first_line: int = 1) -> tuple[Node, ...]:
+def parse(text: str, first_line: int = 1) -> tuple[GoNode, ...]:
     """The template as a tree."""
-    source = Source(pieces(text, first_line))
+    source = PieceReader(pieces(text, first_line))
     nodes, ended = block(source)
     if ended is not None:
         refuse(ended[0], f"{{{{ {ended[1]} }}}} without a block that it belongs to")
@@ -109,7 +109,7 @@ def pieces(text: str, first_line: int) -> list[tuple[int, str, bool]]:
     return found + ([(first_line + text.count("\n", 0, at), rest, False)] if rest else [])
 
 
-def block(source: Source) -> tuple[tuple[Node, ...], tuple[int, str] | None]:
+def block(source: PieceReader) -> tuple[tuple[GoNode, ...], tuple[int, str] | None]:
     """Nodes up to the `else` or `end` that ends the block, and that action with its line."""
     nodes = []
     while source.at < len(source.pieces):
@@ -117,13 +117,13 @@ def block(source: Source) -> tuple[tuple[Node, ...], tuple[int, str] | None]:
         source.at += 1
         word = text.split(None, 1)[0] if action and text else ""
         if not action:
-            nodes.append(Node("text", line, text))
+            nodes.append(GoNode("text", line, text))
         elif word in ("end", "else"):
             return tuple(nodes), (line, text)
         elif word in REFUSED:
             refuse(line, f"{word!r} is not supported", f"Supported: {', '.join(KEYWORDS)}.")
         elif word in ("break", "continue"):
-            nodes.append(Node(word, line))
+            nodes.append(GoNode(word, line))
         elif word in ("if", "range", "with"):
             nodes.append(branch(source, word, text[len(word) :], line))
         else:
@@ -131,14 +131,14 @@ def block(source: Source) -> tuple[tuple[Node, ...], tuple[int, str] | None]:
     return tuple(nodes), None
 
 
-def branch(source: Source, kind: str, head: str, line: int) -> Node:
+def branch(source: PieceReader, kind: str, head: str, line: int) -> GoNode:
     """A block with its condition; `else if` is a block in the else part."""
     source.depth += 1
     if source.depth > DEPTH:
         refuse(line, "blocks nested too deeply")
     opened = statement(kind, head, line)
     body, ended = block(source)
-    otherwise: tuple[Node, ...] = ()
+    otherwise: tuple[GoNode, ...] = ()
     if ended is not None and ended[1] != "end":
         rest = ended[1][len("else") :].strip()
         if rest:
@@ -149,17 +149,17 @@ def branch(source: Source, kind: str, head: str, line: int) -> Node:
                 )
             otherwise = (branch(source, word, rest[len(word) :], ended[0]),)
             source.depth -= 1
-            return Node(
+            return GoNode(
                 kind, line, names=opened.names, term=opened.term, body=body, otherwise=otherwise
             )
         otherwise, ended = block(source)
     if ended is None or ended[1] != "end":
         refuse(line, f"{kind} has no end")
     source.depth -= 1
-    return Node(kind, line, names=opened.names, term=opened.term, body=body, otherwise=otherwise)
+    return GoNode(kind, line, names=opened.names, term=opened.term, body=body, otherwise=otherwise)
 
 
-def statement(kind: str, text: str, line: int) -> Node:
+def statement(kind: str, text: str, line: int) -> GoNode:
     """A pipeline, with the variables that take its value."""
     tokens = lex(text, line)
     if text.count("(") > DEPTH:
@@ -182,7 +182,7 @@ def statement(kind: str, text: str, line: int) -> Node:
     term, rest = pipeline(tokens, line)
     if rest:
         refuse(line, f"cannot read {shown(rest[0][1])} in {shown(text)}")
-    return Node(
+    return GoNode(
         "set" if names and kind == "print" else kind,
         line,
         names=names,
@@ -206,9 +206,9 @@ def lex(text: str, line: int) -> list[tuple[str, str]]:
 Tokens = list[tuple[str, str]]
 
 
-def pipeline(tokens: Tokens, line: int) -> tuple[Term, Tokens]:
+def pipeline(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
     """Commands joined by |; each takes the value before as its last argument."""
-    value: Term | None = None
+    value: GoTerm | None = None
     while True:
         value, tokens = command(tokens, value, line)
         if not tokens or tokens[0][1] != "|":
@@ -216,9 +216,9 @@ def pipeline(tokens: Tokens, line: int) -> tuple[Term, Tokens]:
         tokens = tokens[1:]
 
 
-def command(tokens: Tokens, piped: Term | None, line: int) -> tuple[Term, Tokens]:
+def command(tokens: Tokens, piped: GoTerm | None, line: int) -> tuple[GoTerm, Tokens]:
     """A function and its arguments, or a single operand."""
-    terms: list[Term] = []
+    terms: list[GoTerm] = []
     while tokens and tokens[0][1] not in ("|", ")"):
         term, tokens = operand(tokens, line)
         terms.append(term)
@@ -226,7 +226,7 @@ def command(tokens: Tokens, piped: Term | None, line: int) -> tuple[Term, Tokens
         refuse(line, "a value is missing")
     head, *rest = terms
     if head.kind == "call" and not head.value:
-        return Term(
+        return GoTerm(
             "call", line, head.name, "called", (), (*rest, *([piped] if piped else []))
         ), tokens
     if rest or piped:
@@ -237,19 +237,19 @@ def command(tokens: Tokens, piped: Term | None, line: int) -> tuple[Term, Tokens
     return head, tokens
 
 
-def operand(tokens: Tokens, line: int) -> tuple[Term, Tokens]:
+def operand(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
     (kind, text), tokens = tokens[0], tokens[1:]
     if kind == "string":
-        return Term("constant", line, "text", unquoted(text, line)), tokens
+        return GoTerm("constant", line, "text", unquoted(text, line)), tokens
     if kind == "number" or text in CONSTANTS:
-        return Term("constant", line, "number", CONSTANTS.get(text, text)), tokens
+        return GoTerm("constant", line, "number", CONSTANTS.get(text, text)), tokens
     if kind == "variable":
         name, *path = text[1:].split(".")
-        return Term("variable", line, name, path=tuple(path)), tokens
+        return GoTerm("variable", line, name, path=tuple(path)), tokens
     if kind in ("field", "dot"):
-        return Term("dot", line, path=tuple(filter(None, text.split(".")))), tokens
+        return GoTerm("dot", line, path=tuple(filter(None, text.split(".")))), tokens
     if kind == "word":
-        return Term("call", line, text), tokens  # a function whose arguments follow
+        return GoTerm("call", line, text), tokens  # a function whose arguments follow
     if text == "(":
         term, tokens = pipeline(tokens, line)
         if not tokens or tokens[0][1] != ")":
@@ -257,7 +257,7 @@ def operand(tokens: Tokens, line: int) -> tuple[Term, Tokens]:
         tokens = tokens[1:]
         if tokens and tokens[0][0] == "field":
             fields = tuple(filter(None, tokens[0][1].split(".")))
-            return Term("call", line, "", "called", fields, (term,)), tokens[1:]
+            return GoTerm("call", line, "", "called", fields, (term,)), tokens[1:]
         return term, tokens
     refuse(line, f"cannot read {shown(text)}")
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import jinja2
 
-from turnwise.dialects.translation import Reading, object_in, parsed
+from turnwise.dialects.translation import Translation, object_in, parse_json_object
 from turnwise.dialects.turns import Slot, Text, Turns, literal, sum_of
 from turnwise.engine.program import program
 from turnwise.errors import SourceError, TemplateError, shown, suggestion
@@ -46,7 +46,7 @@ MARKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class PaddleNLPField:
     """One text of the file. `text` is set where it is plain text with names in it, and nothing more."""
 
     tags: str
@@ -54,7 +54,7 @@ class Field:
     text: Text | None
 
     @classmethod
-    def of(cls, source: str, where: str) -> Field:
+    def of(cls, source: str, where: str) -> PaddleNLPField:
         try:
             names = frozenset(program(source, where).reads)
         except TemplateError as error:
@@ -73,17 +73,17 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class PaddleNLPSpec:
     """A checked file."""
 
-    system: Field | None
-    user: Field | None
-    bot: Field | None
-    query: Field | None
+    system: PaddleNLPField | None
+    user: PaddleNLPField | None
+    bot: PaddleNLPField | None
+    query: PaddleNLPField | None
 
     @classmethod
-    def of(cls, source: Any) -> Spec:
-        given = checked(mapping(source))
+    def of(cls, source: Any) -> PaddleNLPSpec:
+        given = check_fields(mapping(source))
         user, bot = given.get("conversation") or (None, None)
         named = {
             "system": given.get("system"),
@@ -92,7 +92,9 @@ class Spec:
             "query": given.get("query"),
         }
         read = {
-            where: None if text is None else needing(Field.of(text, where), where)
+            where: None
+            if text is None
+            else require_turn_text(PaddleNLPField.of(text, where), where)
             for where, text in named.items()
         }
         return cls(*read.values())
@@ -113,20 +115,20 @@ def knows(source: Any) -> bool:
     )
 
 
-def read(source: Any, exact: bool = False) -> Reading:
+def read(source: Any, exact: bool = False) -> Translation:
     """The file as one Jinja template."""
-    spec = Spec.of(source)
+    spec = PaddleNLPSpec.of(source)
     for name in TAKEN:
         if name in spec.names:
             raise SourceError(
                 f"a field reads {name!r}, which means something else in a template over messages"
             )
-    return Reading(jinja(spec, exact), facts={"template": dict(mapping(source))})
+    return Translation(jinja(spec, exact), facts={"template": dict(mapping(source))})
 
 
 def mapping(source: Any) -> Mapping[str, Any]:
     if isinstance(source, str):
-        return parsed(source, "a chat_template.json")
+        return parse_json_object(source, "a chat_template.json")
     if not isinstance(source, Mapping):
         raise SourceError(
             f"a chat_template.json holds an object, not {shown(source)}",
@@ -135,7 +137,7 @@ def mapping(source: Any) -> Mapping[str, Any]:
     return source
 
 
-def needing(field: Field, where: str) -> Field:
+def require_turn_text(field: PaddleNLPField, where: str) -> PaddleNLPField:
     """The field, which must read what the turn is about: without it, somebody's words would be lost."""
     name = NEEDED.get(where)
     if name and name not in field.names:
@@ -150,7 +152,7 @@ def needing(field: Field, where: str) -> Field:
     return field
 
 
-def checked(source: Mapping[str, Any]) -> dict[str, Any]:
+def check_fields(source: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that are given; an error names the first that cannot be."""
     if "chat_template" in source:
         hint = "It is the file of a Hugging Face processor: its value is a Jinja template over messages."
@@ -204,7 +206,7 @@ def simple(tokens: list[tuple[str, str]]) -> Text | None:
     return tuple(parts)
 
 
-def jinja(spec: Spec, exact: bool) -> str:
+def jinja(spec: PaddleNLPSpec, exact: bool) -> str:
     apart = exact or "system" in spec.names
     rounds = "rounds" if apart else "messages"
     count = f"{{%- set length = ({rounds} | length + 1) // 2 %}}" if "length" in spec.names else ""
@@ -237,7 +239,7 @@ def jinja(spec: Spec, exact: bool) -> str:
     return "\n".join(lines)
 
 
-def opening(spec: Spec) -> list[str]:
+def opening(spec: PaddleNLPSpec) -> list[str]:
     """What is set for all fields."""
     lines = []
     if "is_training" in spec.names:
@@ -249,7 +251,7 @@ def opening(spec: Spec) -> list[str]:
     return lines
 
 
-def system_lines(spec: Spec) -> list[str]:
+def system_lines(spec: PaddleNLPSpec) -> list[str]:
     if spec.system is None or not spec.system.tags:
         return []
     if spec.system.text is not None and not spec.system.names:
@@ -262,7 +264,7 @@ def system_lines(spec: Spec) -> list[str]:
     ]
 
 
-def user_lines(spec: Spec, exact: bool) -> list[str]:
+def user_lines(spec: PaddleNLPSpec, exact: bool) -> list[str]:
     """The last turn of a prompt is written by `query`, any other by `conversation`."""
     asked = (
         round_lines(spec.query, {"query": "message.content"}, exact)
@@ -293,7 +295,7 @@ def user_lines(spec: Spec, exact: bool) -> list[str]:
     ]
 
 
-def bot_lines(spec: Spec) -> list[str]:
+def bot_lines(spec: PaddleNLPSpec) -> list[str]:
     if spec.bot is None:
         return [
             "{{- raise_exception('this chat_template.json has no conversation, which writes replies') }}"
@@ -302,7 +304,7 @@ def bot_lines(spec: Spec) -> list[str]:
     return [*lines[:-1], "{%- generation %}" + lines[-1] + "{%- endgeneration %}"]
 
 
-def round_lines(field: Field, texts: Mapping[str, str], stale: bool = False) -> list[str]:
+def round_lines(field: PaddleNLPField, texts: Mapping[str, str], stale: bool = False) -> list[str]:
     """A field in its round: the names that it reads, set, then the field. `stale`: the flags of the round before."""
     main = {name: value for name, value in texts.items() if value == "message.content"}
     if field.text is not None and field.names <= {*main, "index"}:
@@ -329,12 +331,12 @@ def nested(lines: list[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def write(source: Reading | Turns, eos_token: str | None = None) -> dict[str, Any]:
+def write(source: Translation | Turns, eos_token: str | None = None) -> dict[str, Any]:
     """The content of the file: as it was read, or one that says these turns; eos_token can be said as text only.
 
     Not here: rounds of different kinds, though the fields could tell them apart.
     """
-    if isinstance(source, Reading):
+    if isinstance(source, Translation):
         if "template" not in source.facts or not set(source.facts["template"]) <= set(KEYS):
             raise SourceError(
                 "this was not read from a chat_template.json", hint="Write it from its Turns."

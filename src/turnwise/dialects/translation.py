@@ -15,7 +15,7 @@ DEEPEST = 100  # levels of a source; those of real ones have four
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Translation:
     """A source, translated: Jinja and the facts that Jinja cannot say."""
 
     jinja: str
@@ -49,10 +49,10 @@ class Dialect:
         """Whether a source looks like one of this dialect."""
         return bool(self.module.knows(source))
 
-    def read(self, source: Any, exact: bool = False, **details: Any) -> Reading:
+    def read(self, source: Any, exact: bool = False, **details: Any) -> Translation:
         """The source as Jinja and facts."""
-        reading: Reading = self.module.read(source, exact=exact, **details)
-        return reading
+        translation: Translation = self.module.read(source, exact=exact, **details)
+        return translation
 
     @property
     def keys(self) -> Collection[str]:
@@ -72,21 +72,21 @@ class Dialect:
         )
 
 
-def copied(source: Any, depth: int = DEEPEST) -> Any:
+def copy_source(source: Any, depth: int = DEEPEST) -> Any:
     """A source that shares nothing with the one that was given; objects of others' classes stay what they are."""
     if isinstance(source, str) or not isinstance(source, Mapping | list | tuple | set):
         return source
     if not depth:
         raise SourceError("this source is nested too deeply, or holds itself")
     if isinstance(source, Mapping):
-        return {key: copied(value, depth - 1) for key, value in source.items()}
+        return {key: copy_source(value, depth - 1) for key, value in source.items()}
     if isinstance(source, set):
         return set(source)
-    items = [copied(item, depth - 1) for item in source]
+    items = [copy_source(item, depth - 1) for item in source]
     return items if isinstance(source, list) else tuple(items)
 
 
-def parsed(text: str, what: str) -> Mapping[str, Any]:
+def parse_json_object(text: str, what: str) -> Mapping[str, Any]:
     """The object that a JSON text spells; `what` it should be is said in the error."""
     try:
         found = json.loads(text)

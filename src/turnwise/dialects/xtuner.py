@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.dialects.translation import Reading
+from turnwise.dialects.translation import Translation
 from turnwise.dialects.turns import (
     Slot,
     Text,
@@ -49,7 +49,7 @@ UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class XtunerSpec:
     """A checked dict. `system` is None where there is no SYSTEM."""
 
     instruction: Text
@@ -60,7 +60,7 @@ class Spec:
     stop_words: tuple[str, ...]
 
     @classmethod
-    def of(cls, source: Any) -> Spec:
+    def of(cls, source: Any) -> XtunerSpec:
         given = checked(mapping(source))
         system, instruction = given.get("SYSTEM", ""), given["INSTRUCTION"]
         return cls(
@@ -95,9 +95,9 @@ def knows(source: Any) -> bool:
         )  # `mapping` says why
 
 
-def read(source: Any, exact: bool = False, system: str | None = None) -> Reading:
+def read(source: Any, exact: bool = False, system: str | None = None) -> Translation:
     """The dict as Jinja. `system` is a text (of SYSTEM_TEMPLATE, say) for conversations that bring none."""
-    spec = Spec.of(source)
+    spec = XtunerSpec.of(source)
     options = (
         {"bot_name": BOT_NAME} if "bot_name" in spec.slots or "{bot_name}" in (system or "") else {}
     )
@@ -108,23 +108,23 @@ def read(source: Any, exact: bool = False, system: str | None = None) -> Reading
         raise SourceError("a system text was given, but the template has no SYSTEM to put it in")
     facts = {"template": dict(mapping(source)), "suffix_as_eos": spec.suffix_as_eos}
     jinja = exact_jinja(spec, standard) if exact else plain_jinja(spec, standard)
-    return Reading(jinja, stops=spec.stop_words, options=options, facts=facts)
+    return Translation(jinja, stops=spec.stop_words, options=options, facts=facts)
 
 
 def prompt_jinja(source: Any) -> str:
     """One round up to its reply, as Jinja over the variables `system`, `input`, `round` and `bot_name`."""
-    spec = Spec.of(source)
+    spec = XtunerSpec.of(source)
     values = {name: name for name in ("system", "input", "bot_name")} | {"round": "round | string"}
     return f"{{%- if system %}}{system_tag(spec, values)}{{%- endif %}}{{{{- {sum_of(spec.instruction, values)} }}}}"
 
 
-def system_tag(spec: Spec, values: Mapping[str, str]) -> str:
+def system_tag(spec: XtunerSpec, values: Mapping[str, str]) -> str:
     return f"{{{{- {sum_of(spec.system, values) if spec.system else f'raise_exception({literal(ROUNDS)})'} }}}}"
 
 
 def turns(source: Any) -> Turns:
     """The dict as turns; the opening is inside of `user`."""
-    spec = Spec.of(source)
+    spec = XtunerSpec.of(source)
     return Turns(
         user=renamed(spec.instruction, {"input": "text"}),
         closing=spec.suffix,
@@ -135,13 +135,13 @@ def turns(source: Any) -> Turns:
     )
 
 
-def write(source: Reading | Turns) -> dict[str, Any]:
+def write(source: Translation | Turns) -> dict[str, Any]:
     """The dict: the one that was read, or the shortest that says of these turns what a dict can say.
 
     It has no place for a text before everything, for a system text of its own, for one in the user's turn and for
     rounds counted from 0; and before a reply there is nothing but the opening.
     """
-    if isinstance(source, Reading):
+    if isinstance(source, Translation):
         if "template" not in source.facts or not knows(source.facts["template"]):
             raise SourceError(
                 "this was not read from an XTuner dict", hint="Write it from its Turns."
@@ -216,7 +216,7 @@ def holding(name: str, text: str, key: str) -> Text:
     return found
 
 
-def plain_jinja(spec: Spec, standard: Text | None) -> str:
+def plain_jinja(spec: XtunerSpec, standard: Text | None) -> str:
     """As documented."""
     counts = "round" in spec.slots
     values = {"input": "message.content", "system": "message.content", "bot_name": "bot_name"}
@@ -272,14 +272,14 @@ def first_round(values: Mapping[str, str], standard: Text) -> dict[str, str]:
     return {**known, "system": sum_of(standard, known)}
 
 
-def reply(spec: Spec) -> str:
+def reply(spec: XtunerSpec) -> str:
     # the sum with an empty text has its use: it refuses content that is null or a list
     return f"{{{{- message.content + {literal(spec.suffix)} }}}}" + (
         "" if spec.suffix_as_eos else "{{- eos_token }}"
     )
 
 
-def between(spec: Spec) -> list[str]:
+def between(spec: XtunerSpec) -> list[str]:
     if not spec.sep:
         return []
     return [
@@ -287,7 +287,7 @@ def between(spec: Spec) -> list[str]:
     ]
 
 
-def exact_jinja(spec: Spec, standard: Text | None) -> str:
+def exact_jinja(spec: XtunerSpec, standard: Text | None) -> str:
     """As the code does it: rounds are collected, and written when their answer comes."""
     values = {
         "input": "turn.input",

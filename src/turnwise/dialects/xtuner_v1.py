@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.dialects.translation import Reading, object_in, parsed
+from turnwise.dialects.translation import Translation, object_in, parse_json_object
 from turnwise.dialects.turns import Slot, Text, literal, sum_of, with_slots
 from turnwise.errors import SourceError, shown, suggestion
 
@@ -58,9 +58,11 @@ def knows(source: Any) -> bool:
     )
 
 
-def read(source: Any, exact: bool = False) -> Reading:
+def read(source: Any, exact: bool = False) -> Translation:
     """The mapping as Jinja."""
-    source = parsed(source, "an XTuner v1 template") if isinstance(source, str) else source
+    source = (
+        parse_json_object(source, "an XTuner v1 template") if isinstance(source, str) else source
+    )
     given = checked(source)
     for role in ("user", "assistant"):
         if role not in given:
@@ -68,12 +70,12 @@ def read(source: Any, exact: bool = False) -> Reading:
                 f"the key {role!r} is missing: without it no conversation can be written"
             )
     facts = {"template": dict(source)}
-    return Reading(
+    return Translation(
         "\n".join(lines(given, exact)), stops=tuple(given.get("stop_words", ())), facts=facts
     )
 
 
-def write(source: Reading) -> dict[str, Any]:
+def write(source: Translation) -> dict[str, Any]:
     """The mapping that was read."""
     return dict(source.facts["template"])
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from turnwise.errors import SourceError, TemplateError, shown
 from turnwise.registry.entry import Entry
-from turnwise.registry.files import Found, near, read_path, reading_of, unreadable
+from turnwise.registry.files import Found, near, read_path, translate_source, unreadable
 from turnwise.registry.match import LONGEST, Match, UnknownModel, known, match
 from turnwise.registry.reply_declarations import completed
 from turnwise.registry.store import current, entries, register, unregister
@@ -81,7 +81,7 @@ def compiled(found: Found) -> Template:
             options=found.options,
             named=found.named,
             dialect=found.dialect,
-            reading=found.reading,
+            translation=found.translation,
         )
     except TemplateError as error:
         error.name = f"{found.file}: {error.name}" if found.file else error.name
@@ -92,13 +92,18 @@ def _found(entry: Entry, pick: str | None, exact: bool) -> Found:
     if pick not in (None, "default"):
         raise SourceError(f"{entry.name} has no template called {pick!r}", hint="It has: default.")
     try:
-        reading = reading_of(entry.dialect, entry.source, entry.name, exact)
+        translation = translate_source(entry.dialect, entry.source, entry.name, exact)
     except SourceError as error:
         raise (error.within(entry.file) if entry.file else error) from None
-    reading = replace(reading, stops=entry.stops or reading.stops)
-    options = {**reading.options, **entry.options}
+    translation = replace(translation, stops=entry.stops or translation.stops)
+    options = {**translation.options, **entry.options}
     return Found(
-        reading.jinja, entry.name, options, dialect=entry.dialect, reading=reading, file=entry.file
+        translation.jinja,
+        entry.name,
+        options,
+        dialect=entry.dialect,
+        translation=translation,
+        file=entry.file,
     )
 
 

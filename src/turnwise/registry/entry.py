@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from turnwise.dialects.translation import copied
+from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, shown, suggestion
 
 # a path, not `importlib.resources`, whose import alone would take a fifth of the time that all entries take
@@ -59,12 +59,12 @@ class Entry:
     @property
     def source(self) -> Any:
         """The template as its dialect writes it: text, or the mapping that a program would have."""
-        return copied(self.source_of())
+        return copy_source(self.source_of())
 
     @property
     def options(self) -> Mapping[str, Any]:
         """Defaults of the template's own variables. Like the source a copy: an entry is everybody's."""
-        return MappingProxyType(copied(self.defaults))
+        return MappingProxyType(copy_source(self.defaults))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -139,7 +139,9 @@ def made(data: Mapping[str, Any]) -> Entry:
     values: dict[str, Any] = {
         key: tuple(v) if isinstance(v, list) else v for key, v in data.items() if key in FIELDS
     }
-    return Entry(**values, **({"defaults": copied(data["options"])} if "options" in data else {}))
+    return Entry(
+        **values, **({"defaults": copy_source(data["options"])} if "options" in data else {})
+    )
 
 
 def check(value: Any, kind: type, where: str) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise import dialects
-from turnwise.dialects.translation import Reading, copied
+from turnwise.dialects.translation import Translation, copy_source
 from turnwise.errors import SourceError, shown
 from turnwise.registry.gguf import MAGIC
 from turnwise.registry.gguf import TEMPLATE as GGUF_KEY
@@ -72,7 +72,9 @@ class Found:
     named: Mapping[str, str] = field(default_factory=dict)
     warning: str | None = None  # what whoever asked for it should know
     dialect: str = "jinja"
-    reading: Reading | None = None  # where it came from another dialect, or with facts of its own
+    translation: Translation | None = (
+        None  # where it came from another dialect, or with facts of its own
+    )
     file: str = ""  # of a user's entry
 
 
@@ -144,25 +146,29 @@ def _declared(
         return None
     if ROWS & config.keys() and "sep_style" not in config:
         return None
-    dialect = dialects.knowing(config)
+    dialect = dialects.find_dialect(config)
     return _read_as(dialect, config, name, tokens, exact) if dialect else None
 
 
 def _read_as(dialect: str, source: Any, name: str, tokens: Mapping[str, Any], exact: bool) -> Found:
-    reading = reading_of(dialect, source, name, exact)
+    translation = translate_source(dialect, source, name, exact)
     return Found(
-        reading.jinja, name, {**tokens, **reading.options}, dialect=dialect, reading=reading
+        translation.jinja,
+        name,
+        {**tokens, **translation.options},
+        dialect=dialect,
+        translation=translation,
     )
 
 
-def reading_of(dialect: str, source: Any, name: str, exact: bool = False) -> Reading:
+def translate_source(dialect: str, source: Any, name: str, exact: bool = False) -> Translation:
     """What a dialect makes of a source; an error says which source it was."""
     try:
-        source = copied(source)
-        reading = dialects.named(dialect).read(source, exact=exact)
+        source = copy_source(source)
+        translation = dialects.get_dialect(dialect).read(source, exact=exact)
     except SourceError as error:
         raise error.within(name) from None
-    return replace(reading, facts={"template": source, **reading.facts})
+    return replace(translation, facts={"template": source, **translation.facts})
 
 
 def _passed_over(folder: Path, why: str) -> str | None:

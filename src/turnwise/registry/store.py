@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 from warnings import warn
 
-from turnwise.dialects.translation import copied
+from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, TurnwiseWarning, shown
 from turnwise.registry.entry import (
     COLLECTIONS,
@@ -152,7 +152,7 @@ def register(
     entry = made(
         {
             **{key: getattr(entry, key) for key in entry.__slots__},
-            "source_of": partial(held, copied(source)),
+            "source_of": partial(held, copy_source(source)),
         }
     )
     current().copy().put(entry, "register")  # refuses a name that is taken, before anything changes
