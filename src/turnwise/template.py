@@ -30,10 +30,10 @@ from turnwise.errors import (
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
 from turnwise.replies import declared as declare
 from turnwise.replies.derive import derive
-from turnwise.replies.equality import same
+from turnwise.replies.equality import messages_equal
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.input_format import Form, form_of
+from turnwise.replies.input_format import InputFormat, detect_input_format
 from turnwise.replies.parser.glance import Glance
 from turnwise.replies.parser.parser import Parser, parse
 from turnwise.replies.write import write
@@ -113,7 +113,7 @@ class Template:
         self.limits = limits
         self.learned: dict[Any, Boundaries] = {}
         self.grammars: list[Grammar] = []
-        self.forms: list[Form] = []
+        self.forms: list[InputFormat] = []
         self.glances: list[Glance] = []
         self.asked: dict[Any, Ends] = {}
         self.met: WeakKeyDictionary[Tokenizer, tuple[tuple[str, ...], frozenset[str]]] = (
@@ -419,7 +419,9 @@ class Template:
         """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
         grammar = (
-            self.grammar if declared is None else declare.merged(self.grammar, declared, "declared")
+            self.grammar
+            if declared is None
+            else declare.merge_declaration(self.grammar, declared, "declared")
         )
         return Parser(grammar, prompt, tools, tokenizer=known)
 
@@ -444,9 +446,9 @@ class Template:
         if not isinstance(messages, (list, tuple)) or Message not in map(type, messages):
             return messages
         if not self.forms:
-            self.forms.append(form_of(self._sparing()))
+            self.forms.append(detect_input_format(self._sparing()))
         return [
-            self.forms[0].turn(message) if type(message) is Message else message
+            self.forms[0].to_message(message) if type(message) is Message else message
             for message in messages
         ]
 
@@ -456,7 +458,7 @@ class Template:
             raise MessageError("the template writes no reply that could be learned from")
         text = write(self.grammar, message, prompt)
         read = parse(self.grammar, text, prompt)
-        if not same(read, message):
+        if not messages_equal(read, message):
             raise MessageError(
                 "a reply written by the derived grammar would not be read as this message"
             )

@@ -25,10 +25,10 @@ import turnwise
 from corpus import needs_corpus
 from reply_grammars import region
 from turnwise.analysis.prober import Shape
-from turnwise.replies.equality import same
+from turnwise.replies.equality import messages_equal
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.input_format import IN_PARTS, Form
+from turnwise.replies.input_format import IN_PARTS, InputFormat
 from turnwise.replies.parser.detokenizer import markers
 from turnwise.replies.parser.glance import Glance
 from turnwise.replies.write import write
@@ -224,7 +224,9 @@ def outcome(name: str, kind: str) -> str:
         return (
             f"open: {case.reply!r} became {again and again[len(case.prompt) :]!r} by way of {read}"
         )
-    return CLOSED if same(read, MESSAGES[kind]) else f"misread: {case.reply!r} is not {read}"
+    return (
+        CLOSED if messages_equal(read, MESSAGES[kind]) else f"misread: {case.reply!r} is not {read}"
+    )
 
 
 @needs_corpus
@@ -278,7 +280,9 @@ def test_it_holds_behind_a_result(name: str) -> None:
         if reply is not None:
             again = template.parse(reply, prompt, TOOLS)
             closed = rendered(template, [*history, again], **case.arguments) == prompt + reply
-            wrong += [] if closed and same(again, MESSAGES[kind]) else [(kind, reply, again)]
+            wrong += (
+                [] if closed and messages_equal(again, MESSAGES[kind]) else [(kind, reply, again)]
+            )
             SEEN["second round"] += not wrong
     assert bool(wrong) == (name in SECOND), wrong
 
@@ -523,13 +527,13 @@ def test_a_copy_is_a_message() -> None:
     "shape", [Shape(), Shape(bare=True), Shape(single=True), Shape(None, True)]
 )
 def test_a_message_that_somebody_changed(shape: Shape) -> None:
-    form = Form(shape, parts=True, reasoning=IN_PARTS)
+    form = InputFormat(shape, parts=True, reasoning=IN_PARTS)
     for calls in ([5], [{}], [{"function": None}], [None], 5, "x", {"a": 1}):
-        turn = form.turn(Message(content="x", tool_calls=calls, reasoning_content="y"))
+        turn = form.to_message(Message(content="x", tool_calls=calls, reasoning_content="y"))
         assert turn["tool_calls"] == calls and turn["content"][-1] == {"type": "text", "text": "x"}
     parts = [{"type": "text", "text": "x"}]
-    assert form.turn(Message(content=parts)) == {"content": parts}
-    assert form.turn(Message()) == {"content": ""}
+    assert form.to_message(Message(content=parts)) == {"content": parts}
+    assert form.to_message(Message()) == {"content": ""}
 
 
 TURN = (

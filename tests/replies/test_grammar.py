@@ -22,7 +22,7 @@ from turnwise.analysis.conversations import NOW, tool
 from turnwise.analysis.segment import Stretch, between, shared_end, shared_start
 from turnwise.errors import SourceError
 from turnwise.registry.reply_declarations import declarations
-from turnwise.replies.declared import declared, merged
+from turnwise.replies.declared import merge_declaration, parse_declaration
 from turnwise.replies.derive import derive
 from turnwise.replies.derive.objects import decoded
 from turnwise.replies.derive.validate import HELD, LONG, fitting
@@ -295,11 +295,11 @@ def test_hostile_templates_have_a_grammar() -> None:
 
 def test_every_declaration_can_be_read() -> None:
     for name, table in declarations().items():
-        stated = declared(table["replies"], name)
+        stated = parse_declaration(table["replies"], name)
         assert stated.calls or stated.more or stated.reasoning, name
     for name, entry in turnwise.entries().items():
         if entry.replies:
-            merged(derive(turnwise.load(name)), entry.replies, name)
+            merge_declaration(derive(turnwise.load(name)), entry.replies, name)
 
 
 @needs_corpus
@@ -358,10 +358,12 @@ def test_a_contradiction_names_both() -> None:
     with pytest.raises(
         SourceError, match=r"'<thought>' \.\.\. '</thought>'.*'<think>' \.\.\. '</think>'"
     ):
-        merged(derived, {"reasoning": ["<thought>", "</thought>"]})
-    agreed = merged(derived, {"reasoning": ["<think>", "</think>\n"]})
+        merge_declaration(derived, {"reasoning": ["<thought>", "</thought>"]})
+    agreed = merge_declaration(derived, {"reasoning": ["<think>", "</think>\n"]})
     assert agreed.reasoning == derived.reasoning
-    replaced = merged(derived, {"reasoning": ["<thought>", "</thought>"], "instead": ["reasoning"]})
+    replaced = merge_declaration(
+        derived, {"reasoning": ["<thought>", "</thought>"], "instead": ["reasoning"]}
+    )
     assert replaced.reasoning is not None
     assert replaced.reasoning.open.text == "<thought>"
 
@@ -380,7 +382,7 @@ def test_a_contradiction_names_both() -> None:
 )
 def test_a_bad_declaration_is_refused(data: dict[str, Any], words: str) -> None:
     with pytest.raises(SourceError) as caught:
-        declared(data)
+        parse_declaration(data)
     assert words in str(caught.value)
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import corpus
 import turnwise
 from turnwise.errors import TurnwiseWarning
-from turnwise.replies.equality import same
+from turnwise.replies.equality import messages_equal
 from turnwise.tokens.boundaries import SPEAKERS, Turn
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED, POLICIES
@@ -263,7 +263,7 @@ def check_turn(
         prompt.text
     ):  # the template would not write it there: the grammar did
         read = template(used).parse(found.text[turn.start :], prompt=prompt.rendering)
-        assert same(read, chat.messages[turn.message]), (used, chat.id, turn)
+        assert messages_equal(read, chat.messages[turn.message]), (used, chat.id, turn)
         return
     assert own.text[: turn.end] == found.text[: turn.end], (
         "the model would have written something else"

@@ -22,7 +22,7 @@ from turnwise.errors import MessageError, SourceError, shown, suggestion
 from turnwise.messages import Intake
 from turnwise.registry import compiled, read
 from turnwise.registry.files import read_bytes
-from turnwise.replies.declared import KEYS
+from turnwise.replies.declared import DECLARATION_KEYS
 from turnwise.shapes import SHAPES, are_rows, conversation
 from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
@@ -217,7 +217,9 @@ def declared_of(place: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise SourceError(f"{name}: replies is {shown(found)}", hint="It must be a table.")
     if not found:
-        raise SourceError(f"{name} declares nothing", hint=f"It may say: {', '.join(KEYS)}.")
+        raise SourceError(
+            f"{name} declares nothing", hint=f"It may say: {', '.join(DECLARATION_KEYS)}."
+        )
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from turnwise.registry.entry import ENTRIES
 from turnwise.registry.match import LONGEST, normal
 from turnwise.registry.store import current
-from turnwise.replies.declared import merged
+from turnwise.replies.declared import merge_declaration
 from turnwise.replies.grammar import Grammar
 from turnwise.template import Template
 
@@ -46,9 +46,13 @@ def completed(template: Template, derived: Grammar) -> Grammar:
     """How replies to this template look: what was derived, completed by what is declared of it."""
     entry = current().named.get(template.name.lower())
     if entry is not None and entry.replies:
-        return merged(derived, entry.replies, entry.name)
+        return merge_declaration(derived, entry.replies, entry.name)
     data = declaration(template.text, template.name)
-    return derived if data is None else merged(derived, missing(derived, data), template.name)
+    return (
+        derived
+        if data is None
+        else merge_declaration(derived, missing(derived, data), template.name)
+    )
 
 
 def missing(derived: Grammar, data: Mapping[str, Any]) -> Mapping[str, Any]:

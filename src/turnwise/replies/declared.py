@@ -17,8 +17,8 @@
 A declaration is checked against what was derived from the template: where both speak of a part and disagree, that is
 an error, unless the part is named in `instead`.
 
-What is due is a table (`DUE`): the form of each value, and what makes sense of several together. It cannot know whether
-a model writes so.
+The rules are a table (`RULES`): the type of each value, and which values make sense together. They cannot know
+whether a model really writes that way.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from turnwise.replies.grammar import (
     TaggedCall,
 )
 
-KEYS = ("reasoning", "content", "calls", "more", "stops", "starts", "instead")
+DECLARATION_KEYS = ("reasoning", "content", "calls", "more", "stops", "starts", "instead")
 CALLS = ("section", "each", "between", "lead", "first", "parts", "pairs", "json", "raw")
 DECLARED = "declared"
 
@@ -51,12 +51,12 @@ COMPLETE: list[Callable[[Any, Grammar], Grammar]] = []
 """Who knows declarations adds itself here: a template and its derived grammar become the completed one."""
 
 
-def declared(data: Mapping[str, Any], where: str = "replies") -> Grammar:
+def parse_declaration(data: Mapping[str, Any], where: str = "replies") -> Grammar:
     """The parts of a grammar that a declaration states; the others are empty."""
-    known(mapping(data, where), KEYS, where)
+    known(mapping(data, where), DECLARATION_KEYS, where)
     ways = declared_ways(data, "calls", where)
     sources: dict[str, Source] = {
-        key: "declared" for key in KEYS if key in data and key != "instead"
+        key: "declared" for key in DECLARATION_KEYS if key in data and key != "instead"
     }
     return Grammar(
         reasoning=thoughts(data["reasoning"], f"{where}.reasoning")
@@ -77,7 +77,8 @@ def declared_ways(data: Mapping[str, Any], key: str, where: str) -> list[Calls]:
     if isinstance(calls, Mapping):
         calls = [calls]
     return [
-        declared_calls(table, f"{where}.{key}") for table in due("tables", calls, f"{where}.{key}")
+        declared_calls(table, f"{where}.{key}")
+        for table in validate("tables", calls, f"{where}.{key}")
     ]
 
 
@@ -96,7 +97,7 @@ def declared_calls(data: Any, where: str) -> Calls:
         if name in data
     }
     calls = Calls(declared_call(data, where), **given)
-    due("calls", data, where, calls)
+    validate("calls", data, where, calls)
     return calls
 
 
@@ -107,13 +108,13 @@ def declared_call(data: Mapping[str, Any], where: str) -> JsonCall | TaggedCall 
             f"{where} says {' and '.join(layouts) or 'nothing'} of how a call is written",
             hint=ONE_OF,
         )
-    due("layout", data, where)
+    validate("layout", data, where)
     return LAYOUTS[layouts[0]](data, where)
 
 
 def declared_json(data: Mapping[str, Any], where: str) -> JsonCall:
     call: JsonCall = made(JsonCall, data["json"], f"{where}.json")
-    due("json", data["json"], f"{where}.json", call)
+    validate("json", data["json"], f"{where}.json", call)
     return with_parts(call)
 
 
@@ -125,8 +126,8 @@ def declared_raw(data: Mapping[str, Any], where: str) -> RawCall:
 def declared_parts(data: Mapping[str, Any], where: str) -> TaggedCall:
     given = words(data["parts"], f"{where}.parts")
     known([part for part in given if SLOT.fullmatch(part)], SLOTTED, f"{where}.parts")
-    due("name", data["parts"], f"{where}.parts")
-    due("slots", data["parts"], f"{where}.parts")
+    validate("name", data["parts"], f"{where}.parts")
+    validate("slots", data["parts"], f"{where}.parts")
     parts = tuple(part[1:-1] if part in SLOTTED else Marker(part, DECLARED) for part in given)
     return TaggedCall(
         parts, declared_pairs(data["pairs"], f"{where}.pairs") if "pairs" in data else None
@@ -213,7 +214,7 @@ def opened(calls: Calls) -> bool:
     return bool(calls.section.open.core or calls.each.open.core)
 
 
-DUE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "table": (lambda data: isinstance(data, Mapping), "It must be a table."),
     "tables": (lambda data: isinstance(data, list), "It must be a table, or a list of tables."),
     "text": (lambda data: isinstance(data, str), "It must be a text."),
@@ -252,16 +253,16 @@ DUE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 """What holds of each value, and what is said where it does not."""
 
 
-def due(what: str, data: Any, where: str, read: Any = None) -> Any:
+def validate(what: str, data: Any, where: str, read: Any = None) -> Any:
     """The data, if what is due holds of it, or of what was read from it."""
-    holds, hint = DUE[what]
+    holds, hint = RULES[what]
     if not holds(data if read is None else read):
         raise SourceError(f"{where} is {shown(data)}", hint=hint)
     return data
 
 
 def mapping(data: Any, where: str) -> Mapping[str, Any]:
-    table: Mapping[str, Any] = due("table", data, where)
+    table: Mapping[str, Any] = validate("table", data, where)
     return table
 
 
@@ -275,40 +276,40 @@ def known(data: Any, keys: Any, where: str) -> None:
 
 
 def texts(data: Any, where: str) -> tuple[str, ...]:
-    return tuple(due("texts", data, where))
+    return tuple(validate("texts", data, where))
 
 
 def words(data: Any, where: str) -> tuple[str, ...]:
     found = texts(data, where)
-    due("words", data, where)
+    validate("words", data, where)
     return found
 
 
 def triple(data: Any, where: str) -> tuple[str, ...]:
     found = texts(data, where)
-    due("triple", data, where)
+    validate("triple", data, where)
     return found
 
 
 def region(data: Any, where: str) -> Region:
     pair = texts(data, where)
-    due("pair", data, where)
+    validate("pair", data, where)
     return Region(marker(pair[0], where), marker(pair[1], where))
 
 
 def thoughts(data: Any, where: str) -> Region:
     found = region(data, where)
-    due("marked", data, where)
+    validate("marked", data, where)
     return found
 
 
 def marker(data: Any, where: str) -> Marker:
-    text = due("text", data, where)
+    text = validate("text", data, where)
     return Marker(text, DECLARED) if text else Marker()
 
 
 def number(data: Any, where: str) -> int:
-    found: int = due("number", data, where)
+    found: int = validate("number", data, where)
     return found
 
 
@@ -319,8 +320,8 @@ def typed(data: Any, where: str) -> tuple[tuple[str, Region], ...]:
 
 
 READERS: Mapping[str, Callable[[Any, str], Any]] = {
-    "str": partial(due, "word"),
-    "bool": partial(due, "truth"),
+    "str": partial(validate, "word"),
+    "bool": partial(validate, "truth"),
     "int": number,
     "Marker": marker,
     "Region": region,
@@ -331,11 +332,11 @@ READERS: Mapping[str, Callable[[Any, str], Any]] = {
 """How a field of a part is read, by its type."""
 
 
-def merged(derived: Grammar, data: Mapping[str, Any], where: str = "replies") -> Grammar:
+def merge_declaration(derived: Grammar, data: Mapping[str, Any], where: str = "replies") -> Grammar:
     """The derived grammar with what a declaration adds to it."""
-    stated = declared(data, where)
+    stated = parse_declaration(data, where)
     instead = texts(data.get("instead", []), f"{where}.instead")
-    known(instead, KEYS[:3], f"{where}.instead")
+    known(instead, DECLARATION_KEYS[:3], f"{where}.instead")
     given: dict[str, Any] = {}
     for name in ("reasoning", "content", "calls"):
         if name not in stated.sources:

@@ -10,7 +10,7 @@ from typing import Any
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
-def same(read: Mapping[str, Any], meant: Mapping[str, Any]) -> bool:
+def messages_equal(read: Mapping[str, Any], meant: Mapping[str, Any]) -> bool:
     """White space at the ends of texts aside, which markers may take along."""
     return parts(read) == parts(meant)
 

@@ -35,14 +35,14 @@ THOUGHT = THOUGHTS[0]  # where a message that was read has its reasoning
 IN_PARTS = "content"  # reasoning is a part of the content, beside the text
 
 
-class Form(NamedTuple):
+class InputFormat(NamedTuple):
     """How a template takes an assistant's message."""
 
     shape: Shape = Shape()
     parts: bool = False  # content is a list of parts
     reasoning: str = THOUGHT  # the key of reasoning
 
-    def turn(self, message: Message) -> dict[str, Any]:
+    def to_message(self, message: Message) -> dict[str, Any]:
         """The message as plain data in this form."""
         found = message.as_turn(as_text=self.shape.as_text)
         said = found["content"] or (self.shape.content if found.get("tool_calls") else "")
@@ -79,14 +79,14 @@ def is_call(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("function"), Mapping)
 
 
-def form_of(template: Template) -> Form:
+def detect_input_format(template: Template) -> InputFormat:
     """The form in which this template takes messages, as far as its renderings tell."""
     prober = Prober(template)
     if not any(map(prober.settle, (False, True))):
-        return Form()
+        return InputFormat()
     one = Answers(prober).one
     shape = one.shape if one is not None else Shape()
-    return Form(shape, prober.parts, thinking(prober, shape))
+    return InputFormat(shape, prober.parts, thinking(prober, shape))
 
 
 def thinking(prober: Prober, shape: Shape) -> str:
