@@ -16,8 +16,8 @@ from turnwise.analysis.stops import Ends, Stops, named_ends, stops
 from turnwise.conversion import Conversion
 from turnwise.dialects.jinja import with_stop_comment
 from turnwise.dialects.translation import Translation, copy_source
-from turnwise.engine.compiler.searched import sought, weighs
-from turnwise.engine.program import Program, program
+from turnwise.engine.compiler.searched import branches_on_length, searched_strings
+from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Run
 from turnwise.errors import (
@@ -135,8 +135,10 @@ class Template:
         """A template from its Jinja text, and others of the same model by name; with tools, `tool_use` is taken."""
         if not isinstance(text, str):
             raise TemplateSyntaxError(f"a template is text, not {type(text).__name__}", name=name)
-        others = {key: program(other, f"{name}:{key}") for key, other in (named or {}).items()}
-        return cls(program(text, name), options, others, limits, dialect, translation)
+        others = {
+            key: compile_program(other, f"{name}:{key}") for key, other in (named or {}).items()
+        }
+        return cls(compile_program(text, name), options, others, limits, dialect, translation)
 
     @classmethod
     def read(
@@ -478,7 +480,9 @@ class Template:
         if found is None:
             if len(self.learned) >= LEARNED:
                 self.learned.clear()
-            found = self.learned[key] = Boundaries(sought(self.text), weighs(self.text))
+            found = self.learned[key] = Boundaries(
+                searched_strings(self.text), branches_on_length(self.text)
+            )
         return found
 
     @property

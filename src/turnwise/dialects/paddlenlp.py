@@ -25,7 +25,7 @@ import jinja2
 
 from turnwise.dialects.translation import Translation, object_in, parse_json_object
 from turnwise.dialects.turns import Slot, Text, Turns, literal, sum_of
-from turnwise.engine.program import program
+from turnwise.engine.program import compile_program
 from turnwise.errors import SourceError, TemplateError, shown, suggestion
 
 KEYS = ("system", "conversation", "query")
@@ -56,7 +56,7 @@ class PaddleNLPField:
     @classmethod
     def of(cls, source: str, where: str) -> PaddleNLPField:
         try:
-            names = frozenset(program(source, where).reads)
+            names = frozenset(compile_program(source, where).reads)
         except TemplateError as error:
             hint = error.hint
             if "expected token 'name', got 'string'" in error.message:

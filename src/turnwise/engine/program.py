@@ -155,7 +155,7 @@ class Program:
         return (
             self
             if NOT_FUNCTIONS(options)
-            else program(self.text, self.name, FUNCTION_NAMES.intersection(options))
+            else compile_program(self.text, self.name, FUNCTION_NAMES.intersection(options))
         )
 
     def _placed(
@@ -186,7 +186,7 @@ class Program:
         return access.known(found, error.key) if isinstance(found, dict) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return program, (self.text, self.name, self.shadowed)
+        return compile_program, (self.text, self.name, self.shadowed)
 
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.python.splitlines())} lines>"
@@ -205,6 +205,8 @@ def signature(error: TypeError) -> str:
 
 
 @lru_cache(maxsize=CACHED)
-def program(text: str, name: str = "template", shadowed: frozenset[str] = frozenset()) -> Program:
+def compile_program(
+    text: str, name: str = "template", shadowed: frozenset[str] = frozenset()
+) -> Program:
     """The program of a template, compiled once."""
     return Program(text, name, shadowed)

@@ -12,7 +12,7 @@ becomes, in essence,
 
 jinja2's parser and its symbol tracking are used as they are, so syntax and scoping are exact; its code generator and
 its constant folding are not used at all. Macros are nested functions, names of outer scopes are closures. Loops pay
-for all their iterations at the start, in nodes of their body (`weight`).
+for all their iterations at the start, in nodes of their body (`step_cost`).
 
 Not supported, and refused while compiling: `include`, `import`, `extends`, `block`, `autoescape`, `trans`.
 """
@@ -24,7 +24,7 @@ from typing import Any
 from jinja2 import nodes
 from jinja2.compiler import find_undeclared
 
-from turnwise.engine.compiler.cost import weight
+from turnwise.engine.compiler.cost import step_cost
 from turnwise.engine.compiler.loops import Loops
 from turnwise.engine.compiler.scopes import Fault, Frame, KnownMacro, Scope
 from turnwise.engine.runtime.operations import CALL_WEIGHT
@@ -127,7 +127,7 @@ class Compiler(Loops):
         with self.function(
             f"def {function}({', '.join(f'a{i}' for i in range(len(parameters)))}):"
         ):
-            self.line(f"out = []; rt.steps -= {weight(node.body) + CALL_WEIGHT}; rt.depth -= 1")
+            self.line(f"out = []; rt.steps -= {step_cost(node.body) + CALL_WEIGHT}; rt.depth -= 1")
             self.line("if rt.steps < 0 or rt.depth < 0: spent(rt)")
             for number, parameter in enumerate(parameters):
                 self.line(f"{parameter}, o{parameter[1:]} = a{number}")

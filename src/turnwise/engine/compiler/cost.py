@@ -1,7 +1,8 @@
-"""How much work a piece of template is: the steps that a loop or macro pays in advance.
+"""Cost of template code in steps, which a loop or macro charges before it runs.
 
-A step is a node of the tree. Nodes that call into the runtime count for more, so that a step of any kind costs about as
-much time; of the branches of an `if` the longest counts; loops and macros inside pay for themselves when they start.
+A step is one node of the syntax tree. Nodes that call into the runtime count for more, so that every step takes about
+the same time. Of the branches of an `if` only the most expensive counts. Loops and macros inside the body charge
+for themselves when they start.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Iterable
 
 from jinja2 import nodes
 
-from turnwise.engine.compiler.syntax import children
+from turnwise.engine.compiler.syntax import flat_children
 
-HEAVY: dict[type, int] = {
+LOOKUP_STEPS = 16  # of `x[y]` with a computed key, a runtime call
+NODE_STEPS: dict[type, int] = {
     nodes.Filter: 4,
     nodes.Test: 2,
     nodes.Call: 6,
@@ -22,22 +24,21 @@ HEAVY: dict[type, int] = {
 }
 
 
-def weight(body: Iterable[nodes.Node]) -> int:
-    """How many steps one run of a body takes at most. Loops inside pay for themselves; of branches the longest
-    counts.
-    """
-    return sum(map(weight_of, body))
+def step_cost(body: Iterable[nodes.Node]) -> int:
+    """Return how many steps one run of `body` takes at most."""
+    return sum(map(_node_cost, body))
 
 
-def weight_of(node: nodes.Node) -> int:
+def _node_cost(node: nodes.Node) -> int:
     if isinstance(node, nodes.For):
-        return 1 + weight_of(node.iter)
+        return 1 + _node_cost(node.iter)
     if isinstance(node, nodes.Macro):
         return 1
     if isinstance(node, nodes.If):
-        tests = weight_of(node.test) + sum(weight_of(branch.test) for branch in node.elif_)
-        bodies = (node.body, *(branch.body for branch in node.elif_), node.else_)
-        return 1 + tests + max(map(weight, bodies))
+        branches = [node, *node.elif_]
+        tests = step_cost(branch.test for branch in branches)
+        bodies = [branch.body for branch in branches]
+        return 1 + tests + max(map(step_cost, [*bodies, node.else_]))
     if isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Const):
-        return 16 + weight_of(node.node) + weight_of(node.arg)  # looked up by a call
-    return HEAVY.get(type(node), 1) + sum(map(weight_of, children(node)))
+        return LOOKUP_STEPS + _node_cost(node.node) + _node_cost(node.arg)
+    return NODE_STEPS.get(type(node), 1) + step_cost(flat_children(node))

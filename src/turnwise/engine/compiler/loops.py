@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import Code
-from turnwise.engine.compiler.cost import weight
+from turnwise.engine.compiler.cost import step_cost
 from turnwise.engine.compiler.scopes import Fault, Frame, LoopNames
 from turnwise.engine.compiler.statements import Statements
 from turnwise.engine.runtime.operations import CALL_WEIGHT
@@ -30,11 +30,11 @@ class Loops(Statements):
         number = self.temporary("")
         if items.kind == "messages":
             self.line(
-                f"t{number} = {items.value}; o{number} = walk_messages(rt, t{number}, {weight(node.body) + 2})"
+                f"t{number} = {items.value}; o{number} = walk_messages(rt, t{number}, {step_cost(node.body) + 2})"
             )
             return self.loop(node, frame, number, items.kind)
         self.line(
-            f"t{number}, o{number}, k{number} = walk(rt, {items.value}, {items.trail}, {weight(node.body) + 2})"
+            f"t{number}, o{number}, k{number} = walk(rt, {items.value}, {items.trail}, {step_cost(node.body) + 2})"
         )
         self.loop(node, frame, number, "numbers" if over_numbers(node.iter) else "")
 
@@ -171,7 +171,7 @@ class Loops(Statements):
             self.line(
                 f"def again{number}_(pair): return captured(rt, again{number}(pair, depth0 + 1))"
             )
-            cost = weight(node.body) + CALL_WEIGHT
+            cost = step_cost(node.body) + CALL_WEIGHT
             self.line(f"t{number}, o{number}, k{number} = walk(rt, pair[0], pair[1], {cost})")
             self.loop(node, frame, number)
             self.flush()

@@ -1,19 +1,21 @@
-"""The texts that a template looks for in other texts: `'/no_think' in message.content`, `content.split('</think>')`.
+"""Strings that a template searches for in messages: `'/no_think' in message.content`, `content.split('</think>')`.
 
-What a template writes may turn on them, so whoever keeps what was learned of a template must keep them apart; and who
-reads its replies learns from them which markers it knows.
+A rendering may depend on whether a message contains them, so a cache of facts about a template has to distinguish
+conversations by them. They also show which markers of a reply the template knows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import parse
 
-METHODS = frozenset(
-    (
+CACHE_SIZE = 256
+SEARCH_METHODS = frozenset(
+    [
         "startswith",
         "endswith",
         "split",
@@ -23,56 +25,62 @@ METHODS = frozenset(
         "count",
         "partition",
         "rpartition",
-    )
+    ]
 )
+MESSAGE_TEXTS = frozenset(["content", "text", "reasoning_content", "thinking", "arguments"])
+ORDERINGS = frozenset(["gt", "gteq", "lt", "lteq"])
 
 
-@lru_cache(maxsize=256)
-def sought(text: str) -> tuple[str, ...]:
-    """The constant texts that the template looks for, in the order in which they come."""
+@lru_cache(maxsize=CACHE_SIZE)
+def searched_strings(text: str) -> tuple[str, ...]:
+    """Return the constant strings that the template `text` searches for, without repetition."""
     tree = parse(text, "template")
-    found: dict[str, None] = {}
-    for compared in tree.find_all(nodes.Compare):
-        if any(operand.op in ("in", "notin") for operand in compared.ops):
-            keep(compared.expr, found)
-        elif of_text(compared):
-            for node in (compared.expr, *(operand.expr for operand in compared.ops)):
-                keep(node, found)
+    strings: dict[str, None] = {}  # a set that keeps the order
+    for node in _find_search_operands(tree):
+        if isinstance(node, nodes.Const) and isinstance(node.value, str) and node.value.strip():
+            strings[node.value] = None
+    return tuple(strings)
+
+
+def _find_search_operands(tree: nodes.Template) -> Iterator[nodes.Node]:
+    """Yield what is searched for, and both sides of each comparison with a message's text."""
+    for comparison in tree.find_all(nodes.Compare):
+        if any(operand.op in ("in", "notin") for operand in comparison.ops):
+            yield comparison.expr
+        elif _mentions_message_text(comparison):
+            yield comparison.expr
+            for operand in comparison.ops:
+                yield operand.expr
     for call in tree.find_all(nodes.Call):
-        if isinstance(call.node, nodes.Getattr) and call.node.attr in METHODS and call.args:
-            keep(call.args[0], found)
-    return tuple(found)
+        if isinstance(call.node, nodes.Getattr) and call.node.attr in SEARCH_METHODS and call.args:
+            yield call.args[0]
 
 
-TEXTS = frozenset(("content", "text", "reasoning_content", "thinking", "arguments"))
-ORDER = frozenset(("gt", "gteq", "lt", "lteq"))
+@lru_cache(maxsize=CACHE_SIZE)
+def branches_on_length(text: str) -> bool:
+    """Whether a condition orders a message's text or its length, as `content|length > 100` does.
 
-
-@lru_cache(maxsize=256)
-def weighs(text: str) -> bool:
-    """Whether the template decides by texts in a way that no constant in it shows: by their length, their order."""
+    No constant of the template shows where such a condition changes.
+    """
     tree = parse(text, "template")
-    tests: list[nodes.Node] = [node.test for node in tree.find_all(nodes.If)]
-    tests += [node.test for node in tree.find_all(nodes.CondExpr)]
-    return any(map(weighed, tests))
+    for node in tree.find_all((nodes.If, nodes.CondExpr)):
+        if any(map(_orders_message_text, (node.test, *node.test.find_all(nodes.Compare)))):
+            return True
+    return False
 
 
-def weighed(test: nodes.Node) -> bool:
-    found = [one for one in (test, *test.find_all(nodes.Compare)) if isinstance(one, nodes.Compare)]
-    return any(any(operand.op in ORDER for operand in one.ops) and of_text(one) for one in found)
-
-
-def of_text(node: nodes.Node) -> bool:
-    """Whether a text of a message stands in this expression."""
-    names = {one.attr for one in node.find_all(nodes.Getattr)}
-    items = {
-        one.arg.value for one in node.find_all(nodes.Getitem) if isinstance(one.arg, nodes.Const)
-    }
-    return not TEXTS.isdisjoint(names | items) or any(
-        one.name in TEXTS for one in node.find_all(nodes.Name)
+def _orders_message_text(node: nodes.Node) -> bool:
+    return (
+        isinstance(node, nodes.Compare)
+        and any(operand.op in ORDERINGS for operand in node.ops)
+        and _mentions_message_text(node)
     )
 
 
-def keep(node: nodes.Node, found: dict[str, None]) -> None:
-    if isinstance(node, nodes.Const) and isinstance(node.value, str) and node.value.strip():
-        found[node.value] = None
+def _mentions_message_text(node: nodes.Node) -> bool:
+    names = {name.name for name in node.find_all(nodes.Name)}
+    names.update(field.attr for field in node.find_all(nodes.Getattr))
+    for lookup in node.find_all(nodes.Getitem):
+        if isinstance(lookup.arg, nodes.Const):
+            names.add(lookup.arg.value)
+    return not MESSAGE_TEXTS.isdisjoint(names)

@@ -317,7 +317,7 @@ def refuse_depth(tree: nodes.Node, text: str, name: str) -> None:
     """Walk the tree level by level; chains of `+` and `~` are flat to us and do not count."""
     level: list[nodes.Node] = [tree]
     for _ in range(TREE_DEPTH):
-        level = [child for node in level for child in children(node)]
+        level = [child for node in level for child in flat_children(node)]
         if not level:
             return
     raise too_large("expressions or blocks nested too deeply", level[0].lineno, "depth").at(
@@ -325,7 +325,7 @@ def refuse_depth(tree: nodes.Node, text: str, name: str) -> None:
     )
 
 
-def children(node: nodes.Node) -> Iterator[nodes.Node]:
+def flat_children(node: nodes.Node) -> Iterator[nodes.Node]:
     """The nodes below a node, with a chain of `+` seen as one."""
     return iter(operands(node)) if isinstance(node, nodes.Add) else node.iter_child_nodes()
 

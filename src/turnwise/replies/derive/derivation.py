@@ -42,7 +42,7 @@ from turnwise.analysis.segment import (
     shared_start,
     upto,
 )
-from turnwise.engine.compiler.searched import sought
+from turnwise.engine.compiler.searched import searched_strings
 from turnwise.replies.derive.calls import Written, completed, digits_in, shown, two_calls
 from turnwise.replies.derive.ends import split_close, stop_of, stops_of, uncounted
 from turnwise.replies.derive.objects import decoded
@@ -185,7 +185,7 @@ class Derivation(Answers):
         """Reasoning that the template never writes; `plain` stands between header and content."""
         self.content_open = plain
         opened = self.prompted()
-        texts = [text for source in self.prober.texts for text in sought(source)]
+        texts = [text for source in self.prober.texts for text in searched_strings(source)]
         region = sought_region(texts, self.prompts, plain, opened) or kindred(texts, self.resumed())
         if region is None:
             return None
