@@ -63,10 +63,13 @@ def branches_on_length(text: str) -> bool:
     No constant of the template shows where such a condition changes.
     """
     tree = parse(text, "template")
-    for node in tree.find_all((nodes.If, nodes.CondExpr)):
-        if any(map(_orders_message_text, (node.test, *node.test.find_all(nodes.Compare)))):
-            return True
-    return False
+    tests = [node.test for node in tree.find_all(nodes.If)]
+    tests += [node.test for node in tree.find_all(nodes.CondExpr)]
+    return any(
+        _orders_message_text(node)
+        for test in tests
+        for node in (test, *test.find_all(nodes.Compare))
+    )
 
 
 def _orders_message_text(node: nodes.Node) -> bool:
