@@ -34,7 +34,6 @@ from turnwise.replies.equality import messages_equal
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import InputFormat, detect_input_format
-from turnwise.replies.parser.glance import Glance
 from turnwise.replies.parser.parser import Parser, parse
 from turnwise.replies.write import write
 from turnwise.tokens import tokenizers
@@ -83,7 +82,6 @@ class Template:
         "asked",
         "dialect",
         "forms",
-        "glances",
         "grammars",
         "learned",
         "limits",
@@ -114,7 +112,6 @@ class Template:
         self.learned: dict[Any, Boundaries] = {}
         self.grammars: list[Grammar] = []
         self.forms: list[InputFormat] = []
-        self.glances: list[Glance] = []
         self.asked: dict[Any, Ends] = {}
         self.met: WeakKeyDictionary[Tokenizer, tuple[tuple[str, ...], frozenset[str]]] = (
             WeakKeyDictionary()
@@ -436,11 +433,12 @@ class Template:
         tokenizer: Tokenizer,
     ) -> Mapping[str, Any] | None:
         """A reply as a message in the form that this template takes; None if its words are all there is."""
-        if not self.glances:
-            self.glances.append(Glance(self.grammar))
-        if self.glances[0].plain(words, prompt) or "content" not in self.grammar.sources:
+        if "content" not in self.grammar.sources:
             return None
-        found: Mapping[str, Any] = self._turns([self.parse(reply, prompt, tools, tokenizer)])[0]
+        message = self.parse(reply, prompt, tools, tokenizer)
+        if message == {"role": "assistant", "content": words}:
+            return None
+        found: Mapping[str, Any] = self._turns([message])[0]
         return found
 
     def _turns(self, messages: Any) -> Any:

@@ -29,8 +29,6 @@ from turnwise.replies.equality import messages_equal
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import IN_PARTS, InputFormat
-from turnwise.replies.parser.detokenizer import markers
-from turnwise.replies.parser.glance import Glance
 from turnwise.replies.write import write
 
 VALUES = {
@@ -370,49 +368,6 @@ def test_the_writer_goes_on_where_the_prompt_left() -> None:
         == "\n\n</think>\n\n<say>\nAye.\n</say><e>"
     )
     assert write(grammar, message, "<a><say>") == "\nAye.\n</say><e>"
-
-
-# A look instead of a reading
-
-
-@needs_corpus
-def test_what_looks_plain_is_plain() -> None:
-    """Whatever the glance calls plain, the parser gives as content, letter for letter."""
-    plain = 0
-    for name in corpus.published():
-        template = compiled(name)
-        prompt = rendered(template, HISTORY, add_generation_prompt=True)
-        if prompt is None:
-            continue
-        glance = Glance(template.grammar)
-        for text in texts(template.grammar):
-            if glance.plain(text, prompt):
-                plain += 1
-                for tools in (None, TOOLS):
-                    read = template.parse(text, prompt, tools)
-                    assert dict(read) == {"role": "assistant", "content": text}, (name, text)
-    assert plain >= 2000
-
-
-def texts(grammar: Grammar) -> Iterator[str]:
-    """Words, what looks like a call, and the markers of a grammar: whole, begun and ended."""
-    calls = (
-        '{"name": "now", "arguments": {}}',
-        '{"name": "now", "parameters": {}}',
-        "now(x=1)",
-        "[now()]",
-        "((now {}))",
-    )
-    yield from ("Aye.", "a < b", "{x}", "[1]", "<b>Aye</b>", "a\n\nb", "Q: A:", *calls)
-    yield from (
-        f"{before}{call}{behind}"
-        for call in calls
-        for before in ("So ", "So\n")
-        for behind in ("", " be it.")
-    )
-    for marker in dict.fromkeys(markers(grammar)):
-        for part in dict.fromkeys((marker, marker[: len(marker) // 2], marker[len(marker) // 2 :])):
-            yield from (f"So {part} be it.", f"{part}So")
 
 
 @needs_corpus

@@ -18,7 +18,6 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from turnwise.replies.events import ARGUMENTS, Kind
 from turnwise.replies.grammar import Pairs
 from turnwise.replies.parser.buffer import Call, Stream
 from turnwise.replies.parser.compiled_grammar import Plan, common, keyed, pieces, tag_like, unworded
@@ -152,8 +151,6 @@ class Arguments:
                 return False
             if stream.ended:
                 return self.broke_off(call)
-            if reader.form() is not None:
-                stream.arm_value(reader)
             yield
 
     def broke_off(self, call: Call) -> bool:
@@ -447,12 +444,11 @@ class Arguments:
         close: Watch,
         into: Callable[[str], object],
         ends: Sequence[str] = ENDS,
-        kind: Kind | None = None,
     ) -> Generator[None, None, Found | None]:
         """The text of a value. With markers of the call in it, it may be more than one value: the call is malformed."""
         stream = self.stream
         while True:
-            found = yield from stream.until(close, into, "arguments", kind)
+            found = yield from stream.until(close, into, "arguments")
             if found is None or found.tag in ends:
                 return found
             self.stray = self.stray or found.tag == "own"
@@ -478,7 +474,7 @@ class Arguments:
     def streamed_text(self, call: Call, pairs: Pairs, close: Watch) -> Done:
         stream = self.stream
         stream.argue(call, '"')
-        found = yield from self.up_to(close, stream.argue_text, kind=ARGUMENTS)
+        found = yield from self.up_to(close, stream.argue_text)
         if found is None:
             return False
         self.closed(found)

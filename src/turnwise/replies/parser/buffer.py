@@ -2,9 +2,6 @@
 
 `Stream` is the buffer, the record of what each stretch of the reply was, and the events. Reading a grammar
 (`reading.py`) is then written as if the whole reply were there; each `yield` waits for the next chunk.
-
-Most of a long reply is text without a marker. While the coroutine waits within a text or a value it leaves a shortcut
-behind (`shortcut.py`), and a chunk that needs no decision does not wake it.
 """
 
 from __future__ import annotations
@@ -26,8 +23,7 @@ from turnwise.replies.events import (
 )
 from turnwise.replies.parser.detokenizer import PLAIN, Spelling
 from turnwise.replies.parser.matcher import Found, Watch
-from turnwise.replies.parser.shortcut import Shortcut, Text, Value
-from turnwise.replies.parser.values import Reader, escape
+from turnwise.replies.parser.values import escape
 
 SPACES = 64  # white space that is looked past
 
@@ -71,13 +67,12 @@ class Stream:
         # the event that is being put together
         self.said: list[str] = []
         self.said_of: tuple[Kind, int | None] = (TEXT, None)
-        self.shortcut: Shortcut | None = None  # while the reading waits
 
     # -- reading
 
     def refill(self, text: str) -> None:
-        """What is to be read next; the shortcut is over."""
-        self.buffer, self.position, self.shortcut = text, 0, None
+        """What is to be read next."""
+        self.buffer, self.position = text, 0
 
     def consume(self, size: int, kind: str) -> str:
         """The next characters, which are of this kind."""
@@ -166,7 +161,6 @@ class Stream:
         watch: Watch,
         into: Callable[[str], object],
         span: str,
-        kind: Kind | None = None,
         limit: int | None = None,
     ) -> Generator[None, None, Found | None]:
         """All text up to the first marker that is watched for, which is not taken.
@@ -188,36 +182,7 @@ class Stream:
                 into(self.consume(safe - self.position, span))
             if found is not None or self.ended:
                 return found
-            if self.held is None:
-                self.arm(watch, kind)
             yield
-
-    def arm(self, watch: Watch, kind: Kind | None) -> None:
-        """Leave the shortcut behind: texts without a marker go the short way."""
-        if kind is None:
-            return
-        if self.fresh:  # white space is kept back until something else follows
-            self.shortcut = Text(watch.blank, watch, "space", self.gap.append, str)
-        elif kind == ARGUMENTS:
-            call = self.calls[-1]
-            self.shortcut = Text(
-                watch.safe, watch, kind, call.arguments.write, self.within, kind, call.index
-            )
-        else:
-            sink = self.content.write if kind == TEXT else self.thought.write
-            self.shortcut = Text(watch.safe, watch, kind, sink, self.spelling.plain, kind)
-
-    def arm_value(self, reader: Reader) -> None:
-        """The same within a value of the arguments."""
-        call = self.calls[-1]
-        self.shortcut = Value(reader, call.index, call.arguments.write, self.spelling.quoted)
-
-    def passed(self, size: int, span: str) -> None:
-        """So many characters went the short way."""
-        if size:
-            if not self.spans or self.spans[-1][0] != span:
-                self.spans.append((span, self.at))
-            self.at += size
 
     # -- saying
 
@@ -315,10 +280,6 @@ class Stream:
     def argue_text(self, text: str) -> None:
         """Text within a string of the arguments."""
         self.argue(self.calls[-1], escape(text))
-
-    def within(self, text: str) -> str:
-        """The same as it is said."""
-        return self.spelling.quoted(escape(text))
 
     def end_call(self, call: Call, status: str, late: str | None = None) -> None:
         if late is not None and call.id is None:

@@ -72,15 +72,6 @@ class Watch:
                 return None, held
         return Found(self.tags[match.group()], match.start(), match.end()), match.start()
 
-    def safe(self, text: str) -> int:
-        """How much of `text` is certainly no marker, if more may come; -1 if a marker is complete."""
-        found, safe = self.find(text, 0, False)
-        return safe if found is None else -1
-
-    def blank(self, text: str) -> int:
-        """The same for white space; -1 for any other text."""
-        return self.safe(text) if text.isspace() else -1
-
 
 def forms(text: str) -> Iterator[str]:
     """A marker with all, some and none of the white space in front of it; white space alone is itself."""

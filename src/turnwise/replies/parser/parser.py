@@ -34,17 +34,11 @@ from turnwise.replies.parser.compiled_grammar import Plan
 from turnwise.replies.parser.detokenizer import Spelling, ids_of, markers
 from turnwise.replies.parser.prefill import begun, sent
 from turnwise.replies.parser.reply import Reading
-from turnwise.replies.parser.shortcut import Place, Places, Step
 from turnwise.replies.parser.values import declared
 
-KNOWN = 4096  # chunks that are remembered at one place,
-SHORT = 8  # if they have no more characters than this
-KEPT = 4096  # steps of the short way that are kept before they are put together
 ONE = "one parser reads one reply, of one kind: start another one"
 ANOTHER = "another reply has another parser: template.parser()"
 RENDERED = "render it first: template.render(messages, add_generation_prompt=True)"
-
-NOWHERE = Place()
 
 
 class Parser:
@@ -69,10 +63,6 @@ class Parser:
         self.history = (text or "").removesuffix(self.tail)  # what was sent before the reply begins
         self.prefill: list[Event] = []  # what the prompt already holds of the message
         self.message: Message | None = None
-        # the shortcut of the stream, at hand
-        self._kept: list[Step] = []
-        self._place = NOWHERE
-        self._places = Places()
         self._begin(None)
         self._fresh = True
 
@@ -99,42 +89,13 @@ class Parser:
         if stream.fresh and not rest.strip():
             stream.gap.clear()
             stream.consume(len(rest), "space")
-            stream.shortcut, self._place = None, NOWHERE
 
     # -- in
 
     def feed(self, chunk: str | int | Sequence[int]) -> list[Event]:
         """The next part of the reply."""
-        if chunk.__class__ is str and (known := self._place.get(chunk)) is not None:
-            kept = self._kept
-            kept.append(known)
-            self._place = known[1]
-            if len(kept) >= KEPT:
-                self._fold()
-            return known[0].copy()
         text = self._text(chunk) if isinstance(chunk, str) else self._spelled(chunk)
-        return self._read(text) if text else []
-
-    def _read(self, text: str) -> list[Event]:
-        self._fresh = False
-        said = self._pass(text)
-        return self._push(text) if said is None else said
-
-    def _pass(self, text: str) -> list[Event] | None:
-        """What is said of a text that goes the short way; None if it does not."""
-        shortcut, place = self.stream.shortcut, self._place
-        if shortcut is None:
-            return None
-        step = place.get(text) or shortcut.step(self._places, place, text, self._kept)
-        if step is None:
-            return None
-        self._kept.append(step)
-        self._place = step.place
-        if len(self._kept) >= KEPT:
-            self._fold()
-        if step.sure and len(text) <= SHORT and len(place) < KNOWN:
-            place[text] = step
-        return step.events.copy()
+        return self._push(text) if text else []
 
     def _check_open(self, chunk: Any) -> None:
         if self.message is not None:
@@ -172,30 +133,11 @@ class Parser:
 
     def _push(self, text: str) -> list[Event]:
         stream = self.stream
-        if self._kept:
-            self._fold()
+        self._fresh = False
         self.raw.write(text)
         stream.refill(stream.buffer[stream.position :] + text)
         next(self.steps, None)
-        shortcut = stream.shortcut
-        held = stream.buffer[stream.position :]
-        self._place = (
-            NOWHERE if shortcut is None or stream.ended else shortcut.start(self._places, held)
-        )
         return stream.take_events()
-
-    def _fold(self) -> None:
-        """Hand over what went the short way, up to what is held back."""
-        stream, place, kept = self.stream, self._place, self._kept
-        passed = "".join([step.chunk for step in kept])
-        self.raw.write(passed)
-        whole = stream.buffer[stream.position :] + passed
-        sure = whole[: len(whole) - len(place.held)]
-        if stream.shortcut is not None:
-            stream.passed(len(sure), stream.shortcut.span)
-            stream.shortcut.passed(sure, place, kept)
-        stream.buffer, stream.position = place.held, 0
-        kept.clear()
 
     # -- out
 
@@ -204,7 +146,7 @@ class Parser:
         if self.message is None:
             stream = self.stream
             rest = self.spelling.flush()
-            events = self._read(rest) if rest else []
+            events = self._push(rest) if rest else []
             stream.ended = True
             events += self._push("")
             if stream.gap and not (stream.content.tell() or stream.thought.tell() or stream.calls):

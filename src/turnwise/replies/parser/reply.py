@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 
-from turnwise.replies.events import ARGUMENTS, REASONING, TEXT
+from turnwise.replies.events import REASONING, TEXT
 from turnwise.replies.grammar import JsonCall, RawCall
 from turnwise.replies.parser.ambiguity import WINDOW, likely, says_call, weak
 from turnwise.replies.parser.arguments import Done
@@ -57,15 +57,13 @@ class Reading(JsonCalls):
         while True:
             if self.state == REASONING:
                 watch = self.plan.prompted if self.prompted else self.plan.reasoning
-                found = yield from self.stream.until(
-                    watch, self.stream.thinking, REASONING, REASONING
-                )
+                found = yield from self.stream.until(watch, self.stream.thinking, REASONING)
                 table = ON_REASONING
             else:
                 if self.stream.fresh and (yield from self.unmarked()):
                     continue
                 watch = self.plan.opened if self.opened else self.plan.text
-                found = yield from self.stream.until(watch, self.stream.text, TEXT, TEXT)
+                found = yield from self.stream.until(watch, self.stream.text, TEXT)
                 table = ON_TEXT
             if found is None:
                 return
@@ -339,9 +337,7 @@ class Reading(JsonCalls):
             stream.argue(call, json.dumps({spec.argument: text}, ensure_ascii=False))
         else:
             stream.argue(call, f'{{"{spec.argument}": "')
-            found = yield from stream.until(
-                self.layout.end(), stream.argue_text, "arguments", ARGUMENTS
-            )
+            found = yield from stream.until(self.layout.end(), stream.argue_text, "arguments")
             if found is None:
                 stream.end_call(call, "unterminated")
                 return

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 LOOK = 200  # characters behind a quote that tell whether it ends a string
@@ -82,24 +82,12 @@ VALUE, STRING, WORD, KEY, COLON, AFTER = range(6)
 WAIT = -1  # a step's answer when it cannot go on without more text
 
 
-class Form(NamedTuple):
-    """Where a reader stands, as far as it matters for what comes next; the letters of an open word are left out."""
-
-    state: int
-    tied: str
-    closers: tuple[str, ...]
-    objects: tuple[bool, ...]
-    is_key: bool
-    quote: Quote
-    key: str | None
-
-
 class Reader:
     """One value, or the members of one object up to `closer`; `take()` is its JSON, as far as it is certain."""
 
     __slots__ = (
         "brace", "closers", "control", "done", "failed", "follows", "is_key", "key", "last", "marks", "objects", "out",
-        "quote", "rules", "separators", "state", "syntax", "tied", "types", "word",
+        "quote", "separators", "state", "syntax", "tied", "types", "word",
     )  # fmt: skip
 
     def __init__(
@@ -117,13 +105,6 @@ class Reader:
             control  # control tokens are spelled with halves of surrogate pairs, and are no text
         )
         self.separators = (",", separator or ",")  # what stands between two members
-        self.rules = (
-            syntax,
-            marks,
-            follows,
-            separator,
-            control,
-        )  # what readers must share to read the same
         self.syntax = SYNTAXES[syntax]
         self.follows = follows  # what may stand behind the whole; None: every quote ends a string
         self.last = False  # no more text will come
@@ -153,24 +134,6 @@ class Reader:
                 break
             at = went
         return at
-
-    def form(self) -> Form | None:
-        """Where it stands; None where that takes more words than a form has."""
-        if self.brace is not None or (self.is_key and self.key is not None):
-            return None
-        key = None if self.key is None else "".join(self.key)
-        closers, objects = tuple(self.closers), tuple(self.objects)
-        return Form(self.state, self.tied, closers, objects, self.is_key, self.quote, key)
-
-    def adopt(self, form: Form, word: str) -> None:
-        """Stand there again, within a word of which these letters are read; nothing is written yet."""
-        self.state, self.tied, closers, objects, self.is_key, self.quote, key = form
-        self.closers, self.objects = list(closers), list(objects)
-        self.key = None if key is None else [key]
-        self.word = [word] if word else []
-        self.brace = self.failed = None
-        self.done = False
-        self.out.clear()
 
     def take(self) -> str:
         """What was written since the last time."""
