@@ -28,12 +28,13 @@ from turnwise.errors import (
     TurnwiseWarning,
 )
 from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
-from turnwise.replies import declared as declare
+from turnwise.replies.declared import merge_declaration
 from turnwise.replies.derive import derive
 from turnwise.replies.equality import messages_equal
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import InputFormat, detect_input_format
+from turnwise.replies.known_models import complete_grammar
 from turnwise.replies.parser.parser import Parser, parse
 from turnwise.replies.write import write
 from turnwise.tokens import tokenizers
@@ -371,10 +372,10 @@ class Template:
     def grammar(self) -> Grammar:
         """How replies to this template look: derived from it, and completed by what is declared of its model."""
         if not self.grammars:
-            found = derive(self._sparing())
-            for complete in declare.COMPLETE:
-                found = complete(self, found)
-            self.grammars.append(found)
+            derived = derive(self._sparing())
+            self.grammars.append(
+                complete_grammar(derived, self.text, self.name, self.translation.replies)
+            )
         return self.grammars[0]
 
     def _sparing(self) -> Template:
@@ -420,7 +421,7 @@ class Template:
         grammar = (
             self.grammar
             if declared is None
-            else declare.merge_declaration(self.grammar, declared, "declared")
+            else merge_declaration(self.grammar, declared, "declared")
         )
         return Parser(grammar, prompt, tools, tokenizer=known)
 

@@ -21,12 +21,12 @@ from rewriting import Call, rewritten
 from turnwise.analysis.conversations import NOW, tool
 from turnwise.analysis.segment import Stretch, between, shared_end, shared_start
 from turnwise.errors import SourceError
-from turnwise.registry.reply_declarations import declarations
 from turnwise.replies.declared import merge_declaration, parse_declaration
 from turnwise.replies.derive import derive
 from turnwise.replies.derive.objects import decoded
 from turnwise.replies.derive.validate import HELD, LONG, fitting
 from turnwise.replies.grammar import Grammar, Marker, RawCall, Region
+from turnwise.replies.known_models import known_models
 
 CASES = sorted((Path(__file__).parents[1] / "grammars").glob("*.case"))
 TOOLS = [tool("look", city={"type": "string"}), tool("plan", n={"type": "integer"})]
@@ -294,7 +294,7 @@ def test_hostile_templates_have_a_grammar() -> None:
 
 
 def test_every_declaration_can_be_read() -> None:
-    for name, table in declarations().items():
+    for name, table in known_models().items():
         stated = parse_declaration(table["replies"], name)
         assert stated.calls or stated.more or stated.reasoning, name
     for name, entry in turnwise.entries().items():

@@ -27,6 +27,8 @@ class Translation:
     facts: Mapping[str, Any] = field(
         default_factory=dict
     )  # what else the source said, under the dialect's own names
+    # How replies look that the template does not show: the table `replies` of a registry entry.
+    replies: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,7 @@ from turnwise.errors import SourceError, TemplateError, shown
 from turnwise.registry.entry import Entry
 from turnwise.registry.files import Found, near, read_path, translate_source, unreadable
 from turnwise.registry.match import LONGEST, Match, UnknownModel, known, match
-from turnwise.registry.reply_declarations import completed
 from turnwise.registry.store import current, entries, register, unregister
-from turnwise.replies.declared import COMPLETE
 from turnwise.template import Template
 
 __all__ = [
@@ -34,8 +32,6 @@ __all__ = [
     "register",
     "unregister",
 ]
-
-COMPLETE.append(completed)  # templates know nothing of the registry
 
 
 def load(
@@ -95,7 +91,9 @@ def _found(entry: Entry, pick: str | None, exact: bool) -> Found:
         translation = translate_source(entry.dialect, entry.source, entry.name, exact)
     except SourceError as error:
         raise (error.within(entry.file) if entry.file else error) from None
-    translation = replace(translation, stops=entry.stops or translation.stops)
+    translation = replace(
+        translation, stops=entry.stops or translation.stops, replies=entry.replies
+    )
     options = {**translation.options, **entry.options}
     return Found(
         translation.jinja,

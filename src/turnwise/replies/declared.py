@@ -47,9 +47,6 @@ DECLARATION_KEYS = ("reasoning", "content", "calls", "more", "stops", "starts", 
 CALLS = ("section", "each", "between", "lead", "first", "parts", "pairs", "json", "raw")
 DECLARED = "declared"
 
-COMPLETE: list[Callable[[Any, Grammar], Grammar]] = []
-"""Who knows declarations adds itself here: a template and its derived grammar become the completed one."""
-
 
 def parse_declaration(data: Mapping[str, Any], where: str = "replies") -> Grammar:
     """The parts of a grammar that a declaration states; the others are empty."""
