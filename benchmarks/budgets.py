@@ -20,14 +20,14 @@ from workloads import TEMPLATES, WORKLOADS, corpus, subjects
 import turnwise
 import turnwise.template as template_module
 from turnwise.engine.program import NAMES, Program
-from turnwise.engine.runtime.limits import DEFAULTS, Run
-from turnwise.messages import measured
+from turnwise.engine.runtime.limits import DEFAULTS, Runtime
+from turnwise.messages import measure_input
 
 SHARE = 0.1
 OVERHEAD = 1.10
 
 
-class Free(Run):
+class Free(Runtime):
     """A run that nothing is charged to."""
 
     __slots__ = ()
@@ -68,7 +68,9 @@ def overheads(names: list[str]) -> dict[str, float]:
             }
             sides = {
                 "charged": [
-                    lambda c=context, t=template: t.program.run(Run(DEFAULTS, c, datetime.now), c)
+                    lambda c=context, t=template: t.program.run(
+                        Runtime(DEFAULTS, c, datetime.now), c
+                    )
                 ],
                 "free": [lambda c=context, f=free: f(Free(DEFAULTS, c, datetime.now), c)],
             }
@@ -83,9 +85,9 @@ def shares() -> dict[str, tuple[float, str]]:
     lines = (folder / "conversations.jsonl").read_text(encoding="utf-8").strip().split("\n")
     chats = [json.loads(line) for line in lines]
     most = {budget: (0.0, "") for budget in ("steps", "bytes", "output")}
-    runs: list[Run] = []
+    runs: list[Runtime] = []
 
-    class Watched(Run):
+    class Watched(Runtime):
         def __init__(self, limits: Any, context: Any, now: Any) -> None:
             super().__init__(limits, context, now)
             self.inputs = context
@@ -112,12 +114,12 @@ def shares() -> dict[str, tuple[float, str]]:
                 rendering = ""
             if runs:
                 note(most, runs.pop(), len(str(rendering)), f"{entry['name']}, {chat['id']}")
-    template_module.Run = Run  # type: ignore[misc]  # and no more
+    template_module.Run = Runtime  # type: ignore[misc]  # and no more
     return most
 
 
 def note(most: dict[str, tuple[float, str]], run: Any, length: int, who: str) -> None:
-    values, characters = measured(run.inputs)
+    values, characters = measure_input(run.inputs)
     limits = run.limits
     extended = run.context is None
     steps = limits.steps + values * limits.steps_per_value + characters * limits.steps_per_character

@@ -38,7 +38,7 @@ from turnwise.analysis.conversations import (
 from turnwise.analysis.counterexample import Renders, Witness, outcome, shrunk
 from turnwise.dialects.translation import Dialect, Translation
 from turnwise.dialects.turns import MARKS, Slot, Text, Turns, filled, halves, with_tokens
-from turnwise.errors import SourceError, TurnwiseError, shown, suggestion
+from turnwise.errors import SourceError, TurnwiseError, did_you_mean, short_repr
 
 EOS = MARKS["eos_token"]
 ASKED = {
@@ -289,7 +289,7 @@ def unreadable(template: Renders, tokens: Mapping[str, str]) -> SourceError:
     else:
         what, then = (
             "it does not write the text of every message once, in order",
-            f"it writes: {shown(made.text, 200)}",
+            f"it writes: {short_repr(made.text, 200)}",
         )
     told = "\n".join(["the conversation:", *(f"  {message!r}" for message in chat), then])
     return SourceError(f"this template cannot be said in turns: {what}", hint=told)
@@ -437,7 +437,7 @@ def described(feature: Feature, wanted: str | bool | None, named: Collection[str
         if mark in wanted and name not in named:
             return f"{feature.there}: {name}, whose text is not known (pass {name}=...)"
         wanted = wanted.replace(mark, f"{{{name}}}")
-    return f"{feature.there}: {shown(wanted) if wanted else 'nothing'}"
+    return f"{feature.there}: {short_repr(wanted) if wanted else 'nothing'}"
 
 
 # ---- writing and verifying ----
@@ -471,8 +471,8 @@ class Conversion:
         for name in self.without:
             if name not in names:
                 raise SourceError(
-                    f"without={shown(name)} means nothing",
-                    hint=suggestion(str(name), names, "It can be"),
+                    f"without={short_repr(name)} means nothing",
+                    hint=did_you_mean(str(name), names, "It can be"),
                 )
 
     def source(self, read: Callable[[Any], Source], details: Mapping[str, Any]) -> Any:
@@ -486,7 +486,7 @@ class Conversion:
         for word in details:
             if word not in self.dialect.details:
                 hint = (
-                    suggestion(word, self.dialect.details, "It takes")
+                    did_you_mean(word, self.dialect.details, "It takes")
                     or "It takes nothing of its own."
                 )
                 raise SourceError(f"{self.dialect.name} takes no {word!r}", hint=hint)
@@ -535,7 +535,7 @@ class Conversion:
             for stop in turns.stops
             if self.dialect.stops and stop not in written.translation.stops
         ]
-        return self.named(f"the stop {shown(lost[0])}", None) if lost else None
+        return self.named(f"the stop {short_repr(lost[0])}", None) if lost else None
 
     def named(self, what: str, witness: Witness | None) -> SourceError:
         words = what.partition(":")[0]
@@ -632,7 +632,7 @@ class Conversion:
         plain = [message | {"content": "1"} for message in smallest.messages]
         if not self.difference(self.template, written, replace(smallest, messages=plain)):
             changed = max(texts(smallest), key=oddness, default="")
-            return f"the text of a message, which the template changes: {shown(changed)}"
+            return f"the text of a message, which the template changes: {short_repr(changed)}"
         try:
             tokens = self.marks | {
                 name: text for name, text in self.known.items() if self.marks.get(name)

@@ -186,7 +186,7 @@ def indented(text: str | None) -> str:
     return f"  {printable(text)}" if text else ""
 
 
-def shown(value: object, limit: int = 60) -> str:
+def short_repr(value: object, limit: int = 60) -> str:
     """A value, short enough for a sentence. Looks at a few parts of it only: it may be huge, or contain itself."""
     text = brief(value, limit, 3)
     return text if len(text) <= limit else text[:limit] + "…"
@@ -213,7 +213,7 @@ def brief(value: object, limit: int, depth: int) -> str:
     return f"<{type(value).__name__}>"
 
 
-def suggestion(word: str, known: Iterable[str], what: str) -> str | None:
+def did_you_mean(word: str, known: Iterable[str], what: str) -> str | None:
     """`what has: a, b, c. Did you mean 'b'?`, or None when nothing is known."""
     names = list(dict.fromkeys(str(name)[:40] for name in list(known)[:50]))
     if not names:

@@ -17,19 +17,23 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from turnwise.errors import MessageError, shown
+from turnwise.errors import MessageError, short_repr
 
-REASONING = ("reasoning_content", "thinking", "reasoning")  # the first is what most templates read
+REASONING_KEYS = (
+    "reasoning_content",
+    "thinking",
+    "reasoning",
+)  # the first is what most templates read
 SCALARS = (str, int, float, bool, type(None))
 DEPTH = 420  # containers within containers; a schema has two for each level of its own
 VALUES = 2_000_000  # values in one conversation; more is a structure that shares itself
 
-NO_REASONING = frozenset(REASONING).isdisjoint
+NO_REASONING = frozenset(REASONING_KEYS).isdisjoint
 
 Path = tuple[str | int, ...]
 
 
-def field(path: Path) -> str:
+def format_path(path: Path) -> str:
     """`("messages", 3, "content")` as people write it: `messages[3].content`."""
     text = ""
     for step in path:
@@ -42,7 +46,7 @@ def field(path: Path) -> str:
     return text
 
 
-def simple(messages: Any) -> bool:
+def is_plain_chat(messages: Any) -> bool:
     """A list of messages that have a role and a content, both text: the common case, which needs no copy at all."""
     if type(messages) is not list:
         return False
@@ -57,7 +61,7 @@ def simple(messages: Any) -> bool:
     return True
 
 
-class Unfit(Exception):
+class InvalidValue(Exception):
     """A value that cannot be rendered. Collects its path on the way out, so that the way in costs nothing."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -67,11 +71,11 @@ class Unfit(Exception):
 
     def at(self, *start: str | int) -> MessageError:
         path = (*start, *reversed(self.steps))
-        shown_path = field(path) if len(path) <= 12 else f"{field(path[:12])}…"
+        shown_path = format_path(path) if len(path) <= 12 else f"{format_path(path[:12])}…"
         return MessageError(str(self), path=shown_path, hint=self.hint)
 
 
-class Intake:
+class InputReader:
     """Plain copies of values; counts what it copies, since budgets grow with the input."""
 
     __slots__ = ("aliases", "values")
@@ -80,90 +84,90 @@ class Intake:
         self.values = 0
         self.aliases: dict[tuple[int, str], str] = {}
 
-    def taken(self, value: Any, *path: str | int) -> Any:
+    def to_plain(self, value: Any, *path: str | int) -> Any:
         """The value as JSON data, or an error that names the path."""
         try:
-            return self.plain(value, 0)
-        except Unfit as error:
+            return self.copy_value(value, 0)
+        except InvalidValue as error:
             raise error.at(*path) from None
         except RecursionError:
-            raise MessageError("nested too deeply", path=field(path)) from None
+            raise MessageError("nested too deeply", path=format_path(path)) from None
         except MessageError:
             raise
         except (
             Exception
         ) as error:  # the caller's objects run code of their own when they are looked at
             raise MessageError(
-                f"{type(value).__name__} cannot be read: {error!r:.200}", path=field(path)
+                f"{type(value).__name__} cannot be read: {error!r:.200}", path=format_path(path)
             ) from error
 
-    def plain(self, value: Any, depth: int) -> Any:
+    def copy_value(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str or value is None or kind is bool or kind is int:
             return value
         if kind is float:
-            return self.number(value)
+            return self._check_number(value)
         if kind is not dict and kind is not list:
-            return self.rich(value, depth)
+            return self._copy_object(value, depth)
         self.values += 1
         if depth > DEPTH or self.values > VALUES:
-            raise Unfit("nested too deeply, or a value that contains itself")
+            raise InvalidValue("nested too deeply, or a value that contains itself")
         key: Any = None
         try:
             if kind is dict:
                 entries: dict[Any, Any] = {}
                 for key, item in value.items():
-                    entries[key if type(key) is str else self.key(key)] = self.plain(
+                    entries[key if type(key) is str else self._copy_key(key)] = self.copy_value(
                         item, depth + 1
                     )
                 return entries
             items: list[Any] = []
             for item in value:
                 key = len(items)
-                items.append(self.plain(item, depth + 1))
+                items.append(self.copy_value(item, depth + 1))
             return items
-        except Unfit as error:
+        except InvalidValue as error:
             error.steps.append(key if isinstance(key, int) else str(key))
             raise
 
-    def number(self, value: float) -> float:
+    def _check_number(self, value: float) -> float:
         if value - value != 0:
-            raise Unfit(f"{value} is not a JSON number", "use null, or text")
+            raise InvalidValue(f"{value} is not a JSON number", "use null, or text")
         return value
 
-    def key(self, key: Any) -> Any:
+    def _copy_key(self, key: Any) -> Any:
         if not isinstance(key, SCALARS):
-            raise Unfit(f"a key is text, not {type(key).__name__}: {shown(key)}")
-        return self.plain(key, 0)
+            raise InvalidValue(f"a key is text, not {type(key).__name__}: {short_repr(key)}")
+        return self.copy_value(key, 0)
 
-    def rich(self, value: Any, depth: int) -> Any:
+    def _copy_object(self, value: Any, depth: int) -> Any:
         """Not plain JSON: subclasses lose their extras, objects become dicts, the rest a placeholder."""
         for base in (str, int, float):
             if isinstance(value, base):
-                return self.plain(getattr(base, f"__{base.__name__}__")(value), depth)
+                return self.copy_value(getattr(base, f"__{base.__name__}__")(value), depth)
         if isinstance(value, Mapping):
-            return self.plain(dict(value.items()), depth)
+            return self.copy_value(dict(value.items()), depth)
         if isinstance(value, tuple):
-            return tuple(self.plain(list(value), depth))
+            return tuple(self.copy_value(list(value), depth))
         if isinstance(value, list):
-            return self.plain(list(value), depth)
+            return self.copy_value(list(value), depth)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
-            return self.plain(fields, depth)
+            return self.copy_value(fields, depth)
         if (
             type(value).__module__ == "numpy"
             and hasattr(value, "item")
             and not hasattr(value, "__len__")
         ):
-            return self.plain(value.item(), depth)
+            return self.copy_value(value.item(), depth)
         if callable(getattr(value, "model_dump", None)) and not isinstance(value, type):
-            return self.plain(value.model_dump(), depth)
+            return self.copy_value(value.model_dump(), depth)
         return f"<{type(value).__name__}>"
 
-    def messages(self, messages: Any) -> list[dict[str, Any]]:
+    def read_messages(self, messages: Any) -> list[dict[str, Any]]:
         """The messages of a conversation, each with its reasoning under the names that templates read."""
         if type(messages) is not list and hasattr(type(messages), "messages"):
-            messages = self.taken(messages.messages, "messages")
+            messages = self.to_plain(messages.messages, "messages")
         if type(messages) is not list and (
             isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence)
         ):
@@ -177,26 +181,28 @@ class Intake:
             if type(message) is dict:
                 for value in message.values():
                     if type(value) is not str and value is not None:
-                        message = self.message(message, index)
+                        message = self.read_message(message, index)
                         break
             else:
-                message = self.message(message, index)
-            chat.append(message if NO_REASONING(message) else self.reasoned(message, index))
+                message = self.read_message(message, index)
+            chat.append(
+                message if NO_REASONING(message) else self._with_reasoning_aliases(message, index)
+            )
         return chat
 
-    def message(self, message: Any, index: int) -> dict[str, Any]:
-        plain = self.taken(message, "messages", index)
+    def read_message(self, message: Any, index: int) -> dict[str, Any]:
+        plain = self.to_plain(message, "messages", index)
         if type(plain) is not dict:
             raise MessageError(
-                f"a message is a mapping, not {type(message).__name__}: {shown(message)}",
+                f"a message is a mapping, not {type(message).__name__}: {short_repr(message)}",
                 path=f"messages[{index}]",
                 hint='for example {"role": "user", "content": "Hello!"}',
             )
         return plain
 
-    def reasoned(self, message: dict[str, Any], index: int) -> dict[str, Any]:
+    def _with_reasoning_aliases(self, message: dict[str, Any], index: int) -> dict[str, Any]:
         """Reasoning under each name that templates read; remembers the name that it was given under."""
-        given = next((name for name in REASONING if message.get(name) is not None), None)
+        given = next((name for name in REASONING_KEYS if message.get(name) is not None), None)
         if given is None:
             return message
         for name in ("reasoning_content", "thinking"):
@@ -204,7 +210,7 @@ class Intake:
                 self.aliases[index, name] = given
         return {"thinking": message[given], **message, "reasoning_content": message[given]}
 
-    def tools(self, tools: Any) -> list[Any] | None:
+    def read_tools(self, tools: Any) -> list[Any] | None:
         if tools is None:
             return None
         if not isinstance(tools, (list, tuple)):
@@ -217,9 +223,9 @@ class Intake:
                     path=f"tools[{index}]",
                     hint=hint,
                 )
-        return [self.taken(tool, "tools", index) for index, tool in enumerate(tools)]
+        return [self.to_plain(tool, "tools", index) for index, tool in enumerate(tools)]
 
-    def documents(self, documents: Any) -> list[Any] | None:
+    def read_documents(self, documents: Any) -> list[Any] | None:
         if documents is None:
             return None
         if not isinstance(documents, (list, tuple)):
@@ -234,17 +240,17 @@ class Intake:
                     hint='for example {"title": "...", "text": "..."}',
                 )
         return [
-            self.taken(document, "documents", index) for index, document in enumerate(documents)
+            self.to_plain(document, "documents", index) for index, document in enumerate(documents)
         ]
 
 
-class Tools:
+class PreparedTools:
     """Tools that were seen before: their plain copy, its size, and the JSON texts that templates made of it."""
 
     __slots__ = ("lasting", "memo", "plain")
 
     def __init__(self, tools: Any) -> None:
-        self.plain = Intake().tools(tools)
+        self.plain = InputReader().read_tools(tools)
         self.memo: dict[Any, str] = {}
         self.lasting = frozenset(identities(self.plain))
 
@@ -261,23 +267,23 @@ def identities(value: Any) -> list[int]:
 
 
 @lru_cache(maxsize=64)
-def _remembered(key: bytes) -> Tools:
-    return Tools(marshal.loads(key))
+def _remembered(key: bytes) -> PreparedTools:
+    return PreparedTools(marshal.loads(key))
 
 
-def prepared_tools(tools: Any) -> Tools:
+def prepared_tools(tools: Any) -> PreparedTools:
     """Tools rarely change between renderings. `marshal` writes exact types and order at C speed: a sound key."""
     try:
         key = marshal.dumps(tools)
     except ValueError:  # a type that is not built in, or a nest too deep
-        return Tools(tools)
-    return _remembered(key) if len(key) < 1 << 20 else Tools(tools)
+        return PreparedTools(tools)
+    return _remembered(key) if len(key) < 1 << 20 else PreparedTools(tools)
 
 
-NO_TOOLS = Tools(None)
+NO_TOOLS = PreparedTools(None)
 
 
-def measured(value: Any) -> tuple[int, int]:
+def measure_input(value: Any) -> tuple[int, int]:
     """How many values and characters an input has."""
     values = characters = 0
     waiting = [value]
@@ -295,7 +301,7 @@ def measured(value: Any) -> tuple[int, int]:
     return values, characters
 
 
-def says(value: Any, words: str) -> bool:
+def contains_text(value: Any, words: str) -> bool:
     """Whether some text in an input contains these words."""
     waiting = [value]
     while waiting:
@@ -310,7 +316,7 @@ def says(value: Any, words: str) -> bool:
     return False
 
 
-def half_pair(value: Any, path: Path) -> MessageError | None:
+def find_lone_surrogate(value: Any, path: Path) -> MessageError | None:
     """The first text in an input that cannot be written as UTF-8."""
     waiting: list[tuple[Any, Path]] = [(value, path)]
     while waiting:
@@ -329,6 +335,6 @@ def half_pair(value: Any, path: Path) -> MessageError | None:
                 half = f"half of a surrogate pair (U+{ord(item[error.start]):04X}) at character {error.start}"
                 hint = "decode the text with errors='replace'"
                 return MessageError(
-                    f"{half} cannot be written as UTF-8", path=field(where), hint=hint
+                    f"{half} cannot be written as UTF-8", path=format_path(where), hint=hint
                 )
     return None

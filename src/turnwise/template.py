@@ -19,7 +19,7 @@ from turnwise.dialects.translation import Translation, copy_source
 from turnwise.engine.compiler.searched import branches_on_length, searched_strings
 from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.engine.runtime.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Run
+from turnwise.engine.runtime.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits, Runtime
 from turnwise.errors import (
     MessageError,
     SourceError,
@@ -27,7 +27,15 @@ from turnwise.errors import (
     TokenizerError,
     TurnwiseWarning,
 )
-from turnwise.messages import NO_TOOLS, REASONING, Intake, half_pair, prepared_tools, says, simple
+from turnwise.messages import (
+    NO_TOOLS,
+    REASONING_KEYS,
+    InputReader,
+    contains_text,
+    find_lone_surrogate,
+    is_plain_chat,
+    prepared_tools,
+)
 from turnwise.replies.declared import merge_declaration
 from turnwise.replies.derive import derive
 from turnwise.replies.equality import messages_equal
@@ -67,7 +75,7 @@ VERBS = {
 FIELDS = {
     "marker": None,
     "space": None,
-    "reasoning": REASONING[0],
+    "reasoning": REASONING_KEYS[0],
     "name": "tool_calls",
     "arguments": "tool_calls",
 }
@@ -188,9 +196,9 @@ class Template:
         program, known_tools, aliases = self.program, NO_TOOLS, NO_ALIASES
         if tools is not None:
             program, known_tools = self.named.get("tool_use", program), prepared_tools(tools)
-        if continue_final_message or not simple(messages):
-            intake = Intake()
-            chat, aliases = intake.messages(self._turns(messages)), intake.aliases
+        if continue_final_message or not is_plain_chat(messages):
+            reader = InputReader()
+            chat, aliases = reader.read_messages(self._turns(messages)), reader.aliases
         else:
             chat = list(
                 map(dict.copy, messages)
@@ -198,7 +206,9 @@ class Template:
         context: dict[str, Any] = {
             "messages": chat,
             "tools": known_tools.plain,
-            "documents": documents if documents is None else Intake().documents(documents),
+            "documents": documents
+            if documents is None
+            else InputReader().read_documents(documents),
             "add_generation_prompt": add_generation_prompt,
         }
         if self.options:
@@ -208,7 +218,7 @@ class Template:
             for key, value in options.items():
                 if key in context:
                     raise MessageError(f"{key!r} is an argument of render, not an option", path=key)
-                context[key] = value if type(value) in FLAT else Intake().taken(value, key)
+                context[key] = value if type(value) in FLAT else InputReader().to_plain(value, key)
         continued = None
         if continue_final_message:
             if add_generation_prompt:
@@ -218,7 +228,7 @@ class Template:
             continued = Continuation(chat, continue_final_message, program)
         if now is not None and not isinstance(now, datetime):
             raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
-        rt = Run(self.limits, context, now or datetime.now)
+        rt = Runtime(self.limits, context, now or datetime.now)
         if known_tools is not NO_TOOLS:
             rt.memo, rt.lasting = known_tools.memo, known_tools.lasting
         out = program.run(rt, context)
@@ -351,7 +361,7 @@ class Template:
         given = {**named, **arguments, "now": arguments.get("now") or datetime.now()}
         served = {**given, "add_generation_prompt": True, "continue_final_message": False}
         if type(messages) is not list or not all(type(message) is dict for message in messages):
-            messages = Intake().messages(
+            messages = InputReader().read_messages(
                 self._turns(messages)
             )  # objects become plain data; or it says what is wrong
         return Ask(
@@ -605,7 +615,7 @@ def refuse_half_pairs(text: str, context: Mapping[str, Any]) -> None:
         text.encode("utf-32-le")  # three times as fast as UTF-8 to find out
     except UnicodeEncodeError:
         for key, value in context.items():
-            found = half_pair(value, (key,))
+            found = find_lone_surrogate(value, (key,))
             if found is not None:
                 raise found from None
         raise MessageError(
@@ -630,11 +640,11 @@ class Continuation:
                 path=where,
             )
         fields = [name]
-        if name in REASONING:
-            fields = [other for other in REASONING if final.get(other) == value]
+        if name in REASONING_KEYS:
+            fields = [other for other in REASONING_KEYS if final.get(other) == value]
         if not any(other in program.text for other in fields):
             raise MessageError(f"the template does not read {name!r}", path=where)
-        while says(chat, self.tag.strip()):
+        while contains_text(chat, self.tag.strip()):
             self.tag = f"{self.tag.strip()}_ "
         if isinstance(value, (list, tuple)):
             self.text, final[name] = self.tagged_part(value, where)

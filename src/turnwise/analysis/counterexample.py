@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from turnwise.analysis.conversations import NOW, Probe
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.errors import TurnwiseError
-from turnwise.errors import shown as brief
+from turnwise.errors import short_repr as brief
 
 SHRINKS = 400  # attempts to make a witness smaller
 

@@ -264,12 +264,12 @@ class Prober:
     def stretch(self, rendering: Rendering, start: int) -> Stretch:
         """The rendering from a character on. Its pieces before that are not made: tools are long."""
         pieces: list[Piece] = []
-        outline = rendering.outline
-        for index, (text, trail, message, generation) in enumerate(outline.columns):
-            at = outline.starts[index]
-            if outline.starts[index + 1] <= start:
+        table = rendering.piece_table
+        for index, (text, trail, message, generation) in enumerate(table.rows()):
+            at = table.starts[index]
+            if table.starts[index + 1] <= start:
                 continue
-            for part, leaf in [(text, trail)] if type(trail) is int else outline.runs(index):
+            for part, leaf in [(text, trail)] if type(trail) is int else table.split(index):
                 kept = part[max(start - at, 0) :]
                 at += len(part)
                 origin = rendering.origin(leaf, message, generation)

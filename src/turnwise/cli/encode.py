@@ -33,7 +33,7 @@ from turnwise.cli.render import (
     UserOption,
     VariableOption,
 )
-from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, printable, suggestion
+from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, did_you_mean, printable
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import POLICIES
 from turnwise.tokens.tokenizers import SHIPPED, Tokenizer
@@ -94,7 +94,7 @@ def encode(
     messages, arguments = inputs.asked(given, option, generation, continued, now)
     if train_on not in POLICIES:
         raise typer.BadParameter(
-            suggestion(train_on, POLICIES, "Policies") or "", param_hint="--train-on"
+            did_you_mean(train_on, POLICIES, "Policies") or "", param_hint="--train-on"
         )
     loaded, known = inputs.template_of(template, pick), tokenizer_of(tokenizer)
     with catch_warnings(record=True) as caught:

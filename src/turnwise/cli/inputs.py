@@ -18,8 +18,8 @@ from typing import Any
 import typer
 
 from turnwise.cli.output import note
-from turnwise.errors import MessageError, SourceError, shown, suggestion
-from turnwise.messages import Intake
+from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
+from turnwise.messages import InputReader
 from turnwise.registry import compiled, read
 from turnwise.registry.files import read_bytes
 from turnwise.replies.declared import DECLARATION_KEYS
@@ -68,7 +68,7 @@ def chat_of(
     if shape is not None and place is None:
         raise typer.BadParameter("it says what CHAT is, and there is none", param_hint="--shape")
     if shape is not None and shape not in SHAPES:
-        raise typer.BadParameter(suggestion(shape, SHAPES, "Shapes") or "", param_hint="--shape")
+        raise typer.BadParameter(did_you_mean(shape, SHAPES, "Shapes") or "", param_hint="--shape")
     chat = Chat([{"role": "user", "content": user}]) if place is None else _read(place, line, shape)
     if system is not None:
         chat.messages = _with_system(chat.messages, system)
@@ -161,7 +161,7 @@ def _chosen(rows: dict[int, Any], name: str, line: int | None) -> tuple[int, Any
 def _conversation(value: Any, name: str, shape: str | None) -> Chat:
     if shape is None and not isinstance(value, list | dict):
         hint = "A conversation is a list of messages, or an object with `messages`."
-        raise MessageError(f"{name} holds {shown(value)}", hint=hint)
+        raise MessageError(f"{name} holds {short_repr(value)}", hint=hint)
     try:
         found = conversation(value, shape)
     except MessageError as error:
@@ -194,7 +194,7 @@ def _tools(place: str) -> Any:
         raise _not_json(name, error) from error
     found = value["tools"] if isinstance(value, dict) and "tools" in value else value
     try:
-        return Intake().tools(found)
+        return InputReader().read_tools(found)
     except MessageError as error:
         raise MessageError(f"{name}: {error.message}", hint=error.hint) from error
 
@@ -215,7 +215,7 @@ def declared_of(place: str) -> dict[str, Any]:
         ) from error
     found = data.get("replies", data)
     if not isinstance(found, dict):
-        raise SourceError(f"{name}: replies is {shown(found)}", hint="It must be a table.")
+        raise SourceError(f"{name}: replies is {short_repr(found)}", hint="It must be a table.")
     if not found:
         raise SourceError(
             f"{name} declares nothing", hint=f"It may say: {', '.join(DECLARATION_KEYS)}."
@@ -240,9 +240,9 @@ def _file(place: str, hint: str | None = None) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         if hint is None and not Path(place).suffix:
-            hint = f"To render it as what a user says: --user {shown(place)}"
+            hint = f"To render it as what a user says: --user {short_repr(place)}"
         raise SourceError(
-            f"{shown(place, 200)} cannot be read: {reason.lower()}", hint=hint
+            f"{short_repr(place, 200)} cannot be read: {reason.lower()}", hint=hint
         ) from error
     if len(data) > MAX_CHAT:
         raise SourceError(f"{place} is larger than {MAX_CHAT:,} bytes")

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from turnwise.cli import output
 from turnwise.cli.render import ColourOption, JsonOption
-from turnwise.errors import printable, suggestion
+from turnwise.errors import did_you_mean, printable
 from turnwise.registry import Entry, entries
 from turnwise.registry.match import SOURCES
 from turnwise.registry.match import match as matched
@@ -32,7 +32,7 @@ def listed(
     ):
         if value is not None and value not in known:
             raise typer.BadParameter(
-                f"{value!r}: {suggestion(value, sorted(known), 'there is')}", param_hint=flag
+                f"{value!r}: {did_you_mean(value, sorted(known), 'there is')}", param_hint=flag
             )
     found = entries(dialect, family).values()
     if as_json:

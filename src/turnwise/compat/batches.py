@@ -12,7 +12,7 @@ from importlib import import_module
 from operator import index as as_int
 from typing import Any
 
-from turnwise.errors import MessageError, TokenizerError, shown, suggestion
+from turnwise.errors import MessageError, TokenizerError, did_you_mean, short_repr
 
 ENDLESS = 10**20  # a longest length from here on means that there is none
 PADDING: Mapping[Any, str] = {
@@ -46,7 +46,9 @@ class Encoding(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"no {name!r} here. {suggestion(name, self, 'It has')}") from None
+            raise AttributeError(
+                f"no {name!r} here. {did_you_mean(name, self, 'It has')}"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Layout:
         for name in ("padding_side", "truncation_side"):
             if getattr(self, name) not in ("left", "right"):
                 raise MessageError(
-                    f"it is 'left' or 'right', not {shown(getattr(self, name))}", path=name
+                    f"it is 'left' or 'right', not {short_repr(getattr(self, name))}", path=name
                 )
         for name in ("max_length", "pad_to_multiple_of"):
             if getattr(self, name) is not None:
@@ -132,7 +134,9 @@ def whole(value: Any, path: str) -> int:
     except TypeError:
         found = -1
     if found < 0:
-        raise MessageError(f"a length is a whole number from 0 up, not {shown(value)}", path=path)
+        raise MessageError(
+            f"a length is a whole number from 0 up, not {short_repr(value)}", path=path
+        )
     return found
 
 
@@ -142,7 +146,9 @@ def asked(table: Mapping[Any, Any], value: Any, path: str) -> Any:
     if not isinstance(value, str | bool | None) or value not in table:
         known = [str(key) for key in table]
         raise MessageError(
-            f"{shown(value)} means nothing here", path=path, hint=f"Accepted: {', '.join(known)}."
+            f"{short_repr(value)} means nothing here",
+            path=path,
+            hint=f"Accepted: {', '.join(known)}.",
         )
     return table[value]
 
@@ -153,7 +159,7 @@ def named(return_tensors: Any) -> str:
     if not isinstance(name, str) or name not in TENSORS:
         hint = f"Accepted: {', '.join(TENSORS)}, or None for lists."
         raise MessageError(
-            f"there are no tensors called {shown(name)}", path="return_tensors", hint=hint
+            f"there are no tensors called {short_repr(name)}", path="return_tensors", hint=hint
         )
     return TENSORS[name]
 

@@ -37,7 +37,7 @@ from turnwise.dialects.fastchat import (
 from turnwise.dialects.fastchat_styles import SeparatorStyle
 from turnwise.dialects.translation import copy_source
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.errors import MessageError, SourceError, shown, suggestion
+from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
 from turnwise.registry import fastchat as registry
 from turnwise.template import Template
 
@@ -138,12 +138,12 @@ class Conversation:
         """The messages, each a role and a text; anything else would be written as something that nobody said."""
         if not isinstance(self.messages, list | tuple):
             raise MessageError(
-                f"is a list of [role, text], not {shown(self.messages)}", path="messages"
+                f"is a list of [role, text], not {short_repr(self.messages)}", path="messages"
             )
         for number, item in enumerate(self.messages):
             if not isinstance(item, list | tuple) or len(item) != 2 or not isinstance(item[0], str):
                 raise MessageError(
-                    f"a message is [role, text], not {shown(item)}", path=f"messages[{number}]"
+                    f"a message is [role, text], not {short_repr(item)}", path=f"messages[{number}]"
                 )
         return [(role, message) for role, message in self.messages]
 
@@ -155,7 +155,7 @@ class Conversation:
             or not all(isinstance(r, str) for r in self.roles)
         ):
             raise SourceError(
-                f"roles are the names of the user and the assistant, not {shown(self.roles)}"
+                f"roles are the names of the user and the assistant, not {short_repr(self.roles)}"
             )
         known = {self.roles[1]: "assistant", self.roles[0]: "user"}
         alike = len(known) == 1
@@ -300,7 +300,8 @@ class Conversation:
         for one in (image for image in parted(asked)[1] if image.data):
             if not re.fullmatch(r"[\w+-]+", one.filetype):  # it becomes a part of the file's name
                 raise MessageError(
-                    f"an image has the file type {shown(one.filetype)}", hint="For example: png."
+                    f"an image has the file type {short_repr(one.filetype)}",
+                    hint="For example: png.",
                 )
             file = folder / f"{one.digest()}.{one.filetype}"
             if not file.is_file():
@@ -324,7 +325,7 @@ def _content(number: int, message: Any) -> Any:
         return message
     if not is_pair(message) or not isinstance(message[0], str):
         raise MessageError(
-            f"a message is text, (text, images) or None, not {shown(message)}",
+            f"a message is text, (text, images) or None, not {short_repr(message)}",
             path=f"messages[{number}]",
         )
     return [{"type": "image"}] * len(message[1]) + [{"type": "text", "text": message[0]}]
@@ -384,7 +385,7 @@ conv_templates: dict[str, Conversation] = {
 def register_conv_template(template: Conversation, override: bool = False) -> None:
     """Add a template to `conv_templates`; a name that is taken needs `override`."""
     if not isinstance(getattr(template, "name", None), str) or not hasattr(template, "copy"):
-        raise SourceError(f"a template is a Conversation, not {shown(template)}")
+        raise SourceError(f"a template is a Conversation, not {short_repr(template)}")
     if not override and template.name in conv_templates:
         raise AlreadyRegistered(
             f"{template.name!r} has been registered", hint="Pass override=True to replace it."
@@ -400,7 +401,7 @@ def get_conv_template(name: str) -> Conversation:
         found = conv_templates.get(lower.get(name.lower(), name))
     if found is None:
         raise UnknownTemplate(
-            f"no conversation template is called {shown(name)}", hint=_near(str(name))
+            f"no conversation template is called {short_repr(name)}", hint=_near(str(name))
         )
     return found.copy()
 
@@ -412,7 +413,7 @@ def _near(name: str) -> str | None:
         for lower, known in by_lower.items()
         if name and (lower.startswith(name.lower()) or name.lower() in lower)
     ]
-    return suggestion(name, [*start, *conv_templates][:50], "Registered are")
+    return did_you_mean(name, [*start, *conv_templates][:50], "Registered are")
 
 
 def get_conversation_template(model_path: str, strict_fastchat: bool | None = None) -> Conversation:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.errors import MessageError, shown
+from turnwise.errors import MessageError, short_repr
 
 DATA_URL = re.compile(r"data:image/([\w.+-]+);base64,(.*)", re.DOTALL)
 
@@ -37,7 +37,8 @@ class Picture:
         if not self.data:
             hint = "Give a data URL, or an image object with base64_str."
             raise MessageError(
-                f"this service takes the data of an image, not {shown(self.address)}", hint=hint
+                f"this service takes the data of an image, not {short_repr(self.address)}",
+                hint=hint,
             )
         return self.data
 

@@ -29,7 +29,7 @@ from turnwise.compat import MissingKey
 from turnwise.compat.batches import whole
 from turnwise.compat.tokenizer_shim import called, ids_of, speaker
 from turnwise.dialects import paddlenlp
-from turnwise.errors import MessageError, SourceError, shown
+from turnwise.errors import MessageError, SourceError, short_repr
 from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
 
@@ -97,7 +97,7 @@ class ChatTemplate:
         pair = isinstance(data, list | tuple) and len(data) == 2
         if not pair and not (isinstance(data, Mapping) and {"user", "bot"} <= data.keys()):
             raise MessageError(
-                f"a finished round is [user, bot], not {shown(data)}", path=f"rounds[{index}]"
+                f"a finished round is [user, bot], not {short_repr(data)}", path=f"rounds[{index}]"
             )
         if pair:
             data = {"user": data[0], "bot": data[1], "index": index}
@@ -151,7 +151,7 @@ class ChatTemplate:
         """Finished rounds as training sees them: the system text, and `[user, bot]` for each; the bot's is learnt."""
         if not isinstance(conversations, list | tuple):
             raise MessageError(
-                f"finished rounds are a list of [user, bot], not {shown(conversations)}",
+                f"finished rounds are a list of [user, bot], not {short_repr(conversations)}",
                 path="rounds",
             )
         context = self.context(context_data)
@@ -175,7 +175,7 @@ class ChatTemplate:
     def context(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         if given is not None and not isinstance(given, Mapping):
             raise MessageError(
-                f"is a mapping of names to values, not {shown(given)}", path="context_data"
+                f"is a mapping of names to values, not {short_repr(given)}", path="context_data"
             )
         for name in given or ():
             if not isinstance(name, str) or name in RESERVED:
@@ -185,7 +185,7 @@ class ChatTemplate:
                     else "Names are texts."
                 )
                 raise MessageError(
-                    f"the context may not give {shown(name)}", path="context_data", hint=hint
+                    f"the context may not give {short_repr(name)}", path="context_data", hint=hint
                 )
         for name in OWN:
             if not self.exact and name in (given or {}):
@@ -212,7 +212,7 @@ def as_rounds(conversation: Any) -> list[Sequence[str]]:
         return [[conversation]]
     if not isinstance(conversation, list | tuple) or not conversation:
         raise MessageError(
-            f"a conversation is a text or a list of rounds, not {shown(conversation)}"
+            f"a conversation is a text or a list of rounds, not {short_repr(conversation)}"
         )
     for index, turn in enumerate(conversation):
         if isinstance(turn, str):
@@ -226,7 +226,7 @@ def as_rounds(conversation: Any) -> list[Sequence[str]]:
             or not all(isinstance(part, str) for part in turn)
         ):
             raise MessageError(
-                f"a round is [user, bot] or [user], not {shown(turn)}", path=f"rounds[{index}]"
+                f"a round is [user, bot] or [user], not {short_repr(turn)}", path=f"rounds[{index}]"
             )
     return list(conversation)
 
@@ -252,7 +252,7 @@ class ChatTemplateMixin:
             self.chat_template = Template.of(chat_template, name="chat_template")
         else:
             hint = "Accepted: a path, the dict that the file holds, or Jinja text."
-            raise SourceError(f"this is no chat template: {shown(chat_template)}", hint=hint)
+            raise SourceError(f"this is no chat template: {short_repr(chat_template)}", hint=hint)
 
     def apply_chat_template(
         self,
@@ -421,7 +421,7 @@ def finished(parts: Any) -> Sequence[Any]:
     """The rounds of what `encode_chat_inputs` gives."""
     if not isinstance(parts, Mapping) or "conversations" not in parts:
         raise MissingKey(
-            f"what is cut has conversations, as encode_chat_inputs gives it; not {shown(parts)}"
+            f"what is cut has conversations, as encode_chat_inputs gives it; not {short_repr(parts)}"
         )
     rounds = parts["conversations"]
     if not isinstance(rounds, list | tuple) or not rounds:
@@ -429,7 +429,7 @@ def finished(parts: Any) -> Sequence[Any]:
     for index, turn in enumerate(rounds):
         if not isinstance(turn, list | tuple) or len(turn) != 2:
             raise MessageError(
-                f"a round is [user, bot], not {shown(turn)}", path=f"conversations[{index}]"
+                f"a round is [user, bot], not {short_repr(turn)}", path=f"conversations[{index}]"
             )
     return rounds
 
@@ -453,7 +453,9 @@ def tokenize_rounds_example(
 def context_of(example: Mapping[str, Any]) -> Mapping[str, Any]:
     found = example.get("context")
     if found is not None and not isinstance(found, Mapping):
-        raise MessageError(f"is a mapping of names to values, not {shown(found)}", path="context")
+        raise MessageError(
+            f"is a mapping of names to values, not {short_repr(found)}", path="context"
+        )
     return found or {}
 
 
@@ -463,12 +465,12 @@ def training_rounds(example: Mapping[str, Any]) -> list[list[str]]:
         side = example.get(key, MISSING) if isinstance(example, Mapping) else MISSING
         if side is MISSING:
             raise MissingKey(
-                f"a row of PaddleNLP's data has src and tgt: {shown(example)}", path=key
+                f"a row of PaddleNLP's data has src and tgt: {short_repr(example)}", path=key
             )
         if not isinstance(side, str) and not (
             isinstance(side, list | tuple) and all(isinstance(text, str) for text in side)
         ):
-            raise MessageError(f"is a text or a list of texts, not {shown(side)}", path=key)
+            raise MessageError(f"is a text or a list of texts, not {short_repr(side)}", path=key)
     src, tgt = (
         [side] if isinstance(side, str) else list(side) for side in (example["src"], example["tgt"])
     )

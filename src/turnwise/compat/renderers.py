@@ -30,8 +30,8 @@ from itertools import accumulate
 from typing import Any
 
 from turnwise.analysis.stops import id_of
-from turnwise.errors import MessageError, SourceError, TurnwiseError, shown
-from turnwise.messages import Intake
+from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
+from turnwise.messages import InputReader
 from turnwise.replies.events import REASONING, Attempt, Message
 from turnwise.replies.parser.detokenizer import Spelling
 from turnwise.shapes.row import RESERVED
@@ -120,11 +120,11 @@ class Renderer:
     ) -> None:
         if not isinstance(template, Template):
             hint = (
-                f"turnwise.load({shown(template)}) gives one"
+                f"turnwise.load({short_repr(template)}) gives one"
                 if isinstance(template, str)
                 else "See turnwise.load."
             )
-            raise SourceError(f"a renderer has a Template, not {shown(template)}", hint=hint)
+            raise SourceError(f"a renderer has a Template, not {short_repr(template)}", hint=hint)
         if history not in ("same", "keep"):
             raise MessageError(f'history is "same" or "keep", not {history!r}', path="history")
         for name in ARGUMENTS & options.keys():
@@ -288,7 +288,7 @@ class Renderer:
 
     def _prior(self, tools: Tools) -> list[Session]:
         """Sessions in which something was asked, ready for a reply."""
-        key = json.dumps(Intake().tools(tools))
+        key = json.dumps(InputReader().read_tools(tools))
         found = self._priors.get(key)
         if found is None:
             if len(self._priors) >= KEPT:

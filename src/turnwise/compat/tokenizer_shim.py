@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnwise.compat.batches import Encoding, Layout
-from turnwise.errors import TokenizerError, TurnwiseError, shown
+from turnwise.errors import TokenizerError, TurnwiseError, short_repr
 from turnwise.tokens.session import whole_numbers
 from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 
@@ -75,7 +75,9 @@ def called(speaks: Callable[..., Any], text: str, **how: Any) -> Any:
     except TurnwiseError:
         raise
     except Exception as error:  # the caller's code, or another library's
-        raise TokenizerError(f"the tokenizer failed at {shown(text)}: {error!r:.200}") from error
+        raise TokenizerError(
+            f"the tokenizer failed at {short_repr(text)}: {error!r:.200}"
+        ) from error
 
 
 def ids_of(tokenizer: Any, text: str) -> list[int]:
@@ -83,7 +85,7 @@ def ids_of(tokenizer: Any, text: str) -> list[int]:
     encode = getattr(tokenizer, "encode", None)
     if not callable(encode):
         raise TokenizerError(
-            f"ids are made with a tokenizer, which has `encode`; this is {shown(tokenizer)}"
+            f"ids are made with a tokenizer, which has `encode`; this is {short_repr(tokenizer)}"
         )
     found = called(encode, text, add_special_tokens=False)
     if isinstance(found, Mapping):

@@ -23,7 +23,7 @@ from typing import Any
 from warnings import warn
 
 from turnwise.compat.batches import Encoding, Layout, Row
-from turnwise.errors import MessageError, SourceError, TurnwiseWarning, shown, suggestion
+from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.registry import load
 from turnwise.shapes.row import RESERVED
 from turnwise.template import Template
@@ -173,7 +173,7 @@ class Chat:
         known = self.known()
         if not isinstance(said, Mapping):
             raise MessageError(
-                f"is a mapping of names to values, not {shown(said)}", path="tokenizer_kwargs"
+                f"is a mapping of names to values, not {short_repr(said)}", path="tokenizer_kwargs"
             )
         said = dict(said)
         said.pop("verbose", None)
@@ -181,7 +181,7 @@ class Chat:
         attention = said.pop("return_attention_mask", None)
         for name in said:
             if name not in SAID:
-                hint = suggestion(name, (*SAID, "return_attention_mask"), "Accepted")
+                hint = did_you_mean(name, (*SAID, "return_attention_mask"), "Accepted")
                 raise MessageError(
                     f"{name!r} is not known here", path="tokenizer_kwargs", hint=hint
                 )
@@ -232,7 +232,7 @@ class Chat:
         if chosen is None:
             hint = "Say chat_template=..., or Chat(template, tokenizer)."
             raise SourceError("there is no chat template", hint=hint)
-        raise SourceError(f"a chat template is a Template or Jinja text, not {shown(chosen)}")
+        raise SourceError(f"a chat template is a Template or Jinja text, not {short_repr(chosen)}")
 
 
 @wraps(Chat.apply_chat_template, assigned=())
@@ -268,7 +268,9 @@ def one_token(text: Any, name: str, known: Tokenizer) -> None:
     """Refuse a special token that is none: the template may write it, so whoever says what it is writes tokens."""
     if isinstance(text, str) and text and text not in known.added:
         hint = "Without sanitize_control_tokens it may be any text."
-        raise MessageError(f"{shown(text)} is not one token of {known.name}", path=name, hint=hint)
+        raise MessageError(
+            f"{short_repr(text)} is not one token of {known.name}", path=name, hint=hint
+        )
 
 
 @lru_cache(64)

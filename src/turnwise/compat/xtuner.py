@@ -19,7 +19,7 @@ from turnwise.compat import MissingKey
 from turnwise.compat.batches import whole
 from turnwise.compat.tokenizer_shim import ids_of, speaker
 from turnwise.dialects import xtuner
-from turnwise.errors import MessageError, SourceError, TokenizerError, shown, suggestion
+from turnwise.errors import MessageError, SourceError, TokenizerError, did_you_mean, short_repr
 from turnwise.registry.entry import ENTRIES
 from turnwise.template import Template
 from turnwise.tokens.session import whole_numbers
@@ -36,7 +36,7 @@ class ConfigDict(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            hint = suggestion(name, self, "It has") or "It is empty."
+            hint = did_you_mean(name, self, "It has") or "It is empty."
             raise AttributeError(f"no {name!r} here. {hint}") from None
 
 
@@ -59,8 +59,8 @@ def found(template: Any) -> Mapping[str, Any]:
         return xtuner.mapping(template)
     name = template.rpartition(".")[2]
     if name not in PROMPT_TEMPLATE:
-        hint = suggestion(name, PROMPT_TEMPLATE, "PROMPT_TEMPLATE has")
-        raise MessageError(f"there is no prompt template {shown(name)}", hint=hint)
+        hint = did_you_mean(name, PROMPT_TEMPLATE, "PROMPT_TEMPLATE has")
+        raise MessageError(f"there is no prompt template {short_repr(name)}", hint=hint)
     fields: Mapping[str, Any] = PROMPT_TEMPLATE[name]
     return fields
 
@@ -73,8 +73,8 @@ def load(template: Any, system: str | None = None, exact: bool = False) -> Templ
     if isinstance(system, str) and system in SYSTEM_TEMPLATE:
         system = SYSTEM_TEMPLATE[system]
     elif system is not None and (not isinstance(system, str) or system.isidentifier()):
-        hint = suggestion(str(system), SYSTEM_TEMPLATE, "SYSTEM_TEMPLATE has")
-        raise SourceError(f"there is no system text {shown(system)}", hint=hint)
+        hint = did_you_mean(str(system), SYSTEM_TEMPLATE, "SYSTEM_TEMPLATE has")
+        raise SourceError(f"there is no system text {short_repr(system)}", hint=hint)
     translation = xtuner.read(fields, exact=exact, system=system)
     return Template.of(
         translation.jinja,
@@ -95,7 +95,7 @@ def openai_map_fn(example: Mapping[str, Any]) -> dict[str, Any]:
         role, content = (needed(message, key, path) for key in ("role", "content"))
         if not isinstance(content, str):
             raise MessageError(
-                f"content is text here, not {shown(content)}", path=f"{path}.content"
+                f"content is text here, not {short_repr(content)}", path=f"{path}.content"
             )
         if role == "system":
             system = content
@@ -104,7 +104,7 @@ def openai_map_fn(example: Mapping[str, Any]) -> dict[str, Any]:
         elif role != "assistant":
             hint = "Roles: system, user, assistant."
             raise MessageError(
-                f"XTuner does not know the role {shown(role)}", path=f"{path}.role", hint=hint
+                f"XTuner does not know the role {short_repr(role)}", path=f"{path}.role", hint=hint
             )
         elif begun:
             rounds.append(
@@ -150,19 +150,19 @@ def listed(example: Any, key: str) -> list[Any]:
     """The list that an example has under a key."""
     found = needed(example, key, "")
     if not isinstance(found, list | tuple):
-        raise MessageError(f"is a list, not {shown(found)}", path=key)
+        raise MessageError(f"is a list, not {short_repr(found)}", path=key)
     return list(found) if isinstance(found, tuple) else found
 
 
 def needed(value: Any, key: str, path: str) -> Any:
     """What a mapping must have; XTuner looks it up, and its KeyError may be waited for."""
     if not isinstance(value, Mapping):
-        raise MessageError(f"is a mapping with {key!r}, not {shown(value)}", path=path)
+        raise MessageError(f"is a mapping with {key!r}, not {short_repr(value)}", path=path)
     if key not in value:
         raise MissingKey(
             f"there is no {key!r}",
             path=path,
-            hint=suggestion(key, value, "It has") or "It is empty.",
+            hint=did_you_mean(key, value, "It has") or "It is empty.",
         )
     return value[key]
 
@@ -170,10 +170,12 @@ def needed(value: Any, key: str, path: str) -> Any:
 def text_of(turn: Any, key: str, index: int) -> str:
     """A text of a round. Null is none, but for the output: it would be learnt as an answer that says nothing."""
     if not isinstance(turn, dict):
-        raise MessageError(f"a round is a dict, not {shown(turn)}", path=f"conversation[{index}]")
+        raise MessageError(
+            f"a round is a dict, not {short_repr(turn)}", path=f"conversation[{index}]"
+        )
     found = turn.get(key, "")
     if not isinstance(found, str) and (found is not None or key == "output"):
-        raise MessageError(f"is text, not {shown(found)}", path=f"conversation[{index}].{key}")
+        raise MessageError(f"is text, not {short_repr(found)}", path=f"conversation[{index}].{key}")
     return found or ""
 
 
@@ -203,7 +205,7 @@ def segments(
         if not isinstance(turn, Mapping) or "sep" not in turn:
             hint = "template_map_fn writes a round as its template has it, and adds `sep` and `need_eos_token`."
             raise MessageError(
-                f"this round has not been mapped: {shown(turn)}", path=path, hint=hint
+                f"this round has not been mapped: {short_repr(turn)}", path=path, hint=hint
             )
         if starts and bos:
             parts.append(["bos", "", False])
@@ -268,7 +270,9 @@ def mark(tokenizer: Any, name: str) -> list[int]:
     try:
         ids = getattr(tokenizer, name)
     except AttributeError:
-        raise TokenizerError(f"a tokenizer has {name!r}, and {shown(tokenizer)} has not") from None
+        raise TokenizerError(
+            f"a tokenizer has {name!r}, and {short_repr(tokenizer)} has not"
+        ) from None
     return (
         []
         if ids is None

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from turnwise.dialects.translation import Dialect, Translation, object_in
-from turnwise.errors import SourceError, shown, suggestion
+from turnwise.errors import SourceError, did_you_mean, short_repr
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
@@ -96,7 +96,8 @@ def nearest(source: Any) -> str | None:
 def get_dialect(name: str) -> Dialect:
     if not isinstance(name, str) or name not in DIALECTS:
         raise SourceError(
-            f"there is no dialect {shown(name)}", hint=suggestion(str(name), DIALECTS, "Dialects")
+            f"there is no dialect {short_repr(name)}",
+            hint=did_you_mean(str(name), DIALECTS, "Dialects"),
         )
     return DIALECTS[name]
 

@@ -35,7 +35,7 @@ from turnwise.dialects.fastchat_styles import (
 )
 from turnwise.dialects.translation import Translation, copy_source, parse_json_object
 from turnwise.dialects.turns import literal
-from turnwise.errors import SourceError, shown, suggestion
+from turnwise.errors import SourceError, did_you_mean, short_repr
 
 IMAGE_PLACEHOLDER = "$$<image>$$"
 REFUSED = "a FastChat template has no place for this message: "
@@ -129,7 +129,7 @@ def parse_spec(source: Any) -> FastChatSpec:
         key = str(unknown[0])
         raise SourceError(
             f"a FastChat template has no field {key!r}",
-            hint=suggestion(key, FIELDS, "The fields are"),
+            hint=did_you_mean(key, FIELDS, "The fields are"),
         )
     if "name" not in given:
         raise SourceError(
@@ -140,7 +140,8 @@ def parse_spec(source: Any) -> FastChatSpec:
         accepted, fits = KINDS[key]
         if not fits(value):
             raise SourceError(
-                f"{key} of the FastChat template is {shown(value)}", hint=f"It must be {accepted}."
+                f"{key} of the FastChat template is {short_repr(value)}",
+                hint=f"It must be {accepted}.",
             )
     given["sep_style"] = style_of(given.get("sep_style", SeparatorStyle.ADD_COLON_SINGLE))
     given["roles"] = tuple(given.get("roles", ("USER", "ASSISTANT")))
@@ -159,7 +160,7 @@ def given_fields(source: Any) -> Mapping[Any, Any]:
     found = {key: getattr(source, key) for key in FIELDS if hasattr(source, key)}
     if "sep_style" not in found:
         raise SourceError(
-            f"not a FastChat template: {shown(source)}",
+            f"not a FastChat template: {short_repr(source)}",
             hint=f"It has the fields {', '.join(FIELDS)}.",
         )
     return found
@@ -239,9 +240,10 @@ def style_of(value: Any) -> SeparatorStyle:
         return names[found]
     if isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= len(names):
         return SeparatorStyle(found)
-    hint = suggestion(found, names, "The styles are") if isinstance(found, str) else None
+    hint = did_you_mean(found, names, "The styles are") if isinstance(found, str) else None
     raise InvalidStyle(
-        f"Invalid style: {shown(found)}", hint=hint or f"sep_style is one of {', '.join(names)}."
+        f"Invalid style: {short_repr(found)}",
+        hint=hint or f"sep_style is one of {', '.join(names)}.",
     )
 
 
@@ -276,7 +278,9 @@ def system_parts(form: FastChatSpec) -> list[str | None]:
                 )
             parts.append(None)
     except ValueError as error:
-        raise SourceError(f"system_template is {shown(form.system_template)}: {error}") from None
+        raise SourceError(
+            f"system_template is {short_repr(form.system_template)}: {error}"
+        ) from None
     return parts
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from turnwise.dialects.translation import Translation, object_in, parse_json_object
 from turnwise.dialects.turns import literal
-from turnwise.errors import SourceError, shown, suggestion
+from turnwise.errors import SourceError, did_you_mean, short_repr
 
 TOKENS = ("start", "end", "action_start", "action_end", "interpreter", "plugin")
 IDS = (92543, 92542, 92541, 92540, 92539, 92538)
@@ -117,15 +117,15 @@ def parse(source: Any, exact: bool) -> dict[str, Any]:
     for key in source:
         if key not in KEYS:
             raise SourceError(
-                f"an InternLM2 template has no {key!r}", hint=suggestion(str(key), KEYS, "It has")
+                f"an InternLM2 template has no {key!r}", hint=did_you_mean(str(key), KEYS, "It has")
             )
     spelling = source.get("spelling") or guessed(source)
     if spelling not in SPELLINGS:
-        hint = suggestion(str(spelling), SPELLINGS, "There are")
-        raise SourceError(f"there is no 'spelling' {shown(spelling)}", hint=hint)
+        hint = did_you_mean(str(spelling), SPELLINGS, "There are")
+        raise SourceError(f"there is no 'spelling' {short_repr(spelling)}", hint=hint)
     if source.get("capability", "chat") != "chat":
         raise SourceError(
-            f"'capability' is 'chat' in a chat template, not {shown(source['capability'])}"
+            f"'capability' is 'chat' in a chat template, not {short_repr(source['capability'])}"
         )
     fields = defaults(spelling, exact)
     for key in (*TEXTS, *AGENT):
@@ -133,7 +133,7 @@ def parse(source: Any, exact: bool) -> dict[str, Any]:
         if not isinstance(value, str) and not (
             value is None and key in ("meta_instruction", "environment", *AGENT)
         ):
-            raise SourceError(f"{key!r} is a text, not {shown(value)}")
+            raise SourceError(f"{key!r} is a text, not {short_repr(value)}")
         fields[key] = value
     stops = source.get("stop_words", fields["stop_words"])
     if (
@@ -141,7 +141,7 @@ def parse(source: Any, exact: bool) -> dict[str, Any]:
         or not isinstance(stops, Sequence)
         or not all(isinstance(stop, str) for stop in stops)
     ):
-        raise SourceError(f"'stop_words' is a list of texts, not {shown(stops)}")
+        raise SourceError(f"'stop_words' is a list of texts, not {short_repr(stops)}")
     return {**fields, "stop_words": tuple(stops)}
 
 

@@ -23,7 +23,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from turnwise.dialects.internlm2 import SPELLINGS
-from turnwise.errors import MessageError, shown
+from turnwise.errors import MessageError, short_repr
 
 HEADER = re.compile(r"(\w+)(?: name=(\S+))?")
 FENCED = re.compile(r"\n```(\w+)\n(.*)\n```", re.DOTALL)
@@ -61,7 +61,7 @@ class TranscriptScanner:
         events = list(self.events(text))
         if self.state == "header":
             raise MessageError(
-                f"the last header has no end: {shown(''.join(self.header))}", path="transcript"
+                f"the last header has no end: {short_repr(''.join(self.header))}", path="transcript"
             )
         return events
 
@@ -116,7 +116,8 @@ class TranscriptScanner:
         if step is None:
             if self.state == "header" and kind not in ("plugin", "interpreter"):
                 raise MessageError(
-                    f"{token} in a header, behind {shown(''.join(self.header))}", path="transcript"
+                    f"{token} in a header, behind {short_repr(''.join(self.header))}",
+                    path="transcript",
                 )
             yield from self.plain(token)
             return
@@ -292,7 +293,7 @@ def new_turn(header: str, index: int) -> TranscriptTurn:
     found = HEADER.fullmatch(header)
     if found is None:
         raise MessageError(
-            f"a header is a role, or a role and a name: {shown(header)}",
+            f"a header is a role, or a role and a name: {short_repr(header)}",
             path=f"transcript[{index}]",
             hint="for example: system, user name=file",
         )

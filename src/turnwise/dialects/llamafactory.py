@@ -27,7 +27,7 @@ from typing import Any
 from turnwise.dialects.llamafactory_tools import FORMATS
 from turnwise.dialects.translation import Translation, object_in, parse_json_object
 from turnwise.dialects.turns import MARKS, Slot, Text, Turns, literal
-from turnwise.errors import SourceError, shown, suggestion
+from turnwise.errors import SourceError, did_you_mean, short_repr
 
 SLOTS = (
     "format_user",
@@ -114,8 +114,8 @@ def parse(source: Any, exact: bool = False) -> LlamaFactorySpec:
     given = mapping(source)
     for key in given:
         if key not in KEYS:
-            hint = suggestion(str(key), KEYS, "It has")
-            raise SourceError(f"a LLaMA-Factory template has no {shown(key)}", hint=hint)
+            hint = did_you_mean(str(key), KEYS, "It has")
+            raise SourceError(f"a LLaMA-Factory template has no {short_repr(key)}", hint=hint)
     eos: tuple[Item, ...] = () if flag(given, "efficient_eos") else (("token", "eos_token"),)
     content: tuple[Item, ...] = (("content", ""),)
     slots = {key: slots_of(key, given[key], exact) for key in SLOTS if given.get(key) is not None}
@@ -134,7 +134,7 @@ def parse(source: Any, exact: bool = False) -> LlamaFactorySpec:
     thoughts = words(given, "thought_words")
     if len(thoughts) != 2:
         raise SourceError(
-            f"'thought_words' are two texts, not {len(thoughts)}: {shown(list(thoughts))}"
+            f"'thought_words' are two texts, not {len(thoughts)}: {short_repr(list(thoughts))}"
         )
     facts = {
         key: given[key] for key in (*FLAGS, "mm_plugin", "name", "tool_call_words") if key in given
@@ -163,14 +163,14 @@ def mapping(source: Any) -> Mapping[str, Any]:
 def flag(given: Mapping[str, Any], key: str) -> bool:
     value = given.get(key, FLAGS[key])
     if value is not None and not isinstance(value, bool):
-        raise SourceError(f"{key!r} is true or false, not {shown(value)}")
+        raise SourceError(f"{key!r} is true or false, not {short_repr(value)}")
     return bool(value)
 
 
 def text_of(given: Mapping[str, Any], key: str) -> str:
     value = given.get(key) or ""
     if not isinstance(value, str):
-        raise SourceError(f"{key!r} is a text, not {shown(value)}")
+        raise SourceError(f"{key!r} is a text, not {short_repr(value)}")
     return value
 
 
@@ -182,7 +182,7 @@ def words(given: Mapping[str, Any], key: str) -> tuple[str, ...]:
         or not isinstance(value, Sequence)
         or not all(isinstance(word, str) for word in value)
     ):
-        raise SourceError(f"{key!r} is a list of texts, not {shown(value)}")
+        raise SourceError(f"{key!r} is a list of texts, not {short_repr(value)}")
     return tuple(value)
 
 
@@ -190,7 +190,7 @@ def choice(value: Any, known: Sequence[str], key: str) -> str:
     name = value.__name__ if isinstance(value, type) else value
     if name not in known:
         raise SourceError(
-            f"{key!r} has no {shown(name)}", hint=suggestion(str(name), known, "Known")
+            f"{key!r} has no {short_repr(name)}", hint=did_you_mean(str(name), known, "Known")
         )
     return str(name)
 
@@ -230,7 +230,7 @@ def slots_of(key: str, given: Any, exact: bool) -> tuple[Item, ...]:
     if isinstance(given, str):
         given = [given]
     if not isinstance(given, Sequence):
-        raise SourceError(f"{key!r} is a list of slots, not {shown(given)}")
+        raise SourceError(f"{key!r} is a list of slots, not {short_repr(given)}")
     items = [
         item
         for index, slot in enumerate(given)
@@ -243,9 +243,11 @@ def slots_of(key: str, given: Any, exact: bool) -> tuple[Item, ...]:
             r"\{\{\s*(\w*)\s*\}\}", "".join(text for kind, text in items if kind == "text")
         )
         hint = (
-            suggestion(words[0], ("content", "idx"), "Slots") if words and not has_content else None
+            did_you_mean(words[0], ("content", "idx"), "Slots")
+            if words and not has_content
+            else None
         )
-        raise SourceError(f"{key!r} has {problem}: {shown(list(given))}", hint=hint)
+        raise SourceError(f"{key!r} has {problem}: {short_repr(list(given))}", hint=hint)
     return tuple(items)
 
 
@@ -265,11 +267,11 @@ def items_of(place: str, slot: Any, exact: bool) -> list[Item]:
         if exact:
             return []  # a set with any other text in it is passed over by the original
         raise SourceError(
-            f"{place} names no token: {shown(name)}; LLaMA-Factory writes nothing for it",
+            f"{place} names no token: {short_repr(name)}; LLaMA-Factory writes nothing for it",
             hint='Known: bos_token, eos_token. A token by its text is {"token": text}.',
         )
     raise SourceError(
-        f'{place} is a text, ["bos_token"], ["eos_token"] or {{"token": text}}, not {shown(slot)}'
+        f'{place} is a text, ["bos_token"], ["eos_token"] or {{"token": text}}, not {short_repr(slot)}'
     )
 
 

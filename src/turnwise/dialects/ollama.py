@@ -26,7 +26,7 @@ from typing import Any
 from turnwise.dialects.ollama_go import GoNode, GoTerm, parse, refuse
 from turnwise.dialects.translation import Translation
 from turnwise.dialects.turns import Slot, Text, Turns, filled, literal
-from turnwise.errors import SourceError, shown, suggestion
+from turnwise.errors import SourceError, did_you_mean, short_repr
 
 INSTRUCTIONS = (
     *("FROM", "TEMPLATE", "SYSTEM", "PARAMETER", "MESSAGE"),
@@ -127,7 +127,7 @@ def read(source: Any, exact: bool = False) -> Translation:
     if not file.template:
         renderer = file.others.get("RENDERER")
         raise SourceError(
-            f"the renderer {shown(renderer)} is part of Ollama"
+            f"the renderer {short_repr(renderer)} is part of Ollama"
             if renderer
             else "this Modelfile has no TEMPLATE",
             hint="Ollama takes it from the model then: ask it with `ollama show --template`.",
@@ -162,8 +162,8 @@ def parse_file(text: str) -> Modelfile:
         if found is None:
             word = lines[at].split()[0]
             raise SourceError(
-                f"line {at + 1} of the Modelfile: unknown instruction {shown(word)}",
-                hint=suggestion(word.upper(), INSTRUCTIONS, "Known"),
+                f"line {at + 1} of the Modelfile: unknown instruction {short_repr(word)}",
+                hint=did_you_mean(word.upper(), INSTRUCTIONS, "Known"),
             )
         word, rest, extra = found[1].upper(), lines[at][found.end() :].strip(), ""
         if word in ("PARAMETER", "MESSAGE"):
@@ -198,7 +198,7 @@ def take(file: Modelfile, word: str, extra: str, value: str, line: int) -> None:
     elif word == "MESSAGE":
         if extra not in ROLES:
             raise SourceError(
-                f"line {line} of the Modelfile: a MESSAGE is of {', '.join(ROLES)}, not {shown(extra)}"
+                f"line {line} of the Modelfile: a MESSAGE is of {', '.join(ROLES)}, not {short_repr(extra)}"
             )
         file.messages.append((extra, value))
     else:
@@ -325,7 +325,7 @@ class OllamaJinjaWriter:
             or (term.kind == "call" and term.name and term.name not in LISTS)
         ):
             found = (
-                shown(term.value)
+                short_repr(term.value)
                 if term.kind == "constant"
                 else term.name or f".{'.'.join(term.path)}"
             )
@@ -372,7 +372,7 @@ class OllamaJinjaWriter:
                 refuse(
                     node.line,
                     f"${name} is not declared",
-                    suggestion(name, scope.variables, "Declared"),
+                    did_you_mean(name, scope.variables, "Declared"),
                 )
             return scope.variables[name]
         return f"changing.{self.fresh(name)}" if name in self.changed else self.fresh(name)
@@ -385,7 +385,7 @@ class OllamaJinjaWriter:
             return self.called(term, scope)
         if term.kind == "variable" and term.name:
             if term.name not in scope.variables:
-                hint = suggestion(term.name, scope.variables, "Declared")
+                hint = did_you_mean(term.name, scope.variables, "Declared")
                 refuse(term.line, f"${term.name} is not declared", hint)
             return self.path(scope.variables[term.name], term)
         if term.kind == "variable" or scope.dot is None:
@@ -397,7 +397,7 @@ class OllamaJinjaWriter:
             refuse(term.line, "the whole data cannot be used as a value")
         name, *_ = term.path
         if name not in ROOT:
-            refuse(term.line, f"there is no .{name}", suggestion(name, ROOT, "There are"))
+            refuse(term.line, f"there is no .{name}", did_you_mean(name, ROOT, "There are"))
         return self.path(ROOT[name], term, 1)
 
     def path(self, base: str, term: GoTerm, skip: int = 0) -> str:
@@ -406,7 +406,7 @@ class OllamaJinjaWriter:
                 hint = (
                     f"Of the root: write $.{name}."
                     if name in ROOT
-                    else suggestion(name, FIELDS, "There are")
+                    else did_you_mean(name, FIELDS, "There are")
                 )
                 refuse(term.line, f"there is no field .{name} here", hint)
             base += f".{FIELDS[name]}"
@@ -421,7 +421,7 @@ class OllamaJinjaWriter:
             hint = f"Supported: {', '.join(FUNCTIONS)}." + (
                 f" Did you mean {near[0]!r}?" if near else ""
             )
-            refuse(term.line, f"the function {shown(term.name)} is not supported", hint)
+            refuse(term.line, f"the function {short_repr(term.name)} is not supported", hint)
         least, most, written = FUNCTIONS[term.name]
         if not least <= len(values) <= most:
             refuse(term.line, f"{term.name} takes {least} to {most} values, not {len(values)}")

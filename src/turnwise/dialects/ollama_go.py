@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from turnwise.errors import SourceError, shown
+from turnwise.errors import SourceError, short_repr
 
 # possessive: an action that does not end is told at once, not after every way to cut it
 ACTION = re.compile(
@@ -95,7 +95,7 @@ def pieces(text: str, first_line: int) -> list[tuple[int, str, bool]]:
         action = ACTION.match(text, start)
         line = first_line + text.count("\n", 0, start)
         if action is None:
-            refuse(line, f"an action that does not end: {shown(text[start : start + 40])}")
+            refuse(line, f"an action that does not end: {short_repr(text[start : start + 40])}")
         inner = action[0][2:-2]
         before = text[at:start].lstrip(SPACE) if trim else text[at:start]
         if inner[:1] == "-" and inner[1:2] in tuple(SPACE):
@@ -175,13 +175,13 @@ def statement(kind: str, text: str, line: int) -> GoNode:
         left = [value for token, value in tokens[: marks[0]] if value != ","]
         names, declares = tuple(value[1:] for value in left), tokens[marks[0]][1] == ":="
         if not left or not all(value.startswith("$") and "." not in value for value in left):
-            refuse(line, f"a value is given to a variable like $x, not to {shown(text)}")
+            refuse(line, f"a value is given to a variable like $x, not to {short_repr(text)}")
         if len(names) > (2 if kind == "range" else 1):
-            refuse(line, f"too many variables: {shown(text)}")
+            refuse(line, f"too many variables: {short_repr(text)}")
         tokens = tokens[marks[0] + 1 :]
     term, rest = pipeline(tokens, line)
     if rest:
-        refuse(line, f"cannot read {shown(rest[0][1])} in {shown(text)}")
+        refuse(line, f"cannot read {short_repr(rest[0][1])} in {short_repr(text)}")
     return GoNode(
         "set" if names and kind == "print" else kind,
         line,
@@ -197,7 +197,7 @@ def lex(text: str, line: int) -> list[tuple[str, str]]:
     while at < end:
         found = TOKEN.match(text, at)
         if found is None:
-            refuse(line, f"cannot read {shown(text[at:].strip())}")
+            refuse(line, f"cannot read {short_repr(text[at:].strip())}")
         tokens.append((str(found.lastgroup), found[found.lastgroup or 0]))
         at = found.end()
     return tokens
@@ -259,7 +259,7 @@ def operand(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
             fields = tuple(filter(None, tokens[0][1].split(".")))
             return GoTerm("call", line, "", "called", fields, (term,)), tokens[1:]
         return term, tokens
-    refuse(line, f"cannot read {shown(text)}")
+    refuse(line, f"cannot read {short_repr(text)}")
 
 
 def unquoted(text: str, line: int) -> str:
@@ -270,4 +270,4 @@ def unquoted(text: str, line: int) -> str:
     try:
         return str(json.loads(plain, strict=False))
     except ValueError:
-        refuse(line, f"an escape that is not known, in {shown(text)}")
+        refuse(line, f"an escape that is not known, in {short_repr(text)}")

@@ -26,7 +26,7 @@ import jinja2
 from turnwise.dialects.translation import Translation, object_in, parse_json_object
 from turnwise.dialects.turns import Slot, Text, Turns, literal, sum_of
 from turnwise.engine.program import compile_program
-from turnwise.errors import SourceError, TemplateError, shown, suggestion
+from turnwise.errors import SourceError, TemplateError, did_you_mean, short_repr
 
 KEYS = ("system", "conversation", "query")
 NEEDED = {"conversation[0]": "user", "conversation[1]": "bot", "query": "query"}
@@ -62,7 +62,7 @@ class PaddleNLPField:
             if "expected token 'name', got 'string'" in error.message:
                 hint = "After | comes a filter; for a fallback write default('...')."
             raise SourceError(
-                f"{where} is not Jinja: {error.message}, in {shown(source, 200)}", hint=hint
+                f"{where} is not Jinja: {error.message}, in {short_repr(source, 200)}", hint=hint
             ) from None
         tokens = [(kind, value) for _, kind, value in SCANNER.lex(source) if kind not in DROPPED]
         return cls(requoted(tokens), names, simple(tokens))
@@ -131,7 +131,7 @@ def mapping(source: Any) -> Mapping[str, Any]:
         return parse_json_object(source, "a chat_template.json")
     if not isinstance(source, Mapping):
         raise SourceError(
-            f"a chat_template.json holds an object, not {shown(source)}",
+            f"a chat_template.json holds an object, not {short_repr(source)}",
             hint=f"Keys: {', '.join(KEYS)}.",
         )
     return source
@@ -161,17 +161,21 @@ def check_fields(source: Mapping[str, Any]) -> dict[str, Any]:
         )
     for key, value in source.items():
         if key not in KEYS:
-            raise SourceError(f"unknown key {shown(key)}", hint=suggestion(str(key), KEYS, "Keys"))
+            raise SourceError(
+                f"unknown key {short_repr(key)}", hint=did_you_mean(str(key), KEYS, "Keys")
+            )
         if key != "conversation" and not isinstance(value, str | None):
-            raise SourceError(f"{key} is a text, not {shown(value)}")
+            raise SourceError(f"{key} is a text, not {short_repr(value)}")
     pair = source.get("conversation")
     if pair is not None and not isinstance(pair, list | tuple):
-        raise SourceError(f"conversation is a list of two texts, [user, bot], not {shown(pair)}")
+        raise SourceError(
+            f"conversation is a list of two texts, [user, bot], not {short_repr(pair)}"
+        )
     if pair is not None and len(pair) != 2:
         raise SourceError(f"conversation has exactly two texts, [user, bot]; found {len(pair)}")
     for index, text in enumerate(pair or ()):
         if not isinstance(text, str):
-            raise SourceError(f"conversation[{index}] is a text, not {shown(text)}")
+            raise SourceError(f"conversation[{index}] is a text, not {short_repr(text)}")
     return dict(source)
 
 

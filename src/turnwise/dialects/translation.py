@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from turnwise.errors import SourceError, shown
+from turnwise.errors import SourceError, short_repr
 
 DEEPEST = 100  # levels of a source; those of real ones have four
 
@@ -94,17 +94,17 @@ def parse_json_object(text: str, what: str) -> Mapping[str, Any]:
         found = json.loads(text)
     except RecursionError:
         raise SourceError(
-            f"{what} is a JSON object; this text is nested too deeply: {shown(text)}"
+            f"{what} is a JSON object; this text is nested too deeply: {short_repr(text)}"
         ) from None
     except ValueError as error:
         reason = (
             "not JSON" if isinstance(error, json.JSONDecodeError) else "no JSON that can be read"
         )
         raise SourceError(
-            f"{what} is a JSON object; this text is {reason}: {error}, in {shown(text)}"
+            f"{what} is a JSON object; this text is {reason}: {error}, in {short_repr(text)}"
         ) from None
     if not isinstance(found, dict):
-        raise SourceError(f"{what} is a JSON object, not {shown(found)}")
+        raise SourceError(f"{what} is a JSON object, not {short_repr(found)}")
     return found
 
 

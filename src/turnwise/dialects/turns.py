@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from string import Formatter
 
-from turnwise.errors import SourceError, shown, suggestion
+from turnwise.errors import SourceError, did_you_mean, short_repr
 
 MARKS = {"bos_token": "⟪bos⟫", "eos_token": "⟪eos⟫"}
 """What stands for a special token inside of the texts of turns; no template writes it by itself."""
@@ -124,7 +124,7 @@ def with_slots(text: str, names: Collection[str], where: str) -> Text:
     except ValueError as error:
         hint = f"Placeholders: {known}. Write {{{{ and }}}} for braces that are text."
         raise SourceError(
-            f"{where} is not a format string: {error}, in {shown(text)}", hint=hint
+            f"{where} is not a format string: {error}, in {short_repr(text)}", hint=hint
         ) from None
     for plain, name, form, conversion in pieces:
         if plain and parts and isinstance(before := parts[-1], str):
@@ -134,13 +134,13 @@ def with_slots(text: str, names: Collection[str], where: str) -> Text:
         if name is None:
             continue
         if name not in names:
-            near = suggestion(name, names, "Placeholders")
+            near = did_you_mean(name, names, "Placeholders")
             raise SourceError(
-                f"{where} has the unknown placeholder {{{name}}}, in {shown(text)}", hint=near
+                f"{where} has the unknown placeholder {{{name}}}, in {short_repr(text)}", hint=near
             )
         if form or conversion:
             raise SourceError(
-                f"{where} formats {{{name}}}, which is not supported: write {{{name}}}, in {shown(text)}"
+                f"{where} formats {{{name}}}, which is not supported: write {{{name}}}, in {short_repr(text)}"
             )
         parts.append(Slot(name))
     return tuple(parts)

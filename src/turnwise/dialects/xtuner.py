@@ -32,7 +32,7 @@ from turnwise.dialects.turns import (
     sum_of,
     with_slots,
 )
-from turnwise.errors import SourceError, shown, suggestion
+from turnwise.errors import SourceError, did_you_mean, short_repr
 
 KINDS = {
     "SYSTEM": (str, "a text with {system}"),
@@ -169,7 +169,9 @@ def mapping(source: Any) -> Mapping[str, Any]:
         return spelled(source)
     except UNREADABLE:
         hint = "Accepted: a JSON object, a Python dict, or dict(INSTRUCTION='...', ...) with nothing to compute in it."
-        raise SourceError(f"this text is not an XTuner dict: {shown(source)}", hint=hint) from None
+        raise SourceError(
+            f"this text is not an XTuner dict: {short_repr(source)}", hint=hint
+        ) from None
 
 
 def spelled(text: str) -> dict[str, Any]:
@@ -193,11 +195,13 @@ def checked(source: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that are given; an error names the first that cannot be."""
     for key, value in source.items():
         if key not in KINDS:
-            raise SourceError(f"unknown key {shown(key)}", hint=suggestion(str(key), KINDS, "Keys"))
+            raise SourceError(
+                f"unknown key {short_repr(key)}", hint=did_you_mean(str(key), KINDS, "Keys")
+            )
         kind, words = KINDS[key]
         right = isinstance(value, (list, tuple) if kind is list else kind)
         if value is not None and not right:
-            raise SourceError(f"{key} is {words}, not {shown(value)}")
+            raise SourceError(f"{key} is {words}, not {short_repr(value)}")
     given = {key: value for key, value in source.items() if value is not None}
     if "INSTRUCTION" not in given:
         raise SourceError(
@@ -205,14 +209,14 @@ def checked(source: Mapping[str, Any]) -> dict[str, Any]:
         )
     for word in given.get("STOP_WORDS", ()):
         if not isinstance(word, str):
-            raise SourceError(f"STOP_WORDS is a list of texts; it holds {shown(word)}")
+            raise SourceError(f"STOP_WORDS is a list of texts; it holds {short_repr(word)}")
     return given
 
 
 def holding(name: str, text: str, key: str) -> Text:
     found = with_slots(text, (name, "round", "bot_name"), key)
     if Slot(name) not in found:
-        raise SourceError(f"{key} has no {{{name}}}: the text would be lost, in {shown(text)}")
+        raise SourceError(f"{key} has no {{{name}}}: the text would be lost, in {short_repr(text)}")
     return found
 
 

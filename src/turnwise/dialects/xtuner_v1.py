@@ -20,7 +20,7 @@ from typing import Any
 
 from turnwise.dialects.translation import Translation, object_in, parse_json_object
 from turnwise.dialects.turns import Slot, Text, literal, sum_of, with_slots
-from turnwise.errors import SourceError, shown, suggestion
+from turnwise.errors import SourceError, did_you_mean, short_repr
 
 WRAPS = ("system", "developer", "user", "assistant", "thinking", "tool_extractor")
 SWITCHES = ("only_last_assistant_loss",)
@@ -82,21 +82,23 @@ def write(source: Translation) -> dict[str, Any]:
 
 def checked(source: Any) -> dict[str, Any]:
     if not isinstance(source, Mapping):
-        raise SourceError(f"an XTuner v1 template is a mapping, not {shown(source)}")
+        raise SourceError(f"an XTuner v1 template is a mapping, not {short_repr(source)}")
     given = {key: value for key, value in source.items() if value is not None}
     for key, value in given.items():
         if key not in KEYS:
-            raise SourceError(f"unknown key {shown(key)}", hint=suggestion(str(key), KEYS, "Keys"))
+            raise SourceError(
+                f"unknown key {short_repr(key)}", hint=did_you_mean(str(key), KEYS, "Keys")
+            )
         if key in (*WRAPS, *PLAIN, "tool_prompt") and not isinstance(value, str):
-            raise SourceError(f"{key} is a text, not {shown(value)}")
+            raise SourceError(f"{key} is a text, not {short_repr(value)}")
         if key in SWITCHES and not isinstance(value, bool):
-            raise SourceError(f"{key} is true or false, not {shown(value)}")
+            raise SourceError(f"{key} is true or false, not {short_repr(value)}")
         if key == "stop_words" and not (
             isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
         ):
-            raise SourceError(f"stop_words is a list of texts, not {shown(value)}")
+            raise SourceError(f"stop_words is a list of texts, not {short_repr(value)}")
         if key == "loss_assistant_format_mapping" and not isinstance(value, Mapping):
-            raise SourceError(f"{key} is a mapping of text to text, not {shown(value)}")
+            raise SourceError(f"{key} is a mapping of text to text, not {short_repr(value)}")
     return given
 
 
@@ -111,7 +113,7 @@ def wrap(given: Mapping[str, Any], key: str, text: str, slot: str | None = None)
 def held(template: str, slot: str, key: str) -> Text:
     found = with_slots(template, (slot,), key)
     if Slot(slot) not in found:
-        raise SourceError(f"{key} has no {{{slot}}}, in {shown(template)}")
+        raise SourceError(f"{key} has no {{{slot}}}, in {short_repr(template)}")
     return found
 
 

@@ -1,7 +1,7 @@
 """A compiled template: its Python source, the function made of it, and where each line came from.
 
 A program is a pure function of its text. It is cached by that text, shared between threads (all state of a rendering
-is in its `Run`), and pickled as the text it was made from.
+is in its `Runtime`), and pickled as the text it was made from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from turnwise.engine.provenance import trails
 from turnwise.engine.runtime import access, formatting, limits, operations, values
 from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.functions import FUNCTIONS
-from turnwise.engine.runtime.limits import Run, exceeded
+from turnwise.engine.runtime.limits import Runtime, limit_error
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.tests import TESTS
 from turnwise.engine.runtime.values import Denied, Failure, Raised, UndefinedFailure
@@ -56,7 +56,7 @@ NAMES: dict[str, Any] = {
         "added, assigned, call, captured, compared, contained, equal, hashable, method, only_text, signed",
     ),
     **taken(operations, "spread, spread_keywords, unpacked"),
-    **taken(limits, "exceeded, spent"),
+    **taken(limits, "limit_error, spent"),
     **taken(
         trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP, LSTRIPPED, NEXT, RSTRIPPED, SPLIT, STRIPPED"
     ),
@@ -117,7 +117,7 @@ class Program:
                 name=self.name,
             ) from None
 
-    def run(self, rt: Run, context: Mapping[str, Any]) -> list[Any]:
+    def run(self, rt: Runtime, context: Mapping[str, Any]) -> list[Any]:
         """Texts and trails, flat. Whatever goes wrong leaves as an error of ours, with its place in the template."""
         try:
             return self._run(rt, context)  # type: ignore[no-any-return]
@@ -135,7 +135,7 @@ class Program:
             raise self._placed(TemplateRuntimeError, error, hint=error.hint) from None
         except (RecursionError, MemoryError) as error:
             raise self._placed(
-                TemplateLimitError, exceeded("depth"), trace=error.__traceback__, budget="depth"
+                TemplateLimitError, limit_error("depth"), trace=error.__traceback__, budget="depth"
             ) from None
         except TypeError as error:  # mostly a wrong number of arguments for a filter or function
             raise self._placed(
@@ -144,7 +144,7 @@ class Program:
         except (ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise self._placed(TemplateRuntimeError, error) from None
 
-    def charge_output(self, rt: Run, size: int) -> None:
+    def charge_output(self, rt: Runtime, size: int) -> None:
         try:
             rt.write(size)
         except TemplateLimitError as error:

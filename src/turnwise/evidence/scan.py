@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from turnwise.messages import field
+from turnwise.messages import format_path
 from turnwise.shapes import conversation
 from turnwise.tokens import tokenizers
 from turnwise.tokens.text_encoder import encoder
@@ -30,7 +30,7 @@ def scan(rows: Iterable[Any], tokenizer: Any) -> Iterator[Collision]:
         for path, text in texts(conversation(row).messages, ("messages",)):
             for hit in scanner.hits(text):
                 if hit.token.control:
-                    yield Collision(number, field(path), hit.token.text)
+                    yield Collision(number, format_path(path), hit.token.text)
 
 
 def texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:

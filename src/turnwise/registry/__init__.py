@@ -13,7 +13,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from turnwise.errors import SourceError, TemplateError, shown
+from turnwise.errors import SourceError, TemplateError, short_repr
 from turnwise.registry.entry import Entry
 from turnwise.registry.files import Found, near, read_path, translate_source, unreadable
 from turnwise.registry.match import LONGEST, Match, UnknownModel, known, match
@@ -127,7 +127,7 @@ def _missing(place: str, path: Path) -> SourceError:
         )
     if "://" in place:
         return SourceError(
-            f"{shown(place, 200)} is an address; only local files are read",
+            f"{short_repr(place, 200)} is an address; only local files are read",
             hint="Download it first.",
         )
     close = get_close_matches(place.lower(), current().named, n=1, cutoff=0.75)
@@ -141,5 +141,5 @@ def _missing(place: str, path: Path) -> SourceError:
     if close:
         hint = f"Did you mean {' or '.join(map(repr, close))}? {hint}"
     elif not path.parent.exists():
-        hint = f"There is no folder {shown(str(path.parent), 200)}. Nothing is looked up on a network. {hint}"
-    return SourceError(f"there is no {shown(place, 200)}", hint=hint)
+        hint = f"There is no folder {short_repr(str(path.parent), 200)}. Nothing is looked up on a network. {hint}"
+    return SourceError(f"there is no {short_repr(place, 200)}", hint=hint)

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from turnwise.dialects.translation import copy_source
-from turnwise.errors import SourceError, shown, suggestion
+from turnwise.errors import SourceError, did_you_mean, short_repr
 
 # a path, not `importlib.resources`, whose import alone would take a fifth of the time that all entries take
 ENTRIES = Path(__file__).with_name("entries")
@@ -89,7 +89,8 @@ def read_entry(data: Mapping[str, Any], where: str, beside: Mapping[str, Path]) 
     for key, value in data.items():
         if key not in KINDS:
             raise SourceError(
-                f"{where}: unknown key {shown(key)}", hint=suggestion(key, KINDS, "An entry has")
+                f"{where}: unknown key {short_repr(key)}",
+                hint=did_you_mean(key, KINDS, "An entry has"),
             )
         check(value, KINDS[key], f"{where}: {key}")
     for key in ("name", "source"):
@@ -99,7 +100,9 @@ def read_entry(data: Mapping[str, Any], where: str, beside: Mapping[str, Path]) 
             )
     if data["source"] not in beside:
         hint = "`source` names a file in the same folder."
-        raise SourceError(f"{where}: there is no {shown(data['source'], 200)} beside it", hint=hint)
+        raise SourceError(
+            f"{where}: there is no {short_repr(data['source'], 200)} beside it", hint=hint
+        )
     return made({**data, "source_of": partial(text_of, beside[data["source"]], where)})
 
 
@@ -130,7 +133,7 @@ def read_collection(data: Mapping[str, Any], where: str, stem: str) -> list[Entr
 def named(source: Any, where: str) -> str:
     name = source.get("name") if isinstance(source, dict) else None
     if not isinstance(name, str) or not name:
-        raise SourceError(f"{where} has no `name`: {shown(source)}")
+        raise SourceError(f"{where} has no `name`: {short_repr(source)}")
     return name
 
 
@@ -148,12 +151,12 @@ def check(value: Any, kind: type, where: str) -> None:
     if not isinstance(value, kind) or (
         isinstance(value, list) and not all(isinstance(item, str) for item in value)
     ):
-        raise SourceError(f"{where} is {shown(value)}", hint=f"It must be {WORDS[kind]}.")
+        raise SourceError(f"{where} is {short_repr(value)}", hint=f"It must be {WORDS[kind]}.")
 
 
 def text_of(file: Path, where: str) -> str:
     """The text of a source."""
-    what = f"{where}: the source {shown(file.name, 200)}"
+    what = f"{where}: the source {short_repr(file.name, 200)}"
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:

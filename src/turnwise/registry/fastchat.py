@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from turnwise.errors import SourceError, shown
+from turnwise.errors import SourceError, short_repr
 from turnwise.registry.entry import ENTRIES
 
 PEFT = "PeftModelAdapter"
@@ -156,13 +156,13 @@ def match(model_path: str, exact: bool = False) -> Match:
         path, seen = base, seen + 1
         if seen > DEPTH:
             raise SourceError(
-                f"{shown(model_path)} is an adapter of an adapter, {DEPTH} times over"
+                f"{short_repr(model_path)} is an adapter of an adapter, {DEPTH} times over"
             )
     rule, text = taker(path, exact)
     choice = chosen(rule, path)
     if choice.template is None:
         raise SourceError(
-            f"{shown(path)} is a PEFT adapter by its name, and there is no {PEFT_FILE} that names its base model",
+            f"{short_repr(path)} is a PEFT adapter by its name, and there is no {PEFT_FILE} that names its base model",
             hint="Give the folder of the adapter, or the base model.",
         )
     said = f"{text!r} matches {rule.pattern.text!r}" if rule.pattern.text else "no pattern matches"

@@ -25,7 +25,7 @@ from typing import Any
 
 from turnwise import dialects
 from turnwise.dialects.translation import Translation, copy_source
-from turnwise.errors import SourceError, shown
+from turnwise.errors import SourceError, short_repr
 from turnwise.registry.gguf import MAGIC
 from turnwise.registry.gguf import TEMPLATE as GGUF_KEY
 from turnwise.registry.gguf import read as gguf_values
@@ -387,7 +387,7 @@ def _bytes(path: Path, limit: int) -> bytes:
 
 def unreadable(path: Path | str, error: OSError) -> SourceError:
     return SourceError(
-        f"{shown(str(path), 200)} cannot be read: {(error.strerror or str(error)).lower()}"
+        f"{short_repr(str(path), 200)} cannot be read: {(error.strerror or str(error)).lower()}"
     )
 
 

@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase, translate
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from turnwise.errors import SourceError, shown
+from turnwise.errors import SourceError, short_repr
 from turnwise.registry.entry import ENTRIES, SEPARATOR
 from turnwise.registry.fastchat import match as fastchat_match
 from turnwise.registry.store import Shelf, current
@@ -157,7 +157,7 @@ def match(model: str, source: str | None = None) -> Match:
     """The template of a model, by its id, with the reason."""
     if not isinstance(model, str) or not model.strip() or len(model) > LONGEST:
         raise SourceError(
-            f"a model is named by an id such as 'Qwen/Qwen2.5-7B-Instruct', not {shown(model)}"
+            f"a model is named by an id such as 'Qwen/Qwen2.5-7B-Instruct', not {short_repr(model)}"
         )
     found: Match | None
     if source is None:
@@ -168,12 +168,12 @@ def match(model: str, source: str | None = None) -> Match:
         found = by_table(source, model)
     else:
         raise SourceError(
-            f"there is no source {shown(source)}", hint=f"Sources: {', '.join(SOURCES)}."
+            f"there is no source {short_repr(source)}", hint=f"Sources: {', '.join(SOURCES)}."
         )
     if found is None:
         asked = source or f"{OFFICIAL} or {XTUNER}"
         raise UnknownModel(
-            f"no template of {asked} is known to be for {shown(model, 200)}", model, known
+            f"no template of {asked} is known to be for {short_repr(model, 200)}", model, known
         )
     return found
 

@@ -20,7 +20,7 @@ from typing import Any
 from warnings import warn
 
 from turnwise.dialects.translation import copy_source
-from turnwise.errors import SourceError, TurnwiseWarning, shown
+from turnwise.errors import SourceError, TurnwiseWarning, short_repr
 from turnwise.registry.entry import (
     COLLECTIONS,
     ENTRIES,
@@ -96,7 +96,7 @@ class Shelf:
         group = self.short.get(name.lower(), [])
         if len(group) > 1:
             hint = f"Say {' or '.join(repr(entry.name) for entry in group)}."
-            raise SourceError(f"{shown(name)} is the name of several entries", hint=hint)
+            raise SourceError(f"{short_repr(name)} is the name of several entries", hint=hint)
         return group[0] if group else None
 
     def copy(self) -> Shelf:
@@ -148,7 +148,9 @@ def register(
         data[key] = list(value) if isinstance(value, tuple) else value
     entry = read_entry({**data, "source": "-"}, "register", {"-": Path("-")})
     if not source or (dialect == JINJA and not isinstance(source, str)):
-        raise SourceError(f"register: {shown(source)} is not a source of the dialect {dialect}")
+        raise SourceError(
+            f"register: {short_repr(source)} is not a source of the dialect {dialect}"
+        )
     entry = made(
         {
             **{key: getattr(entry, key) for key in entry.__slots__},
@@ -164,7 +166,7 @@ def unregister(name: str) -> None:
     """Take back what `register` added; what it had replaced comes back."""
     kept = [entry for entry in _registered if entry.name.lower() != name.lower()]
     if len(kept) == len(_registered):
-        raise SourceError(f"{shown(name)} was not registered")
+        raise SourceError(f"{short_repr(name)} was not registered")
     global _current
     _registered[:], _current = kept, None
 
@@ -184,7 +186,7 @@ def fill(found: Shelf, folder: Path) -> None:
         reason = (error.strerror or str(error)).lower()
         hint = f"The variable {VARIABLE} names it."
         raise SourceError(
-            f"the folder {shown(str(folder), 200)} cannot be read: {reason}", hint=hint
+            f"the folder {short_repr(str(folder), 200)} cannot be read: {reason}", hint=hint
         ) from error
     _fill(found, content, str(folder) + os.sep)
 

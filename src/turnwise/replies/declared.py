@@ -29,7 +29,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-from turnwise.errors import SourceError, shown, suggestion
+from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.replies.grammar import (
     Calls,
     Grammar,
@@ -186,7 +186,7 @@ def made(kind: Any, data: Any, where: str) -> Any:
     try:
         return kind(**given)
     except TypeError as error:
-        raise SourceError(f"{where} does not say enough: {shown(dict(table))}") from error
+        raise SourceError(f"{where} does not say enough: {short_repr(dict(table))}") from error
 
 
 NULL = " | None"
@@ -254,7 +254,7 @@ def validate(what: str, data: Any, where: str, read: Any = None) -> Any:
     """The data, if what is due holds of it, or of what was read from it."""
     holds, hint = RULES[what]
     if not holds(data if read is None else read):
-        raise SourceError(f"{where} is {shown(data)}", hint=hint)
+        raise SourceError(f"{where} is {short_repr(data)}", hint=hint)
     return data
 
 
@@ -268,7 +268,7 @@ def known(data: Any, keys: Any, where: str) -> None:
         if key not in keys:
             what = "unknown key " if isinstance(data, Mapping) else "there is no "
             raise SourceError(
-                f"{where}: {what}{shown(key)}", hint=suggestion(str(key), keys, "There are")
+                f"{where}: {what}{short_repr(key)}", hint=did_you_mean(str(key), keys, "There are")
             )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from turnwise.messages import Intake, Unfit, half_pair
+from turnwise.messages import InputReader, InvalidValue, find_lone_surrogate
 
 REASONING: Final = "reasoning"
 TEXT: Final = "text"
@@ -161,7 +161,7 @@ def turned(call: Any, as_text: bool) -> Any:
 def renderable(arguments: dict[str, Any]) -> bool:
     """Whether a template may be given these arguments."""
     try:
-        Intake().plain(arguments, WITHIN)
-    except Unfit:
+        InputReader().copy_value(arguments, WITHIN)
+    except InvalidValue:
         return False
-    return half_pair(arguments, ()) is None
+    return find_lone_surrogate(arguments, ()) is None

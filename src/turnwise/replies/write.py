@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from turnwise.errors import MessageError, shown
+from turnwise.errors import MessageError, short_repr
 from turnwise.replies.events import REASONING
 from turnwise.replies.grammar import (
     Calls,
@@ -36,7 +36,7 @@ def write(
 ) -> str:
     """The reply, up to and with its stop."""
     if not isinstance(message, Mapping):
-        raise MessageError(f"a message is a mapping, not {shown(message)}")
+        raise MessageError(f"a message is a mapping, not {short_repr(message)}")
     parser = Parser(grammar, prompt)
     try:
         text = joined(grammar, [whole_thought(grammar, message), *answer(grammar, message, around)])
@@ -134,7 +134,9 @@ def content_of(message: Mapping[str, Any]) -> str:
         return text_at(message, "content")
     for index, part in enumerate(content):
         if not isinstance(part, (Mapping, str)):
-            raise MessageError(f"a part is a mapping, not {shown(part)}", path=f"content[{index}]")
+            raise MessageError(
+                f"a part is a mapping, not {short_repr(part)}", path=f"content[{index}]"
+            )
     return "".join(
         part if isinstance(part, str) else text_at(part, "text", f"content[{index}].")
         for index, part in enumerate(content)
@@ -144,7 +146,7 @@ def content_of(message: Mapping[str, Any]) -> str:
 def text_at(message: Mapping[str, Any], key: str, where: str = "") -> str:
     value = message.get(key)
     if value is not None and not isinstance(value, str):
-        raise MessageError(f"text is due here, not {shown(value)}", path=where + key)
+        raise MessageError(f"text is due here, not {short_repr(value)}", path=where + key)
     return value or ""
 
 
@@ -152,7 +154,7 @@ def calls_of(message: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str, A
     """The calls of a message: each with its name and its arguments."""
     calls = message.get("tool_calls")
     if calls is not None and not isinstance(calls, (list, tuple)):
-        raise MessageError(f"calls are a list, not {shown(calls)}", path="tool_calls")
+        raise MessageError(f"calls are a list, not {short_repr(calls)}", path="tool_calls")
     return [
         (call, *named_call(call, f"tool_calls[{index}]")) for index, call in enumerate(calls or ())
     ]
@@ -161,10 +163,10 @@ def calls_of(message: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str, A
 def named_call(call: Any, path: str) -> tuple[str, Mapping[str, Any]]:
     function = call.get("function", call) if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
-        raise MessageError(f"a call is a mapping, not {shown(call)}", path=path)
+        raise MessageError(f"a call is a mapping, not {short_repr(call)}", path=path)
     name, arguments = function.get("name"), function.get("arguments") or {}
     if not isinstance(name, str) or not name:
-        raise MessageError(f"a call needs a name, and this is none: {shown(name)}", path=path)
+        raise MessageError(f"a call needs a name, and this is none: {short_repr(name)}", path=path)
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
@@ -174,7 +176,7 @@ def named_call(call: Any, path: str) -> tuple[str, Mapping[str, Any]]:
             ) from None
     if not isinstance(arguments, Mapping):
         raise MessageError(
-            f"arguments are an object, not {shown(arguments)}", path=f"{path}.arguments"
+            f"arguments are an object, not {short_repr(arguments)}", path=f"{path}.arguments"
         )
     return name, arguments
 

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from turnwise.errors import MessageError, shown, suggestion
+from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import Path
-from turnwise.messages import field as spelt
+from turnwise.messages import format_path as spelt
 from turnwise.shapes import fastchat, plain, rounds, sharegpt
 from turnwise.shapes.row import COLUMNS, LOOKS, Conversation, Row, is_list, kind_of, listed
 
@@ -65,7 +65,9 @@ def conversation(row: Any, shape: str | None = None) -> Conversation:
         )
     if isinstance(row, str) and any(mark in row for mark in TRANSCRIPT_MARKS):
         hint = "turnwise.dialects.internlm2_transcript reads InternLM2's. As a question: shape='paddlenlp'."
-        raise MessageError(f"this is rendered text, not a conversation: {shown(row)}", hint=hint)
+        raise MessageError(
+            f"this is rendered text, not a conversation: {short_repr(row)}", hint=hint
+        )
     if are_rows(row):
         raise MessageError(
             f"this is a list of {len(row)} conversations, not one", hint="Give one of its rows."
@@ -76,7 +78,8 @@ def conversation(row: Any, shape: str | None = None) -> Conversation:
     if not isinstance(row, Mapping):
         hint = "; ".join(f"{name}: {looks}" for name, looks in LOOKS.items())
         raise MessageError(
-            f"a conversation is not {type(row).__name__}: {shown(row)}", hint=f"Accepted: {hint}."
+            f"a conversation is not {type(row).__name__}: {short_repr(row)}",
+            hint=f"Accepted: {hint}.",
         )
     raise MessageError("there is no conversation in this row", hint=_no_shape(row))
 
@@ -109,7 +112,8 @@ def are_rows(value: Any) -> bool:
 def named(shape: str) -> Shape:
     if not isinstance(shape, str) or shape not in SHAPES:
         raise MessageError(
-            f"there is no shape {shown(shape)}", hint=suggestion(str(shape), SHAPES, "Shapes")
+            f"there is no shape {short_repr(shape)}",
+            hint=did_you_mean(str(shape), SHAPES, "Shapes"),
         )
     return SHAPES[shape]
 
@@ -122,7 +126,7 @@ def _no_shape(row: Mapping[str, Any]) -> str:
     if "chat_template" in row:
         return "It looks like a template; the template comes first, then the conversation."
     columns = [*COLUMNS, "instruction", "prompt", *plain.COMPLETIONS, "src", "tgt"]
-    advice = [suggestion(str(key), columns, "Accepted") or "" for key in list(row)[:10]]
+    advice = [did_you_mean(str(key), columns, "Accepted") or "" for key in list(row)[:10]]
     near = next((text for text in advice if text.endswith("?")), advice[0])
     rendered = " Its `text` is rendered already." if "text" in row else ""
     return f"It has: {listed(row)}.{rendered} {near}"

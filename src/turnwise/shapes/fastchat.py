@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnwise.errors import MessageError, shown, suggestion
+from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.shapes.row import (
     Conversation,
     Row,
@@ -59,13 +59,15 @@ def read(row: Any) -> Conversation:
     roles = whole.get("roles") or ()
     if not is_list(roles) or not all(isinstance(name, str) for name in roles) or len(roles) == 1:
         raise MessageError(
-            f"are the names of the user and the assistant, not {shown(roles)}", path="roles"
+            f"are the names of the user and the assistant, not {short_repr(roles)}", path="roles"
         )
     system, options = maybe(whole, "system_message"), {}
     messages = [said("system", system)] if system else []
     for index, pair in enumerate(pairs):
         if not is_list(pair) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise MessageError(f"is [role, text], not {shown(pair)}", path=f"{column}[{index}]")
+            raise MessageError(
+                f"is [role, text], not {short_repr(pair)}", path=f"{column}[{index}]"
+            )
         role = _role(pair[0], index, roles, column)
         if pair[1] is None and role == "assistant" and index == len(pairs) - 1:
             options["add_generation_prompt"] = True  # a turn that is still to be written
@@ -81,10 +83,12 @@ def _role(name: str, index: int, roles: Sequence[str], column: str) -> str:
         return ("user", "assistant")[number]
     role = NAMES.get(_letters(name))
     if role is None:
-        hint = suggestion(_letters(name), NAMES, "Known without `roles`")
+        hint = did_you_mean(_letters(name), NAMES, "Known without `roles`")
         pairs = " For PaddleNLP's rounds: shape='paddlenlp'." if not roles else ""
         raise MessageError(
-            f"nobody is called {shown(name)}", path=f"{column}[{index}][0]", hint=f"{hint}{pairs}"
+            f"nobody is called {short_repr(name)}",
+            path=f"{column}[{index}][0]",
+            hint=f"{hint}{pairs}",
         )
     return role
 
@@ -100,7 +104,9 @@ def _content(value: Any, path: str) -> Any:
     if not pair or not all(isinstance(image, str) for image in value[1]):
         hint = "null stands for the assistant's last text only." if value is None else None
         raise MessageError(
-            f"is text or (text, [address of an image]), not {shown(value)}", path=path, hint=hint
+            f"is text or (text, [address of an image]), not {short_repr(value)}",
+            path=path,
+            hint=hint,
         )
     images = [{"type": "image_url", "image_url": {"url": image}} for image in value[1]]
     return [{"type": "text", "text": value[0]}, *images]

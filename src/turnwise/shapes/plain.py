@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.errors import MessageError, shown, suggestion
-from turnwise.messages import REASONING, Intake
-from turnwise.messages import field as spelt
+from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.messages import REASONING_KEYS, InputReader
+from turnwise.messages import format_path as spelt
 from turnwise.shapes.row import (
     Conversation,
     Row,
@@ -36,21 +36,21 @@ def knows_prompt(row: Any) -> bool:
 
 
 def _message(value: Any, *path: str | int) -> Row:
-    message = Intake().taken(value, *path)
+    message = InputReader().to_plain(value, *path)
     if not isinstance(message, dict):
         hint = 'for example {"role": "user", "content": "Hello!"}'
-        problem = f"a message is a mapping, not {type(value).__name__}: {shown(value)}"
+        problem = f"a message is a mapping, not {type(value).__name__}: {short_repr(value)}"
         raise MessageError(problem, path=spelt(path), hint=hint)
     text_of(message, "role", path)
     content = message.get("content")
-    if not message.keys() & {"content", "tool_calls", "function_call", *REASONING}:
+    if not message.keys() & {"content", "tool_calls", "function_call", *REASONING_KEYS}:
         raise MessageError(
-            "there is no 'content'", path=spelt(path), hint=suggestion("content", message, "It has")
+            "there is no 'content'",
+            path=spelt(path),
+            hint=did_you_mean("content", message, "It has"),
         )
     if isinstance(content, int | float):
-        problem = (
-            f"is text, a list of parts, or null; not {type(content).__name__}: {shown(content)}"
-        )
+        problem = f"is text, a list of parts, or null; not {type(content).__name__}: {short_repr(content)}"
         raise MessageError(problem, path=spelt((*path, "content")))
     return message
 
@@ -72,7 +72,7 @@ def write_openai(conversation: Conversation) -> Row:
 def read_list(row: Any) -> Conversation:
     if not is_list(row):
         raise MessageError(
-            f"a conversation is a list of messages, not {type(row).__name__}: {shown(row)}"
+            f"a conversation is a list of messages, not {type(row).__name__}: {short_repr(row)}"
         )
     return Conversation(
         [_message(value, "messages", index) for index, value in enumerate(row)], shape="list"
@@ -87,7 +87,7 @@ def read_prompt(row: Any) -> Conversation:
     """TRL's columns. Only the completion is learnt, so assistant messages of the prompt get weight 0."""
     row = mapping_of(row, "prompt")
     if row.get("prompt") is None:
-        raise MessageError("there is no 'prompt'", hint=suggestion("prompt", row, "It has"))
+        raise MessageError("there is no 'prompt'", hint=did_you_mean("prompt", row, "It has"))
     ending = next((name for name in COMPLETIONS if row.get(name) is not None), None)
     messages = _spoken(row["prompt"], "prompt", "user")
     if ending is not None:
@@ -104,7 +104,7 @@ def _spoken(value: Any, column: str, role: str) -> list[Row]:
     if isinstance(value, str):
         return [said(role, value)]
     if not is_list(value):
-        problem = f"is text or a list of messages, not {type(value).__name__}: {shown(value)}"
+        problem = f"is text or a list of messages, not {type(value).__name__}: {short_repr(value)}"
         raise MessageError(problem, path=column)
     return [_message(item, column, index) for index, item in enumerate(value)]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnwise.errors import MessageError, shown, suggestion
+from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import Path
-from turnwise.messages import field as spelt
+from turnwise.messages import format_path as spelt
 from turnwise.shapes.row import (
     LOOKS,
     Conversation,
@@ -45,7 +45,7 @@ def _rounds(messages: Sequence[Row], shape: str) -> list[dict[str, Row]]:
         role = message.get("role")
         if role not in AFTER[before]:
             hint = f"Its rows are: {LOOKS[shape]}."
-            problem = f"{shape} data has {' or '.join(AFTER[before])} here, not {shown(role)}"
+            problem = f"{shape} data has {' or '.join(AFTER[before])} here, not {short_repr(role)}"
             raise MessageError(problem, path=f"messages[{index}].role", hint=hint)
         plain_text(message, index, shape)
         if role == "system" or role == "user" and before != "system":
@@ -64,10 +64,10 @@ def read_xtuner(row: Any) -> Conversation:
     for index, turn in enumerate(turns):
         path = (column, index)
         if not isinstance(turn, Mapping):
-            problem = f"a turn is a mapping, not {type(turn).__name__}: {shown(turn)}"
+            problem = f"a turn is a mapping, not {type(turn).__name__}: {short_repr(turn)}"
             raise MessageError(problem, path=spelt(path), hint=f"Its keys: {', '.join(accepted)}.")
         if unknown := [str(key) for key in turn if key not in accepted]:
-            hint = suggestion(unknown[0], accepted, "Accepted")
+            hint = did_you_mean(unknown[0], accepted, "Accepted")
             raise MessageError(f"unknown key {unknown[0]!r}", path=spelt(path), hint=hint)
         if system := maybe(turn, "system", *path):
             messages.append(said("system", system))
@@ -91,7 +91,7 @@ def _weight(said: Any, path: Path) -> Row:
         return {}
     if said not in (True, False):
         raise MessageError(
-            f"is true or false, not {shown(said)}", path=spelt((*path, "output_with_loss"))
+            f"is true or false, not {short_repr(said)}", path=spelt((*path, "output_with_loss"))
         )
     return {"weight": int(said)}
 
@@ -117,7 +117,7 @@ def read_alpaca(row: Any) -> Conversation:
     if history is not None:
         if not is_list(history):
             raise MessageError(
-                f"is a list of [question, answer], not {shown(history)}", path="history"
+                f"is a list of [question, answer], not {short_repr(history)}", path="history"
             )
         messages += _paired(history, "history", open_end=False)
     question = [text_of(row, "instruction", ()), maybe(row, "input") or ""]
@@ -152,7 +152,7 @@ def _paired(rounds: Sequence[Any], path: str, open_end: bool) -> list[Row]:
         sizes = (1, 2) if open_end and index == len(rounds) - 1 else (2,)
         if not is_list(pair) or len(pair) not in sizes:
             accepted = "[question, answer]" + (" or [question]" if 1 in sizes else "")
-            raise MessageError(f"is {accepted}, not {shown(pair)}", path=f"{path}[{index}]")
+            raise MessageError(f"is {accepted}, not {short_repr(pair)}", path=f"{path}[{index}]")
         for number, role in enumerate(("user", "assistant")[: len(pair)]):
             messages.append(said(role, words(pair[number], (path, index, number))))
     return messages

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnwise.errors import MessageError, shown, suggestion
-from turnwise.messages import Intake, Path
-from turnwise.messages import field as spelt
+from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.messages import InputReader, Path
+from turnwise.messages import format_path as spelt
 
 Row = dict[str, Any]
 
@@ -59,7 +59,7 @@ class Conversation:
 
 def mapping_of(row: Any, shape: str) -> Mapping[str, Any]:
     if not isinstance(row, Mapping):
-        message = f"a row of {shape} data is a mapping, not {type(row).__name__}: {shown(row)}"
+        message = f"a row of {shape} data is a mapping, not {type(row).__name__}: {short_repr(row)}"
         raise MessageError(message, hint=f"It looks so: {LOOKS[shape]}.")
     return row
 
@@ -76,7 +76,7 @@ def made(
     for key in FLAGS:
         if row.get(key) is not None:
             if not isinstance(row[key], bool | str):
-                raise MessageError(f"is true or false, not {shown(row[key])}", path=key)
+                raise MessageError(f"is true or false, not {short_repr(row[key])}", path=key)
             found[key] = row[key]
     for key in OPTION_TABLES:
         if row.get(key) is not None:
@@ -85,13 +85,13 @@ def made(
     rest = {key: value for key, value in row.items() if key not in known}
     tools = _tools(row.get("tools"), wrap=shape in ("sharegpt", "alpaca"))
     return Conversation(
-        messages, tools, Intake().documents(row.get("documents")), found, shape, rest
+        messages, tools, InputReader().read_documents(row.get("documents")), found, shape, rest
     )
 
 
 def option_table(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise MessageError(f"{shown(value)} is not a table of options", path=where)
+        raise MessageError(f"{short_repr(value)} is not a table of options", path=where)
     if wrong := sorted(RESERVED & value.keys()):
         raise MessageError(f"it has {', '.join(wrong)}, which are not options", path=where)
     return value
@@ -101,7 +101,7 @@ def _tools(value: Any, wrap: bool) -> list[Any] | None:
     """A list, or its JSON text (tables of columns have no other way); LLaMA-Factory's tools get OpenAI's wrapping."""
     if isinstance(value, str):
         value = parsed(value, "tools", "a JSON list of tools") if value.strip() else None
-    tools = Intake().tools(value)
+    tools = InputReader().read_tools(value)
     if tools is None or not wrap:
         return tools
     bare = [
@@ -119,7 +119,7 @@ def parsed(text: str, path: str, accepted: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise MessageError(
-            f"is not JSON ({error}): {shown(text)}", path=path, hint=f"Accepted: {accepted}."
+            f"is not JSON ({error}): {short_repr(text)}", path=path, hint=f"Accepted: {accepted}."
         ) from None
 
 
@@ -140,12 +140,13 @@ def turns_of(row: Any, shape: str, what: str) -> tuple[str, Sequence[Any]]:
     column = next((name for name in COLUMNS if row.get(name) is not None), None)
     if column is None:
         raise MessageError(
-            f"a row of {what} has no turns", hint=suggestion("conversations", row, "It has")
+            f"a row of {what} has no turns", hint=did_you_mean("conversations", row, "It has")
         )
     turns = row[column]
     if not is_list(turns):
         raise MessageError(
-            f"{what} is a list of turns, not {type(turns).__name__}: {shown(turns)}", path=column
+            f"{what} is a list of turns, not {type(turns).__name__}: {short_repr(turns)}",
+            path=column,
         )
     if not turns and shape != "openai":
         raise MessageError(
@@ -182,7 +183,7 @@ def kind_of(row: Any) -> str | None:
 def text_of(turn: Mapping[str, Any], key: str, path: Path) -> str:
     """A text that must be there."""
     if key not in turn:
-        hint = suggestion(key, turn, "It has") or "It is empty."
+        hint = did_you_mean(key, turn, "It has") or "It is empty."
         raise MessageError(f"there is no {key!r}", path=spelt(path), hint=hint)
     return words(turn[key], (*path, key))
 
@@ -194,7 +195,9 @@ def maybe(turn: Mapping[str, Any], key: str, *path: str | int) -> str | None:
 
 def words(value: Any, path: Path) -> str:
     if not isinstance(value, str):
-        raise MessageError(f"is text, not {type(value).__name__}: {shown(value)}", path=spelt(path))
+        raise MessageError(
+            f"is text, not {type(value).__name__}: {short_repr(value)}", path=spelt(path)
+        )
     return value
 
 
@@ -231,8 +234,8 @@ def system_first(messages: list[Row]) -> tuple[str, list[Row]]:
 def role_name(message: Row, index: int, shape: str, names: Mapping[str, str]) -> str:
     role = str(message.get("role"))
     if role not in names:
-        hint = suggestion(role, names, "Roles that it has here")
-        problem = f"{shape} data cannot say a message of {shown(role)}"
+        hint = did_you_mean(role, names, "Roles that it has here")
+        problem = f"{shape} data cannot say a message of {short_repr(role)}"
         raise MessageError(problem, path=f"messages[{index}].role", hint=hint)
     return names[role]
 
@@ -240,11 +243,13 @@ def role_name(message: Row, index: int, shape: str, names: Mapping[str, str]) ->
 def plain_text(message: Row, index: int, shape: str) -> str:
     content = message.get("content")
     if not isinstance(content, str):
-        problem = f"{shape} data has a text here, not {type(content).__name__}: {shown(content)}"
+        problem = (
+            f"{shape} data has a text here, not {type(content).__name__}: {short_repr(content)}"
+        )
         raise MessageError(problem, path=f"messages[{index}].content")
     return content
 
 
 def as_json(value: Any, *path: str | int) -> str:
     """JSON text of plain data. What is not plain becomes a placeholder first, which `write` will find."""
-    return json.dumps(Intake().taken(value, *path), ensure_ascii=False)
+    return json.dumps(InputReader().to_plain(value, *path), ensure_ascii=False)

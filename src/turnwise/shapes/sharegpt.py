@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.errors import MessageError, shown, suggestion
-from turnwise.messages import REASONING, Path
-from turnwise.messages import field as spelt
+from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.messages import REASONING_KEYS, Path
+from turnwise.messages import format_path as spelt
 from turnwise.shapes.row import (
     Conversation,
     Row,
@@ -43,7 +43,7 @@ ROLES = {
 NAMES = {"user": "human", "assistant": "gpt", "tool": "observation", "system": "system"}
 
 # OpenAI gives these a meaning that ShareGPT's readers would not find beside `value`.
-NO_TURN_FIELDS = {"role", "content", "tool_calls", "tool_call_id", "name", *REASONING}
+NO_TURN_FIELDS = {"role", "content", "tool_calls", "tool_call_id", "name", *REASONING_KEYS}
 
 
 def read(row: Any) -> Conversation:
@@ -59,16 +59,16 @@ def read(row: Any) -> Conversation:
 
 def _read_turn(turn: Any, path: Path) -> Row:
     if not isinstance(turn, Mapping):
-        problem = f"a turn is a mapping, not {type(turn).__name__}: {shown(turn)}"
+        problem = f"a turn is a mapping, not {type(turn).__name__}: {short_repr(turn)}"
         raise MessageError(
             problem, path=spelt(path), hint='for example {"from": "human", "value": "Hello!"}'
         )
     name = text_of(turn, "from", path)
     role = ROLES.get(name.lower())
     if role is None:
-        hint = suggestion(name.lower(), ROLES, "Accepted")
+        hint = did_you_mean(name.lower(), ROLES, "Accepted")
         raise MessageError(
-            f"nobody is called {shown(name)}", path=spelt((*path, "from")), hint=hint
+            f"nobody is called {short_repr(name)}", path=spelt((*path, "from")), hint=hint
         )
     if clash := sorted(
         turn.keys() & ({"role", "content"} | ({"tool_calls"} if role is CALL else set()))
@@ -92,15 +92,17 @@ def _calls(turn: Mapping[str, Any], path: Path) -> list[Row]:
     for call in value if is_list(value) and value else [value]:
         if not isinstance(call, Mapping):
             raise MessageError(
-                f"is no call: {shown(call)}", path=spelt(path), hint=f"Accepted: {accepted}."
+                f"is no call: {short_repr(call)}", path=spelt(path), hint=f"Accepted: {accepted}."
             )
         for key in ("name", "arguments"):
             if key not in call:
                 raise MessageError(
-                    f"a call has no {key!r}", path=spelt(path), hint=suggestion(key, call, "It has")
+                    f"a call has no {key!r}",
+                    path=spelt(path),
+                    hint=did_you_mean(key, call, "It has"),
                 )
         if unknown := [str(key) for key in call if key not in ("name", "arguments", "id")]:
-            hint = suggestion(unknown[0], ("name", "arguments", "id"), "Accepted")
+            hint = did_you_mean(unknown[0], ("name", "arguments", "id"), "Accepted")
             raise MessageError(f"a call has {unknown[0]!r}", path=spelt(path), hint=hint)
         function = {"name": words(call["name"], (*path, "name")), "arguments": call["arguments"]}
         calls.append(

@@ -19,10 +19,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from turnwise.engine.provenance.piece_table import Outline
+from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.trails import NOWHERE, Field, Leaf
-from turnwise.errors import MessageError, suggestion
-from turnwise.messages import REASONING
+from turnwise.errors import MessageError, did_you_mean
+from turnwise.messages import REASONING_KEYS
 from turnwise.tokens.token_matcher import Hit, Scanner, hit
 from turnwise.tokens.tokenizers.protocol import Added
 
@@ -63,7 +63,7 @@ TOKEN_OPTIONS = (
     "cls_token",
     "mask_token",
 )
-SPOKEN = ("content", *REASONING)
+SPOKEN = ("content", *REASONING_KEYS)
 SPEAKERS = ("assistant", "model")
 
 
@@ -72,12 +72,12 @@ class Voices:
 
     def __init__(
         self,
-        outline: Outline,
+        table: PieceTable,
         messages: Sequence[Mapping[str, Any]],
         trust: Mapping[str, Any] | None = None,
         known: Callable[[], Container[str]] = tuple,
     ) -> None:
-        self.outline = outline
+        self.piece_table = table
         self.known = known  # the tokens by which the template marks turns, in any conversation
         self.chat = messages
         self.levels = levels(trust) if trust else TRUST
@@ -91,7 +91,7 @@ class Voices:
 
     def plain_hits(self, scanner: Scanner, text: str) -> list[Hit] | None:
         """The same if the template wrote every one of them, as it does in most conversations; else None."""
-        return template_hits(scanner, text, self.outline.starts, self.outline.trails)
+        return template_hits(scanner, text, self.piece_table.starts, self.piece_table.trails)
 
     def judged_hits(self, scanner: Scanner, text: str) -> list[Hit]:
 
@@ -124,7 +124,7 @@ class Voices:
         found: set[str] = set()
         seen: set[int | None] = {None}
         for one in hits:
-            message = self.outline.message(self.outline.at(one.at))
+            message = self.piece_table.message_of(self.piece_table.index_at(one.at))
             role = self.role(message)
             if one.at not in self.words and (message not in seen or role in ("user", "tool")):
                 found.add(one.token.text)
@@ -133,22 +133,22 @@ class Voices:
 
     def level(self, start: int, end: int) -> int:
         """What the text between these characters may hold."""
-        outline = self.outline
-        index = outline.at(start)
-        if end <= outline.starts[index + 1]:
-            if type(outline.trails[index]) is int:
+        table = self.piece_table
+        index = table.index_at(start)
+        if end <= table.starts[index + 1]:
+            if type(table.trails[index]) is int:
                 return ALL
             return self.common(self.leaves(index, start, end))
         found: list[Leaf] = []
-        while index < len(outline.texts) and outline.starts[index] < end:
+        while index < len(table.texts) and table.starts[index] < end:
             found += self.leaves(index, start, end)
             index += 1
         return self.common(found)
 
     def leaves(self, index: int, start: int, end: int) -> list[Leaf]:
         """Where the characters came from, as far as they stand in the text of this index."""
-        found, at = [], self.outline.starts[index]
-        for part, leaf in self.outline.runs(index):
+        found, at = [], self.piece_table.starts[index]
+        for part, leaf in self.piece_table.split(index):
             if at < end and start < at + len(part):
                 found.append(
                     0 if leaf == NOWHERE and part.isdigit() else leaf
@@ -226,7 +226,7 @@ def levels(trust: Mapping[str, Any]) -> dict[tuple[str, str], int]:
     found = dict(TRUST)
     for name, level in trust.items():
         if not isinstance(level, str) or level not in LEVELS:
-            hint = suggestion(str(level), LEVELS, "Levels")
+            hint = did_you_mean(str(level), LEVELS, "Levels")
             raise MessageError(
                 f"there is no level of trust {level!r}", path=f"trust[{name!r}]", hint=hint
             )
@@ -242,7 +242,7 @@ def row(name: Any) -> tuple[str, str]:
         return "input", name
     if name in ROLES:
         return "role", name
-    hint = suggestion(
+    hint = did_you_mean(
         str(name), (*sorted(ROLES), *INPUTS, f"{OPTION}NAME"), "Roles, inputs and options"
     )
     raise MessageError(f"trust knows no {name!r}", path="trust", hint=hint)

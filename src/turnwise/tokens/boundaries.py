@@ -21,10 +21,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from turnwise.engine.provenance.piece_table import Outline, index_in
+from turnwise.engine.provenance.piece_table import PieceTable, index_in
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
-from turnwise.errors import TurnwiseError, shown
+from turnwise.errors import TurnwiseError, short_repr
 from turnwise.tokens.attribution import SPEAKERS
 from turnwise.tokens.token_matcher import Hit
 
@@ -95,8 +95,8 @@ class Boundaries:
         ]
         if not spoken:
             return [], []
-        text, outline = rendering.text, rendering.outline
-        regions, places = regions_of(outline), [hit[0] for hit in hits]
+        text, table = rendering.text, rendering.piece_table
+        regions, places = regions_of(table), [hit[0] for hit in hits]
         users, switches = last_user(messages), self.switches(messages) if self.sought else ()
         turns: list[Turn] = []
         untrained: list[Untrained] = []
@@ -112,7 +112,7 @@ class Boundaries:
             if not all(
                 regions.get(other) for other in range(index + 1, following(messages, index))
             ):
-                region = region[0], own_end(outline, index, region)  # others may stand in its place
+                region = region[0], own_end(table, index, region)  # others may stand in its place
             start = self.start(
                 text, index, region[0], (switches, kind(messages, index, index < users)), prompt
             )
@@ -121,7 +121,7 @@ class Boundaries:
                     Untrained(index, reason(start, text, region[0]), not start.refusal)
                 )
                 continue
-            stop, end = ending(outline, text, start, region, hits, places, stops)
+            stop, end = ending(table, text, start, region, hits, places, stops)
             if end <= start or not calls_written(messages[index], text, region):
                 lost = "does not write its calls" if end > start else "writes nothing of it"
                 untrained.append(Untrained(index, f"the template {lost}"))
@@ -165,7 +165,8 @@ def reason(opening: Opening, text: str, region: int) -> str:
         return f"the template refuses the prompt before it: {opening.refusal}"
     found = text[region : region + len(opening.text) + 20]
     return (
-        f"a prompt ends with {shown(opening.closing[-60:])}, but the finished turn begins {shown(found[:60])}: "
+        f"a prompt ends with {short_repr(opening.closing[-60:])}, "
+        f"but the finished turn begins {short_repr(found[:60])}: "
         "it does not continue its own opening"
     )
 
@@ -178,9 +179,9 @@ def learned(text: str, region: int, index: int, prompt: Prompt) -> Opening:
         return Opening("", 0, refusal=error.message)
     if text.startswith(served.text):
         return opening_at(text, region, len(served.text))
-    opening = served.text[last_end(served.outline) :]
+    opening = served.text[last_end(served.piece_table) :]
     closing = served.text[
-        last_word(served.outline, (0, len(served.text))) :
+        last_word(served.piece_table, (0, len(served.text))) :
     ]  # the template's words at the end
     place = region + len(opening)
     if closing and text.endswith(closing, 0, place):
@@ -189,7 +190,7 @@ def learned(text: str, region: int, index: int, prompt: Prompt) -> Opening:
 
 
 def ending(
-    outline: Outline,
+    table: PieceTable,
     text: str,
     start: int,
     region: tuple[int, int],
@@ -202,7 +203,7 @@ def ending(
     first = bisect_left(places, start, hi=behind)
     ends = [index for index in range(first, behind) if hits[index].token.text in stops]
     if len(ends) > 1:  # the first one behind the last word
-        said = last_word(outline, (start, region[1]))
+        said = last_word(table, (start, region[1]))
         ends = [index for index in ends if hits[index].start >= said] or ends[-1:]
     if ends:
         return place(text, hits[ends[0]])
@@ -216,7 +217,7 @@ def ending(
     ):
         return place(text, next_hit)
     end = start + len(text[start : region[1]].rstrip(SPACE))
-    end = max(end, last_word(outline, (start, region[1])))
+    end = max(end, last_word(table, (start, region[1])))
     said = max((len(stop) for stop in spelled(stops) if text.endswith(stop, start, end)), default=0)
     return end - said, end
 
@@ -233,11 +234,11 @@ def following(messages: Sequence[Mapping[str, Any]], index: int) -> int:
     return index
 
 
-def own_end(outline: Outline, index: int, region: tuple[int, int]) -> int:
+def own_end(table: PieceTable, index: int, region: tuple[int, int]) -> int:
     """Where the first field of another message stands in the region of this one; its end, if there is none."""
-    for at in range(outline.at(region[0]), outline.at(region[1] - 1) + 1):
-        place = outline.starts[at]
-        for part, leaf in outline.runs(at):
+    for at in range(table.index_at(region[0]), table.index_at(region[1] - 1) + 1):
+        place = table.starts[at]
+        for part, leaf in table.split(at):
             if isinstance(leaf, Field) and index_in(leaf.path) not in (None, index) and part:
                 return place
             place += len(part)
@@ -286,12 +287,12 @@ def opening_at(text: str, region: int, place: int) -> Opening:
     return Opening(text[min(region, place) : max(region, place)], place - region)
 
 
-def regions_of(outline: Outline) -> dict[int, tuple[int, int]]:
+def regions_of(table: PieceTable) -> dict[int, tuple[int, int]]:
     """From where to where each message is written, until another one is."""
     found: dict[int, tuple[int, int]] = {}
-    starts, ends = outline.starts, [*outline.begins[1:], len(outline.texts)]
+    starts, ends = table.starts, [*table.message_starts[1:], len(table.texts)]
     current = None
-    for begin, end, message in zip(outline.begins, ends, outline.placed, strict=True):
+    for begin, end, message in zip(table.message_starts, ends, table.messages, strict=True):
         if message is None or begin == end:
             continue
         if message == current:
@@ -304,20 +305,20 @@ def regions_of(outline: Outline) -> dict[int, tuple[int, int]]:
     return found
 
 
-def last_end(outline: Outline) -> int:
+def last_end(table: PieceTable) -> int:
     """Where the last message ends."""
-    return max((end for _, end in regions_of(outline).values()), default=0)
+    return max((end for _, end in regions_of(table).values()), default=0)
 
 
-def last_word(outline: Outline, region: tuple[int, int]) -> int:
+def last_word(table: PieceTable, region: tuple[int, int]) -> int:
     """Where the last character that came from a field ends."""
-    for index in range(outline.at(region[1] - 1), -1, -1):
-        if outline.starts[index] < region[0]:
+    for index in range(table.index_at(region[1] - 1), -1, -1):
+        if table.starts[index] < region[0]:
             break
-        if type(outline.trails[index]) is int:
+        if type(table.trails[index]) is int:
             continue
-        at = outline.starts[index + 1]
-        for part, leaf in reversed(outline.runs(index)):
+        at = table.starts[index + 1]
+        for part, leaf in reversed(table.split(index)):
             if isinstance(leaf, Field):
                 return at
             at -= len(part)

@@ -130,7 +130,7 @@ def trusted(
 ) -> tuple[Voices, list[Hit]]:
     """Who wrote what in a rendering, and the added tokens in it that count."""
     worker = encoder(ask.tokenizer)
-    voices = Voices(rendering.outline, messages, ask.trust, lambda: marking(ask, worker))
+    voices = Voices(rendering.piece_table, messages, ask.trust, lambda: marking(ask, worker))
     return voices, voices.hits(worker.scanner, rendering.text)
 
 
@@ -173,7 +173,7 @@ def marking(ask: Ask, worker: Encoder) -> frozenset[str]:
                 rendering = ask.prompt(chat)
             except TurnwiseError:
                 continue
-            voices = Voices(rendering.outline, chat)
+            voices = Voices(rendering.piece_table, chat)
             found |= voices.marking(voices.hits(worker.scanner, rendering.text))
         known = ask.boundaries.marking[ask.tokenizer] = frozenset(found | ask.stops)
     return known

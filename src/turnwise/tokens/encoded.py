@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import TokenizerError
-from turnwise.messages import field
+from turnwise.messages import format_path
 from turnwise.tokens import loss
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.loss import IGNORED
@@ -207,7 +207,7 @@ class Encoded:
         path = origin.path
         if path is None or path[0] != "messages" or len(path) < 2 or not isinstance(path[1], int):
             return origin.field
-        return field((path[0], self._number(path[1]) or 0, *path[2:]))
+        return format_path((path[0], self._number(path[1]) or 0, *path[2:]))
 
     @property
     def control(self) -> list[int]:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from turnwise.engine.provenance.rendering import Origin, Rendering
-from turnwise.errors import MessageError, suggestion
-from turnwise.messages import REASONING
+from turnwise.errors import MessageError, did_you_mean
+from turnwise.messages import REASONING_KEYS
 from turnwise.tokens.boundaries import Turn
 
 IGNORED = -100
@@ -40,7 +40,7 @@ def content_words(rendering: Rendering, turns: Sequence[Turn], weigh: Weigh) -> 
 
 def reasoning_words(rendering: Rendering, turns: Sequence[Turn], weigh: Weigh) -> list[Span]:
     """What assistants think, without the markers around it."""
-    return spoken(rendering, turns, weigh, REASONING)
+    return spoken(rendering, turns, weigh, REASONING_KEYS)
 
 
 def marked(rendering: Rendering, turns: Sequence[Turn], weigh: Weigh) -> list[Span]:
@@ -94,7 +94,7 @@ def checked(train_on: Any, template: str) -> Any:
         )
     if callable(train_on) or (isinstance(train_on, str) and train_on in POLICIES):
         return train_on
-    hint = suggestion(str(train_on), POLICIES, "Policies")
+    hint = did_you_mean(str(train_on), POLICIES, "Policies")
     raise MessageError(f"there is no loss policy {train_on!r}", path="train_on", hint=hint)
 
 

@@ -29,10 +29,17 @@ from dataclasses import dataclass, replace
 from operator import index as as_int
 from typing import Any
 
-from turnwise.engine.provenance.piece_table import Outline
+from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.errors import MessageError, TokenizerError, TurnwiseError, Unstable, shown, suggestion
-from turnwise.messages import Intake
+from turnwise.errors import (
+    MessageError,
+    TokenizerError,
+    TurnwiseError,
+    Unstable,
+    did_you_mean,
+    short_repr,
+)
+from turnwise.messages import InputReader
 from turnwise.tokens.attribution import ALL, NONE, SPEAKERS, TRUST, WORDS, levels, template_hits
 from turnwise.tokens.boundaries import ending, last_end, last_word, regions_of
 from turnwise.tokens.encode import SYSTEMS, Ask, encoded, marking, trusted
@@ -136,7 +143,7 @@ class Session:
             )
         meant = None
         if message is not None:
-            meant = mapped(Intake().taken(self._turns([message])[0], "message"), message)
+            meant = mapped(InputReader().to_plain(self._turns([message])[0], "message"), message)
         ids = self._encoded(reply) if isinstance(reply, str) else self.checked(reply)
         text = reply if isinstance(reply, str) else self._decoded(ids)
         said, self._words = (meant, None) if meant is not None else self._message(text, ids, reply)
@@ -151,7 +158,7 @@ class Session:
         Unstable and changes nothing, so it can be called again with "keep" (the ids stay) or "rewrite" (all anew).
         """
         if not isinstance(history, str) or history not in HISTORY:
-            hint = suggestion(str(history), HISTORY, "One of")
+            hint = did_you_mean(str(history), HISTORY, "One of")
             raise MessageError(f"there is no history {history!r}", path="history", hint=hint)
         if self._reply is None:
             raise MessageError(
@@ -327,7 +334,7 @@ class Session:
 
     def _behind(self, now: Rendering, chat: Messages, spoken: int) -> int:
         """Where the template's text goes on behind the reply: behind its stop, if the model wrote one."""
-        region = regions_of(now.outline).get(spoken)
+        region = regions_of(now.piece_table).get(spoken)
         if region is None:
             raise Unstable(
                 "the template leaves the reply out, so there is no place behind it",
@@ -338,7 +345,7 @@ class Session:
             )
         hits = self._hits(now, chat)[1]
         places, stops = [hit.start for hit in hits], self.ask.stops.union(self.stops)
-        stop, end = ending(now.outline, now.text, region[0], region, hits, places, stops)
+        stop, end = ending(now.piece_table, now.text, region[0], region, hits, places, stops)
         return end if str(self._reply).endswith(self.stops) else stop
 
     def _following(self, now: Rendering, chat: Messages, spoken: int, place: int) -> list[int]:
@@ -425,7 +432,7 @@ class Session:
                 raise MessageError(
                     f"the reply could not be read: {error!r:.200}", path="read"
                 ) from error
-            return mapped(Intake().taken(found, "read"), found), None
+            return mapped(InputReader().to_plain(found, "read"), found), None
         stop = next((stop for stop in self.stops if text.endswith(stop)), "")
         words = {"role": "assistant", "content": text.removesuffix(stop)}
         given = text if isinstance(reply, str) else ids
@@ -435,16 +442,17 @@ class Session:
 
 def listed(messages: Any) -> list[Mapping[str, Any]]:
     """The messages, or what stands for them in objects, as plain data of our own."""
-    intake = Intake()
-    chat = messages if isinstance(messages, (list, tuple)) else intake.messages(messages)
-    return [intake.message(message, index) for index, message in enumerate(chat)]
+    reader = InputReader()
+    chat = messages if isinstance(messages, (list, tuple)) else reader.read_messages(messages)
+    return [reader.read_message(message, index) for index, message in enumerate(chat)]
 
 
 def mapped(plain: Any, given: Any) -> Mapping[str, Any]:
     """A message, if that is what was given."""
     if not isinstance(plain, dict):
         raise MessageError(
-            f"a message is a mapping, not {type(given).__name__}: {shown(given)}", path="message"
+            f"a message is a mapping, not {type(given).__name__}: {short_repr(given)}",
+            path="message",
         )
     return plain
 
@@ -460,7 +468,7 @@ def whole_numbers(ids: Any, wanted: str) -> list[int]:
         return list(map(as_int, found))
     except (TypeError, ValueError):
         raise TokenizerError(
-            f"{wanted}, not {shown(ids)}", hint="ids are whole numbers, in order"
+            f"{wanted}, not {short_repr(ids)}", hint="ids are whole numbers, in order"
         ) from None
 
 
@@ -489,7 +497,7 @@ def unstable(
             break
     return Unstable(
         f"{'the reply' if changed == spoken else who} would now be written in another way: "
-        f"{shown(said[at : at + 60])} became {shown(now.text[at : at + 60])}",
+        f"{short_repr(said[at : at + 60])} became {short_repr(now.text[at : at + 60])}",
         before=said[at:],
         now=now.text[at:],
         piece=piece,
@@ -500,15 +508,15 @@ def unstable(
 
 def changed_message(before: Rendering, now: Rendering, at: int, spoken: int) -> int | None:
     """The message in which the earlier text changed; None where it belongs to no message."""
-    if at >= last_end(before.outline):
+    if at >= last_end(before.piece_table):
         return spoken  # its opening, or what it says
-    changed = message_at(before.outline, at)
-    opening = changed == spoken - 1 and at >= last_word(before.outline, (0, len(before.text)))
-    return spoken if opening and message_at(now.outline, at) == spoken else changed
+    changed = message_at(before.piece_table, at)
+    opening = changed == spoken - 1 and at >= last_word(before.piece_table, (0, len(before.text)))
+    return spoken if opening and message_at(now.piece_table, at) == spoken else changed
 
 
-def message_at(outline: Outline, at: int) -> int | None:
-    return outline.message(outline.at(at)) if at < outline.starts[-1] else None
+def message_at(table: PieceTable, at: int) -> int | None:
+    return table.message_of(table.index_at(at)) if at < table.starts[-1] else None
 
 
 def parting(a: str, b: str) -> int:

@@ -22,7 +22,7 @@ from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.operations import SHORT
 from turnwise.engine.runtime.tests import INLINE, TESTS
 from turnwise.engine.runtime.values import Undefined
-from turnwise.errors import suggestion
+from turnwise.errors import did_you_mean
 
 COMPARISONS = {"eq": "==", "ne": "!="}
 ORDERINGS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
@@ -502,7 +502,9 @@ class Expressions(Writer):
     def unknown(self, node: Any, what: str, table: Any, reason: str | None, frame: Frame) -> Code:
         message = f"No {what} named {node.name!r}" + (f": {reason}" if reason else "")
         hint = (
-            suggestion(node.name, table, f"there is no such {what}; known") if not reason else None
+            did_you_mean(node.name, table, f"there is no such {what}; known")
+            if not reason
+            else None
         )
         if not frame.soft:
             raise Fault(message, node.lineno, hint)

@@ -167,7 +167,7 @@ class Loops(Statements):
         outside, self.out = self.out, "out"
         with self.function(f"def again{number}(pair, depth0):"):
             self.line("out = []")
-            self.line("if depth0 >= rt.depth: raise exceeded('depth')")
+            self.line("if depth0 >= rt.depth: raise limit_error('depth')")
             self.line(
                 f"def again{number}_(pair): return captured(rt, again{number}(pair, depth0 + 1))"
             )

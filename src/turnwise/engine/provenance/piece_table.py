@@ -1,8 +1,8 @@
-"""Outline: what a program wrote, text by text, before anybody asks where each character came from.
+"""Piece table: what a program wrote, text by text, before anybody asks where each character came from.
 
 A program writes texts and trails in turn, and marks between them: a loop begins, it is at this message, a
 `{% generation %}` block ends. Here the marks are taken out and become places: from this text on this message was being
-written, or a generation block was open. Trails are not followed, so an outline costs little; `runs` follows one.
+written, or a generation block was open. Trails are not followed, so a table costs little; `split` follows one.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from turnwise.engine.provenance.trails import (
     ROOT,
     Cache,
     Field,
+    Fragment,
     Path,
-    Run,
     follow,
-    runs,
+    split_by_origin,
 )
 
 MESSAGES = (ROOT, "messages")
 WALKED = 20_000  # blocks within blocks that are walked for their marks; more are only cut into runs
 
 
-class Outline:
+class PieceTable:
     """The texts, their trails, and where each text starts; and at which of them another message begins."""
 
     __slots__ = (
         "_cache",
         "_followed",
-        "begins",
+        "message_starts",
         "generates",
-        "placed",
+        "messages",
         "starts",
         "switched",
         "texts",
@@ -52,33 +52,36 @@ class Outline:
     )
 
     def __init__(self, out: Sequence[Any], size: int) -> None:
-        marks = Marks()
-        self.texts, self.trails = marks.walk(out)
-        # From the text `begins[i]` on, the message `placed[i]` was being written; from `switched[i]` on, a generation
-        # block was open if i is odd.
-        self.begins, self.placed, self.switched = marks.begins, marks.placed, marks.switched
+        tracker = MessageTracker()
+        self.texts, self.trails = tracker.walk(out)
+        # From the text `message_starts[i]` on, the message `messages[i]` was being written;
+        # from `switched[i]` on, a generation block was open if i is odd.
+        self.message_starts, self.messages = tracker.message_starts, tracker.messages
+        self.switched = tracker.switched
         self.starts = list(accumulate(map(len, self.texts), initial=0))
         if self.starts[-1] != size:
             self._clip(size)
-        self._followed: dict[int, list[Run]] = {}
+        self._followed: dict[int, list[Fragment]] = {}
         self._cache = Cache()
 
-    def message(self, index: int) -> int | None:
+    def message_of(self, index: int) -> int | None:
         """The message that was being written at this text."""
-        return self.placed[bisect_right(self.begins, index) - 1]
+        return self.messages[bisect_right(self.message_starts, index) - 1]
 
-    @property
-    def columns(self) -> Iterator[tuple[str, Any, int | None, bool]]:
+    def rows(self) -> Iterator[tuple[str, Any, int | None, bool]]:
         """Text by text: the text, its trail, its message, and whether a generation block was open."""
-        spans = zip(self.begins, [*self.begins[1:], len(self.texts)], self.placed, strict=True)
-        messages = chain.from_iterable(
-            repeat(message, end - start) for start, end, message in spans
+        spans = zip(
+            self.message_starts,
+            [*self.message_starts[1:], len(self.texts)],
+            self.messages,
+            strict=True,
         )
+        owners = chain.from_iterable(repeat(message, end - start) for start, end, message in spans)
         edges = [*self.switched, len(self.texts)]
         opens = chain.from_iterable(
             repeat(bool(i % 2), end - edges[i]) for i, end in enumerate(edges[1:])
         )
-        return zip(self.texts, self.trails, messages, opens, strict=True)
+        return zip(self.texts, self.trails, owners, opens, strict=True)
 
     def _clip(self, size: int) -> None:
         """A continued message ends before its rendering did."""
@@ -91,15 +94,15 @@ class Outline:
                 trail if type(trail) is int or trail is None else (PART, text, trail, 0)
             )
         self.starts = [*self.starts[:count], size]
-        last = max(bisect_left(self.begins, count), 1)
-        del self.begins[last:], self.placed[last:]
+        last = max(bisect_left(self.message_starts, count), 1)
+        del self.message_starts[last:], self.messages[last:]
         self.switched = [place for place in self.switched if place <= count]
 
-    def at(self, character: int) -> int:
+    def index_at(self, character: int) -> int:
         """The index of the text that holds this character."""
         return bisect_right(self.starts, character) - 1
 
-    def runs(self, index: int) -> list[Run]:
+    def split(self, index: int) -> list[Fragment]:
         """The text at this index, cut where its origin changes."""
         found = self._followed.get(index)
         if found is None:
@@ -107,17 +110,21 @@ class Outline:
             if type(trail) is int:
                 found = [(text, trail)]
             else:
-                found = [(text, NOWHERE)] if trail is None else runs(text, trail, self._cache)
+                found = (
+                    [(text, NOWHERE)]
+                    if trail is None
+                    else split_by_origin(text, trail, self._cache)
+                )
             self._followed[index] = found
         return found
 
 
-class Marks:
+class MessageTracker:
     """Keeps count of loops and generation blocks along what a program wrote."""
 
     def __init__(self) -> None:
-        self.begins, self.switched = [0], [0]
-        self.placed: list[int | None] = [None]
+        self.message_starts, self.switched = [0], [0]
+        self.messages: list[int | None] = [None]
         self.loops: list[int | None] = []  # the message that each loop is at
         self.message: int | None = None
         self.generations = 0
@@ -128,7 +135,7 @@ class Marks:
         """The texts and their trails. What a block or macro wrote is walked too, for it has marks of its own."""
         texts: list[str] = []
         trails: list[Any] = []
-        begins, placed = self.begins, self.placed
+        starts, messages = self.message_starts, self.messages
         waiting = [zip(out[::2], out[1::2], strict=True)]
         while waiting:
             for text, trail in waiting[-1]:
@@ -149,8 +156,8 @@ class Marks:
                         self.loops[0] = self.message = trail[
                             1
                         ]  # the next message of the one loop that there is
-                        begins.append(len(texts))
-                        placed.append(trail[1])
+                        starts.append(len(texts))
+                        messages.append(trail[1])
                     else:
                         self.mark(trail, len(texts))
             else:
@@ -171,10 +178,10 @@ class Marks:
             return
         elif trail[0] is BOUND:
             if self.message is None:
-                self.loops[-1] = message_of(trail[1])
+                self.loops[-1] = message_of_trail(trail[1])
                 self.place(self.loops[-1])
         else:
-            found = message_of(trail)
+            found = message_of_trail(trail)
             if found is not None:
                 self.loops[-1] = found
         message = None
@@ -187,11 +194,11 @@ class Marks:
 
     def begin(self, message: int | None, at: int) -> None:
         """From here on this message is written."""
-        if self.begins[-1] == at:
-            self.placed[-1] = message
+        if self.message_starts[-1] == at:
+            self.messages[-1] = message
         else:
-            self.begins.append(at)
-            self.placed.append(message)
+            self.message_starts.append(at)
+            self.messages.append(message)
 
     def generate(self, step: int, at: int) -> None:
         before, self.generations = self.generations > 0, self.generations + step
@@ -201,17 +208,17 @@ class Marks:
     def place(self, message: int | None) -> None:
         """The message of this round is known now: what was written before belongs to it too, as far as to none."""
         if message is not None and self.unplaced is not None:
-            if self.placed[-1] is None and self.begins[-1] < self.unplaced:
+            if self.messages[-1] is None and self.message_starts[-1] < self.unplaced:
                 self.begin(message, self.unplaced)
-            for index in range(len(self.begins) - 1, -1, -1):
-                if self.begins[index] < self.unplaced:
+            for index in range(len(self.message_starts) - 1, -1, -1):
+                if self.message_starts[index] < self.unplaced:
                     break
-                if self.placed[index] is None:
-                    self.placed[index] = message
+                if self.messages[index] is None:
+                    self.messages[index] = message
             self.unplaced = None
 
 
-def message_of(trail: Any) -> int | None:
+def message_of_trail(trail: Any) -> int | None:
     """The index, if the trail leads to a whole message, or to a dict that the template made of one."""
     if len(trail) == 2 and trail[0] == MESSAGES and type(trail[1]) is int:
         return trail[1]
@@ -225,7 +232,7 @@ def message_of(trail: Any) -> int | None:
         and "role" in found[1]
     ):
         for key in ("content", "role"):
-            for _, leaf in runs(" ", found[1].get(key)):
+            for _, leaf in split_by_origin(" ", found[1].get(key)):
                 index = index_in(leaf.path) if isinstance(leaf, Field) else None
                 if index is not None:
                     return index

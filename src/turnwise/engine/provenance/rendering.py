@@ -1,7 +1,7 @@
 """Rendering: the pieces of one conversation.
 
 The text is there at once; the pieces are made when somebody asks for them, by following the trails that the program
-wrote beside the texts (`trails.py`). Which message each belongs to, the outline says (`outline.py`).
+wrote beside the texts (`trails.py`). Which message each belongs to, the piece table says (`piece_table.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from turnwise.engine.provenance.piece_table import Outline, index_in
+from turnwise.engine.provenance.piece_table import PieceTable, index_in
 from turnwise.engine.provenance.trails import (
     DONE,
     JOINED,
@@ -22,7 +22,7 @@ from turnwise.engine.provenance.trails import (
     Path,
 )
 from turnwise.errors import TemplateLimitError
-from turnwise.messages import field
+from turnwise.messages import format_path
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
@@ -46,7 +46,7 @@ class Origin(NamedTuple):
 
     @property
     def field(self) -> str | None:
-        return field(self.path) if self.path is not None else None
+        return format_path(self.path) if self.path is not None else None
 
     def __str__(self) -> str:
         if self.kind == "template":
@@ -54,7 +54,9 @@ class Origin(NamedTuple):
         if self.path is not None:
             return f"key of {self.field}" if self.key else str(self.field)
         return (
-            f"computed (from {', '.join(map(field, self.sources))})" if self.sources else "computed"
+            f"computed (from {', '.join(map(format_path, self.sources))})"
+            if self.sources
+            else "computed"
         )
 
 
@@ -68,7 +70,7 @@ class Piece(NamedTuple):
 class Rendering:
     """What a template made of a conversation. `str()` is the text; `pieces` say where each part of it came from."""
 
-    __slots__ = ("_aliases", "_nodes", "_out", "_outline", "_pieces", "changes", "text")
+    __slots__ = ("_aliases", "_nodes", "_out", "_piece_table", "_pieces", "changes", "text")
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class Rendering:
         self._out = out
         self._nodes = nodes
         self._aliases = aliases
-        self._outline: Outline | None = None
+        self._piece_table: PieceTable | None = None
         self._pieces: tuple[Piece, ...] | None = None
 
     def __str__(self) -> str:
@@ -102,11 +104,11 @@ class Rendering:
         return f"<Rendering of {len(self.text)} characters>"
 
     @property
-    def outline(self) -> Outline:
+    def piece_table(self) -> PieceTable:
         """The text as it was written, its trails not followed."""
-        if self._outline is None:
-            self._outline = Outline(self._out, len(self.text))
-        return self._outline
+        if self._piece_table is None:
+            self._piece_table = PieceTable(self._out, len(self.text))
+        return self._piece_table
 
     def tail(self, character: int) -> tuple[list[int], list[Any]]:
         """Where the texts start that reach behind this character, and the end; and their trails. Nothing is followed,
@@ -131,7 +133,7 @@ class Rendering:
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
         if self._pieces is None:
-            self._pieces = tuple(Cutting(self).cut(self.outline))
+            self._pieces = tuple(Cutting(self).cut(self.piece_table))
         return self._pieces
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -223,7 +225,7 @@ def _restored(text: str, pieces: tuple[Piece, ...], changes: tuple[Any, ...]) ->
 
 
 class Cutting:
-    """Follows the trails of an outline and puts the pieces together."""
+    """Follows the trails of a piece table and puts the pieces together."""
 
     def __init__(self, rendering: Rendering) -> None:
         self.rendering = rendering
@@ -231,9 +233,9 @@ class Cutting:
         self.texts: list[str] = []  # of the piece that is being put together
         self.last: Origin | None = None
 
-    def cut(self, outline: Outline) -> list[Piece]:
+    def cut(self, table: PieceTable) -> list[Piece]:
         known: dict[tuple[int | None, bool], dict[Leaf, Origin]] = {}
-        for index, (text, trail, message, generation) in enumerate(outline.columns):
+        for index, (text, trail, message, generation) in enumerate(table.rows()):
             origins = known.setdefault((message, generation), {})
             if type(trail) is int:
                 self.put(text, trail, message, generation, origins)
@@ -243,9 +245,9 @@ class Cutting:
                 and trail[5] is not None
                 and message is None
             ):
-                self.lasting(outline, index, generation, origins)
+                self.lasting(table, index, generation, origins)
             else:
-                for part, leaf in outline.runs(index):
+                for part, leaf in table.split(index):
                     self.put(part, leaf, message, generation, origins)
         self.close()
         return self.pieces
@@ -279,16 +281,16 @@ class Cutting:
         self.texts = []
 
     def lasting(
-        self, outline: Outline, index: int, generation: bool, origins: dict[Leaf, Origin]
+        self, table: PieceTable, index: int, generation: bool, origins: dict[Leaf, Origin]
     ) -> None:
         """JSON of a tool that stays: its pieces were made before, unless for another program."""
-        trail = outline.trails[index]
+        trail = table.trails[index]
         memo, key = trail[5], (id(trail[1]), trail[3], trail[4], "pieces", generation)
         nodes, pieces = memo.get(key) or (None, [])
         self.close()
         if nodes is not self.rendering._nodes:
             before, self.pieces = self.pieces, []
-            for part, leaf in outline.runs(index):
+            for part, leaf in table.split(index):
                 self.put(part, leaf, None, generation, origins)
             self.close()
             nodes, pieces, self.pieces = self.rendering._nodes, self.pieces, before

@@ -44,8 +44,8 @@ class Computed(NamedTuple):
 
 
 Leaf = int | Field | Computed
-Run = tuple[str, Leaf]
-Steps = Generator[tuple[str, Trail], list[Run], list[Run]]
+Fragment = tuple[str, Leaf]
+Steps = Generator[tuple[str, Trail], list[Fragment], list[Fragment]]
 
 NOWHERE = Computed()
 
@@ -61,7 +61,7 @@ class Rule:
     def __init__(
         self,
         name: str,
-        runs: Callable[..., Steps | list[Run]] | None = None,
+        runs: Callable[..., Steps | list[Fragment]] | None = None,
         child: Callable[..., Trail] | None = None,
     ) -> None:
         self.name = name
@@ -119,11 +119,11 @@ class Cache:
 
     def __init__(self) -> None:
         self.found: dict[
-            tuple[int, str], tuple[Any, list[Run]]
+            tuple[int, str], tuple[Any, list[Fragment]]
         ] = {}  # by identity; the trail itself must stay
 
 
-def runs(text: str, trail: Trail, cache: Cache | None = None) -> list[Run]:
+def split_by_origin(text: str, trail: Trail, cache: Cache | None = None) -> list[Fragment]:
     """Split text into runs by origin; their texts join to `text`.
 
     A rule asks for the runs of its inputs by yielding them, and the asking is kept on a list: a text that was built in
@@ -142,13 +142,13 @@ def runs(text: str, trail: Trail, cache: Cache | None = None) -> list[Run]:
             cache.found[id(found), whole] = (found, answer)
         else:
             answer = started(*asked, waiting, cache)
-    result: list[Run] = answer
+    result: list[Fragment] = answer
     return result
 
 
 def started(
     text: str, trail: Trail, waiting: list[tuple[str, Any, Steps]], cache: Cache
-) -> list[Run] | None:
+) -> list[Fragment] | None:
     """The runs, if they are plain to see or were seen before; else the rule that finds them starts."""
     if not text:
         return []
@@ -169,14 +169,14 @@ def started(
     return None
 
 
-def checked(text: str, result: list[Run]) -> list[Run]:
+def checked(text: str, result: list[Fragment]) -> list[Fragment]:
     """A rule that lost count must not misattribute: then all of its leaves answer for all of the text."""
     if "".join([part for part, _ in result]) != text:
         return [(text, merged(leaf for _, leaf in result))]
     return coalesced(result) if len(result) > 64 else result
 
 
-def coalesced(result: list[Run]) -> list[Run]:
+def coalesced(result: list[Fragment]) -> list[Fragment]:
     """Neighbours with one leaf as one run."""
     return [
         ("".join([part for part, _ in group]), leaf)
@@ -204,14 +204,14 @@ def texts_of(parts: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
 
 
 def _joined(text: str, parts: Sequence[Any]) -> Steps:
-    result: list[Run] = []
+    result: list[Fragment] = []
     for part, trail in texts_of(parts):
         result += yield part, trail
     return result
 
 
 def _part(text: str, whole: str, trail: Trail, start: int) -> Steps:
-    return cut((yield whole, trail), start, start + len(text))
+    return slice_fragments((yield whole, trail), start, start + len(text))
 
 
 def _stripped(text: str, whole: str, trail: Trail) -> Steps:
@@ -245,21 +245,21 @@ def _repeated(text: str, whole: str, trail: Trail) -> Steps:
 def _replaced(
     text: str, whole: str, trail: Trail, old: str, new: str, new_trail: Trail, limit: int
 ) -> Steps:
-    result: list[Run] = []
+    result: list[Fragment] = []
     before = yield whole, trail
     inserted = yield new, new_trail
     at, found = 0, -1 if limit == 0 else whole.find(old)
     while found >= 0:
-        result += cut(before, at, found) + inserted
+        result += slice_fragments(before, at, found) + inserted
         limit -= 1
         if old:
             at = found + len(old)
             found = whole.find(old, at) if limit else -1
         else:  # an empty needle stands before every character and at the end
-            result += cut(before, found, found + 1)
+            result += slice_fragments(before, found, found + 1)
             at = found + 1
             found = at if limit and at <= len(whole) else -1
-    return result + cut(before, at, len(whole))
+    return result + slice_fragments(before, at, len(whole))
 
 
 def _blend(text: str, *inputs: Any) -> Steps:
@@ -282,12 +282,12 @@ def _around(text: str, whole: str, trail: Trail) -> Steps:
 
 def _lines(text: str, whole: str, trail: Trail) -> Steps:
     """Text whose lines were indented: each line of the original ends a line of the result."""
-    result: list[Run] = []
+    result: list[Fragment] = []
     before, at = (yield whole, trail), 0
     pieces = whole.split("\n")
     for number, (line, shown) in enumerate(zip(pieces, text.split("\n"), strict=False)):
         result.append((shown[: len(shown) - len(line)], NOWHERE))
-        result += cut(before, at, at + len(line) + (number < len(pieces) - 1))
+        result += slice_fragments(before, at, at + len(line) + (number < len(pieces) - 1))
         at += len(line) + 1
     return [run for run in result if run[0]]
 
@@ -295,7 +295,7 @@ def _lines(text: str, whole: str, trail: Trail) -> Steps:
 LAST_CUT: tuple[Any, list[int]] = (None, [])
 
 
-def cut(before: list[Run], start: int, stop: int) -> list[Run]:
+def slice_fragments(before: list[Fragment], start: int, stop: int) -> list[Fragment]:
     """The runs between two offsets. Where the runs are many, the first is looked up rather than walked to."""
     first, at = 0, 0
     if len(before) > 16:
@@ -314,7 +314,7 @@ def cut(before: list[Run], start: int, stop: int) -> list[Run]:
     return result
 
 
-def ends_of(before: list[Run]) -> list[int]:
+def ends_of(before: list[Fragment]) -> list[int]:
     """Where each run ends; kept until other runs are asked about, since one text is mostly cut many times."""
     global LAST_CUT
     last, ends = LAST_CUT
@@ -385,13 +385,13 @@ def key_leaf(trail: Trail, key: Any) -> Leaf:
     if type(owner) is Field:
         return Field((*owner.path, key), key=True)
     if type(owner) is tuple and owner[0] is ITEMS and len(owner) > 2:
-        return merged(leaf for _, leaf in runs(" ", owner[2].get(key)))
+        return merged(leaf for _, leaf in split_by_origin(" ", owner[2].get(key)))
     if type(owner) is tuple and owner[0] is EACH:
-        return merged(leaf for _, leaf in runs(" ", owner))
+        return merged(leaf for _, leaf in split_by_origin(" ", owner))
     return owner if type(owner) is int else NOWHERE
 
 
-def _key_runs(text: str, trail: Trail, key: Any) -> list[Run]:
+def _key_runs(text: str, trail: Trail, key: Any) -> list[Fragment]:
     return [(text, key_leaf(trail, key))]
 
 
@@ -452,13 +452,13 @@ class Style(NamedTuple):
 
 def _json_runs(
     text: str, value: Any, trail: Trail, style: Style, node: int | None, memo: dict[Any, Any] | None
-) -> list[Run]:
+) -> list[Fragment]:
     """Each text inside is its field's; the punctuation is the template's. Tools that stay are cut only once."""
     key = (id(value), style, node, "runs")
     if memo is not None and key in memo:
-        kept: list[Run] = memo[key]
+        kept: list[Fragment] = memo[key]
         return kept
-    result: list[Run] = []
+    result: list[Fragment] = []
     JsonRuns(result, style, NOWHERE if node is None else node).write(value, trail)
     if memo is not None:
         memo[key] = result
@@ -468,7 +468,7 @@ def _json_runs(
 class JsonRuns:
     """Writes a value as `json.dumps` does, run by run. Open containers are on a list, not on Python's stack."""
 
-    def __init__(self, result: list[Run], style: Style, mark: Leaf) -> None:
+    def __init__(self, result: list[Fragment], style: Style, mark: Leaf) -> None:
         self.result = result
         self.style = style
         self.mark = mark
@@ -514,7 +514,7 @@ class JsonRuns:
     def value(self, value: Any, trail: Trail) -> None:
         if isinstance(value, str):
             self.held += '"'
-            for part, leaf in runs(value, trail):
+            for part, leaf in split_by_origin(value, trail):
                 self.put(self.escape(part)[1:-1], leaf)
             self.held += '"'
         elif isinstance(value, dict):
@@ -528,7 +528,7 @@ class JsonRuns:
                 if isinstance(value, (int, float, type(None)))
                 else f'"<{type(value).__name__}>"'
             )
-            for part, leaf in runs(spelled, trail):
+            for part, leaf in split_by_origin(spelled, trail):
                 self.put(part, leaf)
 
 
@@ -546,7 +546,7 @@ class Open:
         self.end = end
 
 
-def _repr_runs(text: str, value: Any, trail: Trail) -> list[Run]:
+def _repr_runs(text: str, value: Any, trail: Trail) -> list[Fragment]:
     whole = follow(trail)
     mark = (
         Computed((whole.path,)) if type(whole) is Field else NOWHERE
@@ -554,7 +554,7 @@ def _repr_runs(text: str, value: Any, trail: Trail) -> list[Run]:
     return list(_repr(value, trail, mark))
 
 
-def _repr(value: Any, trail: Trail, mark: Leaf) -> Iterator[Run]:
+def _repr(value: Any, trail: Trail, mark: Leaf) -> Iterator[Fragment]:
     if isinstance(value, str):
         yield from _repr_text(value, trail, mark)
     elif isinstance(value, dict):
@@ -572,16 +572,16 @@ def _repr(value: Any, trail: Trail, mark: Leaf) -> Iterator[Run]:
         end = ",)" if isinstance(value, tuple) and len(value) == 1 else end
         yield end if value else start + end, mark
     elif value is None or isinstance(value, (int, float)):
-        yield from runs(repr(value), trail)
+        yield from split_by_origin(repr(value), trail)
     else:
         yield repr(value), mark
 
 
-def _repr_text(value: str, trail: Trail, mark: Leaf) -> Iterator[Run]:
+def _repr_text(value: str, trail: Trail, mark: Leaf) -> Iterator[Fragment]:
     quote = repr(value)[0]
     other = '"' if quote == "'" else "'"
     yield quote, mark
-    for part, leaf in runs(value, trail):
+    for part, leaf in split_by_origin(value, trail):
         yield repr(other + part)[2:-1], leaf  # the other quote in front makes repr choose this one
     yield quote, mark
 

@@ -26,7 +26,7 @@ from turnwise.engine.provenance.trails import (
     from_input,
 )
 from turnwise.engine.runtime.formatting import hashable
-from turnwise.engine.runtime.limits import Run
+from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import METHODS, bound
 from turnwise.engine.runtime.values import (
     Cycler,
@@ -41,7 +41,7 @@ from turnwise.engine.runtime.values import (
     Undefined,
     View,
 )
-from turnwise.errors import shown, suggestion
+from turnwise.errors import did_you_mean, short_repr
 
 LOOP_ATTRIBUTES: dict[str, Callable[[Loop], Any]] = {
     "index0": lambda loop: loop.index0,
@@ -66,7 +66,7 @@ NO_PREVIOUS = Undefined("there is no previous item")
 NO_NEXT = Undefined("there is no next item")
 
 
-def attribute(rt: Run, value: Any, trail: Trail, name: str) -> Pair:
+def attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
     """`value.name`"""
     kind = type(value)
     if kind is dict:
@@ -110,7 +110,7 @@ def special(value: Any, trail: Trail, name: str) -> Pair | None:
     return None
 
 
-def from_keys(rt: Run, keys: Pair, value: Pair = (None, None)) -> Pair:
+def from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     """`dict.fromkeys(keys, value)`"""
     found, trail = sequence(rt, *keys)
     rt.step(len(found))
@@ -129,7 +129,7 @@ def neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair
     return otherwise, None
 
 
-def item(rt: Run, value: Any, trail: Trail, key: Any) -> Pair:
+def item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
     """`value[key]`"""
     kind = type(value)
     if kind is dict:
@@ -153,13 +153,13 @@ def item(rt: Run, value: Any, trail: Trail, key: Any) -> Pair:
     return missing(value, key)
 
 
-def part(rt: Run, value: Any, trail: Trail, start: Any, stop: Any, step: Any) -> Pair:
+def part(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step: Any) -> Pair:
     """`value[start:stop:step]`"""
     if type(value) is Undefined:
         raise value.failure()
     if not isinstance(value, (str, list, tuple, range)):
         raise Failure(
-            f"{kind_name(value)!r} object cannot be sliced", f"the value is {shown(value)}"
+            f"{kind_name(value)!r} object cannot be sliced", f"the value is {short_repr(value)}"
         )
     try:
         picked = range(len(value))[start:stop:step]
@@ -182,7 +182,7 @@ def missing(value: Any, key: Any) -> Pair:
         and (key.startswith("__") or type(value) is not dict)
     ):
         raise Denied(
-            f"access to {shown(key)} is not possible: templates read fields and methods, not Python attributes"
+            f"access to {short_repr(key)} is not possible: templates read fields and methods, not Python attributes"
         )
     return Undefined(lambda: (absence(value, key), known(value, key))), None
 
@@ -192,21 +192,21 @@ def absence(value: Any, key: Any) -> str:
     return (
         f"{owner!r} has no attribute {key!r}"
         if isinstance(key, str)
-        else f"{owner} has no element {shown(key)}"
+        else f"{owner} has no element {short_repr(key)}"
     )
 
 
 def known(value: Any, key: Any) -> str | None:
     """What the value has instead."""
     if type(value) is dict:
-        return suggestion(key if isinstance(key, str) else "", value, f"a {described(value)} has")
+        return did_you_mean(key if isinstance(key, str) else "", value, f"a {described(value)} has")
     if type(value) is Namespace:
-        return suggestion(key if isinstance(key, str) else "", value.pairs, "the namespace has")
+        return did_you_mean(key if isinstance(key, str) else "", value.pairs, "the namespace has")
     if isinstance(value, (list, tuple)):
-        return f"the list has {len(value)} elements: {shown(value)}"
+        return f"the list has {len(value)} elements: {short_repr(value)}"
     if isinstance(value, str):
-        return f"the value is text: {shown(value)}"
-    return f"the value is {shown(value)}"
+        return f"the value is text: {short_repr(value)}"
+    return f"the value is {short_repr(value)}"
 
 
 def described(value: dict[Any, Any]) -> str:
@@ -238,7 +238,7 @@ def root_trails(name: str, count: int) -> list[Trail]:
     return trails
 
 
-def walk(rt: Run, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool]:
+def walk(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool]:
     """What a loop goes over: the elements, the trail of each, and whether they may be messages. Pays for the loop."""
     elements, trail = sequence(rt, value, trail)
     count = len(elements)
@@ -275,7 +275,7 @@ def may_be_messages(trail: Trail) -> bool:
     return trail is not None and trail[0] is not ROOT
 
 
-def walk_messages(rt: Run, messages: list[Any], weight: int) -> list[Trail]:
+def walk_messages(rt: Runtime, messages: list[Any], weight: int) -> list[Trail]:
     """The trails of the messages, for a loop that is certainly over them."""
     count = len(messages)
     rt.steps -= count * weight
@@ -290,7 +290,7 @@ def picked(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[Any], An
     return [elements[index] for index in chosen], kept
 
 
-def sequence(rt: Run, value: Any, trail: Trail) -> tuple[Any, Trail]:
+def sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
     """The elements of a value, and the trail of that sequence."""
     kind = type(value)
     if kind is list or kind is tuple:
@@ -314,7 +314,9 @@ def sequence(rt: Run, value: Any, trail: Trail) -> tuple[Any, Trail]:
         start = value.index0 + 1
         trails = value.trails if type(value.trails) is list else None
         return value.items[start:], (ITEMS, trails[start:]) if trails else None
-    raise Failure(f"{kind_name(value)!r} object is not iterable", f"the value is {shown(value)}")
+    raise Failure(
+        f"{kind_name(value)!r} object is not iterable", f"the value is {short_repr(value)}"
+    )
 
 
 def kind_name(value: Any) -> str:

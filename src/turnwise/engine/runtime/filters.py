@@ -26,7 +26,7 @@ from markupsafe import Markup
 from turnwise.engine.provenance.trails import BLEND, EACH, ITEMS, LINES, PART, RECASED, Style, Trail
 from turnwise.engine.runtime.access import attribute, kind_name, missing, sequence
 from turnwise.engine.runtime.formatting import PLAIN, concatenated, encoded, percent, text
-from turnwise.engine.runtime.limits import Run, exceeded
+from turnwise.engine.runtime.limits import Runtime, limit_error
 from turnwise.engine.runtime.methods import METHODS, interleaved, plain, whole_number
 from turnwise.engine.runtime.operations import escaped as html_escaped
 from turnwise.engine.runtime.sequence_filters import (
@@ -49,7 +49,7 @@ from turnwise.engine.runtime.sequence_filters import (
     unique,
 )
 from turnwise.engine.runtime.values import Failure, Pair, Safe, Stream, Undefined
-from turnwise.errors import shown
+from turnwise.errors import short_repr
 
 NONE: Pair = (None, None)
 FALSE: Pair = (False, None)
@@ -57,7 +57,7 @@ Filter = Callable[..., Pair]
 STRINGS = METHODS[str]
 
 
-def as_text(rt: Run, value: Any, trail: Trail) -> Pair:
+def as_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return (value, trail) if type(value) is str else text(rt, value, trail)
 
 
@@ -67,7 +67,8 @@ def text_only(value: Any, trail: Trail, name: str) -> Pair:
         raise value.failure()
     if not isinstance(value, str):
         raise Failure(
-            f"{name}: the value is text, not {kind_name(value)}", f"the value is {shown(value)}"
+            f"{name}: the value is text, not {kind_name(value)}",
+            f"the value is {short_repr(value)}",
         )
     return value, trail
 
@@ -76,7 +77,7 @@ def on_text(name: str) -> Filter:
     """The string method of that name, on whatever the value prints as."""
     method = STRINGS[name]
 
-    def run(rt: Run, value: Any, trail: Trail, *args: Pair) -> Pair:
+    def run(rt: Runtime, value: Any, trail: Trail, *args: Pair) -> Pair:
         return method(rt, *as_text(rt, value, trail), *args)
 
     return run
@@ -85,14 +86,16 @@ def on_text(name: str) -> Filter:
 # ---- text ----
 
 
-def replaced(rt: Run, value: Any, trail: Trail, old: Pair, new: Pair, count: Pair = NONE) -> Pair:
+def replaced(
+    rt: Runtime, value: Any, trail: Trail, old: Pair, new: Pair, count: Pair = NONE
+) -> Pair:
     limit = (-1, None) if count[0] is None else count
     return STRINGS["replace"](
         rt, *as_text(rt, value, trail), as_text(rt, *old), as_text(rt, *new), limit
     )
 
 
-def titled(rt: Run, value: Any, trail: Trail) -> Pair:
+def titled(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
     rt.take(3 * len(written))
     rt.step(len(written) // 2)
@@ -104,12 +107,12 @@ def title_case(written: str) -> str:
     return "".join(word[:1].upper() + word[1:].lower() for word in words)
 
 
-def centred(rt: Run, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair:
+def centred(rt: Runtime, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair:
     return STRINGS["center"](rt, *as_text(rt, value, trail), width)
 
 
 def indented(
-    rt: Run,
+    rt: Runtime,
     value: Any,
     trail: Trail,
     width: Pair = (4, None),
@@ -127,7 +130,7 @@ def indented(
     return (margin + result if first[0] else result), (LINES, written, source)
 
 
-def bounded(rt: Run, width: Pair) -> int:
+def bounded(rt: Runtime, width: Pair) -> int:
     """A width that is about to be obeyed."""
     size = whole_number(width)
     rt.take(max(size, 0))
@@ -135,7 +138,7 @@ def bounded(rt: Run, width: Pair) -> int:
 
 
 def truncated(
-    rt: Run,
+    rt: Runtime,
     value: Any,
     trail: Trail,
     length: Pair = (255, None),
@@ -159,7 +162,7 @@ def truncated(
 
 
 def wrapped(
-    rt: Run,
+    rt: Runtime,
     value: Any,
     trail: Trail,
     width: Pair = (79, None),
@@ -185,7 +188,7 @@ def wrapped(
     return newline.join(lines), (BLEND, written, source, newline, wrapstring[1])
 
 
-def escaped(rt: Run, value: Any, trail: Trail) -> Pair:
+def escaped(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if type(value) is Safe:
         return value, trail
     written, source = as_text(rt, value, trail)
@@ -193,13 +196,13 @@ def escaped(rt: Run, value: Any, trail: Trail) -> Pair:
     return Safe(html_escaped(written)), (RECASED, written, source, html_escaped)
 
 
-def stripped_of_tags(rt: Run, value: Any, trail: Trail) -> Pair:
+def stripped_of_tags(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
     rt.step(len(written))
     return Markup(written).striptags(), (BLEND, written, source)
 
 
-def url_encoded(rt: Run, value: Any, trail: Trail) -> Pair:
+def url_encoded(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if isinstance(value, (dict, list, tuple)):
         pairs = value.items() if isinstance(value, dict) else map(two, value)
         parts = [
@@ -214,16 +217,18 @@ def url_encoded(rt: Run, value: Any, trail: Trail) -> Pair:
 
 def two(entry: Any) -> tuple[Any, Any]:
     if not isinstance(entry, (list, tuple, str)) or len(entry) != 2:
-        raise Failure("urlencode: a list is of pairs", f"the value is {shown(entry)}")
+        raise Failure("urlencode: a list is of pairs", f"the value is {short_repr(entry)}")
     return entry[0], entry[1]
 
 
-def safe(rt: Run, value: Any, trail: Trail) -> Pair:
+def safe(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
     return Safe(written), source
 
 
-def joined(rt: Run, value: Any, trail: Trail, d: Pair = ("", None), attribute: Pair = NONE) -> Pair:
+def joined(
+    rt: Runtime, value: Any, trail: Trail, d: Pair = ("", None), attribute: Pair = NONE
+) -> Pair:
     found, found_trail = elements(rt, value, trail)
     separator, separator_trail = as_text(rt, *d)
     if attribute[0] is not None:
@@ -239,7 +244,7 @@ def joined(rt: Run, value: Any, trail: Trail, d: Pair = ("", None), attribute: P
     return interleaved(rt, [pair[0] for pair in written], trails, separator, separator_trail)
 
 
-def formatted(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+def formatted(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
     if args and kwargs:
         raise Failure("can't handle positional and keyword arguments at the same time")
     written, source = as_text(rt, value, trail)
@@ -253,7 +258,7 @@ def formatted(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) ->
     )
 
 
-def word_count(rt: Run, value: Any, trail: Trail) -> Pair:
+def word_count(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, _ = as_text(rt, value, trail)
     rt.take(len(written))
     rt.step(len(written) // 4)
@@ -266,7 +271,7 @@ WIDEST = 64  # the widest indent that anybody reads
 
 
 def to_json(
-    rt: Run,
+    rt: Runtime,
     value: Any,
     trail: Trail,
     ensure_ascii: Pair = FALSE,
@@ -281,10 +286,10 @@ def to_json(
     margin = indent[0]
     if isinstance(margin, int):
         if margin > WIDEST:
-            raise exceeded("bytes")
+            raise limit_error("bytes")
         margin = " " * margin
     elif margin is not None and (not isinstance(margin, str) or len(margin) > WIDEST):
-        raise Failure(f"tojson: indent is a number or a short text, not {shown(margin)}")
+        raise Failure(f"tojson: indent is a number or a short text, not {short_repr(margin)}")
     comma, colon = (", " if margin is None else ",", ": ")
     if separators[0] is not None:
         pair = separators[0] if isinstance(separators[0], (list, tuple, str)) else ()
@@ -296,7 +301,7 @@ def to_json(
         if len(short) != 2:
             raise Failure(
                 "tojson: separators are two short texts, such as (',', ':')",
-                f"the value is {shown(pair)}",
+                f"the value is {short_repr(pair)}",
             )
         comma, colon = short
     return encoded(
@@ -308,21 +313,21 @@ def to_json(
     )
 
 
-def from_json(rt: Run, value: Any, trail: Trail) -> Pair:
+def from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
     """The value that a JSON text says. Every part of it, however deep, has the text's own origin."""
     if not isinstance(value, str):
         raise Failure(
             f"from_json: the value is JSON text, not {kind_name(value)}",
-            f"the value is {shown(value)}",
+            f"the value is {short_repr(value)}",
         )
     rt.take(16 * len(value))
     try:
         return json.loads(value), (EACH, trail)
     except ValueError as error:
-        raise Failure(f"from_json: not JSON: {error}", f"the text is {shown(value)}") from None
+        raise Failure(f"from_json: not JSON: {error}", f"the text is {short_repr(value)}") from None
 
 
-def mapped(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+def mapped(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
     found, found_trail = sequence(
         rt, value or (), trail
     )  # as in jinja2, nothing is mapped over what is false
@@ -348,7 +353,7 @@ def mapped(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pa
 # ---- numbers and choices ----
 
 
-def attribute_only(rt: Run, value: Any, trail: Trail, name: Pair) -> Pair:
+def attribute_only(rt: Runtime, value: Any, trail: Trail, name: Pair) -> Pair:
     """`value|attr("name")`: methods and the like, never items."""
     key = str(plain(name))
     if isinstance(value, dict) and key not in METHODS[dict]:
@@ -357,7 +362,7 @@ def attribute_only(rt: Run, value: Any, trail: Trail, name: Pair) -> Pair:
 
 
 def default(
-    rt: Run, value: Any, trail: Trail, default_value: Pair = ("", None), boolean: Pair = FALSE
+    rt: Runtime, value: Any, trail: Trail, default_value: Pair = ("", None), boolean: Pair = FALSE
 ) -> Pair:
     if type(value) is Undefined or (boolean[0] and not value):
         return default_value
@@ -365,7 +370,7 @@ def default(
 
 
 def as_integer(
-    rt: Run, value: Any, trail: Trail, default: Pair = (0, None), base: Pair = (10, None)
+    rt: Runtime, value: Any, trail: Trail, default: Pair = (0, None), base: Pair = (10, None)
 ) -> Pair:
     try:
         if isinstance(value, str):
@@ -380,7 +385,7 @@ def as_integer(
         return default
 
 
-def as_float(rt: Run, value: Any, trail: Trail, default: Pair = (0.0, None)) -> Pair:
+def as_float(rt: Runtime, value: Any, trail: Trail, default: Pair = (0.0, None)) -> Pair:
     try:
         return float(value), trail
     except (TypeError, ValueError, OverflowError):
@@ -388,7 +393,11 @@ def as_float(rt: Run, value: Any, trail: Trail, default: Pair = (0.0, None)) -> 
 
 
 def rounded(
-    rt: Run, value: Any, trail: Trail, precision: Pair = (0, None), method: Pair = ("common", None)
+    rt: Runtime,
+    value: Any,
+    trail: Trail,
+    precision: Pair = (0, None),
+    method: Pair = ("common", None),
 ) -> Pair:
     digits = whole_number(precision)
     if method[0] not in ("common", "ceil", "floor"):
@@ -400,20 +409,20 @@ def rounded(
             return round(value, digits), None
         return getattr(math, method[0])(value * 10**digits) / 10**digits, None
     except (TypeError, OverflowError, ValueError) as error:
-        raise Failure(f"round: {error}", f"the value is {shown(value)}") from None
+        raise Failure(f"round: {error}", f"the value is {short_repr(value)}") from None
 
 
-def absolute(rt: Run, value: Any, trail: Trail) -> Pair:
+def absolute(rt: Runtime, value: Any, trail: Trail) -> Pair:
     try:
         return abs(value), None
     except TypeError as error:
-        raise Failure(str(error), f"the value is {shown(value)}") from None
+        raise Failure(str(error), f"the value is {short_repr(value)}") from None
 
 
-def file_size(rt: Run, value: Any, trail: Trail, binary: Pair = FALSE) -> Pair:
+def file_size(rt: Runtime, value: Any, trail: Trail, binary: Pair = FALSE) -> Pair:
     size, base = as_float(rt, value, trail, (math.nan, None))[0], 1024 if binary[0] else 1000
     if math.isnan(size):
-        raise Failure("filesizeformat: the value is a number", f"the value is {shown(value)}")
+        raise Failure("filesizeformat: the value is a number", f"the value is {short_repr(value)}")
     if size == 1:
         return "1 Byte", None
     if size < base:

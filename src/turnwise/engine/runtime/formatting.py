@@ -26,7 +26,7 @@ from turnwise.engine.provenance.trails import (
     Trail,
     from_input,
 )
-from turnwise.engine.runtime.limits import Run, exceeded
+from turnwise.engine.runtime.limits import Runtime, limit_error
 from turnwise.engine.runtime.values import (
     Denied,
     Failure,
@@ -38,14 +38,14 @@ from turnwise.engine.runtime.values import (
     Undefined,
     View,
 )
-from turnwise.errors import shown
+from turnwise.errors import short_repr
 
 PERCENT = re.compile(r"%(?:\(([^)]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d+)?)?[hlL]?(.)", re.S)
 DIGITS = re.compile(r"\d+")
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
 
 
-def text(rt: Run, value: Any, trail: Trail) -> Pair:
+def text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     """What `{{ value }}` prints."""
     kind = type(value)
     if kind is str:
@@ -63,7 +63,7 @@ def text(rt: Run, value: Any, trail: Trail) -> Pair:
     return f"<{kind.__name__}>" if kind in PLACEHOLDERS else str(value), trail
 
 
-def represented(rt: Run, value: Any, trail: Trail) -> str:
+def represented(rt: Runtime, value: Any, trail: Trail) -> str:
     """Python's own spelling of a container; templates print some by mistake."""
     known: str | None = rt.memo.get((id(value), "repr")) if id(value) in rt.lasting else None
     if known is None:
@@ -75,7 +75,7 @@ def represented(rt: Run, value: Any, trail: Trail) -> str:
     return known
 
 
-def measure(rt: Run, value: Any, trail: Trail) -> None:
+def measure(rt: Runtime, value: Any, trail: Trail) -> None:
     """Charge a container for being written out, unless it is part of the input."""
     if from_input(trail):
         return
@@ -97,17 +97,17 @@ def measure(rt: Run, value: Any, trail: Trail) -> None:
         level = [item for item in inner if isinstance(item, (dict, list, tuple, Namespace, View))]
         if not level:
             return
-    raise exceeded("depth")
+    raise limit_error("depth")
 
 
-def hashable(rt: Run, key: Any) -> Any:
+def hashable(rt: Runtime, key: Any) -> Any:
     """A key, after paying for its hash: that of a tuple is as deep as the tuple."""
     if type(key) is tuple:
         measure(rt, key, None)
     return key
 
 
-def printed(rt: Run, parts: tuple[Any, ...]) -> list[Any]:
+def printed(rt: Runtime, parts: tuple[Any, ...]) -> list[Any]:
     """Values and trails, flat, with every value as text."""
     texts: list[Any] = []
     for value, trail in zip(parts[::2], parts[1::2], strict=True):
@@ -115,12 +115,12 @@ def printed(rt: Run, parts: tuple[Any, ...]) -> list[Any]:
     return texts
 
 
-def concatenated(rt: Run, parts: tuple[Any, ...]) -> Pair:
+def concatenated(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
     """`a ~ b ~ c`, given flat: value, trail, value, trail."""
     return glued(rt, printed(rt, parts))
 
 
-def glued(rt: Run, parts: Any) -> Pair:
+def glued(rt: Runtime, parts: Any) -> Pair:
     """Texts and trails, flat, as one text."""
     pieces = parts[::2]
     rt.take(sum(map(len, pieces)))
@@ -130,7 +130,7 @@ def glued(rt: Run, parts: Any) -> Pair:
 # ---- % ----
 
 
-def percent(rt: Run, form: str, trail: Trail, value: Any, value_trail: Trail) -> Pair:
+def percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail: Trail) -> Pair:
     """`form % value`, one conversion at a time."""
     arguments = Arguments(value, value_trail)
     parts: list[Any] = []
@@ -162,7 +162,7 @@ class Arguments:
         if self.mapping is None:
             raise Failure("format requires a mapping")
         if key not in self.mapping:
-            raise Failure(f"the format asks for {shown(key)}, which the mapping does not have")
+            raise Failure(f"the format asks for {short_repr(key)}, which the mapping does not have")
         return self.mapping[key], (self.trail, key)
 
     def next(self) -> Pair:
@@ -175,7 +175,7 @@ class Arguments:
             raise Failure("not all arguments converted during string formatting")
 
 
-def conversion(rt: Run, spec: re.Match[str], arguments: Arguments) -> Pair:
+def conversion(rt: Runtime, spec: re.Match[str], arguments: Arguments) -> Pair:
     key, flags, width, precision, kind = spec.groups()
     if kind == "%":
         return "%", None
@@ -225,12 +225,12 @@ class Fields:
         try:
             value, trail = self.args[int(first)] if first.isdigit() else self.kwargs[first]
         except (IndexError, KeyError):
-            raise Failure(f"the format asks for {shown(first)}, which was not given") from None
+            raise Failure(f"the format asks for {short_repr(first)}, which was not given") from None
         for sign, key in zip(rest[::2], rest[1::2], strict=True):
             step: Any = key.removesuffix("]") if sign == "[" else key
             if step.startswith("_"):
                 raise Denied(
-                    f"access to {shown(step)} is not possible: a format reads items, not Python attributes"
+                    f"access to {short_repr(step)} is not possible: a format reads items, not Python attributes"
                 )
             if isinstance(value, (str, list, tuple)) and step.isdigit():
                 step = int(step)
@@ -243,13 +243,13 @@ class Fields:
                 )
             except (LookupError, TypeError):
                 value, trail = (
-                    Undefined(f"the format asks for {shown(name)}, which is not there"),
+                    Undefined(f"the format asks for {short_repr(name)}, which is not there"),
                     None,
                 )
         return value, trail
 
 
-def braces(rt: Run, form: str, trail: Trail, fields: Fields, depth: int = 2) -> Pair:
+def braces(rt: Runtime, form: str, trail: Trail, fields: Fields, depth: int = 2) -> Pair:
     """`form.format(*args, **kwargs)`; fields may reach items, never Python attributes."""
     if depth < 0:
         raise Failure("Max string recursion exceeded")
@@ -273,7 +273,7 @@ def braces(rt: Run, form: str, trail: Trail, fields: Fields, depth: int = 2) -> 
     return glued(rt, parts)
 
 
-def formatted(rt: Run, value: Any, trail: Trail, spec: str, convert: str | None) -> Pair:
+def formatted(rt: Runtime, value: Any, trail: Trail, spec: str, convert: str | None) -> Pair:
     rt.take(sum(int(number[:12]) for number in DIGITS.findall(spec)))
     if convert in ("r", "a"):
         measure(rt, value, trail) if isinstance(value, (dict, list, tuple)) else None
@@ -299,7 +299,7 @@ PLACEHOLDERS = (bytes, complex, set, frozenset)
 
 
 def encoded(
-    rt: Run, value: Any, trail: Trail, style: Style = PLAIN, node: int | None = None
+    rt: Runtime, value: Any, trail: Trail, style: Style = PLAIN, node: int | None = None
 ) -> Pair:
     """`value|tojson`. Tools that were rendered before are not written again: see `messages.Tools`."""
     lasting = id(value) in rt.lasting
@@ -319,7 +319,7 @@ def encoded(
         ) from None
     except ValueError as error:
         raise Failure(
-            f"JSON cannot say this value: {error}", f"the value is {shown(value)}"
+            f"JSON cannot say this value: {error}", f"the value is {short_repr(value)}"
         ) from None
     rt.take(len(result))
     if lasting and len(rt.memo) < KEPT:

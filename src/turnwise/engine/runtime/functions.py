@@ -14,7 +14,7 @@ from typing import Any
 from turnwise.engine.provenance.trails import ITEMS, Trail
 from turnwise.engine.runtime.access import sequence
 from turnwise.engine.runtime.formatting import hashable, text
-from turnwise.engine.runtime.limits import Run
+from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import plain, whole_number
 from turnwise.engine.runtime.values import (
     Cycler,
@@ -25,25 +25,25 @@ from turnwise.engine.runtime.values import (
     Raised,
     Undefined,
 )
-from turnwise.errors import shown
+from turnwise.errors import short_repr
 
 RANGE = 100_000  # as in jinja2's sandbox
 NOISE = 100_000  # characters of a raised text that are kept
 WIDTH = re.compile(r"%[_\-^0#]*\d")
 
 
-def raise_exception(rt: Run, message: Pair) -> Pair:
+def raise_exception(rt: Runtime, message: Pair) -> Pair:
     raise Raised(text(rt, *message)[0][:NOISE])
 
 
-def strftime_now(rt: Run, form: Pair) -> Pair:
+def strftime_now(rt: Runtime, form: Pair) -> Pair:
     """The time of the rendering, never the clock's: the edge passes the clock in."""
     layout = plain(form)
     if not isinstance(layout, str):
         raise Failure(f"strftime_now: the format is text, not {type(layout).__name__}")
     if "\0" in layout or WIDTH.search(layout):
         raise Failure(
-            f"strftime_now: this format is not portable: {shown(layout)}",
+            f"strftime_now: this format is not portable: {short_repr(layout)}",
             "use plain codes such as %Y-%m-%d",
         )
     rt.take(16 * len(layout))
@@ -53,7 +53,7 @@ def strftime_now(rt: Run, form: Pair) -> Pair:
         raise Failure(f"strftime_now: {error}") from None
 
 
-def span(rt: Run, *bounds: Pair) -> Pair:
+def span(rt: Runtime, *bounds: Pair) -> Pair:
     numbers = [whole_number(bound) for bound in bounds]
     try:
         result = range(*numbers)
@@ -66,20 +66,20 @@ def span(rt: Run, *bounds: Pair) -> Pair:
     return result, None
 
 
-def namespace(rt: Run, /, *args: Pair, **kwargs: Pair) -> Pair:
+def namespace(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
     if args:
         values, trails = merged(rt, args, kwargs)
         kwargs = {str(key): (value, trails[key]) for key, value in values.items()}
     return Namespace(kwargs), None
 
 
-def dictionary(rt: Run, /, *args: Pair, **kwargs: Pair) -> Pair:
+def dictionary(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
     values, trails = merged(rt, args, kwargs)
     return values, (ITEMS, trails, {})
 
 
 def merged(
-    rt: Run, args: tuple[Pair, ...], kwargs: dict[str, Pair]
+    rt: Runtime, args: tuple[Pair, ...], kwargs: dict[str, Pair]
 ) -> tuple[dict[Any, Any], dict[Any, Trail]]:
     """`dict(mapping or pairs, **entries)`"""
     values: dict[Any, Any] = {}
@@ -105,15 +105,15 @@ def merged(
 
 def two(entry: Any) -> tuple[Any, Any]:
     if not isinstance(entry, (list, tuple)) or len(entry) != 2:
-        raise Failure("a dict is made of pairs", f"the value is {shown(entry)}")
+        raise Failure("a dict is made of pairs", f"the value is {short_repr(entry)}")
     return entry[0], entry[1]
 
 
-def joiner(rt: Run, sep: Pair = (", ", None)) -> Pair:
+def joiner(rt: Runtime, sep: Pair = (", ", None)) -> Pair:
     """A function that gives nothing the first time and the separator from then on."""
     used: list[bool] = []
 
-    def run(rt: Run) -> Pair:
+    def run(rt: Runtime) -> Pair:
         if used:
             return sep
         used.append(True)
@@ -122,7 +122,7 @@ def joiner(rt: Run, sep: Pair = (", ", None)) -> Pair:
     return Function("joiner", run), None
 
 
-def cycler(rt: Run, *items: Pair) -> Pair:
+def cycler(rt: Runtime, *items: Pair) -> Pair:
     if not items:
         raise Failure("at least one item has to be provided")
     return Cycler(list(items)), None

@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Any
 
 from turnwise.errors import TemplateLimitError
-from turnwise.messages import measured
+from turnwise.messages import measure_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ INTEGER_BITS = 14_000  # about the 4,300 digits that Python itself agrees to pri
 NOTHING: frozenset[int] = frozenset()
 
 
-class Run:
+class Runtime:
     """One rendering while it happens: what is left of the budgets, the clock, and JSON texts worth keeping.
 
     The share of the input is added when a budget runs out for the first time, because most renderings never get there
@@ -83,25 +83,25 @@ class Run:
         """Charge work that is about to be done."""
         self.steps -= count
         if self.steps < 0 and not (self.extended() and self.steps >= 0):
-            raise exceeded("steps")
+            raise limit_error("steps")
 
     def take(self, count: int) -> None:
         """Charge memory that is about to be allocated."""
         self.bytes -= count
         if self.bytes < 0 and not (self.extended() and self.bytes >= 0):
-            raise exceeded("bytes")
+            raise limit_error("bytes")
 
     def write(self, count: int) -> None:
         """Charge the result."""
         self.output -= count
         if self.output < 0 and not (self.extended() and self.output >= 0):
-            raise exceeded("output")
+            raise limit_error("output")
 
     def extended(self) -> bool:
         """Add what the size of the input allows, once."""
         if self.context is None:
             return False
-        values, characters = measured(self.context)
+        values, characters = measure_input(self.context)
         self.context = None
         self.steps += (
             values * self.limits.steps_per_value + characters * self.limits.steps_per_character
@@ -111,11 +111,11 @@ class Run:
         return True
 
 
-def spent(rt: Run) -> None:
+def spent(rt: Runtime) -> None:
     """Steps or depth ran out while a macro was entered."""
     rt.step(0)
     if rt.depth < 0:
-        raise exceeded("depth")
+        raise limit_error("depth")
 
 
 MEANING = {
@@ -126,7 +126,7 @@ MEANING = {
 }
 
 
-def exceeded(budget: str) -> TemplateLimitError:
+def limit_error(budget: str) -> TemplateLimitError:
     return TemplateLimitError(
         f"the template went over its budget of {budget}: {MEANING[budget]}", budget=budget
     )

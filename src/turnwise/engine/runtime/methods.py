@@ -23,7 +23,7 @@ from turnwise.engine.provenance.trails import (
     Trail,
 )
 from turnwise.engine.runtime.formatting import Fields, braces, hashable, measure
-from turnwise.engine.runtime.limits import Run
+from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.values import (
     Cycler,
     Denied,
@@ -61,7 +61,7 @@ def whole_number(argument: Pair) -> int:
 
 
 def stripped(start: bool, end: bool) -> Method:
-    def run(rt: Run, value: str, trail: Trail, chars: Pair = NONE) -> Pair:
+    def run(rt: Runtime, value: str, trail: Trail, chars: Pair = NONE) -> Pair:
         letters = chars[0]
         if letters is not None and not isinstance(letters, str):
             raise Failure(f"strip arg must be None or str, not {type(plain(chars)).__name__}")
@@ -75,16 +75,20 @@ def stripped(start: bool, end: bool) -> Method:
     return run
 
 
-def split(rt: Run, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED) -> Pair:
+def split(
+    rt: Runtime, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED
+) -> Pair:
     return pieces(rt, value, trail, value.split, sep, maxsplit)
 
 
-def rsplit(rt: Run, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED) -> Pair:
+def rsplit(
+    rt: Runtime, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED
+) -> Pair:
     return pieces(rt, value, trail, value.rsplit, sep, maxsplit)
 
 
 def pieces(
-    rt: Run, value: str, trail: Trail, cut: Callable[..., list[str]], sep: Pair, maxsplit: Pair
+    rt: Runtime, value: str, trail: Trail, cut: Callable[..., list[str]], sep: Pair, maxsplit: Pair
 ) -> Pair:
     separator, limit = sep[0], maxsplit[0]
     if isinstance(separator, str) and separator:
@@ -102,14 +106,14 @@ def pieces(
     return parts, (SPLIT, value, trail, parts)
 
 
-def splitlines(rt: Run, value: str, trail: Trail, keepends: Pair = (False, None)) -> Pair:
+def splitlines(rt: Runtime, value: str, trail: Trail, keepends: Pair = (False, None)) -> Pair:
     rt.take(60 * value.count("\n") + 2 * len(value) + 60)
     parts = value.splitlines(bool(plain(keepends)))
     return parts, (SPLIT, value, trail, parts)
 
 
 def partitioned(name: str) -> Method:
-    def run(rt: Run, value: str, trail: Trail, sep: Pair) -> Pair:
+    def run(rt: Runtime, value: str, trail: Trail, sep: Pair) -> Pair:
         rt.take(2 * len(value))
         try:
             parts = getattr(value, name)(plain(sep))
@@ -121,7 +125,7 @@ def partitioned(name: str) -> Method:
 
 
 def without(name: str) -> Method:
-    def run(rt: Run, value: str, trail: Trail, affix: Pair) -> Pair:
+    def run(rt: Runtime, value: str, trail: Trail, affix: Pair) -> Pair:
         rt.take(len(value))
         try:
             result = getattr(value, name)(plain(affix))
@@ -141,7 +145,7 @@ def without(name: str) -> Method:
 
 
 def recased(change: Callable[[str], str]) -> Method:
-    def run(rt: Run, value: str, trail: Trail) -> Pair:
+    def run(rt: Runtime, value: str, trail: Trail) -> Pair:
         rt.take(3 * len(value))
         return change(value), (RECASED, value, trail, change)
 
@@ -149,7 +153,7 @@ def recased(change: Callable[[str], str]) -> Method:
 
 
 def replace(
-    rt: Run, value: str, trail: Trail, old: Pair, new: Pair, count: Pair = (-1, None)
+    rt: Runtime, value: str, trail: Trail, old: Pair, new: Pair, count: Pair = (-1, None)
 ) -> Pair:
     needle, other, limit = plain(old), plain(new), whole_number(count)
     if not isinstance(needle, str) or not isinstance(other, str):
@@ -171,7 +175,7 @@ def replace(
 
 
 def padded(name: str) -> Method:
-    def run(rt: Run, value: str, trail: Trail, width: Pair, fill: Pair = (" ", None)) -> Pair:
+    def run(rt: Runtime, value: str, trail: Trail, width: Pair, fill: Pair = (" ", None)) -> Pair:
         size = whole_number(width)
         rt.take(max(size, len(value)))
         try:
@@ -185,17 +189,17 @@ def padded(name: str) -> Method:
     return run
 
 
-def expandtabs(rt: Run, value: str, trail: Trail, tabsize: Pair = (8, None)) -> Pair:
+def expandtabs(rt: Runtime, value: str, trail: Trail, tabsize: Pair = (8, None)) -> Pair:
     size = whole_number(tabsize)
     rt.take(len(value) + value.count("\t") * max(size, 1))
     return value.expandtabs(size), (BLEND, value, trail)
 
 
-def format_text(rt: Run, value: str, trail: Trail, /, *args: Pair, **kwargs: Pair) -> Pair:
+def format_text(rt: Runtime, value: str, trail: Trail, /, *args: Pair, **kwargs: Pair) -> Pair:
     return braces(rt, value, trail, Fields(args, kwargs))
 
 
-def format_map(rt: Run, value: str, trail: Trail, mapping: Pair) -> Pair:
+def format_map(rt: Runtime, value: str, trail: Trail, mapping: Pair) -> Pair:
     fields = plain(mapping)
     if not isinstance(fields, dict):
         raise Failure("format_map() needs a mapping")
@@ -203,7 +207,7 @@ def format_map(rt: Run, value: str, trail: Trail, mapping: Pair) -> Pair:
     return braces(rt, value, trail, Fields((), named))
 
 
-def joined(rt: Run, value: str, trail: Trail, items: Pair) -> Pair:
+def joined(rt: Runtime, value: str, trail: Trail, items: Pair) -> Pair:
     elements, trails = listed(items)
     for number, element in enumerate(elements):
         if not isinstance(element, str):
@@ -228,7 +232,7 @@ def listed(items: Pair) -> tuple[list[Any], Trail]:
 
 
 def interleaved(
-    rt: Run, texts: list[str], trail: Trail, separator: str, separator_trail: Trail
+    rt: Runtime, texts: list[str], trail: Trail, separator: str, separator_trail: Trail
 ) -> Pair:
     """`separator.join(texts)`, charged before it is built."""
     rt.take(sum(map(len, texts)) + len(separator) * len(texts) + len(texts))
@@ -244,7 +248,7 @@ def interleaved(
 
 
 def question(name: str) -> Method:
-    def run(rt: Run, value: str, trail: Trail, *args: Pair) -> Pair:
+    def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
         rt.take(len(value))
         try:
             return getattr(value, name)(*map(plain, args)), None
@@ -257,7 +261,7 @@ def question(name: str) -> Method:
 # ---- dicts and lists ----
 
 
-def get(rt: Run, value: dict[Any, Any], trail: Trail, key: Pair, default: Pair = NONE) -> Pair:
+def get(rt: Runtime, value: dict[Any, Any], trail: Trail, key: Pair, default: Pair = NONE) -> Pair:
     try:
         if hashable(rt, key[0]) in value:
             return value[key[0]], (trail, key[0])
@@ -266,34 +270,34 @@ def get(rt: Run, value: dict[Any, Any], trail: Trail, key: Pair, default: Pair =
     return default
 
 
-def items(rt: Run, value: dict[Any, Any], trail: Trail) -> Pair:
+def items(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
     rt.take(16 * len(value))
     return View("dict_items", list(value.items()), (PAIRS, trail, list(value))), None
 
 
-def keys(rt: Run, value: dict[Any, Any], trail: Trail) -> Pair:
+def keys(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
     names = list(value)
     rt.take(8 * len(names))
     return View("dict_keys", names, (KEYS, trail, names)), None
 
 
-def values(rt: Run, value: dict[Any, Any], trail: Trail) -> Pair:
+def values(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
     rt.take(8 * len(value))
     return View("dict_values", list(value.values()), (ITEMS, [(trail, key) for key in value])), None
 
 
-def copy(rt: Run, value: Any, trail: Trail) -> Pair:
+def copy(rt: Runtime, value: Any, trail: Trail) -> Pair:
     rt.take(16 * len(value))
     return value.copy(), trail
 
 
-def pay_for_search(rt: Run, value: Any, wanted: Any) -> None:
+def pay_for_search(rt: Runtime, value: Any, wanted: Any) -> None:
     rt.step(len(value))
     if isinstance(wanted, (list, tuple, dict)):
         measure(rt, wanted, None)
 
 
-def index(rt: Run, value: Any, trail: Trail, wanted: Pair) -> Pair:
+def index(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
     pay_for_search(rt, value, wanted[0])
     try:
         return value.index(wanted[0]), None
@@ -301,13 +305,13 @@ def index(rt: Run, value: Any, trail: Trail, wanted: Pair) -> Pair:
         raise Failure(str(error)) from None
 
 
-def count(rt: Run, value: Any, trail: Trail, wanted: Pair) -> Pair:
+def count(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
     pay_for_search(rt, value, wanted[0])
     return value.count(wanted[0]), None
 
 
 def changes(name: str) -> Method:
-    def run(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+    def run(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
         kind = type(value).__name__
         raise Denied(
             f"access to attribute {name!r} of {kind!r} object is unsafe: a template cannot change its input",
@@ -320,13 +324,13 @@ def changes(name: str) -> Method:
 # ---- what the engine makes ----
 
 
-def cycle(rt: Run, loop: Loop, trail: Trail, *items: Pair) -> Pair:
+def cycle(rt: Runtime, loop: Loop, trail: Trail, *items: Pair) -> Pair:
     if not items:
         raise Failure("no items for cycling given")
     return items[loop.index0 % len(items)]
 
 
-def changed(rt: Run, loop: Loop, trail: Trail, *values: Pair) -> Pair:
+def changed(rt: Runtime, loop: Loop, trail: Trail, *values: Pair) -> Pair:
     seen = tuple(pair[0] for pair in values)
     measure(rt, seen, None)
     if loop.last_seen == seen:
@@ -335,13 +339,13 @@ def changed(rt: Run, loop: Loop, trail: Trail, *values: Pair) -> Pair:
     return True, None
 
 
-def next_item(rt: Run, cycler: Cycler, trail: Trail) -> Pair:
+def next_item(rt: Runtime, cycler: Cycler, trail: Trail) -> Pair:
     pair = cycler.items[cycler.position]
     cycler.position = (cycler.position + 1) % len(cycler.items)
     return pair
 
 
-def reset(rt: Run, cycler: Cycler, trail: Trail) -> Pair:
+def reset(rt: Runtime, cycler: Cycler, trail: Trail) -> Pair:
     cycler.position = 0
     return None, None
 
@@ -416,7 +420,7 @@ METHODS: dict[type, dict[str, Method]] = {
 METHODS[Safe] = METHODS[str]
 
 
-def bound(rt: Run, value: Any, trail: Trail, name: str) -> Pair:
+def bound(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
     """A method as a value: what `content.strip` is before it is called."""
     run = METHODS[type(value)][name]
     return Function(

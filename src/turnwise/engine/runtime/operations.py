@@ -15,7 +15,7 @@ from markupsafe import escape
 from turnwise.engine.provenance.trails import CHAIN, ITEMS, JOINED, RECASED, REPEATED, TIMES, Trail
 from turnwise.engine.runtime.access import attribute, kind_name, sequence
 from turnwise.engine.runtime.formatting import glued, hashable, measure, percent
-from turnwise.engine.runtime.limits import INTEGER_BITS, Run, exceeded
+from turnwise.engine.runtime.limits import INTEGER_BITS, Runtime, limit_error
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import (
     ABSENT,
@@ -30,14 +30,14 @@ from turnwise.engine.runtime.values import (
     Undefined,
     View,
 )
-from turnwise.errors import shown
+from turnwise.errors import short_repr
 
 CALL_WEIGHT = 12  # what calling a macro costs beside its body
 CONTAINERS = (list, tuple, dict)
 SHORT = 4096  # characters that can be looked at without being charged for
 
 
-def added(rt: Run, parts: tuple[Any, ...]) -> Pair:
+def added(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
     """`a + b + c`, given flat: value, trail, value, trail. Text is the common case and is built once."""
     if all([type(value) is str for value in parts[::2]]):
         return glued(rt, parts)
@@ -47,7 +47,7 @@ def added(rt: Run, parts: tuple[Any, ...]) -> Pair:
     return value, trail
 
 
-def plus(rt: Run, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
+def plus(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
     if isinstance(left, str) and isinstance(right, str):
         if type(left) is Safe or type(right) is Safe:
             parts = (*harmless(left, left_trail), *harmless(right, right_trail))
@@ -79,10 +79,11 @@ def computed(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any
         result = operation(left, right)
     except (TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
         raise Failure(
-            message_of(error, left, right), f"the values are {shown(left)} and {shown(right)}"
+            message_of(error, left, right),
+            f"the values are {short_repr(left)} and {short_repr(right)}",
         ) from None
     if type(result) is int and result.bit_length() > INTEGER_BITS:
-        raise exceeded("bytes")
+        raise limit_error("bytes")
     return result
 
 
@@ -94,7 +95,7 @@ def message_of(error: Exception, left: Any, right: Any) -> str:
     return text
 
 
-def times(rt: Run, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
+def times(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
     if isinstance(left, int) and isinstance(right, (str, list, tuple)):
         left, left_trail, right, right_trail = right, right_trail, left, left_trail
     if isinstance(left, (str, list, tuple)) and isinstance(right, int):
@@ -106,24 +107,24 @@ def times(rt: Run, left: Any, left_trail: Trail, right: Any, right_trail: Trail)
     return computed(operator.mul, left, right), None
 
 
-def power(rt: Run, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
+def power(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
     big(left, right, lambda a, b: a.bit_length() * max(b, 0))
     return computed(operator.pow, left, right), None
 
 
 def big(left: Any, right: Any, bits: Callable[[int, int], int]) -> None:
     if isinstance(left, int) and isinstance(right, int) and bits(left, right) > INTEGER_BITS:
-        raise exceeded("bytes")
+        raise limit_error("bytes")
 
 
-def modulo(rt: Run, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
+def modulo(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
     if isinstance(left, str):
         return percent(rt, left, left_trail, right, right_trail)
     return computed(operator.mod, left, right), None
 
 
 def arithmetic(operation: Callable[[Any, Any], Any]) -> Callable[..., Pair]:
-    def run(rt: Run, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
+    def run(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
         return computed(operation, left, right), None
 
     return run
@@ -143,7 +144,9 @@ def signed(value: Any, negative: bool) -> Any:
     try:
         return -value if negative else +value
     except TypeError as error:
-        raise Failure(message_of(error, value, value), f"the value is {shown(value)}") from None
+        raise Failure(
+            message_of(error, value, value), f"the value is {short_repr(value)}"
+        ) from None
 
 
 # ---- comparing ----
@@ -162,7 +165,7 @@ def size(value: Any) -> int:
     return len(value) if isinstance(value, (str, list, tuple, dict)) else 1
 
 
-def equal(rt: Run, left: Any, right: Any) -> bool:
+def equal(rt: Runtime, left: Any, right: Any) -> bool:
     """`left == right`, charged where it is not at once decided."""
     kind = type(left)
     if kind is int or kind is bool or left is None or (kind is str and len(left) < SHORT):
@@ -170,7 +173,7 @@ def equal(rt: Run, left: Any, right: Any) -> bool:
     return bool(compared(rt, "eq", left, right))
 
 
-def compared(rt: Run, name: str, left: Any, right: Any) -> Any:
+def compared(rt: Runtime, name: str, left: Any, right: Any) -> Any:
     rt.take(min(size(left), size(right)))
     if (
         isinstance(left, CONTAINERS)
@@ -183,7 +186,8 @@ def compared(rt: Run, name: str, left: Any, right: Any) -> Any:
         return ORDER[name](left, right)
     except TypeError as error:
         raise Failure(
-            message_of(error, left, right), f"the values are {shown(left)} and {shown(right)}"
+            message_of(error, left, right),
+            f"the values are {short_repr(left)} and {short_repr(right)}",
         ) from None
 
 
@@ -195,7 +199,7 @@ def nested(value: Any) -> bool:
     )
 
 
-def contained(rt: Run, value: Any, container: Any) -> bool:
+def contained(rt: Runtime, value: Any, container: Any) -> bool:
     """`value in container`"""
     kind = type(container)
     if kind is str:
@@ -215,7 +219,7 @@ def contained(rt: Run, value: Any, container: Any) -> bool:
     elif kind not in (dict, range, Safe, Undefined, View):
         raise Failure(
             f"argument of type {kind_name(container)!r} is not iterable",
-            f"the value is {shown(container)}",
+            f"the value is {short_repr(container)}",
         )
     try:
         return value in container
@@ -228,7 +232,9 @@ def contained(rt: Run, value: Any, container: Any) -> bool:
 # ---- calling ----
 
 
-def method(rt: Run, value: Any, trail: Trail, name: str, /, *args: Pair, **kwargs: Pair) -> Pair:
+def method(
+    rt: Runtime, value: Any, trail: Trail, name: str, /, *args: Pair, **kwargs: Pair
+) -> Pair:
     """`value.name(...)`, without making a value of the method in between."""
     table = METHODS.get(type(value))
     if table is not None and name in table:
@@ -240,7 +246,7 @@ def method(rt: Run, value: Any, trail: Trail, name: str, /, *args: Pair, **kwarg
     return call(rt, found, found_trail, *args, **kwargs)
 
 
-def call(rt: Run, callee: Any, trail: Trail, /, *args: Pair, **kwargs: Pair) -> Pair:
+def call(rt: Runtime, callee: Any, trail: Trail, /, *args: Pair, **kwargs: Pair) -> Pair:
     """`callee(...)`"""
     if isinstance(callee, Function):
         return callee.run(rt, *args, **kwargs)
@@ -250,7 +256,9 @@ def call(rt: Run, callee: Any, trail: Trail, /, *args: Pair, **kwargs: Pair) -> 
         raise callee.failure()
     if isinstance(callee, Loop) and callee.again is not None:
         return callee.again(*args)
-    raise Failure(f"{kind_name(callee)!r} object is not callable", f"the value is {shown(callee)}")
+    raise Failure(
+        f"{kind_name(callee)!r} object is not callable", f"the value is {short_repr(callee)}"
+    )
 
 
 def matched(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> list[Pair]:
@@ -276,14 +284,14 @@ def matched(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> li
     return given
 
 
-def captured(rt: Run, out: list[Any]) -> Pair:
+def captured(rt: Runtime, out: list[Any]) -> Pair:
     """What a block or macro wrote, as one text."""
     texts = out[::2]
     rt.take(sum(map(len, texts)))
     return "".join(texts), (JOINED, out)
 
 
-def spread(rt: Run, value: Any, trail: Trail) -> list[Pair]:
+def spread(rt: Runtime, value: Any, trail: Trail) -> list[Pair]:
     """`*value` in a call."""
     if isinstance(value, (str, dict, View, Stream, Undefined)):
         value, trail = sequence(rt, value, trail)
@@ -294,7 +302,7 @@ def spread(rt: Run, value: Any, trail: Trail) -> list[Pair]:
     return [(item, (trail, number)) for number, item in enumerate(value)]
 
 
-def spread_keywords(rt: Run, value: Any, trail: Trail) -> dict[str, Pair]:
+def spread_keywords(rt: Runtime, value: Any, trail: Trail) -> dict[str, Pair]:
     """`**value` in a call."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise Failure(f"argument after ** must be a mapping, not {kind_name(value)}")
@@ -311,7 +319,7 @@ def only_text(value: Any, trail: Trail) -> Pair:
 # ---- assigning ----
 
 
-def unpacked(rt: Run, value: Any, trail: Trail, count: int) -> list[Any]:
+def unpacked(rt: Runtime, value: Any, trail: Trail, count: int) -> list[Any]:
     """The values and trails of `a, b = value`, flat."""
     if isinstance(value, (str, dict)):
         value = list(value)
@@ -330,6 +338,7 @@ def assigned(namespace: Any, name: str, value: Any, trail: Trail) -> None:
     """`{% set namespace.name = value %}`"""
     if type(namespace) is not Namespace:
         raise Failure(
-            "cannot assign attribute on non-namespace object", f"the value is {shown(namespace)}"
+            "cannot assign attribute on non-namespace object",
+            f"the value is {short_repr(namespace)}",
         )
     namespace.set(name, value, trail)

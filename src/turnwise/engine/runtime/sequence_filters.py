@@ -13,19 +13,19 @@ from typing import Any
 from turnwise.engine.provenance.trails import BLEND, ITEMS, PAIRS, PICK, Trail
 from turnwise.engine.runtime.access import item, kind_name, sequence
 from turnwise.engine.runtime.formatting import measure
-from turnwise.engine.runtime.limits import Run
+from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import whole_number
 from turnwise.engine.runtime.operations import plus
 from turnwise.engine.runtime.tests import TESTS
 from turnwise.engine.runtime.values import Failure, Pair, Stream, Undefined
-from turnwise.errors import shown
+from turnwise.errors import short_repr
 
 NONE: Pair = (None, None)
 FALSE: Pair = (False, None)
 Filter = Callable[..., Pair]
 
 
-def elements(rt: Run, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
+def elements(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
     """A list of the elements, for filters that look at each."""
     found, found_trail = sequence(rt, value, trail)
     rt.step(8 * len(found))
@@ -36,16 +36,16 @@ def elements(rt: Run, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
 # ---- sequences ----
 
 
-def length(rt: Run, value: Any, trail: Trail) -> Pair:
+def length(rt: Runtime, value: Any, trail: Trail) -> Pair:
     try:
         return len(value), None
     except TypeError:
         raise Failure(
-            f"object of type {kind_name(value)!r} has no len()", f"the value is {shown(value)}"
+            f"object of type {kind_name(value)!r} has no len()", f"the value is {short_repr(value)}"
         ) from None
 
 
-def listed(rt: Run, value: Any, trail: Trail) -> Pair:
+def listed(rt: Runtime, value: Any, trail: Trail) -> Pair:
     found, found_trail = sequence(rt, value, trail)
     rt.step(len(found))
     rt.take(8 * len(found))
@@ -53,7 +53,7 @@ def listed(rt: Run, value: Any, trail: Trail) -> Pair:
 
 
 def at_end(last: bool) -> Filter:
-    def run(rt: Run, value: Any, trail: Trail) -> Pair:
+    def run(rt: Runtime, value: Any, trail: Trail) -> Pair:
         if last and isinstance(value, Stream):
             raise Failure("'generator' object is not reversible", "add |list before |last")
         found, found_trail = sequence(rt, value, trail)
@@ -65,7 +65,7 @@ def at_end(last: bool) -> Filter:
     return run
 
 
-def reversed_(rt: Run, value: Any, trail: Trail) -> Pair:
+def reversed_(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if isinstance(value, str):
         rt.take(len(value))
         return value[::-1], (BLEND, value, trail)
@@ -73,11 +73,13 @@ def reversed_(rt: Run, value: Any, trail: Trail) -> Pair:
     return Stream(found[::-1], (PICK, found_trail, range(len(found) - 1, -1, -1))), None
 
 
-def item_pairs(rt: Run, value: Any, trail: Trail) -> Pair:
+def item_pairs(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if isinstance(value, Undefined):
         return Stream([], None), None
     if not isinstance(value, dict):
-        raise Failure("Can only get item pairs from a mapping.", f"the value is {shown(value)}")
+        raise Failure(
+            "Can only get item pairs from a mapping.", f"the value is {short_repr(value)}"
+        )
     rt.take(16 * len(value))
     return Stream(list(value.items()), (PAIRS, trail, list(value))), None
 
@@ -87,7 +89,7 @@ def lower_key(value: Any) -> Any:
 
 
 def dict_sorted(
-    rt: Run,
+    rt: Runtime,
     value: Any,
     trail: Trail,
     case_sensitive: Pair = FALSE,
@@ -98,7 +100,8 @@ def dict_sorted(
         raise value.failure()
     if not isinstance(value, dict):
         raise Failure(
-            f"{kind_name(value)!r} object has no attribute 'items'", f"the value is {shown(value)}"
+            f"{kind_name(value)!r} object has no attribute 'items'",
+            f"the value is {short_repr(value)}",
         )
     if by[0] not in ("key", "value"):
         raise Failure('You can only sort by either "key" or "value"')
@@ -109,7 +112,7 @@ def dict_sorted(
     return [pairs[i] for i in order], (PICK, (PAIRS, trail, list(value)), order)
 
 
-def sorted_indices(rt: Run, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
+def sorted_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
     rt.step(len(keys) * (2 + len(keys).bit_length()))
     pay_for_containers(rt, keys)
     if fold:
@@ -123,7 +126,7 @@ def sorted_indices(rt: Run, keys: list[Any], fold: bool, reverse: bool) -> list[
         raise Failure(str(error)) from None
 
 
-def pay_for_containers(rt: Run, keys: list[Any]) -> None:
+def pay_for_containers(rt: Runtime, keys: list[Any]) -> None:
     """Comparing or hashing a container is as much work as there is in it, counted as often as it is shared."""
     for key in keys:
         if isinstance(key, (list, tuple, dict)):
@@ -131,7 +134,7 @@ def pay_for_containers(rt: Run, keys: list[Any]) -> None:
 
 
 def ordered(
-    rt: Run,
+    rt: Runtime,
     value: Any,
     trail: Trail,
     reverse: Pair = FALSE,
@@ -160,7 +163,7 @@ def folded(value: Any, case_sensitive: Pair) -> Any:
 
 
 def unique(
-    rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
+    rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
 ) -> Pair:
     found, found_trail = elements(rt, value, trail)
     keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
@@ -179,7 +182,7 @@ def unique(
 
 def extreme(name: str) -> Filter:
     def run(
-        rt: Run, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
+        rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
     ) -> Pair:
         found, found_trail = elements(rt, value, trail)
         if not found:
@@ -196,7 +199,7 @@ def extreme(name: str) -> Filter:
 
 
 def summed(
-    rt: Run, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)
+    rt: Runtime, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)
 ) -> Pair:
     found, found_trail = elements(rt, value, trail)
     total, total_trail = start
@@ -208,7 +211,7 @@ def summed(
     return total, total_trail
 
 
-def batched(rt: Run, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE) -> Pair:
+def batched(rt: Runtime, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE) -> Pair:
     found, found_trail = elements(rt, value, trail)
     size = whole_number(linecount)
     rt.take(8 * max(size, 0))
@@ -230,7 +233,7 @@ def batched(rt: Run, value: Any, trail: Trail, linecount: Pair, fill_with: Pair 
     return Stream(rows, (ITEMS, [(ITEMS, row_trails) for row_trails in trails])), None
 
 
-def sliced(rt: Run, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE) -> Pair:
+def sliced(rt: Runtime, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE) -> Pair:
     found, found_trail = elements(rt, value, trail)
     count = whole_number(slices)
     if count < 1:
@@ -250,7 +253,7 @@ def sliced(rt: Run, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NO
 
 
 def grouped_by(
-    rt: Run,
+    rt: Runtime,
     value: Any,
     trail: Trail,
     attribute: Pair,
@@ -275,7 +278,7 @@ def grouped_by(
 # ---- choosing elements ----
 
 
-def reached(rt: Run, value: Any, trail: Trail, path: Any, default: Pair = NONE) -> Pair:
+def reached(rt: Runtime, value: Any, trail: Trail, path: Any, default: Pair = NONE) -> Pair:
     """The `attribute=` of many filters: `a.b.0`, an index, or nothing at all."""
     if path is None:
         return value, trail
@@ -289,7 +292,7 @@ def reached(rt: Run, value: Any, trail: Trail, path: Any, default: Pair = NONE) 
 
 
 def chosen(keep: bool, by_attribute: bool) -> Filter:
-    def run(rt: Run, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+    def run(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
         if by_attribute and not args:
             raise Failure("Missing parameter for attribute name")
         found, found_trail = sequence(rt, value or (), trail)

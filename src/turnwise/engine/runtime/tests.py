@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from turnwise.engine.runtime.formatting import text
-from turnwise.engine.runtime.limits import Run
+from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.operations import compared, contained, equal
 from turnwise.engine.runtime.values import (
     Failure,
@@ -42,18 +42,18 @@ def inline(name: str) -> Test:
     code = compile(INLINE[name].format("value"), f"<{name}>", "eval")
     names = {"Undefined": Undefined, "Safe": Safe}
 
-    def run(rt: Run, value: Any) -> bool:
+    def run(rt: Runtime, value: Any) -> bool:
         return bool(eval(code, names, {"value": value}))
 
     return run
 
 
-def unequal(rt: Run, value: Any, other: Any) -> bool:
+def unequal(rt: Runtime, value: Any, other: Any) -> bool:
     return not equal(rt, value, other)
 
 
 def ordering(name: str) -> Test:
-    def run(rt: Run, value: Any, other: Any) -> bool:
+    def run(rt: Runtime, value: Any, other: Any) -> bool:
         return bool(compared(rt, name, value, other))
 
     return run
@@ -67,14 +67,14 @@ def number(value: Any) -> Any:
     return value
 
 
-def divisible(rt: Run, value: Any, by: Any) -> bool:
+def divisible(rt: Runtime, value: Any, by: Any) -> bool:
     if number(by) == 0:
         raise Failure("division by zero")
     return bool(number(value) % by == 0)
 
 
 def text_test(name: str) -> Test:
-    def run(rt: Run, value: Any) -> bool:
+    def run(rt: Runtime, value: Any) -> bool:
         written, _ = text(rt, value, None)
         rt.take(len(written))
         return bool(getattr(written, name)())

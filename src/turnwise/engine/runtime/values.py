@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from turnwise.engine.provenance.trails import Trail
-from turnwise.errors import shown
+from turnwise.errors import short_repr
 
 Pair = tuple[Any, Trail]
 
@@ -115,7 +115,7 @@ class Namespace:
 def refuse_private(name: str) -> None:
     if name[:1] == "_":
         raise Denied(
-            f"a namespace cannot have an attribute that starts with an underscore: {shown(name)}"
+            f"a namespace cannot have an attribute that starts with an underscore: {short_repr(name)}"
         )
 
 

@@ -19,7 +19,7 @@ from itertools import accumulate
 from operator import index
 from typing import Any
 
-from turnwise.errors import TokenizerError, shown
+from turnwise.errors import TokenizerError, short_repr
 
 FIRST, LAST = 0xD800, 0xDFFF
 BROKEN = "\ufffd"
@@ -152,7 +152,7 @@ def ids_of(value: Any, what: str) -> list[int]:
     rows = [rows] if isinstance(rows, int) else rows
     if isinstance(rows, (str, bytes, bytearray, Mapping, Set)) or not isinstance(rows, Iterable):
         raise TokenizerError(
-            f"{what} is text or token ids, not {shown(value)}", hint=HINTS.get(type(value))
+            f"{what} is text or token ids, not {short_repr(value)}", hint=HINTS.get(type(value))
         )
     return [checked(id, what) for id in rows]
 
@@ -164,7 +164,8 @@ def checked(id: Any, what: str) -> int:
         number = -1
     if number < 0:
         raise TokenizerError(
-            f"{what} holds {shown(id)}, which is no token id", hint="an id is a number from 0 on"
+            f"{what} holds {short_repr(id)}, which is no token id",
+            hint="an id is a number from 0 on",
         )
     return number
 

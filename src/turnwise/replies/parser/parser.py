@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Any
 
-from turnwise.errors import MessageError, TokenizerError, TurnwiseError, shown, suggestion
+from turnwise.errors import MessageError, TokenizerError, TurnwiseError, did_you_mean, short_repr
 from turnwise.messages import prepared_tools
 from turnwise.replies.events import Event, Message, Span
 from turnwise.replies.grammar import Grammar
@@ -100,7 +100,7 @@ class Parser:
     def _check_open(self, chunk: Any) -> None:
         if self.message is not None:
             raise TurnwiseError(
-                f"this reply was closed; it cannot go on with {shown(chunk)}", hint=ANOTHER
+                f"this reply was closed; it cannot go on with {short_repr(chunk)}", hint=ANOTHER
             )
 
     def _text(self, text: str) -> str:
@@ -108,7 +108,7 @@ class Parser:
             self._check_open(text)
         if text and self.spelling.tokenizer is not None:
             raise TokenizerError(
-                f"this reply began with token ids; it cannot go on with text: {shown(text)}",
+                f"this reply began with token ids; it cannot go on with text: {short_repr(text)}",
                 hint=ONE,
             )
         return text
@@ -126,7 +126,7 @@ class Parser:
             self._begin(self.tokenizer)
         if self.spelling.tokenizer is None:
             raise TokenizerError(
-                f"this reply began with text; it cannot go on with token ids: {shown(ids)}",
+                f"this reply began with text; it cannot go on with token ids: {short_repr(ids)}",
                 hint=ONE,
             )
         return self.spelling.read(ids)
@@ -244,7 +244,7 @@ def check_given(grammar: Any, prompt: Any) -> None:
     """A template is no grammar yet, and a conversation no prompt."""
     if not isinstance(grammar, Grammar):
         hint = "the parser of a template is template.parser(), its grammar template.grammar"
-        raise TurnwiseError(f"a parser is made of a grammar, not {shown(grammar)}", hint=hint)
+        raise TurnwiseError(f"a parser is made of a grammar, not {short_repr(grammar)}", hint=hint)
     if isinstance(prompt, list | tuple) and isinstance(next(iter(prompt), None), Mapping):
         raise MessageError(
             "a prompt is what was sent, not a conversation", path="prompt", hint=RENDERED
@@ -255,14 +255,14 @@ def forgiven(names: Iterable[str]) -> frozenset[str]:
     """Tolerances by their names."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TurnwiseError(
-            f"tolerances are a set of names, not {shown(names)}",
-            hint=suggestion("", ALL, "there are"),
+            f"tolerances are a set of names, not {short_repr(names)}",
+            hint=did_you_mean("", ALL, "there are"),
         )
     found = list(names)
     for name in found:
         if not isinstance(name, str) or name not in ALL:
-            hint = suggestion(str(name), sorted(ALL), "there are")
-            raise TurnwiseError(f"no tolerance is called {shown(name)}", hint=hint)
+            hint = did_you_mean(str(name), sorted(ALL), "there are")
+            raise TurnwiseError(f"no tolerance is called {short_repr(name)}", hint=hint)
     return frozenset(found)
 
 

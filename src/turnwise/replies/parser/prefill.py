@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnwise.errors import MessageError, TokenizerError, shown
+from turnwise.errors import MessageError, TokenizerError, short_repr
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.detokenizer import Spelling, ids_of
 
@@ -26,7 +26,7 @@ def sent(prompt: Any, tokenizer: Any = None) -> str:
         return str(text)
     if not isinstance(prompt, (list, tuple)) and not hasattr(prompt, "tolist"):
         raise MessageError(
-            f"a prompt is not {shown(prompt)}", path="prompt", hint=f"accepted: {ACCEPTED}"
+            f"a prompt is not {short_repr(prompt)}", path="prompt", hint=f"accepted: {ACCEPTED}"
         )
     ids = ids_of(prompt, "a prompt")
     if tokenizer is None:

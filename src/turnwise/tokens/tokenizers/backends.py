@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from turnwise.errors import TokenizerError, suggestion
+from turnwise.errors import TokenizerError, did_you_mean
 
 BACKENDS = ("fastokens", "tokenizers")
 VARIABLE = "TURNWISE_BACKEND"
@@ -15,6 +15,6 @@ def chosen(backend: str | None) -> str | None:
     wanted = backend or os.environ.get(VARIABLE) or None
     if wanted is not None and wanted not in BACKENDS:
         raise TokenizerError(
-            f"there is no back end {wanted!r}", hint=suggestion(wanted, BACKENDS, "Back ends")
+            f"there is no back end {wanted!r}", hint=did_you_mean(wanted, BACKENDS, "Back ends")
         )
     return wanted
