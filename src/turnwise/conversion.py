@@ -27,15 +27,15 @@ from typing import Any, Protocol
 from turnwise.analysis.conversations import (
     LATER,
     NOW,
-    TOKENS,
-    Message,
+    SPECIAL_TOKENS,
+    MessageDict,
     Probe,
     conversations,
-    optional,
-    options_of,
-    said,
+    make_message,
+    option_names,
+    vary_options,
 )
-from turnwise.analysis.counterexample import Renders, Witness, outcome, shrunk
+from turnwise.analysis.counterexample import Counterexample, Renders, shrink, try_render
 from turnwise.dialects.translation import Dialect, Translation
 from turnwise.dialects.turns import MARKS, Slot, Text, Turns, filled, halves, with_tokens
 from turnwise.errors import SourceError, TurnwiseError, did_you_mean, short_repr
@@ -46,11 +46,11 @@ ASKED = {
     "eos_token": EOS,
 }  # whoever encodes the text adds the first, if the dialect does not say it
 CHAT = [
-    said("system", "Xsystem"),
-    said("user", "Xfirst"),
-    said("assistant", "Xone"),
-    said("user", "Xsecond"),
-    said("assistant", "Xtwo"),
+    make_message("system", "Xsystem"),
+    make_message("user", "Xfirst"),
+    make_message("assistant", "Xone"),
+    make_message("user", "Xsecond"),
+    make_message("assistant", "Xtwo"),
 ]
 NUMBERS = (
     ("index", "0", "1"),
@@ -168,7 +168,7 @@ def answers(template: Renders, tokens: Mapping[str, str] = ASKED) -> ObservedTur
 
 
 def between(
-    template: Renders, chat: list[Message], tokens: Mapping[str, str], opening: bool = False
+    template: Renders, chat: list[MessageDict], tokens: Mapping[str, str], opening: bool = False
 ) -> list[str] | None:
     """The texts around the contents of these messages; None if one does not come out exactly once, in its order."""
     try:
@@ -188,9 +188,9 @@ def between(
 def trimmed(template: Renders, tokens: Mapping[str, str]) -> tuple[str, ...]:
     """The roles whose texts lose the white space around them."""
     chat = [message | {"content": f" {message['content']} "} for message in CHAT]
-    made = outcome(template, Probe(WHITE, chat, options=dict(tokens)))
+    made = try_render(template, Probe(WHITE, chat, options=dict(tokens)))
     if isinstance(made, TurnwiseError):
-        made = outcome(template, Probe(WHITE, chat[1:], options=dict(tokens)))
+        made = try_render(template, Probe(WHITE, chat[1:], options=dict(tokens)))
     if isinstance(made, TurnwiseError):
         return ()
     kept = {message["role"] for message in chat if message["content"] in made.text}
@@ -283,7 +283,7 @@ def unreadable(template: Renders, tokens: Mapping[str, str]) -> SourceError:
         if between(template, chat, tokens, opening=length == 2) is None:
             break
     probe = Probe("rounds", chat, opening=length == 2, options=dict(tokens))
-    made = outcome(template, probe)
+    made = try_render(template, probe)
     if isinstance(made, TurnwiseError):
         what, then = "it refuses users and assistants in turn", f"it says: {made.message}"
     else:
@@ -462,12 +462,13 @@ class Conversion:
         used = [name for name in told if self.known.get(name) != ""]
         self.marks = {name: mark if name in used else "" for name, mark in MARKS.items()}
         self.tokens = {
-            name: self.known.get(name, TOKENS[name]) if name in used else "" for name in MARKS
+            name: self.known.get(name, SPECIAL_TOKENS[name]) if name in used else ""
+            for name in MARKS
         }
         self.check()
 
     def check(self) -> None:
-        names = [*BEYOND, WHITE, OPTIONS, *options_of(self.template.variables)]
+        names = [*BEYOND, WHITE, OPTIONS, *option_names(self.template.variables)]
         for name in self.without:
             if name not in names:
                 raise SourceError(
@@ -526,7 +527,7 @@ class Conversion:
         for probe in self.mattering():
             kind = self.difference(self.template, written, probe)
             if kind:
-                smallest = self.asked(shrunk(self.template, written, probe, kind, self.difference))
+                smallest = self.asked(shrink(self.template, written, probe, kind, self.difference))
                 return self.named(
                     self.feature(written, probe, smallest), self.witness(written, smallest)
                 )
@@ -537,7 +538,7 @@ class Conversion:
         ]
         return self.named(f"the stop {short_repr(lost[0])}", None) if lost else None
 
-    def named(self, what: str, witness: Witness | None) -> SourceError:
+    def named(self, what: str, witness: Counterexample | None) -> SourceError:
         words = what.partition(":")[0]
         losing = [name for name in (*BEYOND, WHITE) if name in words]
         losing += [words.removeprefix(OPTION)] if words.startswith(OPTION) else []
@@ -547,17 +548,17 @@ class Conversion:
             message, hint="\n".join([*([str(witness)] if witness else []), *hints]) or None
         )
 
-    def witness(self, written: Renders, probe: Probe) -> Witness:
+    def witness(self, written: Renders, probe: Probe) -> Counterexample:
         read = {
             name: value
             for name, value in probe.options.items()
-            if name not in TOKENS or self.reads(name)
+            if name not in SPECIAL_TOKENS or self.reads(name)
         }
         names = ("the template", f"in {self.dialect.name}")
-        return Witness(
+        return Counterexample(
             replace(probe, options=read),
-            outcome(self.template, probe),
-            outcome(written, probe),
+            try_render(self.template, probe),
+            try_render(written, probe),
             names,
         )
 
@@ -571,7 +572,7 @@ class Conversion:
         return (
             []
             if OPTIONS in self.without
-            else [n for n in options_of(self.template.variables) if n not in decided]
+            else [n for n in option_names(self.template.variables) if n not in decided]
         )
 
     def mattering(self) -> Iterator[Probe]:
@@ -581,7 +582,7 @@ class Conversion:
         if CLOCK in self.text:
             yield from (replace(probe, now=LATER) for probe in plain)
         asked = [name for name in self.options if re.search(rf"\b{name}\b", self.text)]
-        yield from (prompt(probe) for probe in optional(asked) if self.matters(prompt(probe)))
+        yield from (prompt(probe) for probe in vary_options(asked) if self.matters(prompt(probe)))
 
     def matters(self, probe: Probe) -> bool:
         """Whether the conversation is about nothing that the template has no use for, or that may be lost."""
@@ -603,7 +604,7 @@ class Conversion:
         return replace(probe, opening=last in ("user", "tool"), options=probe.options | self.tokens)
 
     def difference(self, a: Renders, b: Renders, probe: Probe) -> str:
-        """As `witness.difference`, but for white space at the very end, and for what is no conversation."""
+        """As `compare_outcomes`, but for white space at the very end, and for what is no conversation."""
         probe = self.asked(probe)
         if (
             not proper(probe.messages)
@@ -611,7 +612,7 @@ class Conversion:
             or not self.matters(probe)
         ):
             return ""
-        first, second = outcome(a, probe), outcome(b, probe)
+        first, second = try_render(a, probe), try_render(b, probe)
         if isinstance(first, TurnwiseError):
             return ""  # what the template refuses, nobody asks of its translation
         if isinstance(second, TurnwiseError):
@@ -624,7 +625,7 @@ class Conversion:
             self.template, written, replace(smallest, now=NOW)
         ):
             return DATE
-        for name in options_of(smallest.options):
+        for name in option_names(smallest.options):
             return OPTION + name
         for words, touches in TOUCHED:
             if touches(smallest):
@@ -673,7 +674,7 @@ def oddness(text: str) -> tuple[bool, int]:
     return not text.isalnum(), len(text)
 
 
-def proper(messages: list[Message]) -> bool:
+def proper(messages: list[MessageDict]) -> bool:
     """Whether these are rounds, with a system text before them or not, in which everybody says something.
 
     An empty system text is none: dialects have no other way to say that there is none.
@@ -693,7 +694,7 @@ def proper(messages: list[Message]) -> bool:
     )
 
 
-def pictured(message: Message) -> bool:
+def pictured(message: MessageDict) -> bool:
     """Whether the message is a user's, made of parts that are not text alone."""
     content = message.get("content")
     listed = content if message["role"] == "user" and isinstance(content, list) else []

@@ -21,8 +21,8 @@ import oracle
 import turnwise
 from corpus import needs_corpus
 from turnwise import conversion, dialects
-from turnwise.analysis import counterexample as witness
-from turnwise.analysis.conversations import Probe, contents, turns
+from turnwise.analysis import counterexample
+from turnwise.analysis.conversations import Probe, probe_contents, probe_turns
 from turnwise.conversion import turns_of
 from turnwise.dialects import fastchat, fastchat_write
 from turnwise.dialects.turns import Slot, Turns
@@ -257,8 +257,12 @@ def test_the_smallest_conversation_is_the_smallest(monkeypatch: pytest.MonkeyPat
     left = []
 
     def shrinking(a: Any, b: Any, probe: Probe, kind: str, difference: Any) -> Probe:
-        smallest = witness.shrunk(a, b, probe, kind, difference)
-        less = [found for found in witness.reductions(smallest) if difference(a, b, found) == kind]
+        smallest = counterexample.shrink(a, b, probe, kind, difference)
+        less = [
+            found
+            for found in counterexample.smaller_probes(smallest)
+            if difference(a, b, found) == kind
+        ]
         left.extend(
             found
             for found in less
@@ -266,7 +270,7 @@ def test_the_smallest_conversation_is_the_smallest(monkeypatch: pytest.MonkeyPat
         )
         return smallest
 
-    monkeypatch.setattr(conversion, "shrunk", shrinking)
+    monkeypatch.setattr(conversion, "shrink", shrinking)
     for name in (
         "qwen2.5",
         "internlm2-tools",
@@ -588,7 +592,7 @@ def test_turns_that_no_row_of_fastchat_fits() -> None:
 
 
 def asked() -> Iterator[tuple[Probe, bool]]:
-    for probe in (*turns(), *contents()):
+    for probe in (*probe_turns(), *probe_contents()):
         for opening in (False, True):
             yield probe, opening
 

@@ -18,7 +18,7 @@ import oracle
 import turnwise
 from corpus import needs_corpus
 from turnwise.analysis.conversations import conversations
-from turnwise.analysis.counterexample import outcome
+from turnwise.analysis.counterexample import try_render
 from turnwise.conversion import proper
 from turnwise.dialects import fastchat
 from turnwise.dialects.jinja import with_stop_comment
@@ -60,9 +60,9 @@ def differing(template: turnwise.Template, written: turnwise.Template) -> list[s
     for probe in conversations():
         opening = probe.messages[-1]["role"] != "assistant"
         asked = replace(probe, opening=opening, options=dict(TOKENS))
-        first = outcome(template, asked)
+        first = try_render(template, asked)
         if proper(probe.messages) and not isinstance(first, turnwise.TurnwiseError):
-            second = outcome(written, asked)
+            second = try_render(written, asked)
             if (
                 isinstance(second, turnwise.TurnwiseError)
                 or first.text.rstrip() != second.text.rstrip()

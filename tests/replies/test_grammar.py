@@ -18,7 +18,7 @@ import corpus
 import turnwise
 from corpus import needs_corpus
 from rewriting import Call, rewritten
-from turnwise.analysis.conversations import NOW, tool
+from turnwise.analysis.conversations import NOW, make_tool
 from turnwise.analysis.segment import Stretch, between, shared_end, shared_start
 from turnwise.errors import SourceError
 from turnwise.replies.declared import merge_declaration, parse_declaration
@@ -29,7 +29,7 @@ from turnwise.replies.grammar import Grammar, Marker, RawCall, Region
 from turnwise.replies.known_models import known_models
 
 CASES = sorted((Path(__file__).parents[1] / "grammars").glob("*.case"))
-TOOLS = [tool("look", city={"type": "string"}), tool("plan", n={"type": "integer"})]
+TOOLS = [make_tool("look", city={"type": "string"}), make_tool("plan", n={"type": "integer"})]
 ASK = {"role": "user", "content": "Ask"}
 OSLO: Call = ("look", {"city": "Oslo", "days": 3, "unit": "C"}, "abcdefgh1")
 PLAN: Call = ("plan", {"n": 12, "who": "me"}, "abcdefgh2")

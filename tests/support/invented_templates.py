@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from turnwise.analysis.conversations import tool
+from turnwise.analysis.conversations import make_tool
 
 Pair = tuple[str, str]
 
@@ -92,7 +92,7 @@ KINDS = (
 )
 
 TOOLS = [
-    tool(
+    make_tool(
         "look",
         city={"type": "string"},
         days={"type": "integer"},
@@ -102,8 +102,8 @@ TOOLS = [
         where={"type": "object"},
         maybe={"type": ["integer", "null"]},
     ),
-    tool("plan_trip", note={"type": "string"}, who={"type": "string"}, n={"type": "integer"}),
-    tool("now"),
+    make_tool("plan_trip", note={"type": "string"}, who={"type": "string"}, n={"type": "integer"}),
+    make_tool("now"),
 ]
 TEXTS = (
     *(

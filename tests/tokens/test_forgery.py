@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import corpus
 import turnwise
-from turnwise.analysis.conversations import STANDARD, TOKENS
+from turnwise.analysis.conversations import SPECIAL_TOKENS, STANDARD_VARIABLES
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.tokenizers import Tokenizer
 
@@ -142,7 +142,9 @@ def halves(value: str) -> list[dict[str, str]]:
 @cache
 def template(name: str) -> turnwise.Template:
     found = corpus.published()[name]
-    return turnwise.compile(found.text, "jinja", name=name, options={**TOKENS, **found.options})
+    return turnwise.compile(
+        found.text, "jinja", name=name, options={**SPECIAL_TOKENS, **found.options}
+    )
 
 
 @cache
@@ -154,7 +156,11 @@ def chosen() -> tuple[str, ...]:
 def writing(name: str) -> dict[str, Callable[[str], Call]]:
     """The fields that a template writes into its text, its own options included."""
     used = template(name)
-    options = [name for name in used.variables if name not in STANDARD and name not in TOKENS]
+    options = [
+        name
+        for name in used.variables
+        if name not in STANDARD_VARIABLES and name not in SPECIAL_TOKENS
+    ]
     fields = FIELDS | {f"option {name}": optional(name) for name in options}
     found = {}
     for field, call in fields.items():

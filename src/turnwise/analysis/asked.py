@@ -15,20 +15,20 @@ from typing import Any, Protocol
 from turnwise.analysis.conversations import (
     NOW,
     OSLO,
-    STANDARD,
-    TOKENS,
+    SPECIAL_TOKENS,
+    STANDARD_VARIABLES,
     WEATHER,
-    Message,
-    answered,
-    called,
-    said,
+    MessageDict,
+    make_call_message,
+    make_message,
+    make_tool_result,
 )
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import TurnwiseError
 
 UNKNOWN = "⟪{name}⟫"
-USER, AGAIN = said("user", "Xfirst"), said("user", "Xsecond")
-REPLY = said("assistant", "Xone")
+USER, AGAIN = make_message("user", "Xfirst"), make_message("user", "Xsecond")
+REPLY = make_message("assistant", "Xone")
 CALLS = tuple(
     (arguments, content)
     for arguments in (OSLO, '{"city": "Oslo"}')
@@ -56,7 +56,7 @@ class Asks(Protocol):
 class Answer:
     """A conversation as the template writes it."""
 
-    messages: list[Message]
+    messages: list[MessageDict]
     rendering: Rendering
     plain: bool = True  # no tools, no options
 
@@ -106,7 +106,7 @@ def tokens_of(template: Asks, named: Mapping[str, str]) -> dict[str, str]:
     own = {
         name: template.options[name] for name in template.variables if template.options.get(name)
     }
-    read = [name for name in template.variables if name in TOKENS]
+    read = [name for name in template.variables if name in SPECIAL_TOKENS]
     return {name: named.get(name) or own.get(name) or UNKNOWN.format(name=name) for name in read}
 
 
@@ -118,7 +118,7 @@ class Asking:
         self.tokens = tokens_of(template, named)
 
     def answer(
-        self, messages: list[Message], plain: bool = True, **arguments: Any
+        self, messages: list[MessageDict], plain: bool = True, **arguments: Any
     ) -> Answer | None:
         try:
             rendering = self.template.render(messages, now=NOW, **{**self.tokens, **arguments})
@@ -131,7 +131,7 @@ class Asking:
         chats = (
             [USER, REPLY],
             [USER, REPLY, AGAIN, REPLY],
-            [said("system", "Xsystem"), USER, REPLY],
+            [make_message("system", "Xsystem"), USER, REPLY],
         )
         yield from filter(None, map(self.answer, chats))
 
@@ -140,10 +140,12 @@ class Asking:
         for arguments, content in CALLS:
             call = ("weather", arguments)
             chats = [
-                [USER, called(call, content=content)],
-                [USER, called(call, call, content=content)],
+                [USER, make_call_message(call, content=content)],
+                [USER, make_call_message(call, call, content=content)],
             ]
-            chats.append([USER, called(call, content=content), answered("Xresult"), REPLY])
+            chats.append(
+                [USER, make_call_message(call, content=content), make_tool_result("Xresult"), REPLY]
+            )
             found = [self.answer(chat, False, tools=[WEATHER], **options) for chat in chats]
             if found[0] is not None and CALLED in found[0].rendering.text:
                 yield from filter(None, found)
@@ -152,7 +154,9 @@ class Asking:
     def varied(self) -> Iterator[Answer]:
         """Rounds and calls with each option that the template reads."""
         names = [
-            name for name in self.template.variables if name not in STANDARD and name not in TOKENS
+            name
+            for name in self.template.variables
+            if name not in STANDARD_VARIABLES and name not in SPECIAL_TOKENS
         ]
         for name in names[:OPTIONS]:
             for value in VALUES:

@@ -17,11 +17,16 @@ from typing import Any
 
 NOW = datetime(2025, 1, 15, 12)
 LATER = datetime(2031, 11, 28, 21, 43, 56)  # no part of it is that of NOW
-STANDARD = ("messages", "tools", "documents", "add_generation_prompt")
-TOKENS = {"bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "unk_token": "<unk>"}
-VALUES: tuple[Any, ...] = (True, False, "low", "high", None, 2, 3)
+STANDARD_VARIABLES = ("messages", "tools", "documents", "add_generation_prompt")
+SPECIAL_TOKENS = {
+    "bos_token": "<bos>",
+    "eos_token": "<eos>",
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+}
+OPTION_VALUES: tuple[Any, ...] = (True, False, "low", "high", None, 2, 3)
 
-Message = dict[str, Any]
+MessageDict = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Probe:
     """A conversation and the arguments it is rendered with; `covers` says what it asks, `about` in a word."""
 
     covers: str
-    messages: list[Message]
+    messages: list[MessageDict]
     tools: list[Any] | None = None
     documents: list[Any] | None = None
     opening: bool = False
@@ -47,11 +52,11 @@ class Probe:
         return given | {"now": self.now} | self.options
 
 
-def said(role: str, content: Any, **more: Any) -> Message:
+def make_message(role: str, content: Any, **more: Any) -> MessageDict:
     return {"role": role, "content": content, **more}
 
 
-def called(*calls: tuple[str, Any], content: Any = "", **more: Any) -> Message:
+def make_call_message(*calls: tuple[str, Any], content: Any = "", **more: Any) -> MessageDict:
     """An assistant message that calls tools."""
     listed = [
         {
@@ -64,11 +69,11 @@ def called(*calls: tuple[str, Any], content: Any = "", **more: Any) -> Message:
     return {"role": "assistant", "content": content, "tool_calls": listed, **more}
 
 
-def answered(content: Any, number: int = 0, name: str = "weather") -> Message:
+def make_tool_result(content: Any, number: int = 0, name: str = "weather") -> MessageDict:
     return {"role": "tool", "content": content, "name": name, "tool_call_id": f"call0000{number}"}
 
 
-def tool(name: str, **properties: Any) -> dict[str, Any]:
+def make_tool(name: str, **properties: Any) -> dict[str, Any]:
     parameters = {"type": "object", "properties": properties, "required": list(properties)[:1]}
     return {
         "type": "function",
@@ -76,12 +81,12 @@ def tool(name: str, **properties: Any) -> dict[str, Any]:
     }
 
 
-WEATHER = tool(
+WEATHER = make_tool(
     "weather",
     city={"type": "string", "description": "The city"},
     unit={"type": "string", "enum": ["celsius", "kelvin"], "default": "celsius"},
 )
-PLAN = tool(
+PLAN = make_tool(
     "plan",
     steps={
         "type": "array",
@@ -89,7 +94,7 @@ PLAN = tool(
     },
     nested={"type": "object", "properties": {"deep": {"type": "boolean"}}, "required": ["deep"]},
 )
-CLOCK = tool("clock")
+CLOCK = make_tool("clock")
 BARE = {
     "name": "bare",
     "description": "A function without a wrapper.",
@@ -102,24 +107,34 @@ ODD = {"text": 'say "hi" <b>\n', "list": [1, 2.5, None, True], "dict": {"k": "ü
 
 def conversations() -> Iterator[Probe]:
     """One probe for each thing that templates tell apart."""
-    yield from made()
+    yield from _all_probes()
 
 
 @cache
-def made() -> tuple[Probe, ...]:
-    return tuple(replace(probe, about=about) for about, part in PARTS.items() for probe in part())
+def _all_probes() -> tuple[Probe, ...]:
+    return tuple(
+        replace(probe, about=about) for about, part in PROBES_BY_TOPIC.items() for probe in part()
+    )
 
 
-def rounds(count: int) -> list[Message]:
+def alternate_turns(count: int) -> list[MessageDict]:
     """So many messages, of users and assistants in turn."""
-    return [said(("user", "assistant")[i % 2], f"Turn{i}") for i in range(count)]
+    return [make_message(("user", "assistant")[i % 2], f"Turn{i}") for i in range(count)]
 
 
-def turns() -> Iterator[Probe]:
+def probe_turns() -> Iterator[Probe]:
     """Who speaks, in which order."""
-    user, again, third = said("user", "First"), said("user", "Second"), said("user", "Third")
-    one, two, system = said("assistant", "One"), said("assistant", "Two"), said("system", "Rules")
-    shapes: dict[str, list[Message]] = {
+    user, again, third = (
+        make_message("user", "First"),
+        make_message("user", "Second"),
+        make_message("user", "Third"),
+    )
+    one, two, system = (
+        make_message("assistant", "One"),
+        make_message("assistant", "Two"),
+        make_message("system", "Rules"),
+    )
+    shapes: dict[str, list[MessageDict]] = {
         "a user": [user],
         "a user and an assistant": [user, one],
         "system and user": [system, user],
@@ -128,9 +143,9 @@ def turns() -> Iterator[Probe]:
         "two rounds, answered": [user, one, again, two],
         "system and two rounds": [system, user, one, again],
         "system and three rounds": [system, user, one, again, two, third],
-        "four rounds, answered": rounds(8),
-        "system and four rounds": [system, *rounds(7)],
-        "system and four rounds, answered": [system, *rounds(8)],
+        "four rounds, answered": alternate_turns(8),
+        "system and four rounds": [system, *alternate_turns(7)],
+        "system and four rounds, answered": [system, *alternate_turns(8)],
         "only a system": [system],
         "only an assistant": [one],
         "assistant first": [one, user],
@@ -138,23 +153,26 @@ def turns() -> Iterator[Probe]:
         "two users": [user, again],
         "two users in the middle": [user, one, again, third, two],
         "two assistants": [user, one, two],
-        "two systems": [system, said("system", "More rules"), user],
+        "two systems": [system, make_message("system", "More rules"), user],
         "a system in the middle": [user, system, again],
         "a system at the end": [user, one, system],
-        "a developer": [said("developer", "Terms"), user],
-        "system and developer": [system, said("developer", "Terms"), user, one],
-        "an unknown role": [user, said("wizard", "Hm"), one],
-        "a name": [said("user", "First", name="Ada"), said("assistant", "One", name="Bot")],
-        "an environment": [user, said("environment", "Facts"), one],
+        "a developer": [make_message("developer", "Terms"), user],
+        "system and developer": [system, make_message("developer", "Terms"), user, one],
+        "an unknown role": [user, make_message("wizard", "Hm"), one],
+        "a name": [
+            make_message("user", "First", name="Ada"),
+            make_message("assistant", "One", name="Bot"),
+        ],
+        "an environment": [user, make_message("environment", "Facts"), one],
     }
     for covers, messages in shapes.items():
         yield Probe(covers, messages)
-    yield Probe("many rounds", rounds(9))
-    yield Probe("a system late", [*rounds(6), system, *rounds(3)])
-    yield Probe("two users late", [*rounds(7), again, one])
+    yield Probe("many rounds", alternate_turns(9))
+    yield Probe("a system late", [*alternate_turns(6), system, *alternate_turns(3)])
+    yield Probe("two users late", [*alternate_turns(7), again, one])
 
 
-def contents() -> Iterator[Probe]:
+def probe_contents() -> Iterator[Probe]:
     """What a message is made of."""
     for name, text in {
         "no text": "",
@@ -171,19 +189,32 @@ def contents() -> Iterator[Probe]:
         "carriage returns": "a\r\nb\r\n\r\nc",
         "spaces of another kind": "\u00a0a\u00a0b\u2003c\u00a0",
     }.items():
-        yield Probe(f"{name} of a user", [said("user", text), said("assistant", "One")])
+        yield Probe(
+            f"{name} of a user", [make_message("user", text), make_message("assistant", "One")]
+        )
         yield Probe(
             f"{name} of an assistant",
-            [said("user", "First"), said("assistant", text), said("user", "Second")],
+            [
+                make_message("user", "First"),
+                make_message("assistant", text),
+                make_message("user", "Second"),
+            ],
         )
-        yield Probe(f"{name} of a system", [said("system", text), said("user", "First")])
+        yield Probe(
+            f"{name} of a system", [make_message("system", text), make_message("user", "First")]
+        )
     for role in ("user", "assistant", "system"):
         yield Probe(
             f"null content of {role}",
-            [said("user", "First"), said(role, None), said("user", "Second")],
+            [
+                make_message("user", "First"),
+                make_message(role, None),
+                make_message("user", "Second"),
+            ],
         )
         yield Probe(
-            f"no content of {role}", [said("user", "First"), {"role": role}, said("user", "Second")]
+            f"no content of {role}",
+            [make_message("user", "First"), {"role": role}, make_message("user", "Second")],
         )
     parts = [{"type": "text", "text": "Part"}, {"type": "text", "text": "another"}]
     image = [
@@ -191,57 +222,74 @@ def contents() -> Iterator[Probe]:
         {"type": "text", "text": "What is it?"},
         {"type": "image_url", "image_url": {"url": "u"}},
     ]
-    yield Probe("parts", [said("user", parts), said("assistant", parts), said("user", parts)])
-    yield Probe("parts of a system", [said("system", parts), said("user", "First")])
+    yield Probe(
+        "parts",
+        [
+            make_message("user", parts),
+            make_message("assistant", parts),
+            make_message("user", parts),
+        ],
+    )
+    yield Probe("parts of a system", [make_message("system", parts), make_message("user", "First")])
     audio = [{"type": "audio", "audio_url": "u"}, {"type": "text", "text": "What is said?"}]
-    yield Probe("images", [said("user", image), said("assistant", "One")])
-    yield Probe("audio", [said("user", audio), said("assistant", "One")])
-    yield Probe("parts that are text", [said("user", ["Part", "another"])])
+    yield Probe("images", [make_message("user", image), make_message("assistant", "One")])
+    yield Probe("audio", [make_message("user", audio), make_message("assistant", "One")])
+    yield Probe("parts that are text", [make_message("user", ["Part", "another"])])
     documents = [{"title": "Rivers", "text": "Glomma"}, {"title": "Hills", "text": "Many", "id": 7}]
-    yield Probe("documents", [said("user", "First")], documents=documents)
+    yield Probe("documents", [make_message("user", "First")], documents=documents)
 
 
-def calling() -> Iterator[Probe]:
+def probe_calls() -> Iterator[Probe]:
     """Tools, calls and results."""
-    user, system = said("user", "First"), said("system", "Rules")
-    call = called(("weather", OSLO))
-    rain, snow = answered("rain"), answered('{"t": -3}', 1)
-    both = called(("weather", OSLO), ("plan", ODD))
-    three = called(("weather", OSLO), ("plan", ODD), ("clock", {}))
-    asked: dict[str, list[Message]] = {
+    user, system = make_message("user", "First"), make_message("system", "Rules")
+    call = make_call_message(("weather", OSLO))
+    rain, snow = make_tool_result("rain"), make_tool_result('{"t": -3}', 1)
+    both = make_call_message(("weather", OSLO), ("plan", ODD))
+    three = make_call_message(("weather", OSLO), ("plan", ODD), ("clock", {}))
+    asked: dict[str, list[MessageDict]] = {
         "tools": [user],
         "tools and system": [system, user],
         "a call": [user, call],
-        "a call with text": [user, called(("weather", OSLO), content="Let me look.")],
-        "a call without content": [user, called(("weather", OSLO), content=None)],
+        "a call with text": [user, make_call_message(("weather", OSLO), content="Let me look.")],
+        "a call without content": [user, make_call_message(("weather", OSLO), content=None)],
         "a call and its result": [user, call, rain],
-        "a call, its result, an answer": [system, user, call, rain, said("assistant", "It rains.")],
+        "a call, its result, an answer": [
+            system,
+            user,
+            call,
+            rain,
+            make_message("assistant", "It rains."),
+        ],
         "two calls": [user, both],
-        "two calls and results": [user, both, rain, snow, said("assistant", "Done.")],
+        "two calls and results": [user, both, rain, snow, make_message("assistant", "Done.")],
         "calls one after the other": [
             user,
             call,
             rain,
-            called(("plan", ODD)),
+            make_call_message(("plan", ODD)),
             snow,
-            said("assistant", "Done."),
+            make_message("assistant", "Done."),
         ],
         "a call in an earlier round": [
             user,
             call,
             rain,
-            said("assistant", "One"),
-            said("user", "Second"),
+            make_message("assistant", "One"),
+            make_message("user", "Second"),
         ],
-        "arguments as text": [user, called(("weather", '{"city": "Oslo"}')), rain],
-        "no arguments": [user, called(("weather", {})), rain],
-        "odd arguments": [user, called(("plan", ODD))],
+        "arguments as text": [user, make_call_message(("weather", '{"city": "Oslo"}')), rain],
+        "no arguments": [user, make_call_message(("weather", {})), rain],
+        "odd arguments": [user, make_call_message(("plan", ODD))],
         "a call without a wrapper": [
             user,
             {**call, "tool_calls": [{"name": "weather", "arguments": OSLO}]},
         ],
-        "a result that is parts": [user, call, answered([{"type": "text", "text": "rain"}])],
-        "an empty result": [user, call, answered("")],
+        "a result that is parts": [
+            user,
+            call,
+            make_tool_result([{"type": "text", "text": "rain"}]),
+        ],
+        "an empty result": [user, call, make_tool_result("")],
         "no calls after all": [user, {"role": "assistant", "content": "One", "tool_calls": []}],
         "null for calls": [user, {"role": "assistant", "content": "One", "tool_calls": None}],
     }
@@ -251,56 +299,64 @@ def calling() -> Iterator[Probe]:
             yield Probe(f"{covers}, no tools", messages)
     yield Probe(
         "three tools and calls",
-        [user, three, rain, snow, answered("3", 2)],
+        [user, three, rain, snow, make_tool_result("3", 2)],
         tools=[WEATHER, PLAN, CLOCK],
     )
     yield Probe(
-        "a late call", [*rounds(7), call, rain, said("assistant", "It rains.")], tools=[WEATHER]
+        "a late call",
+        [*alternate_turns(7), call, rain, make_message("assistant", "It rains.")],
+        tools=[WEATHER],
     )
     yield Probe("one tool", [user], tools=[WEATHER])
     yield Probe("a bare tool", [user], tools=[BARE])
     yield Probe("no tools after all", [user], tools=[])
 
 
-def thinking() -> Iterator[Probe]:
+def probe_reasoning() -> Iterator[Probe]:
     """Reasoning, in a field of its own or inside the text."""
-    user, again = said("user", "First"), said("user", "Second")
-    thought = said("assistant", "One", reasoning_content="Hmm")
-    inside = said("assistant", "<think>\nHmm\n</think>\n\nOne")
-    call = called(("weather", OSLO), reasoning_content="Hmm")
+    user, again = make_message("user", "First"), make_message("user", "Second")
+    thought = make_message("assistant", "One", reasoning_content="Hmm")
+    inside = make_message("assistant", "<think>\nHmm\n</think>\n\nOne")
+    call = make_call_message(("weather", OSLO), reasoning_content="Hmm")
     yield Probe("reasoning", [user, thought])
     yield Probe("reasoning in an earlier round", [user, thought, again])
     yield Probe(
         "reasoning in two rounds",
-        [user, thought, again, said("assistant", "Two", reasoning_content="Well")],
+        [user, thought, again, make_message("assistant", "Two", reasoning_content="Well")],
     )
-    yield Probe("late reasoning", [*rounds(7), thought, again])
-    yield Probe("empty reasoning", [user, said("assistant", "One", reasoning_content="")])
-    yield Probe("reasoning as thinking", [user, said("assistant", "One", thinking="Hmm"), again])
+    yield Probe("late reasoning", [*alternate_turns(7), thought, again])
+    yield Probe("empty reasoning", [user, make_message("assistant", "One", reasoning_content="")])
+    yield Probe(
+        "reasoning as thinking", [user, make_message("assistant", "One", thinking="Hmm"), again]
+    )
     yield Probe("reasoning inside the text", [user, inside])
     yield Probe("reasoning inside an earlier text", [user, inside, again])
-    yield Probe("an end without a start", [user, said("assistant", "Hmm</think>One"), again])
+    yield Probe(
+        "an end without a start", [user, make_message("assistant", "Hmm</think>One"), again]
+    )
     yield Probe(
         "a start without an end",
-        [user, said("assistant", "<think> Hmm"), said("user", "Second <think>")],
+        [user, make_message("assistant", "<think> Hmm"), make_message("user", "Second <think>")],
     )
-    yield Probe("reasoning before a call", [user, call, answered("rain")], tools=[WEATHER])
+    yield Probe("reasoning before a call", [user, call, make_tool_result("rain")], tools=[WEATHER])
     yield Probe(
         "reasoning before two calls",
-        [user, call, answered("rain"), call, answered("sun")],
+        [user, call, make_tool_result("rain"), call, make_tool_result("sun")],
         tools=[WEATHER],
     )
-    yield Probe("a soft switch", [said("user", "First /no_think"), said("assistant", "One")])
+    yield Probe(
+        "a soft switch", [make_message("user", "First /no_think"), make_message("assistant", "One")]
+    )
 
 
-PARTS: dict[str, Callable[[], Iterator[Probe]]] = {
-    "turns": turns,
-    "contents": contents,
-    "calls": calling,
-    "reasoning": thinking,
+PROBES_BY_TOPIC: dict[str, Callable[[], Iterator[Probe]]] = {
+    "turns": probe_turns,
+    "contents": probe_contents,
+    "calls": probe_calls,
+    "reasoning": probe_reasoning,
 }
 """The parts of the list, by the words that say what was covered."""
-WITH_OPTIONS = (
+PROBED_WITH_OPTIONS = (
     "system, user, assistant",
     "system and two rounds",
     "a call, its result, an answer",
@@ -310,7 +366,9 @@ WITH_OPTIONS = (
 )
 
 
-def variations(variables: Iterable[str], tokens: Mapping[str, str] = TOKENS) -> Iterator[Probe]:
+def variations(
+    variables: Iterable[str], tokens: Mapping[str, str] = SPECIAL_TOKENS
+) -> Iterator[Probe]:
     """Every conversation, with and without the opening; and a few of them with each value of each option.
 
     `tokens` are the texts of the special tokens.
@@ -323,19 +381,23 @@ def variations(variables: Iterable[str], tokens: Mapping[str, str] = TOKENS) -> 
             yield plain
             yield replace(plain, covers=f"{plain.covers}, opening", opening=True)
     yield Probe("nothing", [], about="turns")
-    yield from optional(options_of(variables), tokens)
+    yield from vary_options(option_names(variables), tokens)
 
 
-def options_of(variables: Iterable[str]) -> list[str]:
+def option_names(variables: Iterable[str]) -> list[str]:
     """The names that are neither the conversation nor a special token."""
-    return [name for name in variables if name not in STANDARD and name not in TOKENS]
+    return [
+        name for name in variables if name not in STANDARD_VARIABLES and name not in SPECIAL_TOKENS
+    ]
 
 
-def optional(names: Iterable[str], tokens: Mapping[str, str] = TOKENS) -> Iterator[Probe]:
+def vary_options(
+    names: Iterable[str], tokens: Mapping[str, str] = SPECIAL_TOKENS
+) -> Iterator[Probe]:
     """A few conversations with each value of each option, and the opening."""
-    chosen = [probe for probe in conversations() if probe.covers in WITH_OPTIONS]
+    chosen = [probe for probe in conversations() if probe.covers in PROBED_WITH_OPTIONS]
     for name in names:
-        for value in VALUES:
+        for value in OPTION_VALUES:
             for probe in chosen:
                 covers = f"{probe.covers}, {name}={value!r}"
                 options = {**tokens, name: value}

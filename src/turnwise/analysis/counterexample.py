@@ -1,9 +1,16 @@
-"""Where two renderers part: the smallest conversation on which they write different things.
+"""Find the smallest conversation on which two templates write different things.
 
-A conversation that one refuses and the other renders is a difference; two refusals agree. A difference is shrunk:
-messages, tools, fields and letters are taken away as long as the two still differ in the same way, so what is left is
-the reason.
-The pieces of both sides then say which node or field the first differing character came from.
+Both templates render the same probe. A probe that one refuses and the other renders counts as a difference; two
+refusals agree. A difference is then *shrunk*: messages, tools, fields and letters are removed one at a time, as long
+as the two still differ in the same way, so that what is left shows the reason:
+
+    they differ on:
+      {'role': 'user', 'content': ''}
+    a: <|im_start|>⟪user\\n⟫
+    b: <|im_start|>⟪ user\\n⟫
+
+The pieces of both renderings tell which template node or message field wrote the first different character.
+Shrinking is greedy and bounded (`MAX_SHRINK_STEPS`): the result is small, not always the smallest there is.
 """
 
 from __future__ import annotations
@@ -14,12 +21,12 @@ from typing import Any, Protocol
 
 from turnwise.analysis.conversations import NOW, Probe
 from turnwise.engine.provenance.rendering import Piece, Rendering
-from turnwise.errors import TurnwiseError
-from turnwise.errors import short_repr as brief
+from turnwise.errors import TurnwiseError, short_repr
 
-SHRINKS = 400  # attempts to make a witness smaller
+MAX_SHRINK_STEPS = 400
+CONTEXT_BEFORE, CONTEXT_AFTER = 30, 40  # characters shown around the first difference
 
-Outcome = Rendering | TurnwiseError
+RenderOutcome = Rendering | TurnwiseError
 
 
 class Renders(Protocol):
@@ -29,157 +36,156 @@ class Renders(Protocol):
 
 
 @dataclass(frozen=True)
-class Witness:
+class Counterexample:
     """A conversation on which two templates differ, and what each makes of it."""
 
     probe: Probe
-    a: Outcome
-    b: Outcome
-    names: tuple[str, str] = ("a", "b")  # what the two sides are called
+    a: RenderOutcome
+    b: RenderOutcome
+    names: tuple[str, str] = ("a", "b")  # how the two sides are called in the report
 
     @property
     def at(self) -> int:
-        """The first character that differs."""
-        first, second = text_of(self.a), text_of(self.b)
+        """The index of the first character that differs."""
+        first, second = rendered_text(self.a), rendered_text(self.b)
         pairs = enumerate(zip(first, second, strict=False))
         return next((i for i, (x, y) in pairs if x != y), min(len(first), len(second)))
 
     @property
     def pieces(self) -> tuple[Piece | None, Piece | None]:
         """The piece of each side in which the difference lies."""
-        return piece_at(self.a, self.at), piece_at(self.b, self.at)
+        return _piece_at(self.a, self.at), _piece_at(self.b, self.at)
 
     def __str__(self) -> str:
         lines = ["they differ on:"]
         lines += [f"  {message!r}" for message in self.probe.messages] or ["  no messages at all"]
-        lines += [f"  {name}={value!r}" for name, value in given(self.probe).items()]
+        lines += [f"  {name}={value!r}" for name, value in passed_arguments(self.probe).items()]
         for name, side, piece in zip(self.names, (self.a, self.b), self.pieces, strict=True):
-            lines.append(f"{name}: {shown(side, self.at)}")
+            lines.append(f"{name}: {_excerpt(side, self.at)}")
             if piece is not None:
-                lines.append(f"   from {piece.origin}: {brief(piece.text)}")
+                lines.append(f"   from {piece.origin}: {short_repr(piece.text)}")
         return "\n".join(lines)
 
 
-def witness(a: Renders, b: Renders, probe: Probe) -> Witness | None:
-    """The smallest conversation near this one that tells the two apart, if this one does."""
-    kind = difference(a, b, probe)
+def find_counterexample(a: Renders, b: Renders, probe: Probe) -> Counterexample | None:
+    """Return the smallest conversation near `probe` on which the two differ; None if they agree on `probe`."""
+    kind = compare_outcomes(a, b, probe)
     if not kind:
         return None
-    smallest = shrunk(a, b, probe, kind)
-    return Witness(smallest, outcome(a, smallest), outcome(b, smallest))
+    smallest = shrink(a, b, probe, kind)
+    return Counterexample(smallest, try_render(a, smallest), try_render(b, smallest))
 
 
-def outcome(template: Renders, probe: Probe) -> Outcome:
+def try_render(template: Renders, probe: Probe) -> RenderOutcome:
+    """Render a probe; an error is returned, not raised."""
     try:
         return template.render(probe.messages, **probe.arguments())
     except TurnwiseError as error:
         return error
 
 
-def difference(a: Renders, b: Renders, probe: Probe) -> str:
-    """How the two differ on this conversation: in their text, in that one refuses it, or not at all."""
-    first, second = outcome(a, probe), outcome(b, probe)
-    if isinstance(first, TurnwiseError) or isinstance(second, TurnwiseError):
-        return "" if type(first) is not Rendering and type(second) is not Rendering else "refusal"
-    return "text" if first.text != second.text else ""
+def compare_outcomes(a: Renders, b: Renders, probe: Probe) -> str:
+    """Return how the two differ on a probe: "text", "refusal" (of one of them), or "" if they agree."""
+    first, second = try_render(a, probe), try_render(b, probe)
+    if isinstance(first, Rendering) and isinstance(second, Rendering):
+        return "text" if first.text != second.text else ""
+    both_refuse = not isinstance(first, Rendering) and not isinstance(second, Rendering)
+    return "" if both_refuse else "refusal"
 
 
-def shrunk(
+def shrink(
     a: Renders,
     b: Renders,
     probe: Probe,
     kind: str,
-    difference: Callable[[Renders, Renders, Probe], str] = difference,
+    compare: Callable[[Renders, Renders, Probe], str] = compare_outcomes,
 ) -> Probe:
-    """The smallest conversation near this one that still tells the two apart, in the same way."""
-    left = SHRINKS
-    smaller = True
-    while smaller and left > 0:
-        smaller = False
-        for candidate in reductions(probe):
-            left -= 1
-            if difference(a, b, candidate) == kind:
-                probe, smaller = candidate, True
-                break
-            if left <= 0:
-                break
+    """Return a smaller probe on which the two still differ in the same way."""
+    steps = 0
+    candidates = smaller_probes(probe)
+    while steps < MAX_SHRINK_STEPS and (candidate := next(candidates, None)) is not None:
+        steps += 1
+        if compare(a, b, candidate) == kind:
+            probe = candidate
+            candidates = smaller_probes(probe)
     return probe
 
 
-def reductions(probe: Probe) -> Iterator[Probe]:
-    """Everything that is one step smaller."""
-    for index in range(
-        len(probe.messages) if len(probe.messages) > 1 else 0
-    ):  # no message at all says little
-        yield replace(probe, messages=without(probe.messages, index))
+def smaller_probes(probe: Probe) -> Iterator[Probe]:
+    """Every probe that is one step smaller; at least one message stays."""
+    if len(probe.messages) > 1:
+        for index in range(len(probe.messages)):
+            yield replace(probe, messages=_without(probe.messages, index))
     if probe.opening:
         yield replace(probe, opening=False)
-    for fewer in fewer_values(probe.tools):
+    for fewer in _fewer_values(probe.tools):
         yield replace(probe, tools=fewer)
-    for fewer in fewer_values(probe.documents):
+    for fewer in _fewer_values(probe.documents):
         yield replace(probe, documents=fewer)
     for name in probe.options:
-        yield replace(
-            probe, options={key: value for key, value in probe.options.items() if key != name}
-        )
+        yield replace(probe, options=_without_key(probe.options, name))
     for index, message in enumerate(probe.messages):
-        for smaller in smaller_messages(message):
-            yield replace(
-                probe, messages=[*probe.messages[:index], smaller, *probe.messages[index + 1 :]]
-            )
+        for smaller in _smaller_messages(message):
+            yield replace(probe, messages=_with_item(probe.messages, index, smaller))
 
 
-def fewer_values(values: list[Any] | None) -> Iterator[list[Any] | None]:
-    """None of them, one less, and smaller ones."""
-    if values is not None:
-        yield None
-        for index in range(len(values) if len(values) > 1 else 0):
-            yield without(values, index)
-        for index, value in enumerate(values):
-            for smaller in smaller_values(value):
-                yield [*values[:index], smaller, *values[index + 1 :]]
+def _fewer_values(values: list[Any] | None) -> Iterator[list[Any] | None]:
+    """No list at all, lists with one element less, and lists with a smaller element."""
+    if values is None:
+        return
+    yield None
+    if len(values) > 1:
+        for index in range(len(values)):
+            yield _without(values, index)
+    for index, value in enumerate(values):
+        for smaller in _smaller_values(value):
+            yield _with_item(values, index, smaller)
 
 
-def smaller_messages(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for key in message:
-        if key != "role":
-            yield {name: value for name, value in message.items() if name != key}
-    for key, value in message.items():
-        for smaller in smaller_values(value) if key != "role" else ():
+def _smaller_messages(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    fields = [key for key in message if key != "role"]
+    for key in fields:
+        yield _without_key(message, key)
+    for key in fields:
+        for smaller in _smaller_values(message[key]):
             yield {**message, key: smaller}
 
 
-def smaller_values(value: Any) -> Iterator[Any]:
+def _smaller_values(value: Any) -> Iterator[Any]:
     """Shorter texts, shorter lists, fewer entries."""
     if isinstance(value, str) and len(value) > 1:
-        yield value[: len(value) // 2]
-        yield value[len(value) // 2 :]
-        yield value[1:]
-        yield value[:-1]
+        half = len(value) // 2
+        yield from (value[:half], value[half:], value[1:], value[:-1])
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield without(value, index)
-            for smaller in smaller_values(item):
-                yield [*value[:index], smaller, *value[index + 1 :]]
+            yield _without(value, index)
+            for smaller in _smaller_values(item):
+                yield _with_item(value, index, smaller)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield {name: entry for name, entry in value.items() if name != key}
-            for smaller in smaller_values(item):
+            yield _without_key(value, key)
+            for smaller in _smaller_values(item):
                 yield {**value, key: smaller}
 
 
-def without(values: list[Any], index: int) -> list[Any]:
+def _without(values: list[Any], index: int) -> list[Any]:
     return [*values[:index], *values[index + 1 :]]
 
 
-# ---- showing ----
+def _with_item(values: list[Any], index: int, item: Any) -> list[Any]:
+    return [*values[:index], item, *values[index + 1 :]]
 
 
-def text_of(side: Outcome) -> str:
+def _without_key(values: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != key}
+
+
+def rendered_text(side: RenderOutcome) -> str:
+    """Return the text of an outcome, "" for a refusal."""
     return side.text if isinstance(side, Rendering) else ""
 
 
-def piece_at(side: Outcome, at: int) -> Piece | None:
+def _piece_at(side: RenderOutcome, at: int) -> Piece | None:
     if not isinstance(side, Rendering):
         return None
     start = 0
@@ -190,8 +196,8 @@ def piece_at(side: Outcome, at: int) -> Piece | None:
     return None
 
 
-def given(probe: Probe) -> dict[str, Any]:
-    """The arguments that matter, as they were passed."""
+def passed_arguments(probe: Probe) -> dict[str, Any]:
+    """Return the arguments of `render` that are not defaults."""
     arguments = {"tools": probe.tools, "documents": probe.documents, **probe.options}
     if probe.opening:
         arguments["add_generation_prompt"] = True
@@ -200,12 +206,11 @@ def given(probe: Probe) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def shown(side: Outcome, at: int) -> str:
+def _excerpt(side: RenderOutcome, at: int) -> str:
+    """Return the text around a character, which is marked, or the refusal."""
     if isinstance(side, TurnwiseError):
         return f"refuses: {side.message}"
-    before, after = side.text[max(at - 30, 0) : at], side.text[at : at + 40]
-    return (
-        f"{'…' if at > 30 else ''}{before}⟪{after}⟫"
-        if after
-        else f"{'…' if at > 30 else ''}{before}⟪end⟫"
-    )
+    ellipsis = "…" if at > CONTEXT_BEFORE else ""
+    before = side.text[max(at - CONTEXT_BEFORE, 0) : at]
+    after = side.text[at : at + CONTEXT_AFTER] or "end"
+    return f"{ellipsis}{before}⟪{after}⟫"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import unescape
 from typing import Any, NamedTuple, Protocol
 
-from turnwise.analysis.conversations import NOW, STANDARD, TOKENS, tool
+from turnwise.analysis.conversations import NOW, SPECIAL_TOKENS, STANDARD_VARIABLES, make_tool
 from turnwise.analysis.segment import NONE, Stretch, shared_start
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.errors import TurnwiseError
@@ -39,7 +39,7 @@ KINDS = {
     "zkeye": "integer",
 }
 TOOLS = [
-    tool(name, **{key: {"type": KINDS.get(key, "string")} for key in ARGUMENTS[i]})
+    make_tool(name, **{key: {"type": KINDS.get(key, "string")} for key in ARGUMENTS[i]})
     for i, name in enumerate(NAMES)
 ]
 DOCUMENTS = [{"title": "Ztitleq", "text": "Ztextq"}]
@@ -118,7 +118,9 @@ class Prober:
         """Find what the template can be asked with: with tools if it takes them, and with the variables it demands."""
         self.parts = parts
         demanded = {
-            name: "" for name in self.variables if name not in STANDARD and name not in GIVEN
+            name: ""
+            for name in self.variables
+            if name not in STANDARD_VARIABLES and name not in GIVEN
         }
         for first in ([], [{"role": "system", "content": self.said(SYSTEM)}]):
             for given in ({"tools": TOOLS}, {"tools": TOOLS, **demanded}, {}, demanded):
@@ -145,8 +147,8 @@ class Prober:
         """Settings of the options that may turn reasoning on or off."""
         for name in self.variables:
             if (
-                name not in STANDARD
-                and name not in TOKENS
+                name not in STANDARD_VARIABLES
+                and name not in SPECIAL_TOKENS
                 and any(word in name for word in SWITCHES)
             ):
                 yield from ({name: value} for value in settings)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from turnwise.analysis.counterexample import Outcome, given, text_of
+from turnwise.analysis.counterexample import RenderOutcome, passed_arguments, rendered_text
 from turnwise.cli import inputs, output
 from turnwise.cli.render import ExactOption, JsonOption, PickOption, TemplateArgument
 from turnwise.evidence import Comparison, diff
@@ -43,7 +43,7 @@ def as_data(found: Comparison) -> dict[str, Any]:
         witness = found.witness
         data["witness"] = {
             "messages": witness.probe.messages,
-            "arguments": given(witness.probe),
+            "arguments": passed_arguments(witness.probe),
             "at": witness.at,
             "a": side(witness.a, witness.pieces[0]),
             "b": side(witness.b, witness.pieces[1]),
@@ -51,8 +51,8 @@ def as_data(found: Comparison) -> dict[str, Any]:
     return data
 
 
-def side(outcome: Outcome, piece: Any) -> dict[str, Any]:
-    text = text_of(outcome)
+def side(outcome: RenderOutcome, piece: Any) -> dict[str, Any]:
+    text = rendered_text(outcome)
     found: dict[str, Any] = (
         {"text": text} if not isinstance(outcome, Exception) else {"refuses": outcome.message}
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.analysis.conversations import TOKENS, options_of, variations
-from turnwise.analysis.counterexample import Witness, witness
+from turnwise.analysis.conversations import SPECIAL_TOKENS, option_names, variations
+from turnwise.analysis.counterexample import Counterexample, find_counterexample
 from turnwise.errors import SourceError
 from turnwise.registry import load
 from turnwise.template import Template
@@ -21,7 +21,7 @@ from turnwise.tokens import tokenizers
 class Comparison:
     """What `diff` found. True when no difference was."""
 
-    witness: Witness | None
+    witness: Counterexample | None
     tried: int
     covers: tuple[str, ...]
     about: tuple[str, ...] = ()  # the same in a few words: turns, contents, ...
@@ -48,16 +48,18 @@ def diff(a: Template | str, b: Template | str, tokenizer: Any = None) -> Compari
     """
     a, b = template_of(a), template_of(b)
     named = {} if tokenizer is None else tokenizers.tokenizer(tokenizer).named
-    tokens = TOKENS | {name: text for name, text in named.items() if name in TOKENS and text}
+    tokens = SPECIAL_TOKENS | {
+        name: text for name, text in named.items() if name in SPECIAL_TOKENS and text
+    }
     variables = list(dict.fromkeys((*a.variables, *b.variables)))
     covers: dict[str, None] = {}
     about: dict[str, None] = {}
-    options = tuple(options_of(variables))
+    options = tuple(option_names(variables))
     for tried, probe in enumerate(variations(variables, tokens), 1):
         covers[probe.covers] = None
         if not probe.about.startswith("option "):
             about[probe.about] = None
-        found = witness(a, b, probe)
+        found = find_counterexample(a, b, probe)
         if found is not None:
             return Comparison(found, tried, tuple(covers), tuple(about), options)
     return Comparison(None, tried, tuple(covers), tuple(about), options)

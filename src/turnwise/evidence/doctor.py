@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from turnwise.analysis.conversations import NOW, STANDARD, TOKENS, said
+from turnwise.analysis.conversations import NOW, SPECIAL_TOKENS, STANDARD_VARIABLES, make_message
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.compare import diff, template_of
 from turnwise.registry import match
 from turnwise.template import Template
 
 SOURCES = ("fastchat", "xtuner")
-CHAT = [said("user", "First"), said("assistant", "One"), said("user", "Second")]
+CHAT = [
+    make_message("user", "First"),
+    make_message("assistant", "One"),
+    make_message("user", "Second"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ def opening(patient: Patient) -> Iterator[Finding]:
 
 def variables(patient: Patient) -> Iterator[Finding]:
     """Does the template read what nobody gives?"""
-    known = {*STANDARD, *TOKENS, *patient.template.options}
+    known = {*STANDARD_VARIABLES, *SPECIAL_TOKENS, *patient.template.options}
     read = [name for name in patient.template.variables if name not in known]
     listed = ", ".join(read) or "none but the usual ones"
     yield Finding(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from turnwise.analysis.conversations import answered, called, said
+from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
 from turnwise.engine.provenance.rendering import Origin, Rendering, followed
 from turnwise.errors import MessageError, TurnwiseError
 from turnwise.tokens.attribution import Voices
@@ -32,25 +32,36 @@ SYSTEMS = ("system", "developer")
 OTHERS = ("developer", "function", "environment", "ipython", "observation")
 EVERY_TURN: tuple[list[dict[str, Any]], ...] = (
     [
-        said("system", "Rules"),
-        said("user", "First"),
-        said("assistant", "One"),
-        said("user", "Second"),
-    ],
-    [said("user", "First"), said("assistant", "One"), said("user", "Second")],
-    [
-        said("user", "First"),
-        called(("weather", {"city": "Oslo"})),
-        answered("Rain"),
-        said("assistant", "One"),
+        make_message("system", "Rules"),
+        make_message("user", "First"),
+        make_message("assistant", "One"),
+        make_message("user", "Second"),
     ],
     [
-        said("user", "First"),
-        called(("weather", '{"city": "Oslo"}')),
-        answered("Rain"),
-        said("assistant", "One"),
+        make_message("user", "First"),
+        make_message("assistant", "One"),
+        make_message("user", "Second"),
     ],
-    *([said("user", "First"), said(role, "Facts"), said("assistant", "One")] for role in OTHERS),
+    [
+        make_message("user", "First"),
+        make_call_message(("weather", {"city": "Oslo"})),
+        make_tool_result("Rain"),
+        make_message("assistant", "One"),
+    ],
+    [
+        make_message("user", "First"),
+        make_call_message(("weather", '{"city": "Oslo"}')),
+        make_tool_result("Rain"),
+        make_message("assistant", "One"),
+    ],
+    *(
+        [
+            make_message("user", "First"),
+            make_message(role, "Facts"),
+            make_message("assistant", "One"),
+        ]
+        for role in OTHERS
+    ),
 )
 
 
