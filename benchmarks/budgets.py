@@ -98,7 +98,7 @@ def shares() -> dict[str, tuple[float, str]]:
         DEFAULTS, depth=int(DEFAULTS.depth * SHARE)
     )  # a template that needs more is caught by the budget
     for entry in json.loads((folder / "jinja" / "index.json").read_text(encoding="utf-8")):
-        template = turnwise.Template.of(
+        template = turnwise.Template.from_jinja(
             (folder / "jinja" / entry["file"]).read_text(encoding="utf-8"), limits=shallow
         )
         for chat in chats:

@@ -71,7 +71,8 @@ def test_an_entry_belongs_to_everybody() -> None:
     with pytest.raises(AttributeError):
         entries()["chatml"].options.update(eos_token="HACK")  # type: ignore[attr-defined]
     loaded = load("chatml")
-    loaded.options["eos_token"] = "HACK"
+    with pytest.raises(TypeError):
+        loaded.options["eos_token"] = "HACK"  # type: ignore[index]
     assert "HACK" not in load("chatml").options.values()
 
 

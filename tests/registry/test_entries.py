@@ -243,7 +243,7 @@ def test_loading_is_quick_and_reads_no_source(monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("the registry was only to be listed")
 
     monkeypatch.setattr("turnwise.registry.entry.text_of", never)
-    monkeypatch.setattr(template.Template, "of", never)
+    monkeypatch.setattr(template.Template, "from_jinja", never)
     times = []
     for _ in range(5):
         shelf._built_in.cache_clear()

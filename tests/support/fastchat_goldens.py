@@ -45,7 +45,9 @@ EXAMPLE_OF_STYLE = {
 
 @cache
 def compiled(name: str, exact: bool) -> Template:
-    return Template.of(dialect.read(registry.templates()[name], exact=exact).jinja, name=name)
+    return Template.from_jinja(
+        dialect.read(registry.templates()[name], exact=exact).jinja, name=name
+    )
 
 
 def said(name: str, chat: Any, prompt: bool = True, exact: bool = False, **options: Any) -> str:

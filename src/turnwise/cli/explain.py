@@ -91,7 +91,7 @@ def explained(template: Template) -> dict[str, Any]:
             name: template.options.get(name) for name in template.variables if name not in GIVEN
         },
         "unread": sorted(template.options.keys() - set(template.variables)),
-        "named": sorted(template.named),
+        "named": sorted(template.renderer.named),
         "markers": markers,
         "replies": rows,
         "unreached": unreached,

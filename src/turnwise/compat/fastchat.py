@@ -362,7 +362,7 @@ def _template(
         "sep2": sep2,
     }
     form = parse_spec({**given, "sep_style": style})
-    return Template.of(translate_spec(form, exact, dict(others)), name=f"fastchat:{name}")
+    return Template.from_jinja(translate_spec(form, exact, dict(others)), name=f"fastchat:{name}")
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ class ChatTemplate:
 @cache
 def compiled(text: str, where: str) -> Template:
     field = paddlenlp.PaddleNLPField.of(text, where)
-    return Template.of(paddlenlp.require_turn_text(field, where).tags, name=where)
+    return Template.from_jinja(paddlenlp.require_turn_text(field, where).tags, name=where)
 
 
 def field_text(text: str, where: str, values: Mapping[str, Any]) -> str:
@@ -249,7 +249,7 @@ class ChatTemplateMixin:
         ):
             self.chat_template = ChatTemplate.from_file(chat_template, self.exact)
         elif isinstance(chat_template, str) and ("{{" in chat_template or "{%" in chat_template):
-            self.chat_template = Template.of(chat_template, name="chat_template")
+            self.chat_template = Template.from_jinja(chat_template, name="chat_template")
         else:
             hint = "Accepted: a path, the dict that the file holds, or Jinja text."
             raise SourceError(f"this is no chat template: {short_repr(chat_template)}", hint=hint)

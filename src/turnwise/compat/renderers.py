@@ -155,7 +155,7 @@ class Renderer:
         self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False
     ) -> RenderedTokens:
         """The ids of the messages, and what is known of each."""
-        messages = some(self.template._turns(messages))
+        messages = some(self.template.to_input(messages))
         found = self.template.encode(
             messages,
             self.tokenizer,
@@ -179,7 +179,7 @@ class Renderer:
         self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False
     ) -> list[int]:
         """The ids alone, which is faster."""
-        messages = some(self.template._turns(messages))
+        messages = some(self.template.to_input(messages))
         given = {"tools": tools, "add_generation_prompt": add_generation_prompt, **self.options}
         return self.template.encode(messages, self.tokenizer, **given).input_ids
 
@@ -205,7 +205,7 @@ class Renderer:
                 ("completion", previous_completion_ids),
             )
         )
-        new_messages = listed(self.template._turns(new_messages))
+        new_messages = listed(self.template.to_input(new_messages))
         if (
             not prompt
             or not new_messages

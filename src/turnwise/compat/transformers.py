@@ -23,18 +23,20 @@ from typing import Any
 from warnings import warn
 
 from turnwise.compat.batches import Encoding, Layout, Row
+from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.registry import load
-from turnwise.shapes.row import RESERVED
+from turnwise.shapes.row import RESERVED as RESERVED_BY_RENDER
 from turnwise.template import Template
 from turnwise.tokens.attribution import TOKEN_OPTIONS
-from turnwise.tokens.encode import encode
 from turnwise.tokens.loss import MARKS
 from turnwise.tokens.tokenizers import Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
 
 __all__ = ["Chat", "Encoding", "apply_chat_template"]
 
+# Names that mean a variable of the template here, as in transformers, and an argument of ours elsewhere.
+RESERVED = {*RESERVED_BY_RENDER, *ENCODE_ARGUMENTS, "messages", "tokenizer"}
 SIDES = ("padding_side", "truncation_side")
 SAID = ("padding_side", "truncation_side", "pad_to_multiple_of")
 """What `tokenizer_kwargs` may say, besides `return_attention_mask` and `verbose`."""
@@ -133,7 +135,7 @@ class Chat:
                 one_token(arguments.get(name), name, known)
             marked = mask and MARKS.search(template.text) is not None
             train_on = "marked" if marked else "assistant"
-            encoded = encode(template._ask(chat, known, train_on, None, None, not safe, arguments))
+            encoded = template.encode(chat, known, train_on, compatible=not safe, **arguments)
             ids = encoded.input_ids
             masks = {"assistant_masks": encoded.mask if marked else [0] * len(ids)} if mask else {}
             if mask and not marked:
@@ -258,10 +260,7 @@ def reading(template: Template, given: Mapping[str, Any]) -> Template:
     named = {name: value for name, value in given.items() if name in RESERVED}
     if not named:
         return template
-    options, kind = {**template.options, **named}, template.dialect
-    return Template(
-        template.program, options, template.named, template.limits, kind, template.translation
-    )
+    return template.with_options(named)
 
 
 def one_token(text: Any, name: str, known: Tokenizer) -> None:
@@ -275,7 +274,7 @@ def one_token(text: Any, name: str, known: Tokenizer) -> None:
 
 @lru_cache(64)
 def compiled(text: str) -> Template:
-    return Template.of(text, name="chat_template")
+    return Template.from_jinja(text, name="chat_template")
 
 
 def conversations(given: Any) -> tuple[list[Any], bool]:

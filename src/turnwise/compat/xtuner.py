@@ -76,7 +76,7 @@ def load(template: Any, system: str | None = None, exact: bool = False) -> Templ
         hint = did_you_mean(str(system), SYSTEM_TEMPLATE, "SYSTEM_TEMPLATE has")
         raise SourceError(f"there is no system text {short_repr(system)}", hint=hint)
     translation = xtuner.read(fields, exact=exact, system=system)
-    return Template.of(
+    return Template.from_jinja(
         translation.jinja,
         name=name,
         options=translation.options,
@@ -186,7 +186,7 @@ def template_map_fn_factory(template: Any) -> Callable[[dict[str, Any]], dict[st
 
 @cache
 def compiled(jinja: str) -> Template:
-    return Template.of(jinja, name="xtuner round")
+    return Template.from_jinja(jinja, name="xtuner round")
 
 
 def segments(

@@ -71,7 +71,7 @@ def read(where: str | os.PathLike[str], *, pick: str | None = None, exact: bool 
 
 def compiled(found: Found) -> Template:
     try:
-        return Template.of(
+        return Template.from_jinja(
             found.text,
             name=found.name,
             options=found.options,

@@ -1,0 +1,58 @@
+"""Input text that a rendering does not contain.
+
+A template may drop what it has no use for: a system message, a tool list, the text beside a tool call. The pieces know
+which field each character came from, so a field without any piece was dropped. Trimmed, escaped or computed text counts
+as written: its origin names the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.messages import REASONING_KEYS
+
+MESSAGE_FIELDS = ("content", "tool_calls")
+
+
+def find_lost_fields(
+    rendering: Rendering, messages: Sequence[Any], tools: Any = None, documents: Any = None
+) -> list[str]:
+    """Return the paths of the fields that have text and of which nothing was written, in order.
+
+    A path is that of a whole field: `messages[2].content`, `messages[3].tool_calls`, `tools`.
+    """
+    written = _written_fields(rendering)
+    lost = [name for name, value in (("tools", tools), ("documents", documents)) if value]
+    lost = [name for name in lost if (name,) not in written]
+    for index, message in enumerate(messages):
+        for name in MESSAGE_FIELDS:
+            if _has_text(message.get(name)) and ("messages", index, name) not in written:
+                lost.append(f"messages[{index}].{name}")
+        reasoning = [name for name in REASONING_KEYS if _has_text(message.get(name))]
+        if reasoning and not any(("messages", index, name) in written for name in REASONING_KEYS):
+            lost.append(f"messages[{index}].{reasoning[0]}")
+    return lost
+
+
+def _written_fields(rendering: Rendering) -> set[tuple[Any, ...]]:
+    """Return the beginnings of all paths that some piece came from."""
+    written: set[tuple[Any, ...]] = set()
+    for piece in rendering.pieces:
+        origin = piece.origin
+        for path in (origin.path,) if origin.path else origin.sources:
+            written.add(tuple(path[:1]))
+            written.add(tuple(path[:3]))
+    return written
+
+
+def _has_text(value: Any) -> bool:
+    """Return True if some text in a value is more than white space."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    if isinstance(value, Mapping):
+        return any(map(_has_text, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_text, value))
+    return False

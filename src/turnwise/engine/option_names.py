@@ -1,0 +1,65 @@
+"""Keyword arguments that callers pass on to a template, checked for misspelt names.
+
+A template's variables are passed as keyword arguments beside our own: `render(messages, enable_thinking=False)`. A
+template ignores a name that it does not read, so a typo would be silent: `add_generation_promt=True` renders a prompt
+without a generation prompt. A name is refused if the template does not read it and it is that of an argument of
+another method, nearly that of an argument of this one, or nearly that of a variable which the template reads and which
+was not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+
+from turnwise.errors import MessageError
+
+RENDER_ARGUMENTS = (
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "now",
+    "normalise",
+    "strict",
+)
+ENCODE_ARGUMENTS = ("train_on", "max_length", "trust", "compatible")
+SPECIAL_TOKENS = frozenset(
+    f"{kind}_token" for kind in ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
+)
+"""Passed to every template by most callers, read or not."""
+CLOSE_TO_ARGUMENT = 0.8
+CLOSE_TO_VARIABLE = 0.85
+
+
+def reject_misspelt_options(
+    given: Collection[str], variables: Collection[str], verb: str, arguments: Iterable[str] = ()
+) -> None:
+    """Raise MessageError for a name that is probably a typo.
+
+    Args:
+        given: the names that the caller passed.
+        variables: the names that the template reads.
+        verb: the method that was called, for the message.
+        arguments: the arguments of that method beside those of `render`.
+    """
+    for name in given:
+        if name in variables or name in RENDER_ARGUMENTS or name in SPECIAL_TOKENS:
+            continue
+        accepted = (*RENDER_ARGUMENTS, *arguments)
+        close = get_close_matches(name, accepted, 1, CLOSE_TO_ARGUMENT)
+        if name in ENCODE_ARGUMENTS and name not in accepted:
+            raise MessageError(
+                f"{verb} takes no {name!r}, and the template does not read it",
+                path=name,
+                hint=f"It takes: {', '.join(accepted)}.",
+            )
+        if not close:
+            unused = [variable for variable in variables if variable not in given]
+            close = get_close_matches(name, unused, 1, CLOSE_TO_VARIABLE)
+        if close:
+            raise MessageError(
+                f"{verb} takes no {name!r}, and the template does not read it",
+                path=name,
+                hint=f"did you mean {close[0]}?",
+            )

@@ -1,0 +1,209 @@
+"""Renderer: a compiled template with its options and limits. The one place that renders.
+
+A model may have several templates by name; where tools are given, the one called `tool_use` is taken, as transformers
+does. Everything else in the package that needs a rendering (encoding, analysis, parsing, conversion, comparison)
+receives a Renderer, so nothing below `Template` knows the public object.
+
+    renderer = Renderer(compile_program("{% for m in messages %}{{ m.content }}{% endfor %}"))
+    renderer.render([{"role": "user", "content": "hi"}]).text   # "hi"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from turnwise.engine.continuation import Continuation
+from turnwise.engine.program import Program
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.runtime.limits import DEFAULTS, Limits, Runtime
+from turnwise.errors import MessageError
+from turnwise.immutable import Immutable
+from turnwise.messages import NO_TOOLS, InputReader, find_lone_surrogate, prepared_tools
+
+TOOL_USE = "tool_use"
+REDUCED_BY = 10  # probing renders dozens of conversations, each of them short
+SCALARS = (str, bool, type(None), int)  # option values that need no copy
+NO_ALIASES: dict[tuple[int, str], str] = {}
+
+
+class Renderer(Immutable):
+    """Programs, options and limits. Immutable and picklable; two are equal if they render the same by definition.
+
+    Args:
+        program: the template that is rendered.
+        options: values of the template's own variables, used where `render` is not given one.
+        named: other templates of the same model by name; `tool_use` is taken where tools are given.
+        limits: the budgets of one rendering.
+    """
+
+    __slots__ = ("_named", "_options", "limits", "program", "variables")
+
+    program: Program
+    limits: Limits
+    variables: tuple[str, ...]
+    _options: dict[str, Any]
+    _named: dict[str, Program]
+
+    def __init__(
+        self,
+        program: Program,
+        options: Mapping[str, Any] | None = None,
+        named: Mapping[str, Program] | None = None,
+        limits: Limits = DEFAULTS,
+    ) -> None:
+        reader = InputReader()
+        variables = [*program.reads]
+        for other in (named or {}).values():
+            variables += other.reads
+        self._set_slots(
+            program=program,
+            limits=limits,
+            variables=tuple(dict.fromkeys(variables)),
+            _options={
+                name: reader.to_plain(value, name) for name, value in (options or {}).items()
+            },
+            _named=dict(named or {}),
+        )
+
+    @property
+    def name(self) -> str:
+        """The name that error messages use."""
+        return self.program.name
+
+    @property
+    def text(self) -> str:
+        """The Jinja text of the template."""
+        return self.program.text
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The Jinja texts of the template and of the named ones beside it."""
+        return (self.program.text, *(other.text for other in self._named.values()))
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The values of the template's variables, read-only."""
+        return MappingProxyType(
+            {name: InputReader().to_plain(v, name) for name, v in self._options.items()}
+        )
+
+    @property
+    def named(self) -> Mapping[str, Program]:
+        """Other templates of the same model by name, read-only."""
+        return MappingProxyType(self._named)
+
+    def render(
+        self,
+        /,
+        messages: Any,
+        tools: Any = None,
+        documents: Any = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        now: datetime | None = None,
+        **options: Any,
+    ) -> Rendering:
+        """Render a conversation. The arguments are those of `Template.render`."""
+        program, known_tools, aliases = self.program, NO_TOOLS, NO_ALIASES
+        if tools is not None:
+            program = self._named.get(TOOL_USE, program)
+            known_tools = prepared_tools(tools)
+        if continue_final_message or not is_plain_chat(messages):
+            reader = InputReader()
+            chat, aliases = reader.read_messages(messages), reader.aliases
+        else:
+            # Pieces are computed later, and the caller may change a message by then.
+            chat = list(map(dict.copy, messages))
+        context: dict[str, Any] = {
+            "messages": chat,
+            "tools": known_tools.plain,
+            "documents": documents
+            if documents is None
+            else InputReader().read_documents(documents),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        if self._options:
+            options = self._options | options
+        if options:
+            program = program.shadowing(options)
+            _add_options(context, options)
+        continuation = None
+        if continue_final_message:
+            if add_generation_prompt:
+                raise MessageError(
+                    "continue_final_message and add_generation_prompt exclude each other"
+                )
+            continuation = Continuation(chat, continue_final_message, program.text)
+        if now is not None and not isinstance(now, datetime):
+            raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
+        runtime = Runtime(self.limits, context, now or datetime.now)
+        if known_tools is not NO_TOOLS:
+            runtime.memo, runtime.lasting = known_tools.memo, known_tools.lasting
+        output = program.run(runtime, context)
+        texts = output[::2]
+        size = sum(map(len, texts))
+        if size > runtime.output:
+            program.charge_output(runtime, size)
+        text = "".join(texts)
+        if not text.isascii():
+            _refuse_lone_surrogates(text, context)
+        if continuation is not None:
+            text = continuation.truncate(text)
+        return Rendering(text, output, program.nodes, aliases)
+
+    def with_options(self, options: Mapping[str, Any]) -> Renderer:
+        """Return a copy with these options in addition, or instead of those with the same names."""
+        return Renderer(self.program, {**self._options, **options}, self._named, self.limits)
+
+    def with_reduced_limits(self) -> Renderer:
+        """Return a copy with a tenth of the budgets, for probing."""
+        full = self.limits
+        limits = replace(
+            full,
+            steps=full.steps // REDUCED_BY,
+            bytes=full.bytes // REDUCED_BY,
+            output=full.output // REDUCED_BY,
+        )
+        return Renderer(self.program, self._options, self._named, limits)
+
+    def _content(self) -> tuple[Any, ...]:
+        named = {name: program.text for name, program in self._named.items()}
+        return self.program.text, self._options, named, self.limits
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Renderer) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self.program.text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Renderer, (self.program, self._options, self._named, self.limits)
+
+    def __repr__(self) -> str:
+        return f"<Renderer {self.name}>"
+
+
+def _add_options(context: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Put the template's own variables beside the messages."""
+    for name, value in options.items():
+        if name in context:
+            raise MessageError(f"{name!r} is an argument of render, not an option", path=name)
+        context[name] = value if type(value) in SCALARS else InputReader().to_plain(value, name)
+
+
+def _refuse_lone_surrogates(text: str, context: Mapping[str, Any]) -> None:
+    """Raise an error that names the field with half of a surrogate pair, which cannot be encoded."""
+    try:
+        text.encode("utf-32-le")  # finds out three times as fast as UTF-8
+    except UnicodeEncodeError:
+        for name, value in context.items():
+            problem = find_lone_surrogate(value, (name,))
+            if problem is not None:
+                raise problem from None
+        raise MessageError(
+            "the rendered text has half of a surrogate pair, made by the template"
+        ) from None

@@ -1,0 +1,127 @@
+"""The replies of one template, in both directions: a message is read from a reply, and written as one.
+
+    codec.read(reply, prompt)      text or ids of a reply -> message in the form that the template takes
+    codec.write(message, prompt)   message -> reply as the model would write it, in parts
+    codec.to_input(messages)       messages that `parse` returned -> the form that the template takes
+
+What is needed for it (the grammar, the input format) is derived from the template when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.renderer import Renderer
+from turnwise.errors import MessageError
+from turnwise.messages import REASONING_KEYS
+from turnwise.replies.declared import merge_declaration
+from turnwise.replies.derive import derive
+from turnwise.replies.equality import messages_equal
+from turnwise.replies.events import Message
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.input_format import InputFormat, detect_input_format
+from turnwise.replies.known_models import complete_grammar
+from turnwise.replies.parser.parser import Parser, parse
+from turnwise.replies.write import write
+
+SPAN_FIELDS = {
+    "marker": None,
+    "space": None,
+    "reasoning": REASONING_KEYS[0],
+    "name": "tool_calls",
+    "arguments": "tool_calls",
+}
+"""The field of a message that a span of a reply belongs to; the content, if it is not listed here."""
+
+
+class ReplyCodec:
+    """Reads and writes the replies of one template.
+
+    Args:
+        renderer: the template.
+        declaration: what the template's registry entry declares about its replies, see `declared.py`.
+    """
+
+    def __init__(self, renderer: Renderer, declaration: Mapping[str, Any] | None = None) -> None:
+        self.renderer = renderer
+        self.declaration = declaration
+
+    @cached_property
+    def grammar(self) -> Grammar:
+        """How replies to the template look: derived from it, completed by the declaration."""
+        derived = derive(self.renderer.with_reduced_limits())
+        renderer = self.renderer
+        return complete_grammar(derived, renderer.text, renderer.name, self.declaration)
+
+    @cached_property
+    def input_format(self) -> InputFormat:
+        """The form in which the template takes assistant messages."""
+        return detect_input_format(self.renderer.with_reduced_limits())
+
+    def parser(
+        self, prompt: Any, tools: Any, tokenizer: Any, declared: Mapping[str, Any] | None = None
+    ) -> Parser:
+        """Return a parser for one reply; `declared` adds to the grammar."""
+        grammar = self.grammar
+        if declared is not None:
+            grammar = merge_declaration(grammar, declared, "declared")
+        return Parser(grammar, prompt, tools, tokenizer=tokenizer)
+
+    def parse(
+        self,
+        reply: str | Sequence[int],
+        prompt: Any = None,
+        tools: Any = None,
+        tokenizer: Any = None,
+        declared: Mapping[str, Any] | None = None,
+    ) -> Message:
+        """Parse a whole reply."""
+        parser = self.parser(prompt, tools, tokenizer, declared)
+        events = parser.feed(reply)
+        message = parser.close()
+        message.events = (*events, *message.events)
+        return message
+
+    def read(
+        self, reply: str | Sequence[int], prompt: Rendering | None, tools: Any, tokenizer: Any
+    ) -> Mapping[str, Any] | None:
+        """Parse a reply to a message in the input format; None if the grammar has no content."""
+        if "content" not in self.grammar.sources:
+            return None
+        message: Mapping[str, Any] = self.to_input([self.parse(reply, prompt, tools, tokenizer)])[0]
+        return message
+
+    def to_input(self, messages: Any) -> Any:
+        """Return the messages with those that `parse` returned in the form that the template takes."""
+        if not isinstance(messages, (list, tuple)) or Message not in map(type, messages):
+            return messages
+        to_message = self.input_format.to_message
+        return [to_message(one) if type(one) is Message else one for one in messages]
+
+    def write(self, message: Mapping[str, Any], prompt: Rendering) -> list[tuple[str, str | None]]:
+        """Write a message as the model would behind this prompt.
+
+        Returns:
+            The reply in parts: a text and the field of the message that it belongs to, None for a marker.
+
+        Raises:
+            MessageError: the reply would not be parsed back to the message.
+        """
+        if "content" not in self.grammar.sources:
+            raise MessageError("the template writes no reply that could be learned from")
+        text = write(self.grammar, message, prompt)
+        parsed = parse(self.grammar, text, prompt)
+        if not messages_equal(parsed, message):
+            raise MessageError(
+                "a reply written by the derived grammar would not be read as this message"
+            )
+        return [
+            (text[span.start : span.end], SPAN_FIELDS.get(span.kind, "content"))
+            for span in parsed.spans
+        ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReplyCodec, (self.renderer, self.declaration)
