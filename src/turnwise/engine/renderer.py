@@ -22,7 +22,13 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import DEFAULTS, Limits, Runtime
 from turnwise.errors import MessageError
 from turnwise.immutable import Immutable
-from turnwise.messages import NO_TOOLS, InputReader, find_lone_surrogate, prepared_tools
+from turnwise.messages import (
+    NO_TOOLS,
+    InputReader,
+    find_lone_surrogate,
+    is_plain_chat,
+    prepared_tools,
+)
 
 TOOL_USE = "tool_use"
 REDUCED_BY = 10  # probing renders dozens of conversations, each of them short
