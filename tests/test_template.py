@@ -88,3 +88,14 @@ def test_normalise_decides_the_form_of_parsed_messages() -> None:
     assert str(qwen.render([*CHAT, message], tools=tools)) == str(prompt) + reply
     plain = qwen.render([*CHAT, message], tools=tools, normalise=False)
     assert '\\"h\\"' in str(plain), "the arguments as text, as they were parsed"
+
+
+def test_special_tokens_that_nobody_named_are_empty_with_a_warning() -> None:
+    template = turnwise.compile("{{ bos_token + messages[0].content + eos_token }}")
+    with pytest.warns(turnwise.TurnwiseWarning, match="bos_token, eos_token"):
+        assert str(template.render(CHAT)) == "Hi"
+    assert str(template.render(CHAT, bos_token="<s>", eos_token="</s>")) == "<s>Hi</s>"
+    with pytest.raises(turnwise.TemplateError, match="undefined"):
+        template.render(CHAT, normalise=False)
+    with pytest.raises(turnwise.TemplateError, match="missing"):
+        turnwise.compile("{{ bos_token }}{{ missing + 'x' }}").render(CHAT)

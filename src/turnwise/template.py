@@ -29,6 +29,7 @@ from turnwise.engine.compiler.searched import branches_on_length, searched_strin
 from turnwise.engine.option_names import (
     ENCODE_ARGUMENTS,
     RENDER_ARGUMENTS,
+    SPECIAL_TOKENS,
     reject_misspelt_options,
 )
 from turnwise.engine.program import Program, compile_program
@@ -38,6 +39,7 @@ from turnwise.engine.runtime.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits
 from turnwise.errors import (
     MessageError,
     SourceError,
+    TemplateRuntimeError,
     TemplateSyntaxError,
     TokenizerError,
     TurnwiseWarning,
@@ -217,15 +219,28 @@ class Template(Immutable):
             messages = self._codec.to_input(messages)
             if options:
                 reject_misspelt_options(options, self._renderer.variables, "render")
-        rendering = self._renderer.render(
+        arguments = (
             messages,
             tools,
             documents,
             add_generation_prompt,
             continue_final_message,
             now,
-            **options,
         )
+        try:
+            rendering = self._renderer.render(*arguments, **options)
+        except TemplateRuntimeError:
+            unnamed = self._unnamed_tokens(options)
+            if not (normalise and unnamed):
+                raise
+            empty: dict[str, Any] = dict.fromkeys(unnamed, "")
+            rendering = self._renderer.render(*arguments, **options, **empty)
+            warn(
+                f"{self.name} reads {', '.join(unnamed)}, which nobody named: rendered as no text. "
+                f"Give {unnamed[0]}=..., or load the model's folder or tokenizer",
+                TurnwiseWarning,
+                stacklevel=2,
+            )
         if strict:
             lost = find_lost_fields(
                 rendering, InputReader().read_messages(messages), tools, documents
@@ -456,6 +471,11 @@ class Template(Immutable):
 
     def __repr__(self) -> str:
         return f"<Template {self.name}>"
+
+    def _unnamed_tokens(self, options: Mapping[str, Any]) -> list[str]:
+        """Return the special tokens that the template reads and that have no value."""
+        known = {*self._renderer.options, *options}
+        return [name for name in self.variables if name in SPECIAL_TOKENS and name not in known]
 
     def _with_stop_comment(self) -> str:
         """Return the Jinja, led by a comment with those stops that cannot be derived from it."""
