@@ -233,8 +233,8 @@ class Template(Immutable):
             unnamed = self._unnamed_tokens(options)
             if not (normalise and unnamed):
                 raise
-            empty: dict[str, Any] = dict.fromkeys(unnamed, "")
-            rendering = self._renderer.render(*arguments, **options, **empty)
+            options |= dict.fromkeys(unnamed, "")
+            rendering = self._renderer.render(*arguments, **options)
             warn(
                 f"{self.name} reads {', '.join(unnamed)}, which nobody named: rendered as no text. "
                 f"Give {unnamed[0]}=..., or load the model's folder or tokenizer",
