@@ -144,7 +144,7 @@ def test_a_part_of_the_users_turn_is_no_opening() -> None:
 
 def test_what_a_role_for_calls_holds_is_not_known() -> None:
     grammar = derive(turnwise.compile(REPLIES["a role for calls"][0], dialect="jinja"))
-    assert grammar.sources["calls"] == "sought"
+    assert grammar.sources["calls"] == "searched"
     assert any("'assistant_tool_call' has a marker" in note for note in grammar.unreached)
 
 

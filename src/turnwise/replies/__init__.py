@@ -1,3 +1,1 @@
 """A reply becomes a message: the grammar derived from a template, one streaming parser for all, and its inverse."""
-
-from turnwise.replies import export as export

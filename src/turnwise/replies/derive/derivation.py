@@ -189,7 +189,7 @@ class Derivation(Answers):
         region = sought_region(texts, self.prompts, plain, opened) or kindred(texts, self.resumed())
         if region is None:
             return None
-        self.sources["reasoning"] = "sought"
+        self.sources["reasoning"] = "searched"
         if self.header.core.endswith(region.open.core):
             size = self.header.text.rindex(region.open.core)
             self.header = self.header.part(0, size)
@@ -293,7 +293,7 @@ class Derivation(Answers):
                 continue
             before = upto(turn, CONTENT).part(len(self.header))
             if before.core and CONTENT in turn.text:
-                self.sources["calls"] = "sought"
+                self.sources["calls"] = "searched"
                 self.unreached.append(
                     f"calls: {role!r} has a marker, and what stands behind it is taken for JSON"
                 )

@@ -181,18 +181,18 @@ def sought_region(
         gap, end = space(shown or "", opener), space(shown or "", closer)
         lead = gap if closer not in (shown or "") else ""
         return Region(
-            Marker(opener + ("\n" if "\n" in gap else ""), "sought"),
+            Marker(opener + ("\n" if "\n" in gap else ""), "searched"),
             Marker(
                 ("\n" if "\n" in gap or lead else "")
                 + closer
                 + (end or ("\n\n" if "\n" in gap else "")),
-                "sought",
+                "searched",
             ),
         )
     if opened.core:
         return next(
             (
-                Region(opened.marker(), Marker(text, "sought"))
+                Region(opened.marker(), Marker(text, "searched"))
                 for text in texts
                 if WHOLE.fullmatch(text)
             ),
@@ -211,7 +211,7 @@ def kindred(texts: Sequence[str], opened: Iterable[Stretch]) -> Region | None:
                 and text not in opener.text
                 and words & set(WORD.findall(text))
             ):
-                return Region(opener.marker(), Marker(text, "sought"))
+                return Region(opener.marker(), Marker(text, "searched"))
     return None
 
 

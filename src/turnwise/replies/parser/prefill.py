@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from turnwise.errors import MessageError, TokenizerError, short_repr
-from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import GrammarParts
 from turnwise.replies.parser.detokenizer import Spelling, ids_of
 
 ACCEPTED = "a rendering, a text, an encoded conversation, or token ids with a tokenizer"
@@ -37,7 +37,7 @@ def sent(prompt: Any, tokenizer: Any = None) -> str:
     return spelling.read(ids) + spelling.flush()
 
 
-def header(grammar: Grammar) -> str:
+def header(grammar: GrammarParts) -> str:
     """The opening without what belongs to a region already: a whole marker, or at its end the beginning of one."""
     opening = grammar.opening
     openers = [grammar.content.open.core]
@@ -63,7 +63,7 @@ def joined(pair: str) -> bool:
     return pair[0].isalnum() == pair[1].isalnum() and not pair[0].isspace()
 
 
-def begun(grammar: Grammar, prompt: Any) -> str:
+def begun(grammar: GrammarParts, prompt: Any) -> str:
     """The part of the reply that the prompt already holds; without a prompt, what the opening holds of it."""
     head = header(grammar)
     if prompt is None:
