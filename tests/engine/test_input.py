@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a key that is no text": (
         lambda: TEMPLATE.render([{"role": "user", "content": {(1, 2): "x"}, "more": object()}]),
         turnwise.MessageError,
-        "a key is text, not tuple",
+        "a key must be text, not tuple",
     ),
     "both flags": (
         lambda: TEMPLATE.render(user("x"), add_generation_prompt=True, continue_final_message=True),

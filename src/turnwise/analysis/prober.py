@@ -18,6 +18,7 @@ from turnwise.analysis.conversations import NOW, SPECIAL_TOKENS, STANDARD_VARIAB
 from turnwise.analysis.segment import NONE, Stretch, shared_start
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.errors import TurnwiseError
+from turnwise.messages import REASONING_KEYS
 
 SYSTEM, USER, AGAIN, RESULT = "Zsystemq", "Zuserq", "Zagainq", "Zresultq"
 CONTENT, REASONING = "Zcontentq", "Zreasonq"
@@ -48,13 +49,7 @@ RENDERING, TURN = (
     120_000,
     4_500,
 )  # characters; many times what the longest answer of 265 published templates has
-THOUGHTS = (
-    "reasoning_content",
-    "reasoning",
-    "thinking",
-    "tool_plan",
-    "thought",
-)  # where templates look for reasoning
+THOUGHTS = (*REASONING_KEYS, "tool_plan", "thought")  # where templates look for reasoning
 SWITCHES = ("think", "thought", "reason")  # what options that turn reasoning on have in their names
 SETTINGS: tuple[Any, ...] = (True, False, "thinking", "high")
 GIVEN = ("strftime_now", "raise_exception")  # names that every rendering has

@@ -148,7 +148,8 @@ class Renderer(Immutable):
             raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
         runtime = Runtime(self.limits, context, now or datetime.now)
         if known_tools is not NO_TOOLS:
-            runtime.memo, runtime.lasting = known_tools.memo, known_tools.lasting
+            runtime.json_cache = known_tools.json_cache
+            runtime.cacheable_ids = known_tools.cacheable_ids
         output = program.run(runtime, context)
         texts = output[::2]
         size = sum(map(len, texts))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+from turnwise.messages import message_reasoning
 
 
 def messages_equal(read: Mapping[str, Any], meant: Mapping[str, Any]) -> bool:
@@ -16,7 +16,7 @@ def messages_equal(read: Mapping[str, Any], meant: Mapping[str, Any]) -> bool:
 
 
 def parts(message: Mapping[str, Any]) -> tuple[str, str, list[tuple[Any, Any]]]:
-    thought = next((message[key] for key in THOUGHTS if message.get(key)), "")
+    thought = message_reasoning(message)
     calls = message.get("tool_calls") or []
     return text(message.get("content")).strip(), text(thought).strip(), [call(one) for one in calls]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnwise.errors import MessageError, short_repr
+from turnwise.messages import message_reasoning
 from turnwise.replies.events import REASONING
 from turnwise.replies.grammar import (
     Calls,
@@ -27,8 +28,6 @@ from turnwise.replies.grammar import (
 )
 from turnwise.replies.parser.compiled_grammar import keyed
 from turnwise.replies.parser.parser import Parser
-
-THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
 def write(
@@ -63,7 +62,7 @@ def whole_thought(grammar: Grammar, message: Mapping[str, Any]) -> str:
 
 
 def thought_of(message: Mapping[str, Any]) -> str:
-    return next((text_at(message, key) for key in THOUGHTS if message.get(key)), "")
+    return message_reasoning(message)
 
 
 # -- behind a prompt that the template would not have written for this message

@@ -65,12 +65,14 @@ def text(rt: Runtime, value: Any, trail: Trail) -> Pair:
 
 def represented(rt: Runtime, value: Any, trail: Trail) -> str:
     """Python's own spelling of a container; templates print some by mistake."""
-    known: str | None = rt.memo.get((id(value), "repr")) if id(value) in rt.lasting else None
+    known: str | None = (
+        rt.json_cache.get((id(value), "repr")) if id(value) in rt.cacheable_ids else None
+    )
     if known is None:
         measure(rt, value, trail)
         known = repr(value)
-        if id(value) in rt.lasting:
-            rt.memo[id(value), "repr"] = known
+        if id(value) in rt.cacheable_ids:
+            rt.json_cache[id(value), "repr"] = known
     rt.take(len(known))
     return known
 
@@ -302,12 +304,12 @@ def encoded(
     rt: Runtime, value: Any, trail: Trail, style: Style = PLAIN, node: int | None = None
 ) -> Pair:
     """`value|tojson`. Tools that were rendered before are not written again: see `messages.Tools`."""
-    lasting = id(value) in rt.lasting
+    lasting = id(value) in rt.cacheable_ids
     if lasting:
-        known = rt.memo.get((id(value), style))
+        known = rt.json_cache.get((id(value), style))
         if known is not None:
             rt.take(len(known))
-            return known, (JSON, value, trail, style, node, rt.memo)
+            return known, (JSON, value, trail, style, node, rt.json_cache)
     if not from_input(trail) and isinstance(value, (dict, list, tuple)):
         measure(rt, value, trail)
     write = ENCODERS.get(style) or writer(style)
@@ -322,9 +324,9 @@ def encoded(
             f"JSON cannot say this value: {error}", f"the value is {short_repr(value)}"
         ) from None
     rt.take(len(result))
-    if lasting and len(rt.memo) < KEPT:
-        rt.memo[id(value), style] = result
-    return result, (JSON, value, trail, style, node, rt.memo if lasting else None)
+    if lasting and len(rt.json_cache) < KEPT:
+        rt.json_cache[id(value), style] = result
+    return result, (JSON, value, trail, style, node, rt.json_cache if lasting else None)
 
 
 def writer(style: Style) -> Any:

@@ -62,7 +62,17 @@ class Runtime:
     and measuring the input is not free.
     """
 
-    __slots__ = ("bytes", "context", "depth", "lasting", "limits", "memo", "now", "output", "steps")
+    __slots__ = (
+        "bytes",
+        "cacheable_ids",
+        "context",
+        "depth",
+        "json_cache",
+        "limits",
+        "now",
+        "output",
+        "steps",
+    )
 
     def __init__(
         self, limits: Limits, context: Mapping[str, Any], now: datetime | Callable[[], datetime]
@@ -76,8 +86,8 @@ class Runtime:
         )
         self.context: Mapping[str, Any] | None = context
         self.now = now
-        self.lasting: frozenset[int] = NOTHING
-        self.memo: dict[Any, Any] = {}
+        self.cacheable_ids: frozenset[int] = NOTHING
+        self.json_cache: dict[Any, Any] = {}
 
     def step(self, count: int) -> None:
         """Charge work that is about to be done."""

@@ -1,0 +1,55 @@
+"""Conversations: their types, the one reader of message fields, and the check at the entrance.
+
+types.py        `ChatMessage`, `ToolCall`, `Tool` ... for people who annotate their own code
+fields.py       `message_text`, `message_reasoning`, `message_tool_calls`: what a message contains
+input_reader.py `InputReader`: checks a conversation once and makes it plain JSON data
+tools_cache.py  `prepared_tools`: plain copies of tool lists that were seen before
+inspection.py   size, substrings and lone surrogates of an input
+"""
+
+from turnwise.messages.fields import (
+    REASONING_KEYS,
+    CallFields,
+    message_reasoning,
+    message_text,
+    message_tool_calls,
+)
+from turnwise.messages.input_reader import InputReader, InvalidValue, is_plain_chat
+from turnwise.messages.inspection import contains_text, find_lone_surrogate, measure_input
+from turnwise.messages.paths import Path, format_path
+from turnwise.messages.tools_cache import NO_TOOLS, PreparedTools, prepared_tools
+from turnwise.messages.types import (
+    ChatMessage,
+    ContentPart,
+    FunctionCall,
+    FunctionDefinition,
+    Role,
+    Tool,
+    ToolCall,
+)
+
+__all__ = [
+    "NO_TOOLS",
+    "REASONING_KEYS",
+    "CallFields",
+    "ChatMessage",
+    "ContentPart",
+    "FunctionCall",
+    "FunctionDefinition",
+    "InputReader",
+    "InvalidValue",
+    "Path",
+    "PreparedTools",
+    "Role",
+    "Tool",
+    "ToolCall",
+    "contains_text",
+    "find_lone_surrogate",
+    "format_path",
+    "is_plain_chat",
+    "measure_input",
+    "message_reasoning",
+    "message_text",
+    "message_tool_calls",
+    "prepared_tools",
+]

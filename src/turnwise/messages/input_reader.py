@@ -1,0 +1,242 @@
+"""Check a conversation once, and make it plain JSON data.
+
+This does what transformers 5.22 does to messages before a template sees them: rich objects become plain data
+(mappings, lists, numbers; dataclasses and pydantic models become dicts; anything else becomes a placeholder with its
+type's name), and reasoning is copied to the keys that templates read. Values that no renderer can write are refused
+with their path: lone surrogates, NaN, values that contain themselves, nests hundreds deep.
+
+The caller's objects are never changed, and a template never sees them: flat messages are passed on as they are,
+since a template cannot change them, and anything nested is copied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnwise.errors import MessageError, short_repr
+from turnwise.messages.fields import REASONING_KEYS
+from turnwise.messages.paths import format_path
+
+SCALARS = (str, int, float, bool, type(None))
+MAX_DEPTH = 420  # containers within containers; a schema has two for each level of its own
+MAX_CONTAINERS = 2_000_000  # in one conversation; more is a structure that shares itself
+MAX_PATH_STEPS = 12  # of a path in an error
+
+_has_no_reasoning = frozenset(REASONING_KEYS).isdisjoint
+
+
+def is_plain_chat(messages: Any) -> bool:
+    """Return whether all messages have just a role and a content, both text: then nothing needs a copy."""
+    if type(messages) is not list:
+        return False
+    for message in messages:
+        if type(message) is not dict or len(message) != 2:
+            return False
+        try:
+            if type(message["role"]) is not str or type(message["content"]) is not str:
+                return False
+        except KeyError:
+            return False
+    return True
+
+
+class InvalidValue(Exception):
+    """A value that cannot be rendered.
+
+    The steps of its path are collected while the exception passes outwards, so valid values pay nothing for paths.
+    """
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.steps: list[Any] = []
+
+    def to_error(self, *start: str | int) -> MessageError:
+        """Return the error to show to the caller, for a value that was found below `start`."""
+        path = (*start, *reversed(self.steps))
+        shown = format_path(path[:MAX_PATH_STEPS])
+        if len(path) > MAX_PATH_STEPS:
+            shown += "…"
+        return MessageError(str(self), path=shown, hint=self.hint)
+
+
+class InputReader:
+    """Makes plain copies of the parts of one input.
+
+    `aliases` says under which key reasoning was given: `(message index, key that a template reads) -> key`.
+    """
+
+    __slots__ = ("_containers", "aliases")
+
+    def __init__(self) -> None:
+        self._containers = 0
+        self.aliases: dict[tuple[int, str], str] = {}
+
+    def to_plain(self, value: Any, *path: str | int) -> Any:
+        """Return the value as JSON data, or raise a MessageError that names the path."""
+        try:
+            return self.copy_value(value, 0)
+        except InvalidValue as error:
+            raise error.to_error(*path) from None
+        except RecursionError:
+            raise MessageError("nested too deeply", path=format_path(path)) from None
+        except MessageError:
+            raise
+        # the caller's objects may run code of their own when they are read
+        except Exception as error:
+            problem = f"{type(value).__name__} cannot be read: {error!r:.200}"
+            raise MessageError(problem, path=format_path(path)) from error
+
+    def copy_value(self, value: Any, depth: int) -> Any:
+        """Return a plain copy of a value that is inside of `depth` containers, or raise InvalidValue."""
+        kind = type(value)
+        if kind is str or value is None or kind is bool or kind is int:
+            return value
+        if kind is float:
+            return self._check_number(value)
+        if kind is not dict and kind is not list:
+            return self._copy_object(value, depth)
+        self._containers += 1
+        if depth > MAX_DEPTH or self._containers > MAX_CONTAINERS:
+            raise InvalidValue("nested too deeply, or a value that contains itself")
+        step: Any = None
+        try:
+            if kind is dict:
+                entries: dict[Any, Any] = {}
+                for step, item in value.items():
+                    key = step if type(step) is str else self._copy_key(step)
+                    entries[key] = self.copy_value(item, depth + 1)
+                return entries
+            items: list[Any] = []
+            for item in value:
+                step = len(items)
+                items.append(self.copy_value(item, depth + 1))
+            return items
+        except InvalidValue as error:
+            error.steps.append(step if isinstance(step, int) else str(step))
+            raise
+
+    def _check_number(self, value: float) -> float:
+        if value - value != 0:  # NaN and the infinities
+            raise InvalidValue(f"{value} is not a JSON number", "use null, or text")
+        return value
+
+    def _copy_key(self, key: Any) -> Any:
+        if not isinstance(key, SCALARS):
+            raise InvalidValue(f"a key must be text, not {type(key).__name__}: {short_repr(key)}")
+        return self.copy_value(key, 0)
+
+    def _copy_object(self, value: Any, depth: int) -> Any:
+        """Copy what is not plain JSON: subclasses lose their extras, objects become dicts or a placeholder."""
+        for base in (str, int, float):
+            if isinstance(value, base):
+                # `base(value)` would call a conversion that the subclass defines
+                return self.copy_value(getattr(base, f"__{base.__name__}__")(value), depth)
+        if isinstance(value, Mapping):
+            return self.copy_value(dict(value.items()), depth)
+        if isinstance(value, tuple):
+            return tuple(self.copy_value(list(value), depth))
+        if isinstance(value, list):
+            return self.copy_value(list(value), depth)
+        if isinstance(value, type):
+            return _placeholder(value)
+        if dataclasses.is_dataclass(value):
+            fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+            return self.copy_value(fields, depth)
+        if _is_numpy_scalar(value):
+            return self.copy_value(value.item(), depth)
+        if callable(getattr(value, "model_dump", None)):  # pydantic
+            return self.copy_value(value.model_dump(), depth)
+        return _placeholder(value)
+
+    def read_messages(self, messages: Any) -> list[dict[str, Any]]:
+        """Return the messages as plain data, each with its reasoning under the keys that templates read.
+
+        Objects with an attribute `messages` are accepted as well.
+        """
+        if type(messages) is not list and hasattr(type(messages), "messages"):
+            messages = self.to_plain(messages.messages, "messages")
+        if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+            raise MessageError(
+                f"a conversation is a list of messages, not {type(messages).__name__}",
+                path="messages",
+                hint='for example [{"role": "user", "content": "Hello!"}]',
+            )
+        chat = []
+        for index, message in enumerate(messages):
+            if type(message) is not dict:
+                message = self.read_message(message, index)
+            else:
+                for value in message.values():
+                    if type(value) is not str and value is not None:
+                        message = self.read_message(message, index)
+                        break
+            if not _has_no_reasoning(message):
+                message = self._with_reasoning_aliases(message, index)
+            chat.append(message)
+        return chat
+
+    def read_message(self, message: Any, index: int) -> dict[str, Any]:
+        """Return one message as plain data; `index` is only for errors."""
+        plain = self.to_plain(message, "messages", index)
+        if type(plain) is not dict:
+            raise MessageError(
+                f"a message is a mapping, not {type(message).__name__}: {short_repr(message)}",
+                path=f"messages[{index}]",
+                hint='for example {"role": "user", "content": "Hello!"}',
+            )
+        return plain
+
+    def _with_reasoning_aliases(self, message: dict[str, Any], index: int) -> dict[str, Any]:
+        """Put reasoning under both keys that templates read, and record under which it was given."""
+        given = next((key for key in REASONING_KEYS if message.get(key) is not None), None)
+        if given is None:
+            return message
+        if given != "reasoning_content":
+            self.aliases[index, "reasoning_content"] = given
+        if message.get("thinking") is None:
+            self.aliases[index, "thinking"] = given
+        return {"thinking": message[given], **message, "reasoning_content": message[given]}
+
+    def read_tools(self, tools: Any) -> list[Any] | None:
+        """Return the tools as plain data."""
+        if tools is None:
+            return None
+        if not isinstance(tools, (list, tuple)):
+            raise MessageError(f"tools are a list, not {type(tools).__name__}", path="tools")
+        for index, tool in enumerate(tools):
+            if not isinstance(tool, Mapping):
+                raise MessageError(
+                    f"a tool is a JSON schema, not {type(tool).__name__}",
+                    path=f"tools[{index}]",
+                    hint="pass its JSON schema" if callable(tool) else None,
+                )
+        return [self.to_plain(tool, "tools", index) for index, tool in enumerate(tools)]
+
+    def read_documents(self, documents: Any) -> list[Any] | None:
+        """Return the documents of a retrieval prompt as plain data."""
+        if documents is None:
+            return None
+        if not isinstance(documents, (list, tuple)):
+            raise MessageError(
+                f"documents are a list, not {type(documents).__name__}", path="documents"
+            )
+        for index, document in enumerate(documents):
+            if not isinstance(document, Mapping):
+                raise MessageError(
+                    f"a document is a mapping, not {type(document).__name__}",
+                    path=f"documents[{index}]",
+                    hint='for example {"title": "...", "text": "..."}',
+                )
+        return [self.to_plain(item, "documents", index) for index, item in enumerate(documents)]
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    is_numpy = type(value).__module__ == "numpy"
+    return is_numpy and hasattr(value, "item") and not hasattr(value, "__len__")
+
+
+def _placeholder(value: Any) -> str:
+    return f"<{type(value).__name__}>"

@@ -1,0 +1,66 @@
+"""Questions about a whole input, answered without recursion: it may be nested hundreds deep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnwise.errors import MessageError
+from turnwise.messages.paths import Path, format_path
+
+
+def measure_input(value: Any) -> tuple[int, int]:
+    """Return how many containers and how many characters an input has."""
+    containers = characters = 0
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            characters += len(item)
+        elif isinstance(item, dict):
+            containers += 1
+            waiting += item.keys()
+            waiting += item.values()
+        elif isinstance(item, (list, tuple)):
+            containers += 1
+            waiting += item
+    return containers, characters
+
+
+def contains_text(value: Any, substring: str) -> bool:
+    """Return whether some text of an input contains `substring`; keys are not searched."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            if substring in item:
+                return True
+        elif isinstance(item, dict):
+            waiting += item.values()
+        elif isinstance(item, (list, tuple)):
+            waiting += item
+    return False
+
+
+def find_lone_surrogate(value: Any, path: Path) -> MessageError | None:
+    """Return an error that names the first text or key which cannot be written as UTF-8, if any."""
+    waiting: list[tuple[Any, Path]] = [(value, path)]
+    while waiting:
+        item, where = waiting.pop()
+        if isinstance(item, dict):
+            # the last one added is looked at first, so both are added from the end
+            waiting += [(entry, (*where, str(key))) for key, entry in reversed(item.items())]
+            waiting += [(key, (*where, str(key))) for key in reversed(item)]
+        elif isinstance(item, (list, tuple)):
+            waiting += reversed([(entry, (*where, index)) for index, entry in enumerate(item)])
+        elif isinstance(item, str) and not item.isascii():
+            try:
+                item.encode()
+            except UnicodeEncodeError as error:
+                code = f"U+{ord(item[error.start]):04X}"
+                return MessageError(
+                    f"half of a surrogate pair ({code}) at character {error.start} "
+                    "cannot be written as UTF-8",
+                    path=format_path(where),
+                    hint="decode the text with errors='replace'",
+                )
+    return None

@@ -1,0 +1,59 @@
+"""Plain copies of tool lists, cached: the tools of an application rarely change between renderings."""
+
+from __future__ import annotations
+
+import marshal
+from functools import lru_cache
+from typing import Any
+
+from turnwise.messages.input_reader import InputReader
+
+CACHE_SIZE = 64
+MAX_KEY_BYTES = 1 << 20  # larger tool lists are copied each time, so that the cache stays small
+
+
+class PreparedTools:
+    """Tools as plain data, with the JSON texts that templates made of them.
+
+    `plain` is the copy (None if there are no tools), `cacheable_ids` the identity of every dict and
+    list in it: they live as long as the copy, so `json_cache` may use them as keys.
+    """
+
+    __slots__ = ("cacheable_ids", "json_cache", "plain")
+
+    def __init__(self, tools: Any) -> None:
+        self.plain = InputReader().read_tools(tools)
+        self.json_cache: dict[Any, Any] = {}
+        self.cacheable_ids = frozenset(_container_ids(self.plain))
+
+
+def prepared_tools(tools: Any) -> PreparedTools:
+    """Return the plain copy of a tool list, from the cache if it was seen before.
+
+    The cache key is written by `marshal`: it holds exact types and order, and costs little.
+    """
+    try:
+        key = marshal.dumps(tools)
+    except ValueError:  # a type that is not built in, or nested too deeply
+        return PreparedTools(tools)
+    if len(key) >= MAX_KEY_BYTES:
+        return PreparedTools(tools)
+    return _prepare_marshalled(key)
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def _prepare_marshalled(key: bytes) -> PreparedTools:
+    return PreparedTools(marshal.loads(key))
+
+
+def _container_ids(value: Any) -> list[int]:
+    identities, waiting = [], [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, (dict, list, tuple)):
+            identities.append(id(item))
+            waiting += item.values() if isinstance(item, dict) else item
+    return identities
+
+
+NO_TOOLS = PreparedTools(None)
