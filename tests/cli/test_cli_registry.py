@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from test_cli import bad, good, run
 
-from turnwise.registry import entries
+from turnwise.errors import SourceError
+from turnwise.registry import entries, load
 
 
 def test_list_names_everything() -> None:
@@ -35,7 +36,7 @@ def test_list_as_json() -> None:
     assert (
         entry["dialect"] == "jinja"
         and entry["verified"] == ["npm-qwen2_5"]
-        and "source_of" not in entry
+        and "load_source" not in entry
     )
 
 
@@ -93,8 +94,19 @@ def test_match_as_json() -> None:
     assert result.stderr.startswith("warning: ")
 
 
+def test_what_cannot_be_loaded_is_listed_with_the_reason() -> None:
+    for name, entry in entries("fastchat").items():
+        if entry.unusable:
+            assert f"{name}  cannot be loaded: {entry.unusable}" in good("list").splitlines()
+            with pytest.raises(SourceError, match=entry.unusable):
+                load(name)
+        else:
+            load(name)
+    assert {name for name, entry in entries().items() if entry.unusable} == {"fastchat:yandexgpt"}
+
+
 def test_match_of_nothing_known() -> None:
-    assert "Did you mean 'Qwen/Qwen2.5-7B-Instruct'" in bad(2, "match", "Qwen/Qwen2.5-7B-Instrct")
+    assert "give the model's folder" in bad(2, "match", "Qwen/Qwen2.5-7B-Instrct")
     assert "a model is named by an id" in bad(2, "match", "")
 
 
@@ -137,4 +149,4 @@ def test_a_stray_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     result = run("render", "chatml", "--user", "hi")
     assert result.exit_code == 0 and result.stdout == "<|im_start|>user\nhi<|im_end|>\n"
     assert result.stderr.startswith("warning: passed over: ") and "list.json" in result.stderr
-    assert "shelf.py" not in result.stderr
+    assert "store.py" not in result.stderr

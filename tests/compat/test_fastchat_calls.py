@@ -171,8 +171,7 @@ def test_chatml() -> None:
 def test_names_of_the_appendix(name: str, style: str) -> None:
     """R202-R214, C5, C6."""
     assert get_conv_template(name).sep_style is SeparatorStyle[style]
-    found = registry.find(name.upper())
-    assert found is not None and found["sep_style"] == style
+    assert get_conv_template(name.upper()).sep_style is SeparatorStyle[style]
 
 
 def test_styles_are_23() -> None:
@@ -453,7 +452,7 @@ def test_unknown_names() -> None:
         with pytest.raises(kind) as raised:
             get_conv_template("vicuna_v1.2")
     assert "Did you mean 'vicuna_v1.1'?" in str(raised.value)
-    assert registry.find("vicuna_v1.2") is None
+    assert "vicuna_v1.2" not in registry.templates()
     with pytest.raises(SourceError):
         get_conv_template(3)  # type: ignore[arg-type]
 
@@ -484,10 +483,10 @@ def test_model_paths(path: str, template: str, exactly: str) -> None:
 
 
 def test_a_match_has_its_reason() -> None:
-    assert registry.match("lmsys/vicuna-7b-v0").reason.startswith(
+    assert registry.match_path("lmsys/vicuna-7b-v0").reason.startswith(
         "'vicuna-7b-v0' matches 'vicuna', and "
     )
-    assert "no pattern matches" in registry.match("something").reason
+    assert "no pattern matches" in registry.match_path("something").reason
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -495,7 +494,7 @@ def test_the_index_passes_over_no_rule(exact: bool) -> None:
     """The rules in their order, each tried on everything, is what the index must not change."""
     everyone = registry.rules(exact)
     draw = random.Random(3)
-    known = {word for rule in everyone for word in registry.words(rule.pattern.text)}
+    known = {word for rule in everyone for word in registry.required_substrings(rule.pattern.text)}
     texts = sorted(known | {"v1", "3.5", "yi-", "."})
     models = [
         "".join(draw.choices([*texts, "/", "-", "x", "İ"], k=draw.randint(1, 6)))
@@ -508,10 +507,10 @@ def test_the_index_passes_over_no_rule(exact: bool) -> None:
             rule
             for text in parts
             for rule in everyone[:-1]
-            if rule.pattern.finds(text, text.lower())
+            if rule.pattern.matches(text, text.lower())
         )
-        assert registry.taker(model, exact)[0] is next(taken, everyone[-1]), model
-    assert len({registry.taker(model, exact)[0].adapter for model in models}) > 70
+        assert registry.find_rule(model, exact)[0] is next(taken, everyone[-1]), model
+    assert len({registry.find_rule(model, exact)[0].adapter for model in models}) > 70
 
 
 @pytest.mark.parametrize(
@@ -533,7 +532,7 @@ def test_the_index_passes_over_no_rule(exact: bool) -> None:
     ],
 )
 def test_words_of_a_pattern(pattern: str, words: tuple[str, ...]) -> None:
-    assert registry.words(pattern) == words
+    assert registry.required_substrings(pattern) == words
 
 
 def test_peft_adapters(tmp_path: Any) -> None:
@@ -545,7 +544,7 @@ def test_peft_adapters(tmp_path: Any) -> None:
         json.dumps({"base_model_name_or_path": str(folder)})
     )
     with pytest.raises(SourceError, match="adapter of an adapter"):
-        registry.match(str(folder))
-    assert registry.match("me/llama-2-peft").template == "llama-2"
+        registry.match_path(str(folder))
+    assert registry.match_path("me/llama-2-peft").template == "llama-2"
     with pytest.raises(SourceError, match=r"adapter_config\.json"):
-        registry.match("me/llama-2-peft", exact=True)
+        registry.match_path("me/llama-2-peft", exact=True)

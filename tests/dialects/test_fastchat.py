@@ -120,7 +120,7 @@ def test_golden_models() -> None:
     assert [rule.adapter for rule in registry.rules(exact=True)] == order["adapters"]
     for row in rows:
         for exact in (True, False):
-            found = registry.match(row["model_path"], exact)
+            found = registry.match_path(row["model_path"], exact)
             assert (found.template, found.adapter) == (row["template"], row["adapter"])
         conversation = get_conversation_template(row["model_path"])
         assert (conversation.name, conversation.system_message) == (

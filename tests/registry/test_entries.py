@@ -26,8 +26,7 @@ import oracle
 from corpus import needs_corpus, with_mappings
 from turnwise import registry, template
 from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning
-from turnwise.registry import Entry, entries, load, register, unregister
-from turnwise.registry import store as shelf
+from turnwise.registry import Entry, entries, load, register, store, unregister
 from turnwise.registry.entry import JINJA
 
 OFFICIAL = [entry for entry in entries().values() if entry.dialect == JINJA]
@@ -242,16 +241,16 @@ def test_loading_is_quick_and_reads_no_source(monkeypatch: pytest.MonkeyPatch) -
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("the registry was only to be listed")
 
-    monkeypatch.setattr("turnwise.registry.entry.text_of", never)
+    monkeypatch.setattr("turnwise.registry.entry._read_source", never)
     monkeypatch.setattr(template.Template, "from_jinja", never)
     times = []
     for _ in range(5):
-        shelf._built_in.cache_clear()
-        monkeypatch.setattr(shelf, "_current", None)
+        store._built_in.cache_clear()
+        monkeypatch.setattr(store, "_current", None)
         start = time.perf_counter()
         assert len(entries()) > 40
         times.append(time.perf_counter() - start)
-    shelf._built_in.cache_clear()  # its entries would never be read
+    store._built_in.cache_clear()  # its entries would never be read
     assert min(times) < 0.05, times
 
 
@@ -332,7 +331,7 @@ def test_overriding_only_when_said(folder: Path) -> None:
     put(folder, "mine", 'name = "qwen2.5"\nsource = "mine.jinja"\noverride = true\n')
     os.environ["TURNWISE_PATH"] += os.pathsep  # read again
     assert load("qwen2.5").text == PLAIN
-    assert registry.read("qwen3").text  # the others are as they were
+    assert registry.find_source("qwen3").text  # the others are as they were
 
 
 BAD = {
@@ -447,9 +446,9 @@ def test_a_source_that_is_not_text(folder: Path) -> None:
 
 @pytest.fixture
 def clean() -> Iterator[None]:
-    before = list(shelf._registered)
+    before = list(store._registered)
     yield
-    for entry in [entry for entry in shelf._registered if entry not in before]:
+    for entry in [entry for entry in store._registered if entry not in before]:
         unregister(entry.name)
 
 

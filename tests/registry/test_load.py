@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from corpus import needs_corpus
 from turnwise import registry
 from turnwise.errors import SourceError, TurnwiseError
-from turnwise.registry import Found, entries, load, read
+from turnwise.registry import TemplateSource, entries, find_source, load
 from turnwise.registry import files as registry_files
 
 PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -46,8 +46,61 @@ def put(folder: Path, content: Mapping[str, Any]) -> Path:
 
 def refused(where: Any, **rest: Any) -> str:
     with pytest.raises(SourceError) as caught:
-        read(where, **rest)
+        find_source(where, **rest)
     return str(caught.value)
+
+
+# Tokenizer objects
+
+
+def tokenizer_with(template: Any) -> Any:
+    """A small tokenizer of transformers, made in memory."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = models.WordLevel({"<s>": 0, "</s>": 1, "hello": 2}, unk_token="hello")
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(words), bos_token="<s>", eos_token="</s>", name_or_path="me/tiny"
+    )
+    fast.chat_template = template
+    return fast
+
+
+def test_a_tokenizer_object_has_its_template_and_tokens() -> None:
+    text = "{{ bos_token }}" + PLAIN + "{{ eos_token }}"
+    tokenizer = tokenizer_with(text)
+    template = load(tokenizer)
+    assert (template.text, template.name) == (text, "me/tiny")
+    assert template.options["bos_token"] == "<s>" and template.options["eos_token"] == "</s>"
+    assert str(template.render(HELLO)) == tokenizer.apply_chat_template(HELLO, tokenize=False)
+    assert str(template.render(HELLO)) == "<s><user>hello</s>"
+
+
+def test_a_tokenizer_object_with_several_templates() -> None:
+    tokenizer = tokenizer_with({"default": PLAIN, "tool_use": WITH_TOOLS})
+    template = load(tokenizer)
+    for tools in (None, TOOLS):
+        theirs = tokenizer.apply_chat_template(HELLO, tools=tools, tokenize=False)
+        assert str(template.render(HELLO, tools=tools)) == theirs
+    assert load(tokenizer, pick="tool_use").text == WITH_TOOLS
+    with pytest.raises(SourceError, match="no template called 'rag'"):
+        load(tokenizer, pick="rag")
+
+
+def test_a_tokenizer_object_without_a_template() -> None:
+    with pytest.raises(SourceError, match="the tokenizer 'me/tiny' has no chat template"):
+        load(tokenizer_with(None))
+    for other in (
+        3,
+        object(),
+        [PLAIN],
+        {"chat_template": PLAIN},
+        type("T", (), {"chat_template": "x"}),
+    ):
+        with pytest.raises(
+            SourceError, match="load takes a name, a path, a model id or a tokenizer"
+        ):
+            load(other)
 
 
 # Built-in entries
@@ -63,8 +116,8 @@ def test_a_name_is_not_a_folder_of_that_name(
 ) -> None:
     put(tmp_path / "chatml", {"chat_template.jinja": PLAIN})
     monkeypatch.chdir(tmp_path)
-    assert read("chatml").text == entries()["chatml"].source
-    assert read("./chatml").text == read(Path("chatml")).text == PLAIN
+    assert find_source("chatml").text == entries()["chatml"].source
+    assert find_source("./chatml").text == find_source(Path("chatml")).text == PLAIN
 
 
 def test_qwen_with_tools() -> None:
@@ -112,14 +165,14 @@ def test_bytes_are_kept(tmp_path: Path) -> None:
             "b.json": b'\xef\xbb\xbf{"chat_template": "\\r\\n{{ 1 }}"}',
         },
     )
-    assert read(tmp_path / "a.jinja").text == "{{ 1 }}\r\né\r"
-    assert read(tmp_path / "b.json").text == "\r\n{{ 1 }}"
+    assert find_source(tmp_path / "a.jinja").text == "{{ 1 }}\r\né\r"
+    assert find_source(tmp_path / "b.json").text == "\r\n{{ 1 }}"
 
 
 def test_json_by_its_look(tmp_path: Path) -> None:
     """A configuration without its suffix is not rendered as if it were a template."""
     put(tmp_path, {"config": {"chat_template": PLAIN}})
-    assert read(tmp_path / "config").text == PLAIN
+    assert find_source(tmp_path / "config").text == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -137,7 +190,7 @@ def test_json_by_its_look(tmp_path: Path) -> None:
 def test_shapes_of_chat_template(tmp_path: Path, value: Any, named: dict[str, str]) -> None:
     for name in ("tokenizer_config.json", "chat_template.json", "other.json"):
         put(tmp_path, {name: {"chat_template": value}})
-        found = read(tmp_path / name)
+        found = find_source(tmp_path / name)
         assert (found.text, dict(found.named)) == (PLAIN, named)
 
 
@@ -167,7 +220,7 @@ def test_without_default_and_tools_nothing_is_rendered(tmp_path: Path) -> None:
         tmp_path, {"tokenizer_config.json": {"chat_template": [{"name": "rag", "template": PLAIN}]}}
     )
     assert "called: rag" in refused(tmp_path)
-    assert read(tmp_path, pick="rag").text == PLAIN
+    assert find_source(tmp_path, pick="rag").text == PLAIN
     assert "It has: rag." in refused(tmp_path, pick="tool_use")
     assert "It has: default." in refused("chatml", pick="rag")
 
@@ -183,11 +236,11 @@ def test_neighbours_give_their_tokens(tmp_path: Path) -> None:
         },
     )
     put(tmp_path, {"additional_chat_templates/rag.jinja": PLAIN})
-    assert read(tmp_path / "chat_template.jinja").options == {"bos_token": "<s>"}
-    assert read(tmp_path / "additional_chat_templates" / "rag.jinja").options == {
+    assert find_source(tmp_path / "chat_template.jinja").options == {"bos_token": "<s>"}
+    assert find_source(tmp_path / "additional_chat_templates" / "rag.jinja").options == {
         "bos_token": "<s>"
     }
-    assert read(tmp_path / "mine.jinja").options == {}
+    assert find_source(tmp_path / "mine.jinja").options == {}
 
 
 # Against transformers
@@ -283,7 +336,7 @@ def test_folder_is_read_as_transformers_reads_it(tmp_path: Path, layout: str) ->
                 load(tmp_path).render(HELLO, tools=tools)
         else:
             assert str(load(tmp_path).render(HELLO, tools=tools)) == expected
-            assert read(tmp_path).options == tokenizer.special_tokens_map
+            assert find_source(tmp_path).options == tokenizer.special_tokens_map
 
 
 @needs_corpus
@@ -292,7 +345,7 @@ def test_real_folders(corpus: Path, name: str) -> None:
     config = json.loads(
         (corpus / "tokenizers" / name / "tokenizer_config.json").read_text(encoding="utf-8")
     )
-    found = read(corpus / "tokenizers" / name)
+    found = find_source(corpus / "tokenizers" / name)
     assert found.text == config["chat_template"]
     eos = config["eos_token"]
     assert found.options["eos_token"] == (eos if isinstance(eos, str) else eos["content"])
@@ -507,7 +560,7 @@ FOUND = (PLAIN, {"tool_use": WITH_TOOLS}, {"bos_token": "<s>", "eos_token": "</s
 TAIL = b"\0" * 64
 
 
-def as_tuple(found: Found) -> tuple[str, Any, Any]:
+def as_tuple(found: TemplateSource) -> tuple[str, Any, Any]:
     return found.text, found.named, found.options
 
 
@@ -520,14 +573,14 @@ def model(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("version", [2, 3])
 def test_gguf(model: Path, order: str, version: int) -> None:
     model.write_bytes(Writer(order).file(*KEYS, version=version) + TAIL)
-    assert as_tuple(read(model)) == as_tuple(read(model.parent)) == FOUND
+    assert as_tuple(find_source(model)) == as_tuple(find_source(model.parent)) == FOUND
     assert str(load(model).render(HELLO, tools=TOOLS)) == "1 tools: hello"
-    assert read(model, pick="tool_use").text == WITH_TOOLS
+    assert find_source(model, pick="tool_use").text == WITH_TOOLS
 
 
 def test_gguf_by_its_first_bytes(tmp_path: Path) -> None:
     put(tmp_path, {"sha256-abc": Writer().file(TEMPLATE_KEY)})
-    assert read(tmp_path / "sha256-abc").text == PLAIN
+    assert find_source(tmp_path / "sha256-abc").text == PLAIN
 
 
 def test_gguf_comes_last(tmp_path: Path) -> None:
@@ -538,12 +591,12 @@ def test_gguf_comes_last(tmp_path: Path) -> None:
             "tokenizer_config.json": {"chat_template": "x {{ 1 }}"},
         },
     )
-    assert read(tmp_path).text == "x {{ 1 }}"
+    assert find_source(tmp_path).text == "x {{ 1 }}"
 
 
 def test_gguf_without_vocabulary_has_no_tokens(model: Path) -> None:
     model.write_bytes(Writer().file(TEMPLATE_KEY, ("tokenizer.ggml.bos_token_id", U32, 1)))
-    assert read(model).options == {}
+    assert find_source(model).options == {}
 
 
 def test_several_gguf_must_agree(tmp_path: Path) -> None:
@@ -555,7 +608,7 @@ def test_several_gguf_must_agree(tmp_path: Path) -> None:
             "c-00002.gguf": Writer().file(WORDS),
         },
     )
-    assert read(tmp_path).name.endswith("a.gguf")
+    assert find_source(tmp_path).name.endswith("a.gguf")
     put(tmp_path, {"d.gguf": Writer().file(TEMPLATE_KEY)})
     assert "a.gguf and d.gguf have different templates" in refused(tmp_path)
 
@@ -642,7 +695,7 @@ def test_any_damage_is_an_answer(
     whole = Writer().file(*KEYS)
     path.write_bytes(whole[:at] + damage + whole[at + len(damage) :])
     try:
-        assert isinstance(read(path), Found)
+        assert isinstance(find_source(path), TemplateSource)
     except SourceError as error:
         assert "damaged.gguf" in str(error)
 
@@ -659,7 +712,7 @@ def test_the_package_writes_what_we_read(model: Path) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    assert as_tuple(read(model)) == FOUND
+    assert as_tuple(find_source(model)) == FOUND
 
 
 def test_front_door() -> None:

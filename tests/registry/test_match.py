@@ -24,12 +24,12 @@ from turnwise.errors import SourceError
 from turnwise.registry import entries, load, match, register, unregister
 from turnwise.registry.match import (
     FASTCHAT,
-    LONGEST,
+    MAX_ID_LENGTH,
     OFFICIAL,
     SOURCES,
     XTUNER,
-    letters,
-    normal,
+    normal_form,
+    specificity,
     tables,
 )
 
@@ -55,7 +55,7 @@ def printed() -> tuple[tuple[str, ...], ...]:
 
 
 def test_the_table_has_all_rows() -> None:
-    assert len(tables()[XTUNER].exact) == 59
+    assert len(tables()[XTUNER].by_id) == 59
     assert not printed() or [row[0] for row in printed()] == [
         f"R{number:03}" for number in range(22, 81)
     ]
@@ -73,7 +73,7 @@ def test_a_row_of_the_table(number: str, model: str, answer: str, other: str) ->
 
 
 def test_the_names_of_the_table_are_entries() -> None:
-    given = {row.entry for row in tables()[XTUNER].exact.values()}
+    given = {row.entry for row in tables()[XTUNER].by_id.values()}
     assert given == set(XTUNER_NAMES.split())
     assert {f"xtuner:{name}" for name in given} <= entries(dialect="xtuner").keys()
     three = [{"role": role, "content": text} for text in "abc" for role in ("user", "assistant")]
@@ -161,7 +161,7 @@ def test_official(model: str, entry: str, kind: str, by: str) -> None:
     assert (found.entry, found.kind, found.by, found.source) == (entry, kind, by, "official")
     if by != "id":
         assert repr(model) in found.reason  # what was taken for what
-    assert registry.read(found.name).text
+    assert registry.find_source(found.name).text
 
 
 OTHERS = """
@@ -185,8 +185,10 @@ def test_every_id_of_an_entry_finds_it() -> None:
 
 
 def test_patterns_are_tried_by_what_they_fix() -> None:
-    rows = [row.pattern for row in tables()[OFFICIAL].rows]
-    assert [letters(pattern) for pattern in rows] == sorted(map(letters, rows), reverse=True)
+    rows = [row.pattern for row in tables()[OFFICIAL].name_patterns]
+    assert [specificity(pattern) for pattern in rows] == sorted(
+        map(specificity, rows), reverse=True
+    )
     assert rows.index("deepseek-coder-v2-*instruct*") < rows.index(
         "deepseek-coder-[0-9]*-instruct*"
     )
@@ -196,9 +198,10 @@ def test_the_first_letter_passes_over_no_pattern() -> None:
     """The first of all rows that fits is found, although only those of a name's first letter are tried."""
     for table in tables().values():
         for model in ["-base", "é-base", "*", "[x]", *many()[:3000]]:
-            plain = normal(model)
+            plain = normal_form(model)
             expected = next(
-                (row for row in table.rows if fnmatchcase(plain, row.pattern.lower())), None
+                (row for row in table.name_patterns if fnmatchcase(plain, row.pattern.lower())),
+                None,
             )
             found = table.find(model)
             if found is None or found[1] == "pattern":
@@ -206,8 +209,8 @@ def test_the_first_letter_passes_over_no_pattern() -> None:
 
 
 def test_normal_form() -> None:
-    assert normal("Org/Model_7B-Instruct-GPTQ-Int4") == "model-7b-instruct"
-    assert normal("gguf") == "gguf" and normal("-gguf") == "-gguf"
+    assert normal_form("Org/Model_7B-Instruct-GPTQ-Int4") == "model-7b-instruct"
+    assert normal_form("gguf") == "gguf" and normal_form("-gguf") == "-gguf"
 
 
 # Loading by id
@@ -215,26 +218,25 @@ def test_normal_form() -> None:
 
 def test_load_takes_an_id() -> None:
     assert load("Qwen/Qwen3-8B").text == load("qwen3").text
-    assert registry.read("Qwen/Qwen3-8B").warning is None
-    assert "base model" in str(registry.read("Qwen/Qwen3-8B-Base").warning)
+    assert registry.find_source("Qwen/Qwen3-8B").warning is None
+    assert "base model" in str(registry.find_source("Qwen/Qwen3-8B-Base").warning)
 
 
 # Unknown models
 
 
-def test_unknown_models_suggest_near_ones() -> None:
-    with pytest.raises(SourceError) as caught:
-        match("Qwen/Qwne2.5-7B-Instrct")
-    assert "Did you mean 'Qwen/Qwen2.5-7B-Instruct'" in str(caught.value)
-    assert "Did you mean" in str(caught.value.hint)
-    again = pickle.loads(pickle.dumps(caught.value))
-    assert isinstance(again, SourceError) and again.message == caught.value.message
-    with pytest.raises(SourceError, match="no template of xtuner") as caught:
+@pytest.mark.parametrize("model", ["Qwen/Qwne2.5-7B-Instrct", "completely/different"])
+def test_unknown_models_ask_for_the_folder(model: str) -> None:
+    """A model of a similar name may have another template, so none is suggested."""
+    for ask in (match, load):
+        with pytest.raises(SourceError) as caught:
+            ask(model)
+        assert "give the model's folder or its tokenizer_config.json" in str(caught.value.hint)
+        assert "Did you mean" not in str(caught.value)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert isinstance(again, SourceError) and again.message == caught.value.message
+    with pytest.raises(SourceError, match="no template of xtuner"):
         match("Qwen/Qwen-7B-chatt", "xtuner")
-    assert "'Qwen/Qwen-7B-Chat'" in str(caught.value)
-    with pytest.raises(SourceError) as caught:
-        match("completely/different")
-    assert caught.value.hint is None
 
 
 @pytest.mark.parametrize("model", ["", "  ", "x" * 500, 5, None, b"x"])
@@ -254,7 +256,7 @@ def test_bad_source() -> None:
 def many() -> list[str]:
     """Ten thousand ids: known, spelled otherwise, fitting a pattern, and unknown."""
     draw = random.Random(1)
-    known = [row.pattern for table in tables().values() for row in table.exact.values()]
+    known = [row.pattern for table in tables().values() for row in table.by_id.values()]
     found = []
     for _ in range(10_000):
         model = draw.choice(known)
@@ -273,7 +275,7 @@ def test_ten_thousand_ids_in_a_second(source: str | None, long: bool) -> None:
     """Of the processor's time: others may be at work. Long ids are a tenth as many."""
     models, times = many(), []
     if long:
-        models = [f"{model}-{model}-{model * 20}"[:LONGEST] for model in models[::10]]
+        models = [f"{model}-{model}-{model * 20}"[:MAX_ID_LENGTH] for model in models[::10]]
     for _ in range(2):
         unknown, start = 0, time.process_time()
         for model in models:
@@ -289,10 +291,10 @@ def test_ten_thousand_ids_in_a_second(source: str | None, long: bool) -> None:
 
 
 def test_an_id_is_not_a_text() -> None:
-    assert match("x" * LONGEST, FASTCHAT).entry
+    assert match("x" * MAX_ID_LENGTH, FASTCHAT).entry
     for source in (None, *SOURCES):
         with pytest.raises(SourceError, match="a model is named by an id"):
-            match("x" * (LONGEST + 1), source)
+            match("x" * (MAX_ID_LENGTH + 1), source)
 
 
 @pytest.fixture

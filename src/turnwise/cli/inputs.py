@@ -20,7 +20,7 @@ import typer
 from turnwise.cli.output import note
 from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
 from turnwise.messages import InputReader
-from turnwise.registry import compiled, read
+from turnwise.registry import compile_source, find_source
 from turnwise.registry.files import read_bytes
 from turnwise.replies.declared import DECLARATION_KEYS
 from turnwise.shapes import SHAPES, are_rows, conversation
@@ -47,11 +47,11 @@ def check_stdin(*places: str | None) -> None:
 
 def template_of(where: str, pick: str | None, exact: bool = False) -> Template:
     if where != STDIN:
-        found = read(where, pick=pick, exact=exact)
+        found = find_source(where, pick=pick, exact=exact)
         if found.warning:
             note(found.warning)
-        return compiled(found)
-    return compiled(read_bytes(_stdin(), "stdin", pick, exact=exact))
+        return compile_source(found)
+    return compile_source(read_bytes(_stdin(), "stdin", pick, exact=exact))
 
 
 def chat_of(

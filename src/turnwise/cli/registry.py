@@ -74,7 +74,10 @@ def match(
 
 
 def line_of(entry: Entry, width: int) -> Text:
-    if not entry.notes and not entry.verified:  # imported: the name says it all
+    if entry.unusable:
+        reason = f"  cannot be loaded: {entry.unusable}"
+        return Text.assemble((printable(entry.name), "bold"), (printable(reason), "dim"))
+    if not entry.notes and not entry.verified:  # imported: there is only a name
         return Text(printable(entry.name), "bold")
     evidence = "verified" if entry.verified else "not verified"
     about = f"  {printable(entry.family):<9} {evidence:<12}  {printable(entry.notes)}"
@@ -83,5 +86,5 @@ def line_of(entry: Entry, width: int) -> Text:
 
 def as_data(entry: Entry) -> dict[str, Any]:
     """An entry without its source."""
-    keys = (key for key in entry.__slots__ if key not in ("source_of", "override", "defaults"))
+    keys = (key for key in entry.__slots__ if key not in ("load_source", "override", "defaults"))
     return {**{key: getattr(entry, key) for key in keys}, "options": dict(entry.options)}

@@ -419,4 +419,4 @@ def _near(name: str) -> str | None:
 def get_conversation_template(model_path: str, strict_fastchat: bool | None = None) -> Conversation:
     """The template that FastChat takes for a model, found by the name in its path."""
     exact = Conversation.strict_fastchat if strict_fastchat is None else strict_fastchat
-    return get_conv_template(registry.match(model_path, exact).template)
+    return get_conv_template(registry.match_path(model_path, exact).template)

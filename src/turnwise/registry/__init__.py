@@ -1,9 +1,13 @@
-"""Templates by name or by place: `load("qwen2.5")`, `load("models/mine")`, `load("tokenizer_config.json")`.
+"""Find templates by name, path, model id or tokenizer: `load("qwen2.5")`, `load("models/mine")`, `load(tokenizer)`.
 
-A string is looked up in this order: the name of an entry (whatever the current folder holds: write `./qwen2.5` for a
-folder of that name), a path that exists, the name of an imported entry without its dialect where only one has it
-(`internlm_chat`), the id of a model (`Qwen/Qwen2.5-7B-Instruct`), for which `match` knows the entry. Entries are data
-and lie in `entries/`; users add their own, see `shelf`. Nothing is ever fetched.
+A string is looked up in this order:
+
+1. the name of an entry, even if the current folder has a file of that name (write `./qwen2.5` for the file);
+2. a path that exists;
+3. the name of an imported entry without its dialect, if only one entry has it (`internlm_chat`);
+4. the id of a model (`Qwen/Qwen2.5-7B-Instruct`) for which `match` knows the entry.
+
+Entries are data files in `entries/`; `store` describes how users add their own. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -15,104 +19,153 @@ from pathlib import Path
 
 from turnwise.errors import SourceError, TemplateError, short_repr
 from turnwise.registry.entry import Entry
-from turnwise.registry.files import Found, near, read_path, translate_source, unreadable
-from turnwise.registry.match import LONGEST, Match, UnknownModel, known, match
-from turnwise.registry.store import current, entries, register, unregister
-from turnwise.template import Template
+from turnwise.registry.files import (
+    HasChatTemplate,
+    TemplateSource,
+    names_in_folder,
+    read_path,
+    read_tokenizer,
+    unreadable,
+)
+from turnwise.registry.match import MAX_ID_LENGTH, NO_ENTRY_HINT, Match, UnknownModel, match
+from turnwise.registry.store import current_store, entries, register, unregister
+from turnwise.template import Template, read_source
 
 __all__ = [
     "Entry",
-    "Found",
+    "HasChatTemplate",
     "Match",
-    "compiled",
+    "TemplateSource",
+    "compile_source",
     "entries",
     "load",
     "match",
-    "read",
+    "find_source",
     "register",
     "unregister",
 ]
 
 
 def load(
-    where: str | os.PathLike[str], *, pick: str | None = None, exact: bool = False
+    where: str | os.PathLike[str] | HasChatTemplate,
+    *,
+    pick: str | None = None,
+    exact: bool = False,
 ) -> Template:
-    """The template of an entry, a file, a model folder or a model's id.
+    """Load a template.
 
-    `pick` chooses one of several templates by its name. `exact` is for entries and files of other software's dialects:
-    the text that it writes, defects included.
+    Args:
+        where: The name of an entry, a file, a model folder, the id of a model that has an entry, or a tokenizer
+            object of transformers.
+        pick: The name of one template, if there are several.
+        exact: For formats of other software: write the same text as that software, with its known defects.
+
+    Returns:
+        The compiled template; the special tokens of the files or the tokenizer are its default options.
+
+    Raises:
+        SourceError: If there is no template in `where`.
+        TemplateSyntaxError: If the template cannot be compiled.
+
+    Example:
+        >>> import turnwise
+        >>> template = turnwise.load("qwen2.5")
+        >>> str(template.render([{"role": "user", "content": "hi"}])).endswith("hi<|im_end|>\\n")
+        True
     """
-    return compiled(read(where, pick=pick, exact=exact))
+    return compile_source(find_source(where, pick=pick, exact=exact))
 
 
-def read(where: str | os.PathLike[str], *, pick: str | None = None, exact: bool = False) -> Found:
-    """What `load` compiles, not compiled."""
-    try:
-        place = os.fspath(where)
-    except TypeError:
-        raise SourceError(f"load takes a name or a path, not {type(where).__name__}") from None
-    if isinstance(where, str) and (entry := current().find(where)):
-        return _found(entry, pick, exact)
-    path = Path(os.fsdecode(place))
-    try:
-        if place and path.exists():
-            return read_path(path, pick, exact)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if isinstance(where, str) and (entry := current().short_of(where)):
-        return _found(entry, pick, exact)
-    if isinstance(where, str) and (model := _of_model(where)):
-        entry = current().named[model.name.lower()]
-        return replace(
-            _found(entry, pick, exact), warning=model.warning and f"{where}: {model.warning}"
-        )
-    raise _missing(os.fsdecode(place), path)
+def find_source(
+    where: str | os.PathLike[str] | HasChatTemplate,
+    *,
+    pick: str | None = None,
+    exact: bool = False,
+) -> TemplateSource:
+    """Find what `load` would compile, without compiling it; the arguments are those of `load`."""
+    if isinstance(where, bytes | os.PathLike):
+        path = Path(os.fsdecode(where))
+        if found := _read_existing(path, pick, exact):
+            return found
+        raise _missing_error(str(path))
+    if not isinstance(where, str):
+        return _read_object(where, pick)
+    store = current_store()
+    if entry := store.find(where):
+        return _read_entry(entry, pick, exact)
+    if where and (found := _read_existing(Path(where), pick, exact)):
+        return found
+    if entry := store.find_short(where):
+        return _read_entry(entry, pick, exact)
+    if model := _match_model(where):
+        found = _read_entry(store.by_name[model.name.lower()], pick, exact)
+        return replace(found, warning=model.warning and f"{where}: {model.warning}")
+    raise _missing_error(where)
 
 
-def compiled(found: Found) -> Template:
+def compile_source(source: TemplateSource) -> Template:
+    """Compile a template that was found; an error names the user's file that holds it."""
     try:
         return Template.from_jinja(
-            found.text,
-            name=found.name,
-            options=found.options,
-            named=found.named,
-            dialect=found.dialect,
-            translation=found.translation,
+            source.text,
+            name=source.name,
+            options=source.options,
+            named=source.named,
+            dialect=source.dialect,
+            translation=source.translation,
         )
     except TemplateError as error:
-        error.name = f"{found.file}: {error.name}" if found.file else error.name
+        if source.file:
+            error.name = f"{source.file}: {error.name}"
         raise
 
 
-def _found(entry: Entry, pick: str | None, exact: bool) -> Found:
+def _read_existing(path: Path, pick: str | None, exact: bool) -> TemplateSource | None:
+    """Return the template of a path; None if there is nothing at that path."""
+    try:
+        return read_path(path, pick, exact) if path.exists() else None
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _read_object(where: HasChatTemplate, pick: str | None) -> TemplateSource:
+    if hasattr(where, "chat_template") and not isinstance(where, type):
+        return read_tokenizer(where, pick)
+    accepted = "a name, a path, a model id or a tokenizer with a chat template"
+    raise SourceError(f"load takes {accepted}, not {type(where).__name__}")
+
+
+def _read_entry(entry: Entry, pick: str | None, exact: bool) -> TemplateSource:
     if pick not in (None, "default"):
         raise SourceError(f"{entry.name} has no template called {pick!r}", hint="It has: default.")
+    if entry.unusable:
+        raise SourceError(f"{entry.name} cannot be loaded: {entry.unusable}")
     try:
-        translation = translate_source(entry.dialect, entry.source, entry.name, exact)
+        translation = read_source(entry.source, entry.dialect, entry.name, exact)
     except SourceError as error:
         raise (error.within(entry.file) if entry.file else error) from None
     translation = replace(
         translation, stops=entry.stops or translation.stops, replies=entry.replies
     )
-    options = {**translation.options, **entry.options}
-    return Found(
+    return TemplateSource(
         translation.jinja,
         entry.name,
-        options,
+        {**translation.options, **entry.options},
         dialect=entry.dialect,
         translation=translation,
         file=entry.file,
     )
 
 
-def _of_model(place: str) -> Match | None:
-    """What is known of a model, where a string is an id such as `Qwen/Qwen2.5-7B-Instruct`."""
-    if (
-        place.count("/") != 1
-        or place.startswith(("/", ".", "~"))
-        or place.endswith("/")
-        or len(place) > LONGEST
-    ):
+def _is_model_id(place: str) -> bool:
+    if place.count("/") != 1 or len(place) > MAX_ID_LENGTH:
+        return False
+    return not place.startswith(("/", ".", "~")) and not place.endswith("/")
+
+
+def _match_model(place: str) -> Match | None:
+    """Return what is known of a model if `place` is an id such as `Qwen/Qwen2.5-7B-Instruct`."""
+    if not _is_model_id(place):
         return None
     try:
         return match(place)
@@ -120,26 +173,27 @@ def _of_model(place: str) -> Match | None:
         return None
 
 
-def _missing(place: str, path: Path) -> SourceError:
+def _missing_error(place: str) -> SourceError:
+    """Return the error for a name or path at which there is no template."""
     if "{{" in place or "{%" in place or "\n" in place:
-        return SourceError(
-            "this is the text of a template, not a place", hint="Use turnwise.compile(text)."
-        )
+        hint = "Use turnwise.compile(text)."
+        return SourceError("this is the text of a template, not a place", hint=hint)
     if "://" in place:
-        return SourceError(
-            f"{short_repr(place, 200)} is an address; only local files are read",
-            hint="Download it first.",
-        )
-    close = get_close_matches(place.lower(), current().named, n=1, cutoff=0.75)
-    close += [
-        str(path.with_name(name))
-        for name in get_close_matches(path.name, near(path), n=3, cutoff=0.6)
-    ]
-    if not close and place.count("/") == 1:
-        close = get_close_matches(place, known(), n=2, cutoff=0.75)
+        problem = f"{short_repr(place, 200)} is an address; only local files are read"
+        return SourceError(problem, hint="Download it first.")
+    path = Path(place)
+    is_model_id = _is_model_id(place)
+    close = []
+    if not is_model_id:  # a model of a similar name may have another template
+        close += get_close_matches(place.lower(), current_store().by_name, n=1, cutoff=0.75)
+    for name in get_close_matches(path.name, names_in_folder(path), n=3, cutoff=0.6):
+        close.append(str(path.with_name(name)))
     hint = "`turnwise list` prints the built-in names."
     if close:
         hint = f"Did you mean {' or '.join(map(repr, close))}? {hint}"
+    elif is_model_id:
+        hint = f"{NO_ENTRY_HINT} {hint}"
     elif not path.parent.exists():
-        hint = f"There is no folder {short_repr(str(path.parent), 200)}. Nothing is looked up on a network. {hint}"
+        folder = short_repr(str(path.parent), 200)
+        hint = f"There is no folder {folder}. Nothing is looked up on a network. {hint}"
     return SourceError(f"there is no {short_repr(place, 200)}", hint=hint)

@@ -1,21 +1,22 @@
 """An entry: one template of the registry, as data.
 
-An entry is a TOML file with its source beside it. A *collection* is one file, TOML or JSON, for many entries of one
-dialect, imported from elsewhere:
+An entry is a TOML file with its template's source in a file beside it. A *collection* is one file, TOML or JSON, that
+holds many entries of one dialect, imported from other software:
 
     dialect = "fastchat"
 
-    [entries.zero_shot]        # the source, as its own software has it
+    [entries.zero_shot]        # the source, as FastChat has it
     roles = ["Human", "Assistant"]
 
-Its entries are called `fastchat:zero_shot`; a dialect that is not said is the name of the file. A source is read when
-it is asked for, not before; an entry knows only where it lies. What a file may not do is checked here, with the
-accepted keys in the error. Not checked here: whether the source is a template, which only compiling it tells.
+Entries of a collection are called `fastchat:zero_shot`; if no dialect is given, it is the stem of the file's name.
+Sources are loaded lazily: an entry only holds the function that loads its source. This module checks the keys and the
+types of a file and lists the accepted keys in its errors. It does not check whether the source is a template: only
+compiling it can tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -25,148 +26,166 @@ from typing import Any
 from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, did_you_mean, short_repr
 
-# a path, not `importlib.resources`, whose import alone would take a fifth of the time that all entries take
+# A path, not `importlib.resources`: importing that takes a fifth of the time that all entries take.
 ENTRIES = Path(__file__).with_name("entries")
 JINJA = "jinja"
 SEPARATOR = ":"
-COLLECTIONS = ("entries", "templates", "own")  # keys under which a file holds many sources
+COLLECTION_KEYS = ("entries", "templates", "own")
+"""Keys under which a file holds many sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One template by name, and what belongs to it."""
+    """One named template of the registry and its metadata.
+
+    Attributes:
+        name: The name that `turnwise.load` takes.
+        dialect: The dialect of the source, such as "jinja" or "xtuner".
+        family: The family of models, such as "qwen".
+        aliases: Other names of the entry.
+        stops: Texts that end a reply, where the template does not show them.
+        models: Ids and patterns of the chat models that use the template.
+        base: Ids and patterns of base models of the family; they get the entry `default` instead.
+        untrained: True if the markers are special tokens that base models have not learnt.
+        notes: One sentence for people.
+        verified: Published templates whose output it equals on the corpus.
+        replies: Declarations about replies that the template does not show.
+        unusable: Why the template cannot be loaded; empty if it can.
+        file: The user's file that holds the entry; empty for built-in ones.
+
+    Example:
+        >>> import turnwise
+        >>> turnwise.entries()["qwen2.5"].family
+        'qwen'
+    """
 
     name: str
     dialect: str = JINJA
     family: str = ""
     aliases: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # what `options` gives
-    models: tuple[str, ...] = ()  # ids and patterns of the chat models that it is for
-    base: tuple[str, ...] = ()  # the same of base models of the family, which get `default` instead
-    untrained: bool = False  # its markers are special tokens, and a base model has not learnt them
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    base: tuple[str, ...] = ()
+    untrained: bool = False
     notes: str = ""
-    verified: tuple[
-        str, ...
-    ] = ()  # published templates that it equals on the conversations of the corpus
-    replies: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what the template does not tell of replies
-    override: bool = False  # it may take the place of an entry of the same name
-    file: str = ""  # where a user wrote it
-    source_of: Callable[[], Any] = field(default=str, repr=False, compare=False)
+    verified: tuple[str, ...] = ()
+    replies: Mapping[str, Any] = field(default_factory=dict)
+    unusable: str = ""
+    override: bool = False  # True if it may replace an entry of the same name
+    file: str = ""
+    load_source: Callable[[], Any] = field(default=str, repr=False, compare=False)
 
     @property
     def source(self) -> Any:
-        """The template as its dialect writes it: text, or the mapping that a program would have."""
-        return copy_source(self.source_of())
+        """A copy of the template's source: text, or the mapping that other software has."""
+        return self.load_source()
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Defaults of the template's own variables. Like the source a copy: an entry is everybody's."""
+        """A copy of the default values of the template's own variables."""
         return MappingProxyType(copy_source(self.defaults))
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The name and the aliases."""
         return (self.name, *self.aliases)
 
 
 FIELDS = frozenset(item.name for item in fields(Entry))
-KINDS: dict[str, type] = {
+KEY_TYPES: dict[str, type] = {
     **dict.fromkeys(("name", "dialect", "family", "notes"), str),
     **dict.fromkeys(("aliases", "stops", "models", "base", "verified"), list),
     **dict.fromkeys(("untrained", "override"), bool),
     **dict.fromkeys(("options", "replies"), dict),
     "source": str,
 }
-"""Keys of an entry's file, and what each one holds."""
+"""The keys of an entry's file and their types."""
 
-WORDS = {str: "text", list: "a list of texts", bool: "true or false", dict: "a table"}
+TYPE_NAMES = {str: "text", list: "a list of texts", bool: "true or false", dict: "a table"}
 
 
-def read_entry(data: Mapping[str, Any], where: str, beside: Mapping[str, Path]) -> Entry:
-    """The entry of a TOML file that was parsed; its source is one of the files `beside` it."""
+def read_entry(data: Mapping[str, Any], where: str, files: Mapping[str, Path]) -> Entry:
+    """Return the entry of a parsed TOML file; its source is one of the `files` of the same folder."""
     for key, value in data.items():
-        if key not in KINDS:
-            raise SourceError(
-                f"{where}: unknown key {short_repr(key)}",
-                hint=did_you_mean(key, KINDS, "An entry has"),
-            )
-        check(value, KINDS[key], f"{where}: {key}")
+        if key not in KEY_TYPES:
+            hint = did_you_mean(key, KEY_TYPES, "An entry has")
+            raise SourceError(f"{where}: unknown key {short_repr(key)}", hint=hint)
+        check_type(value, KEY_TYPES[key], f"{where}: {key}")
     for key in ("name", "source"):
         if not data.get(key):
-            raise SourceError(
-                f"{where}: the key {key!r} is missing", hint=f"An entry has: {', '.join(KINDS)}."
-            )
-    if data["source"] not in beside:
+            hint = f"An entry has: {', '.join(KEY_TYPES)}."
+            raise SourceError(f"{where}: the key {key!r} is missing", hint=hint)
+    source = data["source"]
+    if source not in files:
         hint = "`source` names a file in the same folder."
-        raise SourceError(
-            f"{where}: there is no {short_repr(data['source'], 200)} beside it", hint=hint
-        )
-    return made({**data, "source_of": partial(text_of, beside[data["source"]], where)})
+        raise SourceError(f"{where}: there is no {short_repr(source, 200)} beside it", hint=hint)
+    return build_entry(data, partial(_read_source, files[source], where))
 
 
-def read_collection(data: Mapping[str, Any], where: str, stem: str) -> list[Entry]:
-    """The entries of a file that holds many of one dialect: by name, or a list of sources that have a `name`."""
+def read_collection(data: Mapping[str, Any], where: str, stem: str) -> Iterator[Entry]:
+    """Yield the entries of a collection; its sources are a table by name, or a list in which each has a `name`."""
     dialect = data.get("dialect", stem)
-    check(dialect, str, f"{where}: dialect")
-    found = []
-    for key in filter(data.__contains__, COLLECTIONS):
+    check_type(dialect, str, f"{where}: dialect")
+    unusable = data.get("unusable", {})  # reasons by name
+    check_type(unusable, dict, f"{where}: unusable")
+    for key in COLLECTION_KEYS:
+        if key not in data:
+            continue
         sources = data[key]
         if isinstance(sources, list):
-            sources = {
-                named(source, f"{where}: {key}[{at}]"): source for at, source in enumerate(sources)
-            }
-        check(sources, dict, f"{where}: {key}")
+            sources = _sources_by_name(sources, f"{where}: {key}")
+        check_type(sources, dict, f"{where}: {key}")
         for name, source in sources.items():
-            found.append(
-                Entry(
-                    f"{dialect}{SEPARATOR}{name}",
-                    dialect,
-                    family=dialect,
-                    source_of=partial(held, source),
-                )
+            yield Entry(
+                f"{dialect}{SEPARATOR}{name}",
+                dialect,
+                family=dialect,
+                unusable=unusable.get(name, ""),
+                load_source=partial(copy_source, source),
             )
-    return found
 
 
-def named(source: Any, where: str) -> str:
-    name = source.get("name") if isinstance(source, dict) else None
-    if not isinstance(name, str) or not name:
-        raise SourceError(f"{where} has no `name`: {short_repr(source)}")
-    return name
+def _sources_by_name(sources: list[Any], where: str) -> dict[str, Any]:
+    by_name = {}
+    for index, source in enumerate(sources):
+        name = source.get("name") if isinstance(source, dict) else None
+        if not isinstance(name, str) or not name:
+            raise SourceError(f"{where}[{index}] has no `name`: {short_repr(source)}")
+        by_name[name] = source
+    return by_name
 
 
-def made(data: Mapping[str, Any]) -> Entry:
-    """An entry of plain data: lists become tuples."""
-    values: dict[str, Any] = {
-        key: tuple(v) if isinstance(v, list) else v for key, v in data.items() if key in FIELDS
-    }
-    return Entry(
-        **values, **({"defaults": copy_source(data["options"])} if "options" in data else {})
-    )
+def build_entry(data: Mapping[str, Any], load_source: Callable[[], Any]) -> Entry:
+    """Return an entry of checked data: its lists become tuples, its `options` the defaults."""
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if key == "options":
+            values["defaults"] = copy_source(value)
+        elif key in FIELDS:
+            values[key] = tuple(value) if isinstance(value, list) else value
+    return Entry(**values, load_source=load_source)
 
 
-def check(value: Any, kind: type, where: str) -> None:
-    if not isinstance(value, kind) or (
-        isinstance(value, list) and not all(isinstance(item, str) for item in value)
-    ):
-        raise SourceError(f"{where} is {short_repr(value)}", hint=f"It must be {WORDS[kind]}.")
+def check_type(value: Any, kind: type, where: str) -> None:
+    """Raise SourceError unless `value` is of the type `kind`; a list must hold texts only."""
+    fits = isinstance(value, kind)
+    if fits and isinstance(value, list):
+        fits = all(isinstance(item, str) for item in value)
+    if not fits:
+        raise SourceError(f"{where} is {short_repr(value)}", hint=f"It must be {TYPE_NAMES[kind]}.")
 
 
-def text_of(file: Path, where: str) -> str:
-    """The text of a source."""
+def _read_source(file: Path, where: str) -> str:
     what = f"{where}: the source {short_repr(file.name, 200)}"
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise SourceError(
-            f"{what} cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise SourceError(f"{what} cannot be read: {error_reason(error)}") from error
     except UnicodeDecodeError as error:
         raise SourceError(f"{what} is not UTF-8") from error
 
 
-def held(source: Any) -> Any:
-    """A source that is at hand."""
-    return source
+def error_reason(error: OSError) -> str:
+    """Return the reason of a failed file operation, in lower case."""
+    return (error.strerror or str(error)).lower()

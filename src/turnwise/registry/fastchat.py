@@ -1,13 +1,12 @@
-"""FastChat's templates by name, and its way from a model path to one: the reader of `entries/fastchat.json`.
+"""FastChat's templates by name, and its rules from a model path to a template: the reader of `entries/fastchat.json`.
 
-A path is looked up as FastChat does it: the patterns in its order, on the last part of the path first and on the whole
-path after, the last pattern taking everything. A hundred patterns are too many for each path, so there is an index: a
-pattern is tried only on a path in which a word begins that the pattern cannot do without. Six short words are looked
-for on token boundaries (C20: `v0` is not in `v0.9`, `mpt` not in `prompt`); `exact` looks for them anywhere, as
-FastChat does.
+A path is matched as FastChat does it: its patterns in their order, first on the last part of the path and then on the
+whole path; the last pattern matches everything. Trying a hundred patterns on each path is slow, so there is an index:
+a pattern is tried only if the path has a substring that every match of the pattern has. Six short words are matched on
+token boundaries (`v0` is not in `v0.9`, `mpt` not in `prompt`); with `exact` they are matched anywhere, as in FastChat.
 
-A folder with a PEFT adapter answers for its base model. A name that has `peft` in it and no such folder is an error in
-FastChat, and with `exact`; otherwise the rest of the name decides.
+A folder with a PEFT adapter gets the template of its base model. A name that contains `peft` without such a folder is
+an error in FastChat, and with `exact`; otherwise the rest of the name decides.
 """
 
 from __future__ import annotations
@@ -27,75 +26,77 @@ from turnwise.registry.entry import ENTRIES
 
 PEFT = "PeftModelAdapter"
 PEFT_FILE = "adapter_config.json"
-DEPTH = 8  # adapters upon adapters
+MAX_ADAPTER_DEPTH = 8  # adapters of adapters
 
-START = 3  # letters of a word by which the index knows it
+INDEX_LENGTH = 3  # characters of a substring that are its key in the index
 
-# what `words` knows of an expression
-CASED = r"\(\?-i:(?:\^\(\?:(.*)\)\$|([^()]*))\)"
-FORBIDDEN = r"\(\?<?![^()]*\)"
-WANTED = r"\(\?=\.\*([^()]*)\)"
-EDGES = r"\.\*|[$^]"
-OTHERWISE = r"[][(){}?*+]|(?<!\\)\."
-RUN = r"(?:[\w-]|\\\.)+"
+# The parts of a regular expression that `required_substrings` understands.
+CASE_SENSITIVE = r"\(\?-i:(?:\^\(\?:(.*)\)\$|([^()]*))\)"
+LOOKAROUND_NOT = r"\(\?<?![^()]*\)"
+LOOKAHEAD = r"\(\?=\.\*([^()]*)\)"
+ANCHORS = r"\.\*|[$^]"
+OTHER_SYNTAX = r"[][(){}?*+]|(?<!\\)\."
+LITERAL = r"(?:[\w-]|\\\.)+"
 
 
-class Pattern:
-    """A regular expression for lower case, or for the case as it is where it says `(?-i:`."""
+class ModelPattern:
+    """A regular expression, compiled when it is first used; it sees lower case unless it has `(?-i:`."""
 
-    __slots__ = ("_search", "cased", "text")
+    __slots__ = ("_search", "case_sensitive", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.cased = "(?-i:" in text
+        self.case_sensitive = "(?-i:" in text
         self._search: Callable[[str], Any] | None = None
 
-    def finds(self, text: str, lower: str) -> bool:
-        search = self._search or self.compiled()
-        return search(text if self.cased else lower) is not None
+    def matches(self, text: str, lower: str) -> bool:
+        """Return True if the pattern is found in `text`, of which `lower` is the lower-case form."""
+        search = self._search or self._compile()
+        return search(text if self.case_sensitive else lower) is not None
 
-    def compiled(self) -> Callable[[str], Any]:
-        """Most are never asked, so none is compiled before."""
+    def _compile(self) -> Callable[[str], Any]:
         expression = re.compile(self.text)
-        # an anchored search would try every place
-        anchored = self.text.startswith("(?-i:^(?:") or (
-            self.text.startswith("^") and "|" not in self.text
-        )
-        self._search = expression.match if anchored else expression.search
+        anchored = self.text.startswith("^") and "|" not in self.text
+        if anchored or self.text.startswith("(?-i:^(?:"):
+            self._search = expression.match  # `search` would try every position
+        else:
+            self._search = expression.search
         return self._search
 
 
-def words(pattern: str) -> tuple[str, ...]:
-    """Texts of which at least one stands in whatever the pattern finds; the empty one where that is not easily told."""
-    if cased := re.fullmatch(CASED, pattern):
+def required_substrings(pattern: str) -> tuple[str, ...]:
+    """Return texts of which every match of the pattern has at least one; ("",) if they cannot be told."""
+    if cased := re.fullmatch(CASE_SENSITIVE, pattern):
         pattern = (cased[1] or cased[2]).lower()
-    plain = re.sub(EDGES, " ", re.sub(WANTED, r" \1 ", re.sub(FORBIDDEN, " ", pattern)))
-    runs = [re.findall(RUN, alternative) for alternative in plain.split("|")]
-    if re.search(OTHERWISE, plain) or not all(runs):
+    plain = re.sub(LOOKAROUND_NOT, " ", pattern)
+    plain = re.sub(LOOKAHEAD, r" \1 ", plain)
+    plain = re.sub(ANCHORS, " ", plain)
+    literals = [re.findall(LITERAL, alternative) for alternative in plain.split("|")]
+    if re.search(OTHER_SYNTAX, plain) or not all(literals):
         return ("",)
-    return tuple(max(run, key=len).replace("\\", "") for run in runs)
+    return tuple(max(found, key=len).replace("\\", "") for found in literals)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A pattern, and the template of what it finds."""
+class TemplateChoice:
+    """A pattern and the template of the paths that it matches."""
 
-    pattern: Pattern
+    pattern: ModelPattern
     template: str | None
-    name_only: bool = False
+    name_only: bool = False  # the pattern sees the last part of the path only
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """One of FastChat's adapters: whom it takes, and which template they get; the last choice takes the rest."""
+class AdapterRule:
+    """One of FastChat's adapters: the paths that it takes, and their templates; the last choice takes the rest."""
 
     adapter: str
-    pattern: Pattern
-    choices: tuple[Choice, ...]
+    pattern: ModelPattern
+    choices: tuple[TemplateChoice, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class FastChatMatch:
     """The template of a model path, with the reason."""
 
     template: str
@@ -104,119 +105,123 @@ class Match:
 
 
 @cache
-def data() -> Mapping[str, Any]:
-    """The file."""
-    found: Mapping[str, Any] = MappingProxyType(
-        json.loads((ENTRIES / "fastchat.json").read_text(encoding="utf-8"))
-    )
+def _data() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads((ENTRIES / "fastchat.json").read_text(encoding="utf-8"))
     return found
 
 
 @cache
 def templates() -> Mapping[str, Mapping[str, Any]]:
-    """All templates by name, FastChat's own first: the fields that differ from the defaults."""
-    return MappingProxyType(
-        {item["name"]: MappingProxyType(item) for item in (*data()["templates"], *data()["own"])}
-    )
+    """Return all templates by name: the fields that differ from FastChat's defaults."""
+    items = (*_data()["templates"], *_data()["own"])
+    return MappingProxyType({item["name"]: MappingProxyType(item) for item in items})
 
 
 @cache
-def lower_names() -> Mapping[str, str]:
-    return MappingProxyType({name.lower(): name for name in templates()})
-
-
-def find(name: str) -> Mapping[str, Any] | None:
-    """The fields of a template; its name may be written in any case (C5)."""
-    exact_name = lower_names().get(name.lower())
-    return templates().get(name) or (templates()[exact_name] if exact_name else None)
-
-
-@cache
-def rules(exact: bool) -> tuple[Rule, ...]:
-    def pattern(item: Mapping[str, Any]) -> Pattern:
-        return Pattern(item["match"] if exact else item.get("token", item["match"]))
-
-    def choices(item: Mapping[str, Any]) -> tuple[Choice, ...]:
-        several = [
-            Choice(pattern(one), one["template"], one.get("where") == "name")
-            for one in item.get("choose", ())
+def rules(exact: bool) -> tuple[AdapterRule, ...]:
+    """Return FastChat's rules in its order; `exact` includes the one for PEFT adapters."""
+    found = []
+    for item in _data()["models"]:
+        if item["adapter"] == PEFT and not exact:
+            continue
+        choices = [
+            TemplateChoice(_pattern(choice, exact), choice["template"], "where" in choice)
+            for choice in item.get("choose", ())
         ]
-        return (*several, Choice(Pattern(""), item["template"]))
+        choices.append(TemplateChoice(ModelPattern(""), item["template"]))
+        found.append(AdapterRule(item["adapter"], _pattern(item, exact), tuple(choices)))
+    return tuple(found)
 
-    found = [item for item in data()["models"] if exact or item["adapter"] != PEFT]
-    return tuple(Rule(item["adapter"], pattern(item), choices(item)) for item in found)
+
+def _pattern(item: Mapping[str, Any], exact: bool) -> ModelPattern:
+    return ModelPattern(item["match"] if exact else item.get("token", item["match"]))
 
 
-def match(model_path: str, exact: bool = False) -> Match:
-    """The template that FastChat takes for a model."""
+def match_path(model_path: str, exact: bool = False) -> FastChatMatch:
+    """Return the template that FastChat uses for a model path."""
     if not isinstance(model_path, str):
         raise SourceError(f"a model path is text, not {type(model_path).__name__}")
-    path, seen = model_path, 0
-    while base := peft_base(path):
-        path, seen = base, seen + 1
-        if seen > DEPTH:
-            raise SourceError(
-                f"{short_repr(model_path)} is an adapter of an adapter, {DEPTH} times over"
-            )
-    rule, text = taker(path, exact)
-    choice = chosen(rule, path)
+    path = _base_model(model_path)
+    rule, text = find_rule(path, exact)
+    choice = _choose_template(rule, path)
     if choice.template is None:
         raise SourceError(
             f"{short_repr(path)} is a PEFT adapter by its name, and there is no {PEFT_FILE} that names its base model",
             hint="Give the folder of the adapter, or the base model.",
         )
-    said = f"{text!r} matches {rule.pattern.text!r}" if rule.pattern.text else "no pattern matches"
+    reason = "no pattern matches"
+    if rule.pattern.text:
+        reason = f"{text!r} matches {rule.pattern.text!r}"
     if choice.pattern.text:
-        said += f", and {choice.pattern.text!r} is in it"
-    based = f"{model_path!r} is an adapter of {path!r}; " if seen else ""
-    return Match(choice.template, rule.adapter, f"{based}{said} (FastChat's {rule.adapter})")
+        reason += f", and {choice.pattern.text!r} is in it"
+    if path != model_path:
+        reason = f"{model_path!r} is an adapter of {path!r}; {reason}"
+    return FastChatMatch(choice.template, rule.adapter, f"{reason} (FastChat's {rule.adapter})")
 
 
-def chosen(rule: Rule, path: str) -> Choice:
-    """The first choice that fits the path, or its last part; the last choice fits everything."""
-    if len(rule.choices) == 1:
-        return rule.choices[0]
+def _choose_template(rule: AdapterRule, path: str) -> TemplateChoice:
+    """Return the first choice that matches; the last one always does."""
     name = path.rstrip("/").rpartition("/")[2]
-    parts = {True: (name, name.lower()), False: (path, path.lower())}
-    return next(one for one in rule.choices if one.pattern.finds(*parts[one.name_only]))
+    for choice in rule.choices[:-1]:
+        text = name if choice.name_only else path
+        if choice.pattern.matches(text, text.lower()):
+            return choice
+    return rule.choices[-1]
 
 
 @cache
-def index(exact: bool) -> dict[str, frozenset[int]]:
-    """How words begin, and the numbers of the rules worth trying where one does; without the last rule."""
+def _index(exact: bool) -> dict[str, frozenset[int]]:
+    """Return the numbers of the rules to try for each start of a required substring, without the last rule."""
     found: dict[str, set[int]] = {}
     for number, rule in enumerate(rules(exact)[:-1]):
-        for word in words(rule.pattern.text):
-            found.setdefault(word[:START], set()).add(number)
+        for substring in required_substrings(rule.pattern.text):
+            found.setdefault(substring[:INDEX_LENGTH], set()).add(number)
     return {start: frozenset(numbers) for start, numbers in found.items()}
 
 
-def taker(path: str, exact: bool) -> tuple[Rule, str]:
-    """The first rule that takes the last part of a path, else the whole path."""
-    everyone = rules(exact)
-    likely = [everyone[number] for number in candidates(path.lower(), index(exact))]
+def find_rule(path: str, exact: bool) -> tuple[AdapterRule, str]:
+    """Return the first rule that matches the last part of a path, else the whole path, and the part it matched."""
+    *candidates, fallback = _candidate_rules(path.lower(), exact)
     base = os.path.basename(os.path.normpath(path))
     for text in (base, path) if base != path else (path,):
         lower = text.lower()
-        for rule in likely:
-            if rule.pattern.finds(text, lower):
+        for rule in candidates:
+            if rule.pattern.matches(text, lower):
                 return rule, text
-    return everyone[-1], path
+    return fallback, path
 
 
-def candidates(lower: str, known: Mapping[str, frozenset[int]]) -> list[int]:
-    starts = {lower[at : at + START] for at in range(len(lower))} & known.keys()
-    return sorted(known.get("", frozenset()).union(*map(known.__getitem__, starts)))
+def _candidate_rules(lower: str, exact: bool) -> list[AdapterRule]:
+    """Return the rules worth trying on a path, and the last rule, which takes the rest."""
+    index = _index(exact)
+    starts = {lower[at : at + INDEX_LENGTH] for at in range(len(lower))}
+    numbers = set(index.get("", ()))
+    for start in starts & index.keys():
+        numbers |= index[start]
+    every_rule = rules(exact)
+    return [*(every_rule[number] for number in sorted(numbers)), every_rule[-1]]
 
 
-def peft_base(path: str) -> str | None:
-    """The base model that the PEFT adapter in a folder names."""
+def _base_model(path: str) -> str:
+    """Follow PEFT adapters to their base model; other paths are returned as they are."""
+    base = path
+    for _ in range(MAX_ADAPTER_DEPTH + 1):
+        following = _adapter_base(base)
+        if not following:
+            return base
+        base = following
+    problem = f"is an adapter of an adapter, {MAX_ADAPTER_DEPTH} times over"
+    raise SourceError(f"{short_repr(path)} {problem}")
+
+
+def _adapter_base(path: str) -> str | None:
+    """Return the base model that the PEFT adapter in a folder names."""
     try:
         file = f"{path}/{PEFT_FILE}"
         if not path or not os.path.isfile(file):
             return None
         config = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # a path the system cannot have, or no JSON
+    except (OSError, ValueError):  # not a valid path, or not JSON
         return None
     base = config.get("base_model_name_or_path") if isinstance(config, dict) else None
     return base if isinstance(base, str) else None

@@ -1,14 +1,14 @@
-"""The chat templates and special tokens in a GGUF file, read from its header alone.
+"""Read the chat templates and special tokens of a GGUF file from its header.
 
-A GGUF file is a magic word, a version, two counts, then keys with typed values, then tensors. Only keys and values are
-walked, and only the few that matter here are kept: everything else is stepped over, so a file of many gigabytes costs
-what its header costs (a vocabulary of 150,000 words and its merges: 0.2 s).
+A GGUF file is a magic word, a version, two counts, then keys with typed values, then tensors. Only the keys and values
+are walked and only the few that matter are kept; the rest is skipped, so a file of many gigabytes costs as much as its
+header (0.2 s for a vocabulary of 150,000 words and its merges).
 
-Why not the `gguf` package: it builds several numpy objects for each word of the vocabulary, and a slice past the end
-of a cut file is silently short there. Here a length is believed only after it was compared with what is left of the
-file, and the number of strings walked is bounded, so that a forged header ends in an error and not in a wait.
+Why not the `gguf` package: it builds several numpy objects for each word of the vocabulary, and slices past the end of
+a truncated file without an error. Here every length is compared with the rest of the file before it is used, and the
+number of strings is limited, so a forged header ends in an error and not in a long wait.
 
-Not covered: version 1, whose lengths are 32 bits wide (no tool has written it since 2023), and values in tensors.
+Not covered: version 1, whose lengths have 32 bits (no tool has written it since 2023), and values in tensors.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from turnwise.errors import SourceError
+from turnwise.registry.entry import error_reason
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-TEMPLATE = "tokenizer.chat_template"
-TOKENS = "tokenizer.ggml.tokens"
+TEMPLATE_KEY = "tokenizer.chat_template"
+TOKENS_KEY = "tokenizer.ggml.tokens"
 TOKEN_IDS = {
     "tokenizer.ggml.bos_token_id": "bos_token",
     "tokenizer.ggml.eos_token_id": "eos_token",
@@ -54,28 +55,24 @@ STRING, ARRAY = 8, 9
 MAX_KEYS = 2**16
 MAX_KEY = 2**16 - 1
 MAX_TEMPLATE = 4 * 2**20
-MAX_STRINGS = (
-    2**22
-)  # over all arrays of a file; the largest vocabularies have some 2**19 words and merges
+MAX_STRINGS = 2**22  # in all arrays of a file; the largest have some 2**19 words and merges
 MAX_DEPTH = 4
 MAX_TOKEN = 2**12
 
 
-def read(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Templates by name (the plain one is `default`), and special tokens as options."""
+def read_gguf(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the templates by name (`default` for the plain one), and the special tokens as options."""
     try:
         with path.open("rb", buffering=2**18) as file:
             return _Header(file, str(path)).read()
     except OSError as error:
-        raise SourceError(
-            f"{path} cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise SourceError(f"{path} cannot be read: {error_reason(error)}") from error
     except struct.error as error:  # fewer bytes than were there when it was opened
         raise SourceError(f"{path} changed while it was read") from error
 
 
 class _Header:
-    """A cursor over the header that knows how much of the file is left."""
+    """A cursor over the header that checks each length against the rest of the file."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.file = file
@@ -85,124 +82,121 @@ class _Header:
         self.strings = 0
 
     def read(self) -> tuple[dict[str, str], dict[str, str]]:
-        keys = self.opening()
+        keys = self.read_prologue()
         templates: dict[str, str] = {}
         ids: dict[str, int] = {}
         vocabulary: tuple[int, int] | None = None
         seen = set()
         for _ in range(keys):
-            key = self.text(MAX_KEY, "a key")
+            key = self.read_text(MAX_KEY, "a key")
             if key in seen:
-                raise self.broken(f"has the key {key!r} twice")
+                raise self.format_error(f"has the key {key!r} twice")
             seen.add(key)
-            kind = self.number("I")
-            if key == TEMPLATE or key.startswith(TEMPLATE + "."):
-                templates[key[len(TEMPLATE) + 1 :] or "default"] = self.template(key, kind)
+            kind = self.read_number("I")
+            if key == TEMPLATE_KEY or key.startswith(TEMPLATE_KEY + "."):
+                templates[key[len(TEMPLATE_KEY) + 1 :] or "default"] = self.read_template(key, kind)
             elif key in TOKEN_IDS:
-                ids[TOKEN_IDS[key]] = self.token_id(key, kind)
+                ids[TOKEN_IDS[key]] = self.read_token_id(key, kind)
             else:
-                if key == TOKENS:
+                if key == TOKENS_KEY:
                     vocabulary = self.file.tell(), self.left
-                self.skip(kind)
-        return templates, self.token_texts(ids, vocabulary) if templates else {}
+                self.skip_value(kind)
+        return templates, self.read_token_texts(ids, vocabulary) if templates else {}
 
-    def opening(self) -> int:
+    def read_prologue(self) -> int:
         """Check magic and version, find the byte order, and return the number of keys."""
-        if self.take(4) != MAGIC:
-            raise self.broken("does not begin with GGUF")
-        version = self.number("I")
+        if self.read_bytes(4) != MAGIC:
+            raise self.format_error("does not begin with GGUF")
+        version = self.read_number("I")
         if version & 0xFFFF == 0:  # a small number read the wrong way round
             self.order = ">"
             version = int.from_bytes(version.to_bytes(4, "little"), "big")
         if version not in VERSIONS:
-            raise self.broken(
+            raise self.format_error(
                 f"is of version {version}; versions {' and '.join(map(str, VERSIONS))} are read"
             )
-        self.number("Q")  # the count of tensors
-        keys = self.number("Q")
+        self.read_number("Q")  # the count of tensors
+        keys = self.read_number("Q")
         if keys > MAX_KEYS:
-            raise self.broken(f"claims {keys:,} keys; at most {MAX_KEYS:,} are read")
+            raise self.format_error(f"claims {keys:,} keys; at most {MAX_KEYS:,} are read")
         return keys
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def template(self, key: str, kind: int) -> str:
+    def read_template(self, key: str, kind: int) -> str:
         if kind != STRING:
-            raise self.broken(f"has a {key} that is not a string")
-        return self.text(MAX_TEMPLATE, key)
+            raise self.format_error(f"has a {key} that is not a string")
+        return self.read_text(MAX_TEMPLATE, key)
 
-    def token_id(self, key: str, kind: int) -> int:
+    def read_token_id(self, key: str, kind: int) -> int:
         code = SCALARS.get(kind, "")
         if code not in tuple("BbHhIiQq"):
-            raise self.broken(f"has a {key} that is not a whole number")
-        return self.number(code)
+            raise self.format_error(f"has a {key} that is not a whole number")
+        return self.read_number(code)
 
-    def token_texts(
+    def read_token_texts(
         self, ids: dict[str, int], vocabulary: tuple[int, int] | None
     ) -> dict[str, str]:
-        """The words that the ids stand for, by a second walk over the vocabulary as far as needed."""
+        """Return the words of the ids, found by a second walk over the vocabulary."""
         wanted = {token: i for token, i in ids.items() if i >= 0 and i != NO_TOKEN}
         if vocabulary is None or not wanted:
             return {}
         self.file.seek(vocabulary[0])
         self.left = vocabulary[1]
-        if self.number("I") != STRING:
-            raise self.broken(f"has a {TOKENS} that is not a list of strings")
-        count = self.number("Q")
+        if self.read_number("I") != STRING:
+            raise self.format_error(f"has a {TOKENS_KEY} that is not a list of strings")
+        count = self.read_number("Q")
         for token, i in wanted.items():
             if i >= count:
-                raise self.broken(
+                raise self.format_error(
                     f"says that its {token} has the id {i:,}, in a vocabulary of {count:,}"
                 )
         words = {}
         passed = 0
         for i in sorted(set(wanted.values())):
             self.skip_strings(i - passed)
-            words[i] = self.text(MAX_TOKEN, f"token {i}")
+            words[i] = self.read_text(MAX_TOKEN, f"token {i}")
             passed = i + 1
         return {token: words[i] for token, i in wanted.items()}
 
-    def skip(self, kind: int, depth: int = 0) -> None:
+    def skip_value(self, kind: int, depth: int = 0) -> None:
         if kind in SCALARS:
-            self.pass_over(struct.calcsize("=" + SCALARS[kind]))
+            self.skip_bytes(struct.calcsize("=" + SCALARS[kind]))
         elif kind == STRING:
-            self.pass_over(self.number("Q"))
+            self.skip_bytes(self.read_number("Q"))
         elif kind == ARRAY and depth < MAX_DEPTH:
             self.skip_array(depth)
         else:
-            raise self.broken(
-                f"has a value of unknown type {kind}"
-                if kind != ARRAY
-                else "nests arrays too deeply"
-            )
+            unknown = f"has a value of unknown type {kind}"
+            raise self.format_error("nests arrays too deeply" if kind == ARRAY else unknown)
 
     def skip_array(self, depth: int) -> None:
-        kind, count = self.number("I"), self.number("Q")
+        kind, count = self.read_number("I"), self.read_number("Q")
         if kind in SCALARS:
-            self.pass_over(count * struct.calcsize("=" + SCALARS[kind]))
+            self.skip_bytes(count * struct.calcsize("=" + SCALARS[kind]))
             return
         self.strings += count
         if self.strings > MAX_STRINGS:
-            raise self.broken(
+            raise self.format_error(
                 f"claims lists of {self.strings:,} elements; at most {MAX_STRINGS:,} are read"
             )
         if kind == STRING:
             self.skip_strings(count)
         else:
             for _ in range(count):
-                self.skip(kind, depth + 1)
+                self.skip_value(kind, depth + 1)
 
     def skip_strings(self, count: int) -> None:
-        """What `skip` does for each string; spelled out, as a vocabulary has hundreds of thousands."""
+        """Skip strings: `skip_value` inlined, since a vocabulary has hundreds of thousands of them."""
         read, unpack, left = self.file.read, struct.Struct(self.order + "Q").unpack, self.left
         for _ in range(count):
             left -= 8
             if left < 0:
-                raise self.cut()
+                raise self.truncated_error()
             (length,) = unpack(read(8))
             left -= length
             if left < 0:
-                raise self.cut()
+                raise self.truncated_error()
             # Words are short and already in the buffer, where reading is cheaper than seeking.
             if length < 2**12:
                 read(length)
@@ -212,39 +206,43 @@ class _Header:
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 
-    def number(self, code: str) -> int:
-        value: int = struct.unpack(self.order + code, self.take(struct.calcsize("=" + code)))[0]
+    def read_number(self, code: str) -> int:
+        value: int = struct.unpack(self.order + code, self.read_bytes(struct.calcsize("=" + code)))[
+            0
+        ]
         return value
 
-    def text(self, limit: int, what: str) -> str:
-        length = self.number("Q")
+    def read_text(self, limit: int, what: str) -> str:
+        length = self.read_number("Q")
         if length > limit:
-            raise self.broken(f"claims {length:,} bytes for {what}; at most {limit:,} are read")
+            raise self.format_error(
+                f"claims {length:,} bytes for {what}; at most {limit:,} are read"
+            )
         try:
-            return self.take(length).decode("utf-8")
+            return self.read_bytes(length).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self.broken(f"has {what} in another encoding than UTF-8") from error
+            raise self.format_error(f"has {what} in another encoding than UTF-8") from error
 
-    def take(self, length: int) -> bytes:
-        self.spend(length)
+    def read_bytes(self, length: int) -> bytes:
+        self.use_up(length)
         data = self.file.read(length)
         if len(data) != length:
-            raise self.cut()
+            raise self.truncated_error()
         return data
 
-    def pass_over(self, length: int) -> None:
-        self.spend(length)
+    def skip_bytes(self, length: int) -> None:
+        self.use_up(length)
         self.file.seek(length, os.SEEK_CUR)
 
-    def spend(self, length: int) -> None:
+    def use_up(self, length: int) -> None:
         self.left -= length
         if self.left < 0:
-            raise self.cut()
+            raise self.truncated_error()
 
-    def cut(self) -> SourceError:
-        return self.broken(
+    def truncated_error(self) -> SourceError:
+        return self.format_error(
             "ends in the middle of its header", "The file is damaged, or its download was cut."
         )
 
-    def broken(self, what: str, hint: str | None = None) -> SourceError:
+    def format_error(self, what: str, hint: str | None = None) -> SourceError:
         return SourceError(f"{self.name} is not a GGUF file that can be read: it {what}", hint=hint)

@@ -1,75 +1,95 @@
-"""Which template a model has, and why: `match("Qwen/Qwen2.5-7B-Instruct")`.
+"""Find the template of a model by its id, and the reason: `match("Qwen/Qwen2.5-7B-Instruct")`.
 
-Three sources answer, and disagree: `official` (what the model's maker publishes: the `models` and `base` of our
-entries), `xtuner` (the table of its documents) and `fastchat` (its rules, which have an answer to everything). Unless
-one is named, `official` is asked, then `xtuner`. Within a source the id itself is looked up first, to the letter; then
-a pattern that names the organisation too (`me/*`), which only users have; then its normal form (the part after the
-last slash, in lower case, `-` for `_`, without the marks of a quantisation), so that copies by other people and folders
-are found; then patterns of that form, those that fix more letters first.
+There are three sources, and they disagree: `official` (the template that the model's maker publishes: the `models` and
+`base` of our entries), `xtuner` (the table in its documentation) and `fastchat` (its rules, which match every id).
+Unless a source is given, `official` is asked, then `xtuner`. Within a source an id is looked up
 
-A base model has no chat template: it gets `default`, and a warning. Nothing is looked up anywhere; a model that is
-named like another is taken for it, and the reason says which pattern did that.
+1. as it is;
+2. among patterns that include the organisation (`me/*`), which only users' entries have;
+3. in its normal form (the part after the last slash, in lower case, `-` for `_`, without suffixes of quantisations),
+   so that copies by other people and local folders are found;
+4. among patterns of that form, the more specific ones first.
+
+A base model has no chat template: it gets `default` and a warning. Nothing is looked up on a network; a model with a
+name like another model's is taken for that model, and the reason tells which pattern matched.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase, translate
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from turnwise.errors import SourceError, short_repr
 from turnwise.registry.entry import ENTRIES, SEPARATOR
-from turnwise.registry.fastchat import match as fastchat_match
-from turnwise.registry.store import Shelf, current
+from turnwise.registry.fastchat import match_path
+from turnwise.registry.store import EntryStore, current_store
 
 Kind = Literal["base", "chat"]
+MatchedBy = Literal["id", "normal form", "pattern", "rule"]
 
 OFFICIAL, XTUNER, FASTCHAT = "official", "xtuner", "fastchat"
 SOURCES = (OFFICIAL, XTUNER, FASTCHAT)
 DEFAULT = "default"
 
-WILD = "*?["
-LONGEST = 200  # characters of an id; patterns are tried on it, and the ids of hubs have 96 at most
-SET = r"\[[^]]*\]"
-# texts, not compiled: `import turnwise` is to stay cheap, and re keeps what it compiled
-QUANTISED = (
+WILDCARDS = "*?["
+CHARACTER_SET = r"\[[^]]*\]"
+MAX_ID_LENGTH = 200  # patterns are tried on an id; the ids of hubs have 96 characters at most
+# Text, not a compiled pattern, to keep `import turnwise` cheap; `re` caches what it compiled.
+QUANTISATION_SUFFIX = (
     r"(?:[-.](?:gguf|gptq|awq|exl2|mlx|onnx|hf|unsloth|dynamic|bnb|nf4|fp8|fp16|bf16|int[48]|w[48]a16|[48]-?bits?"
     r"|q[2-8](?:-[0k](?:-[sml])?)?))+$"
 )
 
-UNTRAINED = (
-    "the chat template of its family uses special tokens that pre-training did not see; "
+BASE_MODEL = "a base model was not trained on a chat template: it continues text, and need not stop where a turn ends"
+BASE_WITH_SPECIAL_TOKENS = (
+    f"{BASE_MODEL}; the chat template of its family uses special tokens that pre-training did not see; "
     "with that template they would have to be learnt, embeddings and all"
 )
-NOT_TRAINED = "a base model was not trained on a chat template: it continues text, and need not stop where a turn ends"
-MARKED = "the markers of this template are special tokens: this model learnt them in chat training, its base did not"
+CHAT_WITH_SPECIAL_TOKENS = (
+    "the markers of this template are special tokens: "
+    "this model learnt them in chat training, its base did not"
+)
+NO_ENTRY_HINT = (
+    "Nothing is looked up on a network: give the model's folder or its tokenizer_config.json."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The answer: an entry, and how it was found."""
+    """The template of a model, and how it was found.
+
+    Attributes:
+        model: The id that was asked for.
+        entry: The name of the template in its source.
+        kind: "chat", or "base" for a model that was not trained to chat.
+        source: "official", "xtuner" or "fastchat".
+        reason: Why this template, in one sentence.
+        by: How the id was found: "id", "normal form", "pattern" or "rule".
+        star: True if the template has special tokens that a base model has not learnt.
+        warning: What to know before using it; None if there is nothing.
+    """
 
     model: str
-    entry: str  # the name in the source's own words
+    entry: str
     kind: Kind
     source: str
     reason: str
-    by: Literal["id", "normal form", "pattern", "rule"]
-    star: bool = False  # the template has special tokens that a base model has not learnt
+    by: MatchedBy
+    star: bool = False
     warning: str | None = None
 
     @property
     def name(self) -> str:
-        """What `load` takes."""
+        """The name that `load` takes."""
         return self.entry if self.source == OFFICIAL else f"{self.source}{SEPARATOR}{self.entry}"
 
 
-class Row(NamedTuple):
-    """One line of a table: a name or a pattern of models, and what they get."""
+class ModelRow(NamedTuple):
+    """One row of a table: an id or a pattern of models, and their template."""
 
     pattern: str
     entry: str
@@ -79,172 +99,167 @@ class Row(NamedTuple):
 
 
 class UnknownModel(SourceError):
-    """No source knows the model. What is near it is only looked for when somebody reads the hint."""
-
-    def __init__(self, message: str, word: str, known: Callable[[], Iterable[str]]) -> None:
-        self.word, self.known = word, known
-        super().__init__(message)
-
-    @property
-    def hint(self) -> str | None:
-        return near(self.word, self.known())
-
-    @hint.setter
-    def hint(self, value: str | None) -> None:
-        pass
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SourceError, (self.message,)
+    """No source has a template for the model."""
 
 
-class Table:
-    """Rows, ready to be asked."""
+class ModelTable:
+    """Rows with indexes by id and by normal form, and the patterns in the order in which they are tried."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.exact: dict[str, Row] = {}
-        self.normal: dict[str, Row] = {}
-        globs = []
+    def __init__(self, rows: Iterable[ModelRow]) -> None:
+        self.by_id: dict[str, ModelRow] = {}
+        self.by_normal_form: dict[str, ModelRow] = {}
+        patterns = []
         for row in rows:
-            if any(sign in row.pattern for sign in WILD):
-                globs.append(row)
+            if any(wildcard in row.pattern for wildcard in WILDCARDS):
+                patterns.append(row)
                 continue
-            self.exact.setdefault(row.pattern, row)
-            self.normal.setdefault(normal(row.pattern), row)
-        globs.sort(key=lambda row: letters(row.pattern), reverse=True)
-        self.rows = [row for row in globs if "/" not in row.pattern]
-        self.owned = [row for row in globs if "/" in row.pattern]
-        self.starts = {row.pattern[0].lower() for row in self.rows} - set(WILD)
-        self.compiled: dict[str, tuple[re.Pattern[str], list[Row]]] = {}
+            self.by_id.setdefault(row.pattern, row)
+            self.by_normal_form.setdefault(normal_form(row.pattern), row)
+        patterns.sort(key=lambda row: specificity(row.pattern), reverse=True)
+        self.name_patterns = [row for row in patterns if "/" not in row.pattern]
+        self.owner_patterns = [row for row in patterns if "/" in row.pattern]
+        first_letters = {row.pattern[0].lower() for row in self.name_patterns}
+        self.first_letters = first_letters - set(WILDCARDS)
+        self.compiled: dict[str, tuple[re.Pattern[str], list[ModelRow]]] = {}
 
-    def find(self, model: str) -> tuple[Row, Literal["id", "normal form", "pattern"]] | None:
-        if (row := self.exact.get(model)) is not None:
+    def find(self, model: str) -> tuple[ModelRow, MatchedBy] | None:
+        """Return the row of a model, and how it was found."""
+        if row := self.by_id.get(model):
             return row, "id"
-        plain = normal(model)
-        if self.owned and (row := self.of_owner(model, plain)) is not None:
+        name = normal_form(model)
+        if self.owner_patterns and (row := self._match_owner(model, name)):
             return row, "pattern"
-        if (row := self.normal.get(plain)) is not None:
+        if row := self.by_normal_form.get(name):
             return row, "normal form"
-        patterns, rows = self.patterns(plain[:1])
-        if found := patterns.fullmatch(plain):
+        pattern, rows = self._patterns_for(name[:1])
+        if found := pattern.fullmatch(name):
             assert found.lastindex is not None
             return rows[found.lastindex - 1], "pattern"
         return None
 
-    def of_owner(self, model: str, plain: str) -> Row | None:
-        """The row whose pattern says the organisation: it fits the id as it is, or with the normal form of its name."""
-        owner, slash, name = model.strip().lower().rpartition("/")
-        forms = (f"{owner}/{name}", f"{owner}/{plain}") if slash else ()
-        return next(
-            (
-                row
-                for row in self.owned
-                if any(fnmatchcase(form, row.pattern.lower()) for form in forms)
-            ),
-            None,
-        )
+    def _match_owner(self, model: str, name: str) -> ModelRow | None:
+        """Return the row whose pattern with an organisation fits the id, or the id with the normal form of its name."""
+        owner, slash, own_name = model.strip().lower().rpartition("/")
+        if not slash:
+            return None
+        for row in self.owner_patterns:
+            pattern = row.pattern.lower()
+            if fnmatchcase(f"{owner}/{own_name}", pattern) or fnmatchcase(
+                f"{owner}/{name}", pattern
+            ):
+                return row
+        return None
 
-    def patterns(self, start: str) -> tuple[re.Pattern[str], list[Row]]:
-        """The rows that can fit a name by its first letter, in one expression: the number of the group is the row's."""
-        start = start if start in self.starts else ""
-        if start not in self.compiled:
-            rows = [row for row in self.rows if row.pattern[0].lower() in (start, *WILD)]
-            text = "|".join(f"({translate(row.pattern.lower())})" for row in rows)
-            self.compiled[start] = re.compile(text or "(?!)"), rows
-        return self.compiled[start]
+    def _patterns_for(self, letter: str) -> tuple[re.Pattern[str], list[ModelRow]]:
+        """Return the patterns that can fit a first letter as one expression, in which group n is the n-th row."""
+        if letter not in self.first_letters:
+            letter = ""
+        if letter not in self.compiled:
+            first = (letter, *WILDCARDS)
+            rows = [row for row in self.name_patterns if row.pattern[0].lower() in first]
+            groups = [f"({translate(row.pattern.lower())})" for row in rows]
+            self.compiled[letter] = re.compile("|".join(groups) or "(?!)"), rows
+        return self.compiled[letter]
 
 
 def match(model: str, source: str | None = None) -> Match:
-    """The template of a model, by its id, with the reason."""
-    if not isinstance(model, str) or not model.strip() or len(model) > LONGEST:
+    """Find the template of a model by its id.
+
+    Args:
+        model: An id such as "Qwen/Qwen2.5-7B-Instruct", or the name of a folder.
+        source: "official", "xtuner" or "fastchat"; by default "official", then "xtuner".
+
+    Returns:
+        The match, with the reason.
+
+    Raises:
+        SourceError: If the source has no template for the model, or `model` is not an id.
+
+    Example:
+        >>> import turnwise
+        >>> turnwise.match("Qwen/Qwen2.5-7B-Instruct").name
+        'qwen2.5'
+    """
+    if not isinstance(model, str) or not model.strip() or len(model) > MAX_ID_LENGTH:
         raise SourceError(
             f"a model is named by an id such as 'Qwen/Qwen2.5-7B-Instruct', not {short_repr(model)}"
         )
-    found: Match | None
-    if source is None:
-        found = by_table(OFFICIAL, model) or by_table(XTUNER, model)
-    elif source == FASTCHAT:
-        found = by_fastchat(model)
-    elif source in SOURCES:
-        found = by_table(source, model)
-    else:
-        raise SourceError(
-            f"there is no source {short_repr(source)}", hint=f"Sources: {', '.join(SOURCES)}."
-        )
-    if found is None:
-        asked = source or f"{OFFICIAL} or {XTUNER}"
-        raise UnknownModel(
-            f"no template of {asked} is known to be for {short_repr(model, 200)}", model, known
-        )
-    return found
+    if source not in (None, *SOURCES):
+        hint = f"Sources: {', '.join(SOURCES)}."
+        raise SourceError(f"there is no source {short_repr(source)}", hint=hint)
+    if source == FASTCHAT:
+        return _match_fastchat(model)
+    for table in (source,) if source else (OFFICIAL, XTUNER):
+        if found := _match_table(table, model):
+            return found
+    asked = source or f"{OFFICIAL} or {XTUNER}"
+    problem = f"no template of {asked} is known to be for {short_repr(model, 200)}"
+    raise UnknownModel(problem, hint=NO_ENTRY_HINT)
 
 
-def by_table(source: str, model: str) -> Match | None:
+def _match_table(source: str, model: str) -> Match | None:
     found = tables()[source].find(model)
     if found is None:
         return None
     row, by = found
-    how = {
-        "id": "",
-        "normal form": f"{model!r} is named like {row.pattern!r}: ",
-        "pattern": f"{model!r} fits {row.pattern!r}: ",
-    }[by]
-    return Match(model, row.entry, row.kind, source, how + row.reason, by, row.star, warning(row))
+    reason = row.reason
+    if by == "normal form":
+        reason = f"{model!r} is named like {row.pattern!r}: {reason}"
+    elif by == "pattern":
+        reason = f"{model!r} fits {row.pattern!r}: {reason}"
+    return Match(model, row.entry, row.kind, source, reason, by, row.star, _warning(row))
 
 
-def warning(row: Row) -> str | None:
-    """What must be said about a row, if anything."""
+def _warning(row: ModelRow) -> str | None:
     if row.kind == "base":
-        return f"{NOT_TRAINED}; {UNTRAINED}" if row.star else NOT_TRAINED
-    return MARKED if row.star else None
+        return BASE_WITH_SPECIAL_TOKENS if row.star else BASE_MODEL
+    return CHAT_WITH_SPECIAL_TOKENS if row.star else None
 
 
-def by_fastchat(model: str) -> Match:
-    """FastChat's answer. It knows no base models; that comes from `official`, else from the name."""
-    answer = fastchat_match(model)
-    found = tables()[OFFICIAL].find(model)
-    kind: Kind = found[0].kind if found else "base" if normal(model).endswith("-base") else "chat"
-    said = NOT_TRAINED if kind == "base" else None
-    return Match(model, answer.template, kind, FASTCHAT, answer.reason, "rule", warning=said)
+def _match_fastchat(model: str) -> Match:
+    """Return FastChat's match; it does not know base models, so `official` or the name tells the kind."""
+    found = match_path(model)
+    kind: Kind = "base" if normal_form(model).endswith("-base") else "chat"
+    if official := tables()[OFFICIAL].find(model):
+        kind = official[0].kind
+    warning = BASE_MODEL if kind == "base" else None
+    return Match(model, found.template, kind, FASTCHAT, found.reason, "rule", warning=warning)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
 
-_current: tuple[Shelf, dict[str, Table]] | None = None
+_current: tuple[EntryStore, dict[str, ModelTable]] | None = None
 
 
-def tables() -> dict[str, Table]:
-    """The tables of `official` and `xtuner`; made anew when the entries have changed."""
+def tables() -> dict[str, ModelTable]:
+    """Return the tables of `official` and `xtuner`, rebuilt if the entries changed."""
     global _current
-    now = current()
-    if _current is None or _current[0] is not now:
-        _current = (now, {OFFICIAL: Table(official_rows(now)), XTUNER: _xtuner()})
+    store = current_store()
+    if _current is None or _current[0] is not store:
+        _current = (store, {OFFICIAL: ModelTable(_official_rows(store)), XTUNER: _xtuner_table()})
     return _current[1]
 
 
-def official_rows(now: Shelf) -> Iterator[Row]:
-    for entry in reversed(now.entries.values()):  # what users add comes last, and wins
+def _official_rows(store: EntryStore) -> Iterator[ModelRow]:
+    for entry in reversed(store.entries.values()):  # users' entries come last, and take precedence
         name = entry.name
         for pattern in entry.models:
-            yield Row(pattern, name, "chat", f"a chat model of the entry {name}")
+            yield ModelRow(pattern, name, "chat", f"a chat model of the entry {name}")
+        family = "no template of its own" if name == DEFAULT else f"the family of {name}"
+        reason = f"a base model ({family}), which gets `{DEFAULT}`"
         for pattern in entry.base:
-            of = "no template of its own" if name == DEFAULT else f"the family of {name}"
-            yield Row(
-                pattern,
-                DEFAULT,
-                "base",
-                f"a base model ({of}), which gets `{DEFAULT}`",
-                entry.untrained,
-            )
+            yield ModelRow(pattern, DEFAULT, "base", reason, entry.untrained)
 
 
 @cache
-def _xtuner() -> Table:
-    import tomllib  # as in the shelf: not needed by who only compiles
+def _xtuner_table() -> ModelTable:
+    import tomllib  # imported late: not needed to compile a template
 
-    data = tomllib.loads(ENTRIES.with_name("models.toml").read_text(encoding="utf-8"))[XTUNER]
+    file = ENTRIES.with_name("models.toml")
+    data = tomllib.loads(file.read_text(encoding="utf-8"))[XTUNER]
     reasons: Mapping[str, str] = data["reasons"]
-    return Table(
-        Row(model, name.rstrip("*"), kind, reasons[why], star=name.endswith("*"))
+    return ModelTable(
+        ModelRow(model, name.rstrip("*"), kind, reasons[why], star=name.endswith("*"))
         for model, name, kind, why in data["rows"]
     )
 
@@ -252,37 +267,14 @@ def _xtuner() -> Table:
 # -- names -----------------------------------------------------------------------------------------------------------
 
 
-def normal(model: str) -> str:
-    """An id as patterns see it: the last part in lower case, `-` for `_`, without the marks of a quantisation."""
-    plain = (
-        model.strip()
-        .rstrip("/")
-        .replace("\\", "/")
-        .rpartition("/")[2]
-        .lower()
-        .replace("_", "-")
-        .replace(" ", "-")
-    )
-    return re.sub(QUANTISED, "", plain) or plain
+def normal_form(model: str) -> str:
+    """Return an id as patterns see it: its last part in lower case, `-` for `_`, without suffixes of quantisations."""
+    path = model.strip().rstrip("/").replace("\\", "/")
+    name = path.rpartition("/")[2].lower().replace("_", "-").replace(" ", "-")
+    return re.sub(QUANTISATION_SUFFIX, "", name) or name
 
 
-def letters(pattern: str) -> tuple[int, int]:
-    """How much a pattern says: the letters that it fixes, then the sets of which it wants one."""
-    fixed, sets = re.subn(SET, "", pattern)
-    return len(fixed) - fixed.count("*") - fixed.count("?"), sets
-
-
-def known() -> list[str]:
-    """Every id and name that could have been meant."""
-    ids = [row.pattern for table in tables().values() for row in table.exact.values()]
-    return list(dict.fromkeys(ids))
-
-
-def near(word: str, names: Iterable[str]) -> str | None:
-    spelled = {name.lower(): name for name in names}
-    short = {name.rpartition("/")[2]: full for name, full in spelled.items()}
-    found = get_close_matches(word.lower(), spelled, 3, 0.7) or get_close_matches(
-        normal(word), short, 3, 0.7
-    )
-    close = dict.fromkeys(spelled.get(name) or short[name] for name in found)
-    return f"Did you mean {' or '.join(map(repr, close))}?" if close else None
+def specificity(pattern: str) -> tuple[int, int]:
+    """Return a sort key: the number of fixed characters of a pattern, then of its character sets."""
+    rest, sets = re.subn(CHARACTER_SET, "", pattern)
+    return len(rest) - rest.count("*") - rest.count("?"), sets

@@ -1,10 +1,10 @@
-"""All entries: those that come with the package, those of the user's folders, those registered by a program.
+"""The store of all entries: built-in ones, those in the user's folders, those registered by a program.
 
-The folders are named by the environment variable `TURNWISE_PATH`, as `PATH` names its own. A name belongs to one entry;
-to take the place of another, an entry must say `override` (in its file, or to `register`). Names are compared without
-regard to case. Loading reads the TOML files and nothing else: no source, no compiling. It happens once, again when
-the variable has changed, and never for who registers only. A file of a user that is no entry is passed over with a
-warning; whoever asks for what it should have been gets the error.
+The environment variable `TURNWISE_PATH` lists the user's folders, separated as in `PATH`. Names are compared without
+regard to case, and a name belongs to one entry; only an entry with `override` (in its file, or as an argument of
+`register`) may replace another. Loading reads the TOML and JSON files; it neither reads nor compiles sources. The
+built-in entries are read once; the rest is read again when the variable or the registered entries change. A file of a
+user that is not a valid entry is skipped with a warning; asking for its name raises the error.
 """
 
 from __future__ import annotations
@@ -22,220 +22,245 @@ from warnings import warn
 from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, TurnwiseWarning, short_repr
 from turnwise.registry.entry import (
-    COLLECTIONS,
+    COLLECTION_KEYS,
     ENTRIES,
     JINJA,
     SEPARATOR,
     Entry,
-    check,
-    held,
-    made,
+    check_type,
+    error_reason,
     read_collection,
     read_entry,
 )
 
-VARIABLE = "TURNWISE_PATH"
-MAX_FILE = 4 * 2**20
+PATH_VARIABLE = "TURNWISE_PATH"
 
 
 @dataclass(slots=True)
-class Shelf:
-    """Entries by name, and every name in lower case."""
+class EntryStore:
+    """Entries with indexes by lower-case name and alias, and by name without the dialect."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
-    named: dict[str, Entry] = field(default_factory=dict)
-    short: dict[str, list[Entry]] = field(
-        default_factory=dict
-    )  # imported entries by the name without their dialect
-    broken: dict[str, SourceError] = field(
-        default_factory=dict
-    )  # what is wrong with entries of users, by their names
+    by_name: dict[str, Entry] = field(default_factory=dict)
+    by_short_name: dict[str, list[Entry]] = field(default_factory=dict)
+    errors: dict[str, SourceError] = field(default_factory=dict)  # of users' files, by lower name
 
-    def put(self, entry: Entry, where: str) -> None:
-        """Add an entry, or put it in the place of those whose names it takes."""
-        taken = {
-            name: self.named[name.lower()] for name in entry.names if name.lower() in self.named
-        }
-        if taken and not entry.override:
-            name, other = next(iter(taken.items()))
-            also = (
-                "" if other.name.lower() == name.lower() else f" (another name of {other.name!r})"
-            )
-            hint = "To put another in its place, say override = true."
-            raise SourceError(f"{where}: there is an entry {name!r} already{also}", hint=hint)
-        for name, other in taken.items():
-            if other.name.lower() == name.lower():  # else only a second name of it is taken
-                self.remove(other)
+    def add(self, entry: Entry, where: str) -> None:
+        """Add an entry; with `override` it replaces the entries whose names it has."""
+        for name in entry.names:
+            other = self.by_name.get(name.lower())
+            if other is None:
+                continue
+            is_alias = other.name.lower() != name.lower()
+            if not entry.override:
+                also = f" (another name of {other.name!r})" if is_alias else ""
+                hint = "To put another in its place, say override = true."
+                raise SourceError(f"{where}: there is an entry {name!r} already{also}", hint=hint)
+            if not is_alias:  # of an alias, only the alias moves to the new entry
+                self._remove(other)
         self.entries[entry.name] = entry
-        self.named |= {name.lower(): entry for name in entry.names}
-        rest = entry.name.partition(SEPARATOR)[2]
-        if rest:
-            self.short.setdefault(rest.lower(), []).append(entry)
+        self.by_name |= {name.lower(): entry for name in entry.names}
+        _, _, short_name = entry.name.partition(SEPARATOR)
+        if short_name:
+            self.by_short_name.setdefault(short_name.lower(), []).append(entry)
 
-    def remove(self, entry: Entry) -> None:
+    def _remove(self, entry: Entry) -> None:
         self.entries.pop(entry.name, None)
-        self.named = {name: other for name, other in self.named.items() if other is not entry}
-        self.short = {
-            name: [other for other in group if other is not entry]
-            for name, group in self.short.items()
-        }
+        self.by_name = {name: other for name, other in self.by_name.items() if other is not entry}
+        for group in self.by_short_name.values():
+            if entry in group:
+                group.remove(entry)
 
     def reject(self, error: SourceError, *names: Any) -> None:
-        """An entry that cannot be had, under every name that somebody may ask for."""
-        self.broken |= {name.lower(): error for name in names if isinstance(name, str)}
+        """Skip an entry with a warning, and keep the error for whoever asks for one of its names."""
+        self.errors |= {name.lower(): error for name in names if isinstance(name, str)}
         warn(f"passed over: {error}", TurnwiseWarning, stacklevel=2)
 
     def find(self, name: str) -> Entry | None:
-        """The entry of a name; an error where a user meant one that cannot be read."""
-        if found := self.broken.get(name.lower()):
-            raise SourceError(found.message, hint=found.hint)
-        return self.named.get(name.lower())
+        """Return the entry of a name or alias; raise the error of a rejected entry."""
+        if error := self.errors.get(name.lower()):
+            raise SourceError(error.message, hint=error.hint)
+        return self.by_name.get(name.lower())
 
-    def short_of(self, name: str) -> Entry | None:
-        """The imported entry of a name without its dialect, where that is clear."""
-        group = self.short.get(name.lower(), [])
+    def find_short(self, name: str) -> Entry | None:
+        """Return the imported entry of a name without its dialect; raise SourceError if several have it."""
+        group = self.by_short_name.get(name.lower())
+        if not group:
+            return None
         if len(group) > 1:
             hint = f"Say {' or '.join(repr(entry.name) for entry in group)}."
             raise SourceError(f"{short_repr(name)} is the name of several entries", hint=hint)
-        return group[0] if group else None
+        return group[0]
 
-    def copy(self) -> Shelf:
-        short = {name: list(group) for name, group in self.short.items()}
-        return Shelf(dict(self.entries), dict(self.named), short, dict(self.broken))
+    def copy(self) -> EntryStore:
+        """Return a store that can be changed without changing this one."""
+        short = {name: list(group) for name, group in self.by_short_name.items()}
+        return EntryStore(dict(self.entries), dict(self.by_name), short, dict(self.errors))
 
 
 _registered: list[Entry] = []
-_current: tuple[str, int, Shelf] | None = None
+_current: tuple[str, int, EntryStore] | None = None  # the two cache keys, and the store
 
 
-def current() -> Shelf:
-    """Everything there is now."""
+def current_store() -> EntryStore:
+    """Return the store of all entries, rebuilt if the path variable or the registered entries changed."""
     global _current
-    folders = os.environ.get(VARIABLE, "")
+    folders = os.environ.get(PATH_VARIABLE, "")
     if _current is None or _current[:2] != (folders, len(_registered)):
-        found = _built_in().copy()
+        store = _built_in().copy()
         for folder in filter(None, folders.split(os.pathsep)):
-            fill(found, Path(folder))
+            _add_user_folder(store, Path(folder))
         for entry in _registered:
             try:
-                found.put(entry, "register")
-            except SourceError as error:  # a folder that was named later has its name
-                found.reject(error, entry.name)
-        _current = (folders, len(_registered), found)
+                store.add(entry, "register")
+            except SourceError as error:  # a folder that was added later has its name
+                store.reject(error, entry.name)
+        _current = (folders, len(_registered), store)
     return _current[2]
 
 
 def entries(dialect: str | None = None, family: str | None = None) -> Mapping[str, Entry]:
-    """All entries by name, or those of a dialect, or of a family."""
-    found = current().entries
-    if dialect is None and family is None:
-        return MappingProxyType(found)
-    return MappingProxyType(
-        {
-            name: entry
-            for name, entry in found.items()
-            if dialect in (None, entry.dialect) and family in (None, entry.family)
-        }
-    )
+    """Return all entries by name.
+
+    Args:
+        dialect: Only entries whose source is of this dialect.
+        family: Only entries of this family of models.
+
+    Returns:
+        A read-only mapping from names to entries.
+
+    Example:
+        >>> import turnwise
+        >>> "qwen2.5" in turnwise.entries()
+        True
+        >>> list(turnwise.entries(family="deepseek"))[:1]
+        ['deepseek-r1-distill']
+    """
+    found = current_store().entries
+    if dialect is not None:
+        found = {name: entry for name, entry in found.items() if entry.dialect == dialect}
+    if family is not None:
+        found = {name: entry for name, entry in found.items() if entry.family == family}
+    return MappingProxyType(found)
 
 
 def register(
     name: str, source: Any, *, dialect: str = JINJA, override: bool = False, **facts: Any
 ) -> Entry:
-    """Add an entry for as long as the program runs; `facts` are the other keys of an entry's file."""
-    data = {"name": name, "dialect": dialect, "override": override}
+    """Add an entry for as long as the program runs.
+
+    Args:
+        name: The name that `load` will take.
+        source: The template as its dialect writes it.
+        dialect: The dialect of the source.
+        override: Replace an entry of this name.
+        **facts: Further keys of an entry's file, such as `models=["me/*"]` or `stops=["</s>"]`.
+
+    Returns:
+        The new entry.
+
+    Raises:
+        SourceError: If the name is taken, or a key or a value is not accepted.
+
+    Example:
+        >>> import turnwise
+        >>> from turnwise.registry import unregister
+        >>> turnwise.register("shout", "{{ messages[0].content | upper }}").name
+        'shout'
+        >>> str(turnwise.load("shout").render([{"role": "user", "content": "hi"}]))
+        'HI'
+        >>> unregister("shout")
+    """
+    data: dict[str, Any] = {"name": name, "dialect": dialect, "override": override, "source": "-"}
     for key, value in facts.items():
         data[key] = list(value) if isinstance(value, tuple) else value
-    entry = read_entry({**data, "source": "-"}, "register", {"-": Path("-")})
+    entry = read_entry(data, "register", {"-": Path("-")})
     if not source or (dialect == JINJA and not isinstance(source, str)):
         raise SourceError(
             f"register: {short_repr(source)} is not a source of the dialect {dialect}"
         )
-    entry = made(
-        {
-            **{key: getattr(entry, key) for key in entry.__slots__},
-            "source_of": partial(held, copy_source(source)),
-        }
-    )
-    current().copy().put(entry, "register")  # refuses a name that is taken, before anything changes
+    entry = replace(entry, load_source=partial(copy_source, copy_source(source)))
+    current_store().copy().add(entry, "register")  # a name that is taken is refused here
     _registered.append(entry)
     return entry
 
 
 def unregister(name: str) -> None:
-    """Take back what `register` added; what it had replaced comes back."""
-    kept = [entry for entry in _registered if entry.name.lower() != name.lower()]
-    if len(kept) == len(_registered):
-        raise SourceError(f"{short_repr(name)} was not registered")
+    """Remove an entry that `register` added; an entry that it replaced is available again.
+
+    Raises:
+        SourceError: If no entry of this name was registered.
+    """
     global _current
-    _registered[:], _current = kept, None
+    others = [entry for entry in _registered if entry.name.lower() != name.lower()]
+    if len(others) == len(_registered):
+        raise SourceError(f"{short_repr(name)} was not registered")
+    _registered[:] = others
+    _current = None
 
 
 @cache
-def _built_in() -> Shelf:
-    found = Shelf()
-    _fill(found, ENTRIES.iterdir())
-    return found
+def _built_in() -> EntryStore:
+    store = EntryStore()
+    _add_files(store, ENTRIES.iterdir())
+    return store
 
 
-def fill(found: Shelf, folder: Path) -> None:
-    """The entries of a user's folder."""
+def _add_user_folder(store: EntryStore, folder: Path) -> None:
     try:
-        content = list(folder.iterdir())
+        files = list(folder.iterdir())
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        hint = f"The variable {VARIABLE} names it."
-        raise SourceError(
-            f"the folder {short_repr(str(folder), 200)} cannot be read: {reason}", hint=hint
-        ) from error
-    _fill(found, content, str(folder) + os.sep)
+        problem = f"the folder {short_repr(str(folder), 200)} cannot be read: {error_reason(error)}"
+        raise SourceError(problem, hint=f"The variable {PATH_VARIABLE} names it.") from error
+    _add_files(store, files, str(folder) + os.sep)
 
 
-def _fill(found: Shelf, content: Iterable[Path], prefix: str = "") -> None:
-    beside = {file.name: file for file in content}
-    # single entries, then collections; by name, not by file name, where "a-b" would stand before "a"
-    for name in sorted(beside, key=lambda name: (name.endswith(".json"), name.rpartition(".")[0])):
+def _add_files(store: EntryStore, paths: Iterable[Path], prefix: str = "") -> None:
+    """Add the entries of a folder; errors are raised for built-in files, and rejected with a `prefix`, for users'."""
+    files = {path.name: path for path in paths}
+    # Single entries before collections; sorted by stem, since "a-b.toml" would come before "a.toml".
+    for name in sorted(files, key=lambda name: (name.endswith(".json"), name.rpartition(".")[0])):
         if not name.endswith((".toml", ".json")):
             continue
-        where, stem = prefix + name, name.rpartition(".")[0]
+        where = prefix + name
+        stem = name.rpartition(".")[0]
         data: Mapping[str, Any] = {}
         try:
-            data = _parsed(beside[name], where)
-            several = _read(data, where, name, beside)
+            data = _parse_file(files[name], where)
+            found = _read_entries(data, where, stem, files)
         except SourceError as error:
             if not prefix:
                 raise
-            found.reject(error, stem, data.get("name"))
+            store.reject(error, stem, data.get("name"))
             continue
-        for entry in several:
+        for entry in found:
             try:
-                found.put(replace(entry, file=where) if prefix else entry, where)
+                store.add(replace(entry, file=where) if prefix else entry, where)
             except SourceError as error:
                 if not prefix:
                     raise
-                found.reject(error, entry.name)
+                store.reject(error, entry.name)
 
 
-def _read(
-    data: Mapping[str, Any], where: str, name: str, beside: Mapping[str, Path]
+def _read_entries(
+    data: Mapping[str, Any], where: str, stem: str, files: Mapping[str, Path]
 ) -> list[Entry]:
-    """The entries of a file; a JSON file that is no collection is somebody else's."""
-    if data.keys() & set(COLLECTIONS):
-        return read_collection(data, where, name.rpartition(".")[0])
-    return [read_entry(data, where, beside)] if name.endswith(".toml") else []
+    if data.keys() & set(COLLECTION_KEYS):
+        return list(read_collection(data, where, stem))
+    if where.endswith(".toml"):
+        return [read_entry(data, where, files)]
+    return []  # a JSON file without entries belongs to other software
 
 
-def _parsed(file: Path, where: str) -> Mapping[str, Any]:
-    import tomllib  # a tenth of what `import turnwise` may take, and only needed here
+def _parse_file(file: Path, where: str) -> Mapping[str, Any]:
+    import tomllib  # imported late: a tenth of what `import turnwise` may take
 
     try:
         text = file.read_text(encoding="utf-8")
         data: Any = tomllib.loads(text) if where.endswith(".toml") else json.loads(text)
     except OSError as error:
-        raise SourceError(
-            f"{where} cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise SourceError(f"{where} cannot be read: {error_reason(error)}") from error
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, not JSON
         raise SourceError(f"{where} cannot be parsed: {error}") from error
-    check(data, dict, where)
+    check_type(data, dict, where)
     return dict(data)
