@@ -65,9 +65,10 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
                 check(page, command)
 
 
-def test_readme_opens_with_proof() -> None:
-    first = next((block for block in blocks(ROOT / "README.md") if block.language), None)
-    assert first is not None and first.language == "python" and "assert " in first.text
+def test_readme_opens_with_install_and_proof() -> None:
+    install, proof = [block for block in blocks(ROOT / "README.md") if block.language][:2]
+    assert install.language == "console" and "pip install turnwise" in install.text
+    assert proof.language == "python" and "assert " in proof.text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
