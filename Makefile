@@ -10,7 +10,7 @@ TESTING := $(VENV)/.testing
 FSCHAT := fschat==0.2.36
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types slow bench accept clean
+.PHONY: help demo test tests lint types slow bench accept api clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,10 @@ $(TESTING): $(PACKAGE)
 demo: $(PACKAGE)  ## the whole circle: a prompt and its origins, tokens and loss, an attack, a reply read back
 	@$(BIN)/turnwise demo
 
-test: lint types  ## lint, types and all tests but the slow ones
-	$(BIN)/python -m pytest
+test: lint types tests  ## lint, types and all tests but the slow ones
+
+tests: $(TESTING)  ## the tests alone, on two processes
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(TESTING)  ## ruff: mistakes and formatting
 	$(BIN)/ruff check .
@@ -48,6 +50,9 @@ bench: $(TESTING)  ## speed against the peers
 	$(BIN)/python benchmarks/encode.py
 	$(BIN)/python benchmarks/growing.py
 	$(BIN)/python benchmarks/parse.py
+
+api: $(TESTING)  ## write docs/api.md from the docstrings
+	$(BIN)/python scripts/api_reference.py
 
 accept: $(TESTING)  ## rewrite tests/cases with what turnwise says now; read the diff before you commit it
 	$(BIN)/python -m pytest tests/engine/test_cases.py --accept

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import api_reference
 import pytest
 
 from turnwise.replies.events import STATUSES
@@ -29,6 +30,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(
     r"(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)(?<=\n)(?P=indent)```", re.DOTALL
 )
+NAMING_FILES = ("docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md")
+FILE_NAME = re.compile(r"`([\w./-]*/|[\w./-]+\.(?:py|toml|md))`")
+EXAMPLE_FILES = {"my-model.toml"}
 COMMAND = re.compile(r"(^|[|;&] *)turnwise\b")
 
 
@@ -84,6 +88,23 @@ def test_no_block_escapes(page: Path) -> None:
         "Python",
     }
     assert not odd, f"say `python` or `console` instead of {sorted(odd)}"
+
+
+def test_the_api_page_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert page == api_reference.write_page(), "run `make api`"
+
+
+@pytest.mark.parametrize("page", NAMING_FILES)
+def test_files_that_a_page_names_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    paths = {found[1] for found in FILE_NAME.finditer(text)} - EXAMPLE_FILES
+    missing = [
+        path
+        for path in sorted(paths)
+        if not (ROOT / path).exists() and not (ROOT / "src" / "turnwise" / path).exists()
+    ]
+    assert paths and not missing
 
 
 @pytest.mark.parametrize("table", [STATUSES, TOLERANCES], ids=["statuses", "tolerances"])
