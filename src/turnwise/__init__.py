@@ -1,4 +1,9 @@
-"""turnwise: any chat template, forwards and backwards, safely, with the evidence shown."""
+"""turnwise: any chat template, forwards and backwards, safely, with the evidence shown.
+
+    template = turnwise.load("qwen3")              # or compile(text), a file, a folder, a model id
+    prompt = template.render(messages, add_generation_prompt=True)
+    message = template.parse(reply, prompt)
+"""
 
 from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
 from turnwise.errors import (
@@ -16,18 +21,44 @@ from turnwise.errors import (
     Unstable,
 )
 from turnwise.evidence import Comparison, diff
-from turnwise.registry import Match, entries, load, match, register
+from turnwise.messages import (
+    ChatMessage,
+    ContentPart,
+    FunctionCall,
+    FunctionDefinition,
+    Role,
+    Tool,
+    ToolCall,
+)
+from turnwise.registry import Entry, Match, entries, load, match, register
+from turnwise.replies.events import Event, Message
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template, compile
+from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.session import Session
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChatMessage",
     "Comparison",
+    "ContentPart",
+    "Encoded",
+    "Entry",
+    "Event",
+    "FunctionCall",
+    "FunctionDefinition",
+    "Grammar",
     "Match",
+    "Message",
     "MessageError",
     "Origin",
+    "Parser",
     "Piece",
     "Rendering",
+    "Role",
+    "Session",
     "SourceError",
     "Template",
     "TemplateError",
@@ -36,10 +67,12 @@ __all__ = [
     "TemplateRuntimeError",
     "TemplateSecurityError",
     "TemplateSyntaxError",
-    "TurnwiseError",
-    "Unstable",
-    "TurnwiseWarning",
     "TokenizerError",
+    "Tool",
+    "ToolCall",
+    "TurnwiseError",
+    "TurnwiseWarning",
+    "Unstable",
     "compile",
     "diff",
     "entries",
