@@ -12,11 +12,9 @@ from functools import lru_cache
 from types import CodeType, TracebackType
 from typing import Any
 
-from jinja2 import nodes
-
-from turnwise.engine.compiler.compiler import Compiler
-from turnwise.engine.compiler.scopes import Fault
-from turnwise.engine.compiler.syntax import COLUMN_BITS, located, parse
+from turnwise.engine.compiler.compiler import GeneratedCode, generate_code
+from turnwise.engine.compiler.scopes import CompileError
+from turnwise.engine.compiler.syntax import COLUMN_BITS, located, parse, place
 from turnwise.engine.provenance import trails
 from turnwise.engine.runtime import access, formatting, limits, operations, values
 from turnwise.engine.runtime.filters import FILTERS
@@ -82,29 +80,27 @@ class Program:
         self.text = text
         self.name = name
         self.shadowed = shadowed  # builtin functions whose names mean an option here
-        compiler = self._compiler()
-        self.nodes = compiler.table()
-        self.places = compiler.places
-        self.reads = tuple(name for name in compiler.inputs if name not in FUNCTIONS)
-        scope: dict[str, Any] = NAMES | compiler.constants
+        generated = self._generate_code()
+        self.python = "".join(f"{line.text}\n" for line in generated.lines)
+        self.nodes = [place(lineno) for lineno in generated.text_positions]
+        self.places = [line.lineno for line in generated.lines]
+        self.reads = tuple(name for name in generated.inputs if name not in FUNCTIONS)
+        scope: dict[str, Any] = NAMES | generated.constants
         exec(self._code(), scope)
         self._run = scope["run"]
 
-    def _compiler(self) -> Compiler:
-        tree: nodes.Template = parse(self.text, self.name)
-        compiler = Compiler(tree, self.shadowed)
+    def _generate_code(self) -> GeneratedCode:
+        tree = parse(self.text, self.name)
         try:
-            self.python = compiler.program()
-        except Fault as fault:
-            error: TemplateError = located(
-                TemplateSyntaxError, str(fault), self.text, self.name, fault.lineno, hint=fault.hint
-            )
-            raise error from None
+            return generate_code(tree, self.shadowed)
+        except CompileError as error:
+            raise located(
+                TemplateSyntaxError, str(error), self.text, self.name, error.lineno, hint=error.hint
+            ) from None
         except RecursionError:
             raise TemplateLimitError(
                 "the template is nested too deeply", budget="depth", name=self.name
             ) from None
-        return compiler
 
     def _code(self) -> CodeType:
         try:

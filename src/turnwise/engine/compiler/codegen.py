@@ -1,130 +1,308 @@
-"""Lines of Python, and what is known at each point of them.
+"""Lines of generated Python, and what is known at each of them.
 
-The compiler is a walk over jinja2's tree that appends lines here. Three things make the lines fast:
+The compiler walks jinja2's syntax tree and appends lines here. A template expression becomes a `Code`: one Python
+expression for its value, one for its trail, and the kind of value it certainly has.
 
-* Blocks know what is *available*: `message.role` that was read once is a local variable, and stays one until the name
-  is bound again or the block ends in which it was read.
-* Every line remembers the template place it was written for, so the program carries no position code; a failing line is
-  looked up in `places` from the traceback.
-* Names of the template become numbered or ASCII identifiers; its texts appear only through `repr`.
+    {{ message.role }}   ->   t3 = v1_message['role'] if 'role' in v1_message else U1; o3 = (o1_message, 'role')
+                              Code(value="t3", trail="o3", kind=Kind.ANY)
+
+Three things make the lines fast:
+
+* A field is read once. `message.role` stays in its variable until `message` is assigned again, or until the block ends
+  in which it was read (`ReadCache`).
+* Output waits in `CodeWriter.pending` until another statement has to run, so that neighbouring texts are appended by
+  one statement.
+* Every line carries the position in the template that it was generated for, so programs need no code for
+  positions: `Program` looks a failing line up from the traceback.
+
+Names of the template become numbered or ASCII identifiers and its texts appear only through `repr`, so no text of a
+template can become code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
+from itertools import groupby
 from typing import Any, NamedTuple
 
-from turnwise.engine.compiler.syntax import place
+from turnwise.engine.provenance.trails import JOINED
+
+NO_TRAIL = "None"
+
+
+class Kind(Enum):
+    """What is certain about a value while compiling."""
+
+    ANY = "nothing"
+    TEXT = "a str"
+    LITERAL = "a str literal of the template"
+    CONSTANT = "a float, bool or None literal"
+    SCALAR = "a computed number, bool or None; it has no trail"
+    INT = "an int, literal or computed"
+    MESSAGE = "a dict: an element of `messages`"
+    MESSAGES = "a list of dicts: the input `messages`"
 
 
 class Code(NamedTuple):
     """A Python expression for a value, and one for its trail."""
 
     value: str
-    trail: str = "None"
-    kind: str = ""  # what the value certainly is, if anything: a key of KINDS
+    trail: str = NO_TRAIL
+    kind: Kind = Kind.ANY
+    literal: str | int | None = None  # the value itself, of a str or int literal
+
+    @property
+    def pair(self) -> str:
+        return f"{self.value}, {self.trail}"
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind in (Kind.TEXT, Kind.LITERAL)
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.kind in (Kind.CONSTANT, Kind.SCALAR, Kind.INT)
+
+    @property
+    def is_literal(self) -> bool:
+        return self.kind is Kind.CONSTANT or self.literal is not None
 
 
-KINDS = {
-    "text": "a str",
-    "literal": "a str that stands in the template",
-    "constant": "another literal",
-    "fact": "a number, a truth or None: nobody wrote it",
-    "whole": "an int",
-    "message": "a dict",
-    "messages": "a list of dicts",
-}
+def scalar(value: str, kind: Kind = Kind.SCALAR) -> Code:
+    """Return the code of a computed number, bool or None."""
+    return Code(value, NO_TRAIL, kind)
 
 
-class Known(NamedTuple):
-    """A field that was read before: where its value is, and where its trail is once somebody wanted it."""
-
-    value: str
-    trail: str | None
+def trail_of(variable: str) -> str:
+    """Return the variable that holds the trail of another: `o3` for `t3`, `o1_message` for `v1_message`."""
+    return "o" + variable[1:]
 
 
-class Writer:
-    """Collects lines; knows indentation, temporaries, template nodes and available reads."""
+def join_pairs(codes: Sequence[Code]) -> str:
+    """Return values and trails as the elements of a flat tuple."""
+    return "".join(f"{code.pair}, " for code in codes)
+
+
+class Line(NamedTuple):
+    """A line of Python, and the position in the template that it was generated for."""
+
+    text: str
+    lineno: int
+
+
+Reads = dict[tuple[str, str], Code]
+
+
+class ReadCache:
+    """Lookups whose result is still in a variable, by owner and key.
+
+    There is a scope for each open block: what a block reads is unknown after it, since it may not have run.
+    """
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.places: list[int] = []
-        self.nodes: list[int] = []
-        self.here = 0
+        self.scopes: list[Reads] = [{}]
+        self.lasting: set[str] = set()  # inputs and loop items: no call can change their fields
+
+    def recall(self, owner: str, key: str) -> Code | None:
+        for scope in reversed(self.scopes):
+            if (owner, key) in scope:
+                return scope[owner, key]
+        return None
+
+    def remember(self, owner: str, key: str, code: Code) -> None:
+        self.scopes[-1][owner, key] = code
+
+    def forget(self, variable: str) -> None:
+        """Drop the reads of a variable that is assigned again."""
+        for scope in self.scopes:
+            for read in [read for read in scope if read[0] == variable]:
+                del scope[read]
+
+    def forget_changeable(self) -> None:
+        """Drop the reads that a call may have made stale by assigning to a namespace."""
+        for scope in self.scopes:
+            for read in [read for read in scope if read[0] not in self.lasting]:
+                del scope[read]
+
+
+class Draft(NamedTuple):
+    """Lines that are not part of the program yet, and the lookups they read."""
+
+    lines: list[Line]
+    reads: Reads
+
+
+class CodeWriter:
+    """Writes the lines of one program.
+
+    Owns the lines with their indentation, the numbers of temporaries, the output that waits to be appended, the
+    lookups that are cached, and the constants that all runs of the program share.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self.lineno = 0  # of the node that is being compiled
         self.indent = 0
         self.temporaries = 0
-        self.available: list[dict[tuple[str, str], Known]] = [{}]
-        self.lasting: set[str] = set()
+        self.text_positions: list[int] = []  # of each text of the template; the index is its trail
         self.constants: dict[str, Any] = {}
+        self.reads = ReadCache()
+        self.out = "out"  # the list that receives the output
+        self.pending: list[Code] = []
 
     def line(self, text: str) -> None:
-        self.lines.append("    " * self.indent + text)
-        self.places.append(self.here)
-
-    def flush(self) -> None:
-        """Write the output that is waiting: before anything that may run more or less often than this line."""
+        self.lines.append(Line("    " * self.indent + text, self.lineno))
 
     def temporary(self, prefix: str = "t") -> str:
         self.temporaries += 1
         return f"{prefix}{self.temporaries}"
 
-    def node(self, lineno: int) -> str:
-        """A number for a piece of template text; the number is its trail."""
-        self.nodes.append(lineno)
-        return str(len(self.nodes) - 1)
+    def add_text_position(self, lineno: int) -> str:
+        """Return the trail of a template text at this position."""
+        self.text_positions.append(lineno)
+        return str(len(self.text_positions) - 1)
 
-    def shared(self, prefix: str, value: Any) -> str:
-        """A name for a value that is made once, with the program."""
+    def share_constant(self, prefix: str, value: Any) -> str:
+        """Return the name of a value that is created once, with the program."""
         name = f"{prefix}{len(self.constants)}"
         self.constants[name] = value
         return name
 
+    # ---- blocks ----
+
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """An indented block; what it reads is not available behind it."""
         self.flush()
         self.line(head)
         self.indent += 1
-        self.available.append({})
+        self.reads.scopes.append({})
         start = len(self.lines)
         yield
         self.flush()
         if len(self.lines) == start:
             self.line("pass")
-        self.available.pop()
+        self.reads.scopes.pop()
         self.indent -= 1
 
     @contextmanager
     def function(self, head: str) -> Iterator[None]:
-        """A function body: nothing read outside is available, since it runs at another time."""
-        outside, self.available = self.available, [{}]
-        with self.block(head):
+        """Write a function that returns its output; it runs later, so no outer read is valid in it."""
+        outer_scopes, self.reads.scopes = self.reads.scopes, [{}]
+        with self.redirect_output("out"), self.block(head):
             yield
-        self.available = outside
+            self.flush()
+            self.line("return out")
+        self.reads.scopes = outer_scopes
 
-    # ---- available reads ----
+    @contextmanager
+    def draft(self) -> Iterator[Draft]:
+        """Collect the lines of a block that may turn out to be unnecessary; `adopt` writes them."""
+        self.flush()
+        outer_lines, self.lines = self.lines, []
+        self.indent += 1
+        self.reads.scopes.append({})
+        yield Draft(self.lines, self.reads.scopes[-1])
+        self.reads.scopes.pop()
+        self.indent -= 1
+        self.lines = outer_lines
 
-    def recall(self, owner: str, name: str) -> Known | None:
-        for scope in reversed(self.available):
-            if (owner, name) in scope:
-                return scope[owner, name]
-        return None
+    def adopt(self, draft: Draft) -> None:
+        self.lines += draft.lines
+        self.reads.scopes[-1].update(draft.reads)
 
-    def remember(self, owner: str, name: str, known: Known) -> None:
-        self.available[-1][owner, name] = known
+    # ---- variables ----
 
-    def forget(self, owner: str) -> None:
-        """The name is bound again: what was read from it is stale, here and in every block around."""
-        for scope in self.available:
-            for key in [key for key in scope if key[0] == owner]:
-                del scope[key]
+    def name_value(self, code: Code) -> Code:
+        """Return the code with a value that is free to repeat: a variable, a str or a constant."""
+        if code.value.isidentifier() or code.kind in (Kind.CONSTANT, Kind.LITERAL):
+            return code
+        return self._assign(code, code.kind)
 
-    def forget_changeable(self) -> None:
-        """A namespace may have changed: only loop items and inputs are certain to be as they were."""
-        for scope in self.available:
-            for key in [key for key in scope if key[0] not in self.lasting]:
-                del scope[key]
+    def store_value(self, code: Code) -> Code:
+        """Return the code with its value in a variable, even if it is a literal.
 
-    def table(self) -> list[tuple[int, int]]:
-        return [place(lineno) for lineno in self.nodes]
+        Python warns about operations that make no sense on literals, such as `'a'.__class__ is dict`.
+        """
+        if code.kind is Kind.CONSTANT:
+            return self._assign(code, Kind.ANY)
+        if code.value.isidentifier():
+            return code
+        return self._assign(code, Kind.TEXT if code.is_text else code.kind)
+
+    def _assign(self, code: Code, kind: Kind) -> Code:
+        name = self.temporary()
+        self.line(f"{name} = {code.value}")
+        return Code(name, code.trail, kind)
+
+    def store_pair(self, call: str, kind: Kind = Kind.ANY) -> Code:
+        """Write the call of a function that returns a value and its trail."""
+        result = self.new_pair(kind)
+        self.line(f"{result.pair} = {call}")
+        return result
+
+    def new_pair(self, kind: Kind = Kind.ANY) -> Code:
+        """Return new variables for a value and its trail."""
+        name = self.temporary()
+        return Code(name, trail_of(name), kind)
+
+    # ---- output ----
+
+    @contextmanager
+    def redirect_output(self, out: str) -> Iterator[None]:
+        """Append the output of these lines to another list."""
+        self.flush()
+        outer_out, self.out = self.out, out
+        yield
+        self.out = outer_out
+
+    def queue_output(self, code: Code) -> None:
+        """Output a value together with its neighbours; a value that is no text is converted there."""
+        if code.is_scalar:
+            code = Code(f"str({code.value})", code.trail, Kind.TEXT)
+        self.pending.append(code if code.is_text else self.name_value(code))
+
+    def emit_marker(self, trail: str) -> None:
+        """Note in the output what is rendered from here on: an empty text with a special trail."""
+        self.pending.append(Code("''", trail, Kind.TEXT))
+
+    def emit_binding(self, trail: str) -> None:
+        """Note in the output which message the template has just looked up."""
+        self.flush()
+        self.line(f"{self.out} += ('', (BOUND, {trail}))")
+
+    def flush(self) -> None:
+        """Write the output that waits: before any line that may run more or less often than it."""
+        if not self.pending:
+            return
+        codes, self.pending = self.pending, []
+        condition = text_condition(codes)
+        parts = join_pairs(self.fuse_literals(codes))
+        if not condition:
+            self.line(f"{self.out} += ({parts})")
+        else:
+            self.line(f"if {condition}: {self.out} += ({parts})")
+            self.line(f"else: {self.out} += printed(rt, ({parts}))")
+
+    def fuse_literals(self, codes: Sequence[Code]) -> list[Code]:
+        """Join neighbouring literals to one text, whose trail still lists them one by one."""
+        result: list[Code] = []
+        for is_literal, group in groupby(codes, lambda code: code.kind is Kind.LITERAL):
+            neighbours = list(group)
+            if not is_literal or len(neighbours) == 1:
+                result += neighbours
+                continue
+            texts_and_trails: list[str | int] = []
+            for code in neighbours:
+                texts_and_trails += (str(code.literal), int(code.trail))
+            joined = "".join(str(code.literal) for code in neighbours)
+            trail = self.share_constant("J", (JOINED, texts_and_trails))
+            result.append(Code(repr(joined), trail, Kind.LITERAL))
+        return result
+
+
+def text_condition(codes: Sequence[Code]) -> str:
+    """Return the condition under which all of the values are text; empty if they certainly are."""
+    names = dict.fromkeys(code.value for code in codes if not code.is_text)
+    return " and ".join(f"{name}.__class__ is str" for name in names)

@@ -1,224 +1,252 @@
-"""Loops: what `{% for %}` becomes.
+"""Loops: `{% for %}` becomes a Python `for` over the elements and their trails.
 
-A loop is a plain Python `for` over the elements and their trails side by side. `loop.index` and its kin are
-expressions over a counter; only a template that uses `loop` as a value gets an object. A loop over messages marks, in
-the output, which message it is at. `{% for x in xs if test %}` asks the test on the way, unless the body looks ahead.
+Loop number 2 has the elements in `t2`, their trails in `o2`, its counter in `i2` if anything uses it, `k2` says whether
+the elements are messages, and `e2` whether its `else` is due. `loop.index` and the like are expressions over these
+variables; only a template that uses `loop` as a value gets an object. A loop over messages marks, in the output, which
+message it is at.
+
+`{% for x in xs if test %}` tests each element on its turn, unless the body looks ahead (`loop.last`): then all
+elements are tested first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import Enum, auto
 
 from jinja2 import nodes
 
-from turnwise.engine.compiler.codegen import Code
+from turnwise.engine.compiler.assignments import AssignmentCompiler
+from turnwise.engine.compiler.codegen import Code, Kind
+from turnwise.engine.compiler.context import CompileContext, StatementHandlers
 from turnwise.engine.compiler.cost import step_cost
-from turnwise.engine.compiler.scopes import Fault, Frame, LoopNames
-from turnwise.engine.compiler.statements import Statements
+from turnwise.engine.compiler.lookups import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
+from turnwise.engine.compiler.scopes import CompileError, Frame
 from turnwise.engine.runtime.operations import CALL_WEIGHT
 
-NESTED_LOOPS = 12  # Python allows twenty blocks within one function
+MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
+SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()
+LOOKAHEAD = {"last", "length", "revindex", "revindex0", "nextitem", "previtem"}
 
 
-class Loops(Statements):
-    """The part of the compiler that knows loops."""
+class Elements(Enum):
+    """What the elements of a loop certainly are."""
 
-    def on_For(self, node: nodes.For, frame: Frame) -> None:
+    ANY = auto()
+    NUMBERS = auto()  # of a range
+    MESSAGES = auto()  # of the input `messages`
+
+
+class ForLoop:
+    """What is decided about a `{% for %}` before its code is written."""
+
+    def __init__(self, node: nodes.For, number: str, elements: Elements = Elements.ANY) -> None:
+        uses = set(_find_loop_uses(node.body))
+        self.node = node
+        self.number = number
+        self.elements = elements
+        self.uses_loop = bool(uses) or node.recursive
+        self.needs_object = node.recursive or not uses <= SIMPLE_ATTRIBUTES
+        looks_ahead = self.needs_object or bool(uses & LOOKAHEAD)
+        self.tests_first = node.test is not None and looks_ahead
+        self.tests_each = node.test is not None and not looks_ahead
+        self.has_output = _has_output(node.body)
+
+
+class LoopCompiler:
+    """Compiles loops."""
+
+    def __init__(self, context: CompileContext, assignments: AssignmentCompiler) -> None:
+        self.context = context
+        self.assignments = assignments
+        self.writer = context.writer
+        self.variables = context.variables
+
+    def handlers(self) -> StatementHandlers:
+        return {nodes.For: self._compile_for}
+
+    def _compile_for(self, node: nodes.For, frame: Frame) -> None:
         if node.recursive:
-            return self.recursive_loop(node, frame)
-        items = self.code(node.iter, frame)
-        number = self.temporary("")
-        if items.kind == "messages":
-            self.line(
-                f"t{number} = {items.value}; o{number} = walk_messages(rt, t{number}, {step_cost(node.body) + 2})"
-            )
-            return self.loop(node, frame, number, items.kind)
-        self.line(
-            f"t{number}, o{number}, k{number} = walk(rt, {items.value}, {items.trail}, {step_cost(node.body) + 2})"
-        )
-        self.loop(node, frame, number, "numbers" if over_numbers(node.iter) else "")
-
-    def loop(self, node: nodes.For, frame: Frame, number: str, kind: str = "") -> None:
-        """A loop over elements t, with trails o; k says whether they may be messages; i counts, if anybody asks."""
-        inner = frame.inner()
-        inner.loops += 1
-        inner.breakable = True
-        inner.counting = (kind == "numbers" or frame.counting) and kind != "messages"
-        if inner.loops > NESTED_LOOPS:
-            raise Fault(f"more than {NESTED_LOOPS} loops within loops", node.lineno)
-        uses = set(uses_of_loop(node.body))
-        loop_name = (
-            self.identifier(inner.symbols.declare_parameter("loop"))
-            if uses or node.recursive
-            else ""
-        )
-        inner.symbols.analyze_node(node, for_branch="body")
-        as_value = node.recursive or not uses <= KNOWN_LOOP
-        if node.test is not None and (as_value or uses & LOOKS_AHEAD):
-            self.choose_first(node, frame, number)
-        self.name_loop(loop_name, as_value, node.recursive, number)
-        if node.else_:
-            self.line(f"e{number} = True")
-        marks = writes(node.body)
-        if marks:
-            self.loop_mark(kind, number, "LOOP")
-        lazy_test = node.test is not None and not (as_value or uses & LOOKS_AHEAD)
-        if lazy_test and uses:
-            self.line(f"i{number} = -1")
-        target = self.target_name(node, inner, kind) or f"x{number}"
-        trail = f"o{target[1:]}" if target[0] == "v" else f"ox{number}"
-        counts = bool(uses or node.recursive) and not lazy_test
-        heads = (f"i{number}, ", "NUMBERS, ") if counts else ("", "")
-        with self.block(f"for {heads[0]}{target}, {trail} in zip({heads[1]}t{number}, o{number}):"):
-            if target[0] != "v":
-                self.bind(node.target, Code(target, trail), inner)
-            if lazy_test:
-                self.ask_test(node, frame, number, bool(uses))
-            if loop_name and as_value:
-                self.line(f"{loop_name}.index0 = i{number}")
-            if marks:
-                self.loop_mark(kind, number, trail)
-            self.enter(inner)
-            self.statements(node.body, inner)
-            if node.else_:  # as in jinja2, a round that does not reach its end does not count
-                self.flush()
-                self.line(f"e{number} = False")
-        if marks:
-            self.loop_mark(kind, number, "DONE")
-        if node.else_:
-            self.otherwise(node, frame, number)
-
-    def ask_test(self, node: nodes.For, frame: Frame, number: str, counts: bool) -> None:
-        """`if test` of a loop, on the way: elements that fail it are passed over and not counted."""
-        assert node.test is not None
-        inner = (
-            frame.inner()
-        )  # a scope of its own: `loop` is the one around, and names of the body are not seen
-        inner.symbols.analyze_node(node, for_branch="test")
-        self.enter(inner)
-        self.line(f"if not ({self.condition(node.test, inner)}): continue")
-        if counts:
-            self.line(f"i{number} += 1")
-
-    def loop_mark(self, kind: str, number: str, trail: str) -> None:
-        """Loops over messages say which one they are at; other loops do if it turns out that they are over messages."""
-        if kind == "messages":
-            self.mark(trail)
-        elif kind == "numbers":  # which message it is at shows when it takes one
-            self.mark(trail if trail in ("LOOP", "DONE") else "NEXT")
+            self._compile_recursive(node, frame)
+            return
+        items = self.context.compile(node.iter, frame)
+        number = self.writer.temporary("")
+        cost = step_cost(node.body) + 2
+        if items.kind is Kind.MESSAGES:
+            elements = Elements.MESSAGES
+            walk = f"t{number} = {items.value}; o{number} = walk_messages(rt, t{number}, {cost})"
         else:
-            self.flush()
-            self.line(f"if k{number}: {self.out} += ('', {trail})")
+            elements = Elements.NUMBERS if _is_range(node.iter) else Elements.ANY
+            walk = f"t{number}, o{number}, k{number} = walk(rt, {items.pair}, {cost})"
+        self.writer.line(walk)
+        self._compile_loop(ForLoop(node, number, elements), frame)
 
-    def name_loop(self, name: str, as_value: bool, recursive: bool, number: str) -> None:
-        """Decide what `loop` is: an object, or only the local variables behind its attributes."""
-        if name and as_value:
-            again, depth = (f"again{number}_", "depth0") if recursive else ("None", "0")
-            self.line(f"{name} = Loop(t{number}, o{number}, {depth}, {again}); o{name[1:]} = None")
-            self.loop_names.pop(name, None)
-        elif name:
-            self.loop_names[name] = LoopNames(f"i{number}", f"t{number}", f"o{number}", 0)
-
-    def otherwise(self, node: nodes.For, frame: Frame, number: str) -> None:
-        inner = frame.inner()
-        inner.symbols.analyze_node(node, for_branch="else")
-        with self.block(f"if e{number}:"):
-            self.enter(inner)
-            self.statements(node.else_, inner)
-
-    def target_name(self, node: nodes.For, frame: Frame, kind: str) -> str | None:
-        """The variable of a loop with one target. It holds messages if nothing else binds it."""
-        target = node.target
-        if not isinstance(target, nodes.Name):
-            return None
-        name = self.identifier(frame.symbols.ref(target.name))
-        self.forget(name)
-        self.lasting.add(name)
-        self.trails.pop(name, None)
-        bound = any(
-            other.ctx == "store" and other.name == target.name
-            for part in node.body
-            for other in names_in(part)
-        )
-        self.kinds[name] = "message" if kind == "messages" and not bound else ""
-        return name
-
-    def choose_first(self, node: nodes.For, frame: Frame, number: str) -> None:
-        """`{% for x in xs if test %}` where the loop looks ahead: the test is asked for all elements first."""
-        inner = frame.inner()
-        inner.symbols.analyze_node(node, for_branch="test")
-        chosen = self.temporary()
-        self.line(f"{chosen} = []")
-        target = self.target_name(node, inner, "") or f"x{number}"
-        trail = f"o{target[1:]}" if target[0] == "v" else f"ox{number}"
-        with self.block(f"for i{number}, {target}, {trail} in zip(NUMBERS, t{number}, o{number}):"):
-            if target[0] != "v":
-                self.bind(node.target, Code(target, trail), inner)
-            self.enter(inner)
-            test = self.condition(node.test, inner) if node.test is not None else "True"
-            self.line(f"if {test}: {chosen}.append(i{number})")
-        self.line(f"t{number}, o{number} = picked(t{number}, o{number}, {chosen})")
-
-    def recursive_loop(self, node: nodes.For, frame: Frame) -> None:
-        """The body is a function, so that `loop(children)` can run it again."""
-        number = self.temporary("")
-        items = self.code(node.iter, frame)
-        self.flush()
-        outside, self.out = self.out, "out"
-        with self.function(f"def again{number}(pair, depth0):"):
-            self.line("out = []")
-            self.line("if depth0 >= rt.depth: raise limit_error('depth')")
-            self.line(
-                f"def again{number}_(pair): return captured(rt, again{number}(pair, depth0 + 1))"
-            )
+    def _compile_recursive(self, node: nodes.For, frame: Frame) -> None:
+        """Compile the loop as a function, so that `loop(children)` can run it again."""
+        writer = self.writer
+        number = writer.temporary("")
+        items = self.context.compile(node.iter, frame)
+        run = f"again{number}"
+        with writer.function(f"def {run}(pair, depth0):"):
+            writer.line("out = []")
+            writer.line("if depth0 >= rt.depth: raise limit_error('depth')")
+            writer.line(f"def {run}_(pair): return captured(rt, {run}(pair, depth0 + 1))")
             cost = step_cost(node.body) + CALL_WEIGHT
-            self.line(f"t{number}, o{number}, k{number} = walk(rt, pair[0], pair[1], {cost})")
-            self.loop(node, frame, number)
-            self.flush()
-            self.line("return out")
-        self.out = outside
-        self.line(f"{self.out} += again{number}(({items.value}, {items.trail}), 0)")
+            writer.line(f"t{number}, o{number}, k{number} = walk(rt, pair[0], pair[1], {cost})")
+            self._compile_loop(ForLoop(node, number), frame)
+        writer.line(f"{writer.out} += {run}(({items.pair}), 0)")
+
+    def _compile_loop(self, loop: ForLoop, frame: Frame) -> None:
+        """Compile the loop over elements that are in their variables already."""
+        writer, node, number = self.writer, loop.node, loop.number
+        inner = self._open_body(loop, frame)
+        loop_variable = ""
+        if loop.uses_loop:
+            loop_variable = self.variables.identifier(inner.symbols.declare_parameter("loop"))
+        inner.symbols.analyze_node(node, for_branch="body")
+        if loop.tests_first:
+            self._filter_elements(loop, frame)
+        if loop_variable:
+            self._define_loop(loop, loop_variable)
+        if node.else_:
+            writer.line(f"e{number} = True")
+        self._emit_marker(loop, "LOOP")
+        if loop.tests_each and loop.uses_loop:
+            writer.line(f"i{number} = -1")
+        is_counted = loop.uses_loop and not loop.tests_each
+        with self._iterate(loop, inner, is_counted) as element_trail:
+            if loop.tests_each:
+                self._skip_unless_test(loop, frame)
+            if loop.needs_object:
+                writer.line(f"{loop_variable}.index0 = i{number}")
+            self._emit_marker(loop, element_trail)
+            self.context.compile_scope(node.body, inner)
+            if node.else_:  # as in jinja2, a round that `continue` cuts short does not count
+                writer.flush()
+                writer.line(f"e{number} = False")
+        self._emit_marker(loop, "DONE")
+        if node.else_:
+            with writer.block(f"if e{number}:"):
+                self.context.compile_scope(node.else_, frame.open_branch(node, "else"))
+
+    def _open_body(self, loop: ForLoop, frame: Frame) -> Frame:
+        depth = frame.loop_depth + 1
+        if depth > MAX_LOOP_DEPTH:
+            message = f"more than {MAX_LOOP_DEPTH} loops within loops"
+            raise CompileError(message, loop.node.lineno)
+        in_number_loop = frame.in_number_loop
+        if loop.elements is not Elements.ANY:
+            in_number_loop = loop.elements is Elements.NUMBERS
+        return replace(
+            frame.inner(), loop_depth=depth, breakable=True, in_number_loop=in_number_loop
+        )
+
+    @contextmanager
+    def _iterate(self, loop: ForLoop, frame: Frame, is_counted: bool) -> Iterator[str]:
+        """Write the `for` statement and assign its targets; give the trail of the element."""
+        node, number = loop.node, loop.number
+        element = Code(f"x{number}", f"ox{number}")
+        is_name = isinstance(node.target, nodes.Name)
+        if isinstance(node.target, nodes.Name):
+            element = self._declare_target(loop, node.target.name, frame)
+        head = f"for {element.pair} in zip(t{number}, o{number}):"
+        if is_counted:
+            head = f"for i{number}, {element.pair} in zip(NUMBERS, t{number}, o{number}):"
+        with self.writer.block(head):
+            if not is_name:
+                self.assignments.bind(node.target, element, frame)
+            yield element.trail
+
+    def _declare_target(self, loop: ForLoop, name: str, frame: Frame) -> Code:
+        """Declare the variable of a loop; it holds messages if the body does not assign it."""
+        kind = Kind.ANY
+        if loop.elements is Elements.MESSAGES and not _assigns(loop.node.body, name):
+            kind = Kind.MESSAGE
+        variable = self.variables.identifier(frame.symbols.ref(name))
+        return self.variables.declare_loop_item(variable, kind)
+
+    def _define_loop(self, loop: ForLoop, variable: str) -> None:
+        """Make `loop` an object, or only a name for the variables of this loop."""
+        number = loop.number
+        if not loop.needs_object:
+            self.variables.loops[variable] = number
+            return
+        self.variables.loops.pop(variable, None)
+        arguments = f"depth0, again{number}_" if loop.node.recursive else "0, None"
+        value = Code(f"Loop(t{number}, o{number}, {arguments})")
+        self.variables.assign(variable, value)
+
+    def _filter_elements(self, loop: ForLoop, frame: Frame) -> None:
+        """Test all elements before the loop."""
+        number, writer = loop.number, self.writer
+        inner = frame.open_branch(loop.node, "test")
+        chosen = writer.temporary()
+        writer.line(f"{chosen} = []")
+        with self._iterate(ForLoop(loop.node, number), inner, is_counted=True):
+            writer.line(f"if {self._compile_test(loop, inner)}: {chosen}.append(i{number})")
+        writer.line(f"t{number}, o{number} = picked(t{number}, o{number}, {chosen})")
+
+    def _skip_unless_test(self, loop: ForLoop, frame: Frame) -> None:
+        """Test an element on its turn; one that fails is not counted."""
+        # In a scope of its own: `loop` is the outer one, and names of the body are not defined.
+        test = self._compile_test(loop, frame.open_branch(loop.node, "test"))
+        self.writer.line(f"if not ({test}): continue")
+        if loop.uses_loop:
+            self.writer.line(f"i{loop.number} += 1")
+
+    def _compile_test(self, loop: ForLoop, frame: Frame) -> str:
+        assert loop.node.test is not None
+        self.variables.enter_scope(frame)
+        return self.context.compile_value(loop.node.test, frame)
+
+    def _emit_marker(self, loop: ForLoop, trail: str) -> None:
+        """Mark, in the output, the start and the end of a loop over messages, and each message."""
+        writer = self.writer
+        if not loop.has_output:
+            return
+        if loop.elements is Elements.ANY:  # it may turn out to be over messages
+            writer.flush()
+            writer.line(f"if k{loop.number}: {writer.out} += ('', {trail})")
+            return
+        if loop.elements is Elements.NUMBERS and trail not in ("LOOP", "DONE"):
+            trail = "NEXT"  # the lookup of the message will mark which one it is
+        writer.emit_marker(trail)
 
 
-KNOWN_LOOP = set(LoopNames("", "", "", 0).attributes) | set(LoopNames("", "", "", 0).neighbours)
-LOOKS_AHEAD = {"last", "length", "revindex", "revindex0", "nextitem", "previtem"}
+def _is_range(node: nodes.Node) -> bool:
+    if not isinstance(node, nodes.Call):
+        return False
+    return isinstance(node.node, nodes.Name) and node.node.name == "range"
 
 
-def over_numbers(node: nodes.Node) -> bool:
-    return (
-        isinstance(node, nodes.Call)
-        and isinstance(node.node, nodes.Name)
-        and node.node.name == "range"
-    )
+def _assigns(body: Iterable[nodes.Node], name: str) -> bool:
+    """Whether any statement of a body assigns a name."""
+    for statement in body:
+        for node in (statement, *statement.find_all(nodes.Name)):
+            if isinstance(node, nodes.Name) and node.ctx == "store" and node.name == name:
+                return True
+    return False
 
 
-def names_in(node: nodes.Node) -> Iterator[nodes.Name]:
-    if isinstance(node, nodes.Name):
-        yield node
-    yield from node.find_all(nodes.Name)
-
-
-def uses_of_loop(body: Iterable[nodes.Node]) -> Iterable[str]:
-    """How `loop` is used in a body: an attribute's name, or "" where it is used as a value."""
-    waiting: list[nodes.Node] = list(body)
-    while waiting:
-        node = waiting.pop()
-        if (
+def _find_loop_uses(body: Iterable[nodes.Node]) -> Iterator[str]:
+    """Yield the attributes of `loop` that a body uses; "" where it uses `loop` as a value."""
+    stack = list(body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, nodes.Name) and node.name == "loop":
+            yield ""
+        elif (
             isinstance(node, nodes.Getattr)
             and isinstance(node.node, nodes.Name)
             and node.node.name == "loop"
         ):
             yield node.attr
-        elif isinstance(node, nodes.Name) and node.name == "loop":
-            yield ""
         else:
-            waiting.extend(node.iter_child_nodes())
+            stack.extend(node.iter_child_nodes())
 
 
-def writes(body: Iterable[nodes.Node]) -> bool:
-    """Whether a body can put anything out."""
-    return any(
-        isinstance(node, (nodes.Output, nodes.CallBlock, nodes.FilterBlock))
-        or any(node.find_all(nodes.Output))
-        for node in body
-    )
+def _has_output(body: Iterable[nodes.Node]) -> bool:
+    output = (nodes.Output, nodes.CallBlock, nodes.FilterBlock)
+    return any(isinstance(node, output) or node.find(nodes.Output) for node in body)

@@ -1,18 +1,26 @@
-"""Names while compiling: which scope defines one, and what is known about it.
+"""Scopes of the template, and the Python variable that each of its names becomes.
 
-jinja2's own symbol tracking decides what is local to what, so scoping is exact. Beside it there are only notes: which
-names are inputs, which stand for `loop`, which are macros that can be called directly.
+jinja2's own symbol tracking decides which scope defines a name, so scoping is exact. Its reference `l_1_message` (the
+name `message` of a scope at level 1) becomes the Python variable `v1_message`, with its trail in `o1_message`. Inputs
+of the template are read once, at the start of the program: `messages` becomes `v_messages`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
 
-from jinja2.idtracking import Symbols
+from jinja2 import nodes
+from jinja2.idtracking import VAR_LOAD_ALIAS, VAR_LOAD_PARAMETER, VAR_LOAD_RESOLVE, Symbols
+
+from turnwise.engine.compiler.codegen import NO_TRAIL, Code, CodeWriter, Kind, trail_of
+from turnwise.engine.provenance.trails import root
+from turnwise.engine.runtime.functions import FUNCTIONS
+from turnwise.engine.runtime.values import Undefined
 
 
-class Fault(Exception):
-    """The tree asks for something that cannot be compiled."""
+class CompileError(Exception):
+    """The template uses something that cannot be compiled."""
 
     def __init__(self, message: str, lineno: int, hint: str | None = None) -> None:
         super().__init__(message)
@@ -20,29 +28,8 @@ class Fault(Exception):
         self.hint = hint
 
 
-class LoopNames:
-    """The local variables that stand for `loop`."""
-
-    def __init__(self, index: str, items: str, trail: str, depth: int) -> None:
-        self.attributes = {
-            "index0": index,
-            "index": f"({index} + 1)",
-            "first": f"({index} == 0)",
-            "last": f"({index} + 1 == len({items}))",
-            "length": f"len({items})",
-            "revindex": f"(len({items}) - {index})",
-            "revindex0": f"(len({items}) - {index} - 1)",
-            "depth": str(depth + 1),
-            "depth0": str(depth),
-        }
-        self.neighbours = {
-            "previtem": f"neighbour({items}, {trail}, {index} - 1, NO_PREVIOUS)",
-            "nextitem": f"neighbour({items}, {trail}, {index} + 1, NO_NEXT)",
-        }
-
-
 class KnownMacro(NamedTuple):
-    """A macro whose name means nothing else in the template."""
+    """A macro whose name has no other meaning in the template, so that it can be called directly."""
 
     variable: str
     function: str
@@ -50,42 +37,150 @@ class KnownMacro(NamedTuple):
 
 
 class Scope(Symbols):
-    """jinja2's symbol tracking, which also knows which of its names are inputs, and the variables of those."""
+    """jinja2's symbol table of one scope, with the variables of the inputs that the scope reads."""
 
     def __init__(self, parent: Symbols | None = None, level: int | None = None) -> None:
         super().__init__(parent, level)
         self.inputs: dict[str, str] = {}
 
-    def owner(self, name: str) -> Scope:
-        """The scope that defines a name."""
+    def find_owner(self, name: str) -> Scope:
+        """Return the scope that defines a name."""
         scope: Any = self
         while name not in scope.refs and scope.parent is not None:
             scope = scope.parent
-        found: Scope = scope
-        return found
+        return cast(Scope, scope)
 
 
+@dataclass(frozen=True)
 class Frame:
-    """A scope of names. jinja2's own symbol tracking decides what is local, so scoping is exact."""
+    """The surroundings of a node: its scope, and the statements around it."""
 
-    def __init__(
-        self, symbols: Scope, soft: bool = False, loops: int = 0, breakable: bool = False
-    ) -> None:
-        self.symbols = symbols
-        self.breakable = breakable  # inside a loop, with no function in between
-        self.counting = False  # inside a loop over numbers, and in none over messages
-        self.soft = (
-            soft  # inside a condition: an unknown filter fails when it is reached, not before
-        )
-        self.loops = loops
+    symbols: Scope
+    conditional: bool = False  # in an `if` or a ternary: unknown filters fail when they are reached
+    loop_depth: int = 0
+    breakable: bool = False  # inside a loop, with no function in between
+    in_number_loop: bool = False  # inside a loop over a range, and in none over messages
 
     def inner(self) -> Frame:
-        return self.like(Scope(parent=self.symbols), self.soft)
+        """Return the frame of a new scope. As in jinja2, its code is not conditional."""
+        return replace(self, symbols=Scope(self.symbols), conditional=False)
 
-    def softened(self) -> Frame:
-        return self.like(self.symbols, True)
-
-    def like(self, symbols: Scope, soft: bool) -> Frame:
-        frame = Frame(symbols, soft, self.loops, self.breakable)
-        frame.counting = self.counting
+    def open_scope(self, node: nodes.Node) -> Frame:
+        """Return the frame of the scope that `node` opens, with its names declared."""
+        frame = self.inner()
+        frame.symbols.analyze_node(node)
         return frame
+
+    def open_branch(self, node: nodes.For, branch: str) -> Frame:
+        """Return the frame for the test or the `else` of a loop."""
+        frame = self.inner()
+        frame.symbols.analyze_node(node, for_branch=branch)
+        return frame
+
+    def as_conditional(self) -> Frame:
+        return replace(self, conditional=True)
+
+
+class Variables:
+    """The Python variables of a program: which names they are, and what is known about their values."""
+
+    def __init__(
+        self, writer: CodeWriter, tree: nodes.Template, shadowed: frozenset[str] = frozenset()
+    ) -> None:
+        self.writer = writer
+        self.shadowed = shadowed  # builtin functions whose names are inputs
+        self.inputs: dict[str, Code] = {}
+        self.input_lines: list[str] = []  # they read the inputs, at the start of the program
+        self.functions: dict[str, str] = {}  # variables of builtin functions: what to call
+        self.macros: dict[str, KnownMacro] = {}
+        self.loops: dict[str, str] = {}  # variables of `loop`: the number of the loop
+        self.used_as_values: set[str] = set()
+        self.namespaces = {node.name for node in tree.find_all(nodes.NSRef)}
+        self._known: dict[str, Code] = {}
+        self._identifiers: dict[str, str] = {}
+
+    # ---- names to variables ----
+
+    def identifier(self, reference: str) -> str:
+        """Return the Python variable for jinja2's reference to a name."""
+        if reference not in self._identifiers:
+            ascii_name = reference if reference.isascii() else f"l_{len(self._identifiers)}_"
+            self._identifiers[reference] = ascii_name.replace("l_", "v", 1)
+        return self._identifiers[reference]
+
+    def resolve(self, name: str, frame: Frame) -> str:
+        """Return the variable that a name of the template refers to in this scope."""
+        symbols = frame.symbols
+        return symbols.find_owner(name).inputs.get(name) or self.identifier(symbols.ref(name))
+
+    def read(self, name: str, frame: Frame) -> Code:
+        return self._read_variable(self.resolve(name, frame))
+
+    def _read_variable(self, variable: str) -> Code:
+        return self._known.get(variable) or Code(variable, trail_of(variable))
+
+    def declare_loop_item(self, variable: str, kind: Kind) -> Code:
+        """Note that a loop assigns this variable, with items of a certain kind."""
+        item = Code(variable, trail_of(variable), kind)
+        self.invalidate(variable)
+        self.writer.reads.lasting.add(variable)
+        self._known[variable] = item
+        return item
+
+    def invalidate(self, variable: str) -> None:
+        """Forget what was known about a variable that is assigned again."""
+        self._known.pop(variable, None)
+        self.writer.reads.forget(variable)
+        self.writer.reads.lasting.discard(variable)
+
+    # ---- entering scopes ----
+
+    def enter_scope(self, frame: Frame) -> None:
+        """Give every name of a scope its first value: of the outer scope, of an input, or undefined."""
+        for target, (how, source) in frame.symbols.loads.items():
+            if how == VAR_LOAD_PARAMETER:
+                continue
+            variable = self.identifier(target)
+            name = target.split("_", 2)[2]  # of `l_0_messages`
+            if how == VAR_LOAD_ALIAS:
+                outer_frame = Frame(cast(Scope, frame.symbols.parent))
+                self.assign(variable, self.read(name, outer_frame))
+            elif how == VAR_LOAD_RESOLVE:
+                self._load_input(variable, cast(str, source), frame.symbols)
+            else:
+                self.assign(variable, Code(self.undefined_name(name)))
+            self.invalidate(variable)
+
+    def assign(self, variable: str, code: Code) -> None:
+        """Write the assignment of a value and its trail."""
+        self.writer.line(f"{variable} = {code.value}; {trail_of(variable)} = {code.trail}")
+
+    def undefined_name(self, name: str) -> str:
+        """Return the constant for a name without a value."""
+        return self.writer.share_constant("U", Undefined(f"{name!r} is undefined"))
+
+    def _load_input(self, variable: str, name: str, symbols: Scope) -> None:
+        """Let a scope use the variable of an input, or a copy of it if the scope assigns the name."""
+        code = self.inputs.get(name) or self._add_input(name)
+        if name in symbols.stores:
+            self.assign(variable, code)
+        else:
+            symbols.inputs[name] = code.value
+
+    def _add_input(self, name: str) -> Code:
+        variable = f"v_{name}" if name.isascii() else f"v_{len(self.inputs)}"
+        writer = self.writer
+        if name in FUNCTIONS and name not in self.shadowed:
+            code = Code(variable, NO_TRAIL)
+            self.functions[variable] = f"call_{name}"
+            writer.constants[variable] = FUNCTIONS[name]
+        else:
+            kind = Kind.MESSAGES if name == "messages" else Kind.ANY
+            code = Code(variable, writer.share_constant("R", root(name)), kind)
+            absence = self.undefined_name(name)
+            self.input_lines.append(
+                f"    {variable} = context[{name!r}] if {name!r} in context else {absence}"
+            )
+            writer.reads.lasting.add(variable)
+        self.inputs[name] = self._known[variable] = code
+        return code

@@ -327,10 +327,10 @@ def refuse_depth(tree: nodes.Node, text: str, name: str) -> None:
 
 def flat_children(node: nodes.Node) -> Iterator[nodes.Node]:
     """The nodes below a node, with a chain of `+` seen as one."""
-    return iter(operands(node)) if isinstance(node, nodes.Add) else node.iter_child_nodes()
+    return iter(flatten_chain(node)) if isinstance(node, nodes.Add) else node.iter_child_nodes()
 
 
-def operands(node: nodes.BinExpr) -> list[nodes.Expr]:
+def flatten_chain(node: nodes.BinExpr) -> list[nodes.Expr]:
     """`a + b + c` as [a, b, c], without recursion."""
     right: list[nodes.Expr] = []
     left: nodes.Expr = node

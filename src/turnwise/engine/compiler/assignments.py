@@ -1,0 +1,102 @@
+"""Assignments: `{% set %}`, `{% set %}` blocks, and the targets of loops and `with`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jinja2 import nodes
+
+from turnwise.engine.compiler.calls import CallCompiler
+from turnwise.engine.compiler.codegen import Code, Kind, join_pairs
+from turnwise.engine.compiler.context import CompileContext, StatementHandlers
+from turnwise.engine.compiler.scopes import CompileError, Frame
+
+
+class AssignmentCompiler:
+    """Compiles assignments to names, to attributes of namespaces, and to several targets at once."""
+
+    def __init__(self, context: CompileContext, calls: CallCompiler) -> None:
+        self.context = context
+        self.calls = calls
+        self.writer = context.writer
+        self.variables = context.variables
+
+    def handlers(self) -> StatementHandlers:
+        return {nodes.Assign: self._compile_set, nodes.AssignBlock: self._compile_set_block}
+
+    def _compile_set(self, node: nodes.Assign, frame: Frame) -> None:
+        code = self.context.compile(node.node, frame)
+        self.writer.lineno = node.lineno
+        self.bind(node.target, code, frame)
+
+    def _compile_set_block(self, node: nodes.AssignBlock, frame: Frame) -> None:
+        inner = frame.open_scope(node)
+        code = self.capture(node.body, inner)
+        if node.filter is not None:
+            code = self.calls.apply_filters(node.filter, code, inner)
+        self.bind(node.target, code, frame)
+
+    def capture(self, body: Sequence[nodes.Node], frame: Frame) -> Code:
+        """Return the output of a block as a value."""
+        writer = self.writer
+        out = writer.temporary("out")
+        with writer.redirect_output(out):
+            writer.line(f"{out} = []")
+            with writer.block("if True:"):
+                self.context.compile_scope(body, frame)
+        return writer.store_pair(f"captured(rt, {out})")
+
+    def bind(self, target: nodes.Node, code: Code, frame: Frame) -> None:
+        """Assign a value to a target of any form."""
+        if isinstance(target, nodes.Name):
+            self._bind_name(target, code, frame)
+        elif isinstance(target, nodes.NSRef):
+            self._bind_attribute(target, code, frame)
+        elif isinstance(target, (nodes.Tuple, nodes.List)):
+            self._unpack(target, code, frame)
+        else:
+            raise CompileError(f"cannot assign to {type(target).__name__}", target.lineno)
+
+    def _bind_name(self, target: nodes.Name, code: Code, frame: Frame) -> None:
+        writer = self.writer
+        variable = self.variables.read(target.name, frame)
+        for waiting in writer.pending:
+            # Output that waits may still use the old value.
+            if waiting.kind is not Kind.LITERAL and variable.value in waiting.value:
+                writer.flush()
+                break
+        assignment = f"{variable.trail} = {code.trail}"
+        if code.value != variable.value:
+            assignment = f"{variable.value} = {code.value}; {assignment}"
+        writer.line(assignment)
+        self.variables.invalidate(variable.value)
+        self.variables.macros.pop(target.name, None)
+
+    def _bind_attribute(self, target: nodes.NSRef, code: Code, frame: Frame) -> None:
+        writer = self.writer
+        writer.flush()  # output that waits may be the namespace, with its old attribute
+        namespace = self.variables.read(target.name, frame).value
+        call = f"assigned({namespace}, {target.attr!r}, {code.pair})"
+        if target.attr.startswith("_"):  # refused by the runtime
+            writer.line(call)
+        else:
+            inline = f"{namespace}.pairs[{target.attr!r}] = ({code.pair})"
+            writer.line(f"if {namespace}.__class__ is Namespace: {inline}")
+            writer.line(f"else: {call}")
+        writer.reads.forget_changeable()
+
+    def _unpack(self, target: nodes.Tuple | nodes.List, code: Code, frame: Frame) -> None:
+        writer = self.writer
+        parts = [writer.new_pair() for _ in target.items]
+        call = f"{join_pairs(parts)}= unpacked(rt, {code.pair}, {len(parts)})"
+        if len(parts) == 2 and code.value.isidentifier():
+            # Most often these are the items of a dict.
+            key, value = parts
+            writer.line(f"if {code.value}.__class__ is tuple and len({code.value}) == 2:")
+            writer.line(f"    {key.value}, {value.value} = {code.value}")
+            writer.line(f"    {key.trail} = ({code.trail}, 0); {value.trail} = ({code.trail}, 1)")
+            writer.line(f"else: {call}")
+        else:
+            writer.line(call)
+        for item, part in zip(target.items, parts, strict=True):
+            self.bind(item, part, frame)

@@ -1,0 +1,252 @@
+"""Filters, tests and calls.
+
+Arguments are passed as pairs of value and trail: `filter_replace(rt, t1, o1, ('a', 4), ('b', 5))`. Methods that
+templates call on every message (`strip`, `split`, `startswith`, `get`) are written inline for short texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from jinja2 import nodes
+
+from turnwise.engine.compiler.codegen import Code, Kind, scalar
+from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
+from turnwise.engine.compiler.lookups import LookupCompiler
+from turnwise.engine.compiler.scopes import CompileError, Frame
+from turnwise.engine.runtime.filters import FILTERS, WITHHELD
+from turnwise.engine.runtime.methods import METHODS
+from turnwise.engine.runtime.operations import SHORT
+from turnwise.engine.runtime.tests import INLINE, TESTS
+from turnwise.errors import did_you_mean
+
+CUT_RULES = {"strip": "STRIPPED", "lstrip": "LSTRIPPED", "rstrip": "RSTRIPPED", "split": "SPLIT"}
+PREFIX_METHODS = ("startswith", "endswith")  # cost no more than their argument is long
+TEXT_FILTERS = frozenset(
+    [
+        *("capitalize", "center", "format", "indent", "join", "lower", "replace", "string"),
+        *("title", "tojson", "trim", "upper"),
+    ]
+)
+
+
+class Arguments(NamedTuple):
+    """The arguments of a call."""
+
+    positional: list[Code]
+    source: str  # all of them: `, (value, trail), *more, **{'name': (value, trail)}, **more`
+
+
+class CallCompiler:
+    """Compiles filters, tests, and calls of functions, methods and macros."""
+
+    def __init__(self, context: CompileContext, lookups: LookupCompiler) -> None:
+        self.context = context
+        self.lookups = lookups
+        self.writer = context.writer
+        self.variables = context.variables
+
+    def handlers(self) -> ExpressionHandlers:
+        return {
+            nodes.Filter: self._compile_filter,
+            nodes.Test: self._compile_test,
+            nodes.Call: self._compile_call,
+        }
+
+    # ---- filters and tests ----
+
+    def _compile_filter(self, node: nodes.Filter, frame: Frame, trail: bool) -> Code:
+        if node.node is None:
+            raise CompileError("a filter needs a value", node.lineno)
+        return self._apply_filter(node, self.context.compile(node.node, frame), frame)
+
+    def apply_filters(self, node: nodes.Filter, value: Code, frame: Frame) -> Code:
+        """Apply the filters of a block (`{% filter upper|trim %}`) to its text."""
+        if isinstance(node.node, nodes.Filter):
+            value = self.apply_filters(node.node, value, frame)
+        self.writer.lineno = node.lineno
+        return self._apply_filter(node, value, frame)
+
+    def _apply_filter(self, node: nodes.Filter, value: Code, frame: Frame) -> Code:
+        name = node.name
+        if name not in FILTERS:
+            return self._compile_unknown(node, "filter", FILTERS, frame)
+        if name == "length" and not node.args and not node.kwargs:
+            return self._compile_length(value)
+        source = self.compile_arguments(node, frame).source
+        self.writer.lineno = node.lineno
+        if name == "trim" and not source:
+            call = f"filter_trim(rt, {value.pair})"
+            return self._cut_inline(value, "strip()", "STRIPPED", call, Kind.TEXT)
+        if name == "tojson":  # its punctuation counts as text of the template, at this position
+            source += f", node={self.writer.add_text_position(node.lineno)}"
+        kind = Kind.TEXT if name in TEXT_FILTERS else Kind.ANY
+        return self.writer.store_pair(f"filter_{name}(rt, {value.pair}{source})", kind)
+
+    def _compile_length(self, value: Code) -> Code:
+        name = self.writer.store_value(value).value
+        if value.kind is Kind.MESSAGES:
+            return scalar(f"len({name})", Kind.INT)
+        guard = f"{name}.__class__ is list or {name}.__class__ is str"
+        return scalar(f"(len({name}) if {guard} else length(rt, {name}, None)[0])", Kind.INT)
+
+    def _compile_test(self, node: nodes.Test, frame: Frame, trail: bool) -> Code:
+        value = self.context.compile(node.node, frame, False)
+        if node.name in ("filter", "test"):
+            names = FILTERS if node.name == "filter" else TESTS
+            return scalar(f"({value.value} in {tuple(names)!r})")
+        if node.name not in TESTS:
+            return self._compile_unknown(node, "test", TESTS, frame)
+        if node.name in INLINE and not node.args:
+            variable = self.writer.store_value(value).value
+            return scalar(f"({INLINE[node.name].format(variable)})")
+        arguments = "".join(
+            f", {self.context.compile_value(argument, frame)}" for argument in node.args or ()
+        )
+        return scalar(f"tests[{node.name!r}](rt, {value.value}{arguments})")
+
+    def _compile_unknown(
+        self, node: nodes.Filter | nodes.Test, what: str, known: Mapping[str, Any], frame: Frame
+    ) -> Code:
+        """Refuse a filter or test that does not exist: at once, or, as in jinja2, when a condition reaches it."""
+        message = f"No {what} named {node.name!r}"
+        hint = None
+        reason = WITHHELD.get(node.name) if what == "filter" else None
+        if reason:
+            message += f": {reason}"
+        else:
+            hint = did_you_mean(node.name, known, f"there is no such {what}; known")
+        if not frame.conditional:
+            raise CompileError(message, node.lineno, hint)
+        self.writer.line(f"raise Failure({message!r}, {hint!r})")
+        return Code("None")
+
+    # ---- calls ----
+
+    def compile_arguments(self, node: Any, frame: Frame) -> Arguments:
+        """Compile the arguments of a call, filter or test."""
+        compile_ = self.context.compile
+        positional = [compile_(argument, frame) for argument in node.args or ()]
+        source = "".join(f", ({code.pair})" for code in positional)
+        if node.dyn_args is not None:
+            source += f", *spread(rt, {compile_(node.dyn_args, frame).pair})"
+        keywords = [
+            f"{keyword.key!r}: ({compile_(keyword.value, frame).pair})"
+            for keyword in node.kwargs or ()
+        ]
+        if keywords:
+            source += f", **{{{', '.join(keywords)}}}"
+        if node.dyn_kwargs is not None:
+            source += f", **spread_keywords(rt, {compile_(node.dyn_kwargs, frame).pair})"
+        return Arguments(positional, source)
+
+    def _compile_call(self, node: nodes.Call, frame: Frame, trail: bool) -> Code:
+        macro_call = self.compile_macro_call(node, frame)
+        if macro_call is not None:
+            result = self.writer.store_pair(f"captured(rt, {macro_call})", Kind.TEXT)
+            self.writer.reads.forget_changeable()
+            return result
+        callee_node = node.node
+        if (
+            isinstance(callee_node, nodes.Getattr)
+            and self.lookups.find_loop(callee_node.node, frame) is None
+        ):
+            return self._compile_method_call(callee_node, node, frame)
+        callee = self.context.compile(callee_node, frame)
+        function = self.variables.functions.get(callee.value)
+        if function is not None:
+            source = self.compile_arguments(node, frame).source
+            self.writer.lineno = node.lineno
+            return self.writer.store_pair(f"{function}(rt{source})")
+        return self.call_value(callee, node, frame)
+
+    def call_value(self, callee: Code, node: nodes.Call, frame: Frame, more: str = "") -> Code:
+        """Call any value by the runtime, with `more` arguments that the template does not write."""
+        source = self.compile_arguments(node, frame).source
+        self.writer.lineno = node.lineno
+        result = self.writer.store_pair(f"call(rt, {callee.pair}{source}{more})")
+        self.writer.reads.forget_changeable()
+        return result
+
+    def compile_macro_call(self, node: nodes.Call, frame: Frame) -> str | None:
+        """Return the call of a known macro's function, or None if the callee may be anything else."""
+        if not isinstance(node.node, nodes.Name) or node.dyn_args or node.dyn_kwargs:
+            return None
+        macro = self.variables.macros.get(node.node.name)
+        if macro is None or self.variables.resolve(node.node.name, frame) != macro.variable:
+            return None
+        given = dict(zip(macro.arguments, node.args, strict=False))
+        given.update((keyword.key, keyword.value) for keyword in node.kwargs)
+        given_twice = len(given) != len(node.args) + len(node.kwargs)
+        if given_twice or not set(given) <= set(macro.arguments):
+            return None
+        pairs = []
+        for argument in macro.arguments:
+            if argument in given:
+                pairs.append(f"({self.context.compile(given[argument], frame).pair})")
+            else:
+                pairs.append("ABSENT")
+        self.writer.lineno = node.lineno
+        return f"{macro.function}({', '.join(pairs)})"
+
+    # ---- methods ----
+
+    def _compile_method_call(self, method: nodes.Getattr, node: nodes.Call, frame: Frame) -> Code:
+        name = method.attr
+        owner = self.writer.store_value(self.context.compile(method.node, frame))
+        arguments = self.compile_arguments(node, frame)
+        self.writer.lineno = method.lineno
+        call = f"method(rt, {owner.pair}, {name!r}{arguments.source})"
+        if not (node.kwargs or node.dyn_args or node.dyn_kwargs):
+            code = self._compile_inline_method(owner, name, arguments.positional, call)
+            if code is not None:
+                return code
+        if name in METHODS[str] and name not in METHODS[dict]:
+            guard = f"{owner.value}.__class__ is str"
+            call = f"str_{name}(rt, {owner.pair}{arguments.source}) if {guard} else {call}"
+        return self.writer.store_pair(call)
+
+    def _compile_inline_method(
+        self, owner: Code, name: str, arguments: list[Code], call: str
+    ) -> Code | None:
+        """Compile a frequent method with literal arguments; None for any other."""
+        if name == "get" and len(arguments) in (1, 2) and arguments[0].kind is Kind.LITERAL:
+            default = arguments[1] if len(arguments) == 2 else Code("None")
+            return self._compile_get(owner, arguments[0].value, default, call)
+        if any(argument.kind is not Kind.LITERAL for argument in arguments):
+            return None
+        if len(arguments) == 1 and name in PREFIX_METHODS:
+            operation = f"{owner.value}.{name}({arguments[0].value})"
+            return scalar(f"({operation} if {owner.value}.__class__ is str else {call}[0])")
+        if name not in CUT_RULES:
+            return None
+        if not arguments and name != "split":
+            return self._cut_inline(owner, f"{name}()", CUT_RULES[name], call)
+        if len(arguments) == 1 and arguments[0].literal:
+            operation = f"{name}({arguments[0].value})"
+            return self._cut_inline(owner, operation, CUT_RULES[name], call)
+        return None
+
+    def _cut_inline(
+        self, owner: Code, operation: str, rule: str, call: str, kind: Kind = Kind.ANY
+    ) -> Code:
+        """Strip or split a short text inline; the call charges for a longer one."""
+        text = self.writer.store_value(owner)
+        result = self.writer.new_pair(kind)
+        limit = SHORT
+        trail = f"{rule}, {text.pair}"
+        if rule == "SPLIT":
+            limit //= 16
+            trail += f", {result.value}"
+        guard = f"{text.value}.__class__ is str and len({text.value}) < {limit}"
+        cut = f"{result.value} = {text.value}.{operation}; {result.trail} = ({trail})"
+        self.writer.line(f"if {guard}: {cut}")
+        self.writer.line(f"else: {result.pair} = {call}")
+        return result
+
+    def _compile_get(self, owner: Code, key: str, default: Code, call: str) -> Code:
+        """Compile `mapping.get("key", default)`."""
+        field = f"({owner.value}[{key}], ({owner.trail}, {key})) if {key} in {owner.value}"
+        guard = f"{owner.value}.__class__ is dict"
+        return self.writer.store_pair(f"({field} else ({default.pair})) if {guard} else {call}")

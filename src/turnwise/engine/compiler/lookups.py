@@ -1,0 +1,207 @@
+"""Lookups: `owner.name`, `owner["name"]`, `owner[index]`, slices, and the attributes of `loop`.
+
+A field of a dict and an element of a list are read inline, guarded by a test of the owner's class; every other owner
+takes the runtime call. What was read stays available in its variable, so a second `message.role` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jinja2 import nodes
+
+from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, scalar, trail_of
+from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
+from turnwise.engine.compiler.scopes import CompileError, Frame
+from turnwise.engine.runtime.methods import METHODS
+from turnwise.engine.runtime.values import Undefined
+
+# `loop` as expressions over the variables of loop {0}: the counter i, the elements t, their trails o
+LOOP_ATTRIBUTES = {
+    "index0": "i{0}",
+    "index": "(i{0} + 1)",
+    "first": "(i{0} == 0)",
+    "last": "(i{0} + 1 == len(t{0}))",
+    "length": "len(t{0})",
+    "revindex": "(len(t{0}) - i{0})",
+    "revindex0": "(len(t{0}) - i{0} - 1)",
+    "depth": "1",
+    "depth0": "0",
+}
+LOOP_NEIGHBOURS = {
+    "previtem": "neighbour(t{0}, o{0}, i{0} - 1, NO_PREVIOUS)",
+    "nextitem": "neighbour(t{0}, o{0}, i{0} + 1, NO_NEXT)",
+}
+
+
+class Lookup(NamedTuple):
+    """The generated forms of one lookup."""
+
+    owner: str
+    guard: str  # the condition under which the inline form is right; empty if it always is
+    inline: str
+    inline_trail: str
+    call: str  # the runtime call for all other owners; returns value and trail
+    key: str = ""  # identifies the lookup among those of its owner; empty if it may change
+
+
+class LookupCompiler:
+    """Compiles attributes, items and slices."""
+
+    def __init__(self, context: CompileContext) -> None:
+        self.context = context
+        self.writer = context.writer
+        self.variables = context.variables
+
+    def handlers(self) -> ExpressionHandlers:
+        return {
+            nodes.Getattr: self._compile_getattr,
+            nodes.Getitem: self._compile_getitem,
+            nodes.Slice: self._refuse_slice,
+            nodes.NSRef: self._refuse_namespace_attribute,
+        }
+
+    def find_loop(self, node: nodes.Expr, frame: Frame) -> str | None:
+        """Return the number of the loop whose `loop` this node is, if the loop has no object."""
+        if isinstance(node, nodes.Name) and node.name == "loop" and frame.symbols.find_ref("loop"):
+            return self.variables.loops.get(self.variables.resolve("loop", frame))
+        return None
+
+    def _is_namespace(self, node: nodes.Expr) -> bool:
+        """Whether the name is that of a namespace anywhere in the template."""
+        return isinstance(node, nodes.Name) and node.name in self.variables.namespaces
+
+    def _compile_getattr(self, node: nodes.Getattr, frame: Frame, trail: bool) -> Code:
+        name, writer = node.attr, self.writer
+        loop = self.find_loop(node.node, frame)
+        if loop is not None and name in LOOP_ATTRIBUTES:
+            kind = Kind.SCALAR if name in ("first", "last") else Kind.INT
+            return scalar(LOOP_ATTRIBUTES[name].format(loop), kind)
+        if loop is not None and name in LOOP_NEIGHBOURS:
+            return writer.store_pair(LOOP_NEIGHBOURS[name].format(loop))
+        owner = writer.store_value(self.context.compile(node.node, frame))
+        writer.lineno = node.lineno
+        call = f"attribute(rt, {owner.pair}, {name!r})"
+        if self._is_namespace(node.node):
+            pairs = f"{owner.value}.pairs"
+            guard = f"{owner.value}.__class__ is Namespace and {name!r} in {pairs}"
+            return writer.store_pair(f"{pairs}[{name!r}] if {guard} else {call}")
+        if name in METHODS[dict]:
+            return writer.store_pair(call)
+        return self._read_field(owner, name, call, trail)
+
+    def _compile_getitem(self, node: nodes.Getitem, frame: Frame, trail: bool) -> Code:
+        owner = self.writer.store_value(self.context.compile(node.node, frame))
+        if isinstance(node.arg, nodes.Slice):
+            return self._compile_slice(owner, node.arg, frame)
+        key = self.context.compile(node.arg, frame, False)
+        self.writer.lineno = node.lineno
+        call = f"item(rt, {owner.pair}, {key.value})"
+        name = key.literal
+        if (
+            isinstance(name, str)
+            and name not in METHODS[dict]
+            and not self._is_namespace(node.node)
+        ):
+            return self._read_field(owner, name, call, trail)
+        # A loop over a range looks its messages up by number, which shows where each one begins.
+        looks_up_message = frame.in_number_loop and not key.is_literal
+        if key.kind is Kind.INT:
+            code = self._read_element(owner, key, trail or frame.in_number_loop)
+        else:
+            code = self.writer.store_pair(call)
+        if looks_up_message:
+            self.writer.emit_binding(code.trail)
+        return code
+
+    def _compile_slice(self, owner: Code, node: nodes.Slice, frame: Frame) -> Code:
+        bounds = ""
+        for bound in (node.start, node.stop, node.step):
+            value = "None" if bound is None else self.context.compile_value(bound, frame)
+            bounds += f", {value}"
+        return self.writer.store_pair(f"part(rt, {owner.pair}{bounds})")
+
+    def _read_field(self, owner: Code, name: str, call: str, trail: bool) -> Code:
+        key = repr(name)
+        message = f"'dict object' has no attribute {name!r}"
+        undefined = Undefined(message, owner=owner.value, key=name)
+        absence = self.writer.share_constant("U", undefined)
+        lookup = Lookup(
+            owner=owner.value,
+            guard="" if owner.kind is Kind.MESSAGE else f"{owner.value}.__class__ is dict",
+            inline=f"{owner.value}[{key}] if {key} in {owner.value} else {absence}",
+            inline_trail=f"({owner.trail}, {key})",
+            call=call,
+            key=key,
+        )
+        return self._read_once(lookup, trail)
+
+    def _read_element(self, owner: Code, index: Code, trail: bool) -> Code:
+        length = f"len({owner.value})"
+        number = index.literal
+        may_be_negative = not index.value.isidentifier()  # loop counters are not
+        if isinstance(number, int):
+            may_be_negative = number < 0
+            guard = f"{length} >= {-number}" if number < 0 else f"{index.value} < {length}"
+        else:
+            index = self.writer.name_value(index)
+            guard = f"-{length} <= {index.value} < {length}"
+        if owner.kind is not Kind.MESSAGES:
+            guard = f"{owner.value}.__class__ is list and {guard}"
+        # A trail counts from the front.
+        place = f"{index.value} % {length}" if may_be_negative else index.value
+        lookup = Lookup(
+            owner=owner.value,
+            guard=guard,
+            inline=f"{owner.value}[{index.value}]",
+            inline_trail=f"({owner.trail}, {place})",
+            call=f"item(rt, {owner.pair}, {index.value})",
+            key=index.value if index.is_literal else "",
+        )
+        return self._read_once(lookup, trail)
+
+    def _read_once(self, lookup: Lookup, trail: bool) -> Code:
+        """Look a value up, unless it is available from an earlier lookup."""
+        reads = self.writer.reads
+        known = reads.recall(lookup.owner, lookup.key) if lookup.key else None
+        if known is None:
+            code = self._write_lookup(lookup, trail)
+        elif trail and known.trail == NO_TRAIL:
+            code = self._add_trail(lookup, known.value)
+        else:
+            return known
+        if lookup.key:
+            reads.remember(lookup.owner, lookup.key, code)
+        return code
+
+    def _write_lookup(self, lookup: Lookup, trail: bool) -> Code:
+        line, inline = self.writer.line, lookup.inline
+        value = self.writer.temporary()
+        if not trail:
+            if lookup.guard:
+                inline = f"({inline}) if {lookup.guard} else {lookup.call}[0]"
+            line(f"{value} = {inline}")
+            return Code(value)
+        code = Code(value, trail_of(value))
+        assignments = f"{value} = {inline}; {code.trail} = {lookup.inline_trail}"
+        if lookup.guard:
+            line(f"if {lookup.guard}: {assignments}")
+            line(f"else: {code.pair} = {lookup.call}")
+        else:
+            line(assignments)
+        return code
+
+    def _add_trail(self, lookup: Lookup, value: str) -> Code:
+        """Write the trail of a value that was looked up without one."""
+        code = Code(value, self.writer.temporary("o"))
+        trail = lookup.inline_trail
+        if lookup.guard:
+            trail = f"{trail} if {lookup.guard} else {lookup.call}[1]"
+        self.writer.line(f"{code.trail} = {trail}")
+        return code
+
+    def _refuse_slice(self, node: nodes.Slice, frame: Frame, trail: bool) -> Code:
+        raise CompileError("a slice is only allowed in brackets", node.lineno)
+
+    def _refuse_namespace_attribute(self, node: nodes.NSRef, frame: Frame, trail: bool) -> Code:
+        raise CompileError("a namespace attribute is assigned with {% set %}", node.lineno)

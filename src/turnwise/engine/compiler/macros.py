@@ -1,0 +1,141 @@
+"""Macros, call blocks and `{% generation %}`.
+
+A macro becomes a Python function that takes pairs of value and trail and returns its output. Where its name can mean
+nothing else, calls go straight to the function; otherwise its value is a runtime `Macro`, which sorts the arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jinja2 import nodes
+from jinja2.compiler import find_undeclared
+
+from turnwise.engine.compiler.calls import CallCompiler
+from turnwise.engine.compiler.codegen import Code, trail_of
+from turnwise.engine.compiler.context import CompileContext, StatementHandlers
+from turnwise.engine.compiler.cost import step_cost
+from turnwise.engine.compiler.scopes import CompileError, Frame, KnownMacro
+from turnwise.engine.runtime.operations import CALL_WEIGHT
+from turnwise.engine.runtime.values import Undefined
+
+SPECIAL_NAMES = ("caller", "kwargs", "varargs")
+MacroNode = nodes.Macro | nodes.CallBlock
+
+
+class MacroCompiler:
+    """Compiles everything whose body is run by a call."""
+
+    def __init__(self, context: CompileContext, calls: CallCompiler, tree: nodes.Template) -> None:
+        self.context = context
+        self.calls = calls
+        self.writer = context.writer
+        self.variables = context.variables
+        self._value_lines: dict[str, int] = {}  # where a known macro becomes a value
+        self._assigned_names = [node.name for node in tree.find_all(nodes.Macro)]
+        self._assigned_names += [
+            node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"
+        ]
+
+    def handlers(self) -> StatementHandlers:
+        return {nodes.Macro: self._compile_macro, nodes.CallBlock: self._compile_call_block}
+
+    def remove_unused_values(self) -> None:
+        """Blank the lines that make values of macros which are only ever called directly."""
+        for name, index in self._value_lines.items():
+            if name not in self.variables.used_as_values:
+                line = self.writer.lines[index]
+                self.writer.lines[index] = line._replace(text="    pass")
+
+    def _compile_macro(self, node: nodes.Macro, frame: Frame) -> None:
+        variable = self.variables.read(node.name, frame).value
+        function = self.writer.temporary("macro")
+        is_top_level = frame.symbols.parent is None and not frame.conditional
+        if is_top_level and self._is_known(node):
+            arguments = tuple(argument.name for argument in node.args)
+            self.variables.macros[node.name] = KnownMacro(variable, function, arguments)
+        value = self._compile_function(node, node.name, function, frame)
+        if node.name in self.variables.macros:
+            self._value_lines[node.name] = len(self.writer.lines)
+        self.variables.assign(variable, value)
+        self.variables.invalidate(variable)
+
+    def _is_known(self, node: nodes.Macro) -> bool:
+        """Whether nothing else has this name, and the macro takes only the arguments it lists."""
+        names = {argument.name for argument in node.args}
+        return (
+            self._assigned_names.count(node.name) == 1
+            and not find_undeclared(node.body, SPECIAL_NAMES)
+            and names.isdisjoint(SPECIAL_NAMES)
+        )
+
+    def _compile_call_block(self, node: nodes.CallBlock, frame: Frame) -> None:
+        if isinstance(node.call.node, nodes.ExtensionAttribute):
+            self._compile_generation(node, frame)
+            return
+        caller = self.writer.temporary("caller")
+        function = self.writer.temporary("macro")
+        value = self._compile_function(node, None, function, frame)
+        self.writer.line(f"{caller} = {value.value}")
+        callee = self.context.compile(node.call.node, frame)
+        keyword = f", **{{'caller': ({caller}, None)}}"
+        self.writer.queue_output(self.calls.call_value(callee, node.call, frame, keyword))
+
+    def _compile_generation(self, node: nodes.CallBlock, frame: Frame) -> None:
+        """Mark the output of the block as text that the model generates."""
+        # transformers makes a function of the block, so no `break` leaves it
+        inner = replace(frame.open_scope(node), breakable=False)
+        self.writer.emit_marker("BEGIN")
+        with self.writer.block("if True:"):
+            self.context.compile_scope(node.body, inner)
+        self.writer.emit_marker("END")
+
+    def _compile_function(
+        self, node: MacroNode, name: str | None, function: str, frame: Frame
+    ) -> Code:
+        """Write the function of a macro, and return the code of the macro's value."""
+        inner = replace(frame.open_scope(node), loop_depth=0, breakable=False, in_number_loop=False)
+        names = [argument.name for argument in node.args]
+        used = find_undeclared(node.body, SPECIAL_NAMES)
+        first_default = len(names) - len(node.defaults)
+        if "caller" in used and "caller" in names[:first_default]:
+            message = 'the special "caller" argument must be omitted or be given a default'
+            raise CompileError(message, node.lineno)
+        extra = [name for name in SPECIAL_NAMES if name in used and name not in names]
+        references = [inner.symbols.ref(name) for name in names]
+        references += [inner.symbols.declare_parameter(name) for name in extra]
+        parameters = [self.variables.identifier(reference) for reference in references]
+        inner.symbols.analyze_node(node)
+        writer = self.writer
+        arguments = ", ".join(f"a{i}" for i in range(len(parameters)))
+        with writer.function(f"def {function}({arguments}):"):
+            cost = step_cost(node.body) + CALL_WEIGHT
+            writer.line(f"out = []; rt.steps -= {cost}; rt.depth -= 1")
+            writer.line("if rt.steps < 0 or rt.depth < 0: spent(rt)")
+            for number, parameter in enumerate(parameters):
+                writer.line(f"{parameter}, {trail_of(parameter)} = a{number}")
+            self.variables.enter_scope(inner)
+            self._compile_defaults(node, parameters, inner)
+            self.context.compile_body(node.body, inner)
+            writer.flush()
+            writer.line("rt.depth += 1")
+        special = ("caller" in used, "kwargs" in extra, "varargs" in extra, "caller" in names)
+        return Code(f"Macro({name!r}, {function}, {tuple(names)!r}, {special!r})")
+
+    def _compile_defaults(self, node: MacroNode, parameters: list[str], frame: Frame) -> None:
+        """Give arguments that are missing their defaults.
+
+        All of them are undefined first, since a default may name any argument.
+        """
+        writer = self.writer
+        first_default = len(node.args) - len(node.defaults)
+        for number, (argument, parameter) in enumerate(zip(node.args, parameters, strict=False)):
+            message = f"parameter {argument.name!r} was not provided"
+            undefined = writer.share_constant("U", Undefined(message))
+            writer.line(f"if {parameter} is MISSING: {parameter} = {undefined}")
+            if number >= first_default:
+                writer.line(f"d{parameter[1:]} = {parameter} is {undefined}")
+        with_defaults = parameters[first_default : len(node.args)]
+        for parameter, default in zip(with_defaults, node.defaults, strict=True):
+            with writer.block(f"if d{parameter[1:]}:"):
+                self.variables.assign(parameter, self.context.compile(default, frame))

@@ -1,0 +1,207 @@
+"""Operators: `and`, `or`, `not`, the inline `if`, comparisons and arithmetic.
+
+The runtime checks the types and charges for the work. Where the compiler knows that one side is an int or a constant,
+it writes the Python operator itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from jinja2 import nodes
+
+from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, join_pairs, scalar
+from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
+from turnwise.engine.compiler.scopes import Frame
+from turnwise.engine.compiler.syntax import flatten_chain
+from turnwise.engine.runtime.operations import SHORT
+
+EQUALITIES = {"eq": "==", "ne": "!="}
+ORDERINGS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
+COUNTER_SIGNS: dict[type, str] = {nodes.Sub: "-", nodes.Mod: "%", nodes.FloorDiv: "//"}
+MAX_COUNTER = 1 << 40  # integers up to here are calculated inline; larger ones are charged for
+NO_ELSE = "the inline if-expression evaluated to false and no else section was defined."
+
+
+class OperatorCompiler:
+    """Compiles operators; the operands are left to the expression compiler."""
+
+    def __init__(self, context: CompileContext) -> None:
+        self.context = context
+        self.writer = context.writer
+
+    def handlers(self) -> ExpressionHandlers:
+        arithmetic = (nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow)
+        return {
+            nodes.Not: self._compile_not,
+            nodes.And: self._compile_and,
+            nodes.Or: self._compile_or,
+            nodes.CondExpr: self._compile_ternary,
+            nodes.Compare: self._compile_compare,
+            nodes.Add: self._compile_add,
+            nodes.Concat: self._compile_concat,
+            nodes.Neg: self._compile_neg,
+            nodes.Pos: self._compile_pos,
+            **dict.fromkeys(arithmetic, self._compile_arithmetic),
+        }
+
+    # ---- logic ----
+
+    def _compile_not(self, node: nodes.Not, frame: Frame, trail: bool) -> Code:
+        return scalar(f"(not {self.context.compile_value(node.node, frame)})")
+
+    def _compile_and(self, node: nodes.And, frame: Frame, trail: bool) -> Code:
+        return self._compile_logic(node, frame, trail, "and", "if {}:")
+
+    def _compile_or(self, node: nodes.Or, frame: Frame, trail: bool) -> Code:
+        return self._compile_logic(node, frame, trail, "or", "if not {}:")
+
+    def _compile_logic(
+        self, node: nodes.BinExpr, frame: Frame, trail: bool, operator: str, head: str
+    ) -> Code:
+        """The right side runs only if the left one does not decide."""
+        writer = self.writer
+        left = self.context.compile(node.left, frame, trail)
+        left_lineno = writer.lineno
+        result = writer.new_pair()
+        with writer.draft() as draft:
+            right = self.context.compile(node.right, frame, trail)
+        if not draft.lines and not trail:
+            # The right side needs no lines of its own: one Python expression does.
+            return scalar(f"({left.value} {operator} {right.value})")
+        right_lineno, writer.lineno = writer.lineno, left_lineno
+        self._assign(result, left, trail)
+        with writer.block(head.format(result.value)):
+            writer.adopt(draft)
+            writer.lineno = right_lineno
+            self._assign(result, right, trail)
+        return result if trail else Code(result.value)
+
+    def _compile_ternary(self, node: nodes.CondExpr, frame: Frame, trail: bool) -> Code:
+        frame = frame.as_conditional()
+        test = self.context.compile_value(node.test, frame)
+        result = self.writer.new_pair()
+        for head, branch in ((f"if {test}:", node.expr1), ("else:", node.expr2)):
+            with self.writer.block(head):
+                code = Code(f"Undefined({NO_ELSE!r})")
+                if branch is not None:
+                    code = self.context.compile(branch, frame, trail)
+                self._assign(result, code, trail)
+        return result if trail else Code(result.value)
+
+    def _assign(self, result: Code, code: Code, trail: bool) -> None:
+        self.writer.line(f"{result.value} = {code.value}")
+        if trail:
+            self.writer.line(f"{result.trail} = {code.trail}")
+
+    # ---- comparisons ----
+
+    def _compile_compare(self, node: nodes.Compare, frame: Frame, trail: bool) -> Code:
+        left = self.context.compile(node.expr, frame, False)
+        if len(node.ops) == 1:
+            right = self._compile_operand(node.ops[0].expr, frame)
+            return self._compare(left, node.ops[0], right)
+        result = self.writer.temporary()
+        self.writer.line(f"{result} = True")
+        with ExitStack() as blocks:
+            # A chain: each comparison runs only if all before it hold.
+            for operand in node.ops:
+                blocks.enter_context(self.writer.block(f"if {result}:"))
+                right = self._compile_operand(operand.expr, frame)
+                self.writer.line(f"{result} = {self._compare(left, operand, right).value}")
+                left = right
+        return scalar(result)
+
+    def _compile_operand(self, node: nodes.Expr, frame: Frame) -> Code:
+        code = self.context.compile(node, frame, False)
+        return code if code.is_literal else self.writer.name_value(code)
+
+    def _compare(self, left: Code, operand: nodes.Operand, right: Code) -> Code:
+        if operand.op in EQUALITIES:
+            return scalar(self._compare_equality(left, operand.op, right))
+        if operand.op in ORDERINGS:
+            return scalar(self._compare_order(left, operand.op, right))
+        test = self._compile_membership(left, operand.expr, right)
+        return scalar(f"(not {test})" if operand.op == "notin" else test)
+
+    def _compare_equality(self, left: Code, operator: str, right: Code) -> str:
+        # Comparing with a literal or number costs no more than the literal is long.
+        if left.is_literal or right.is_literal or left.is_scalar or right.is_scalar:
+            return f"({left.value} {EQUALITIES[operator]} {right.value})"
+        negation = "not " if operator == "ne" else ""
+        return f"({negation}equal(rt, {left.value}, {right.value}))"
+
+    def _compare_order(self, left: Code, operator: str, right: Code) -> str:
+        inline = f"{left.value} {ORDERINGS[operator]} {right.value}"
+        call = f"compared(rt, {operator!r}, {left.value}, {right.value})"
+        others = [code.value for code in (left, right) if code.kind is not Kind.INT]
+        if not others:
+            return f"({inline})"
+        if len(others) == 1 and others[0].isidentifier():
+            return f"({inline} if {others[0]}.__class__ is int else {call})"
+        return call
+
+    def _compile_membership(self, left: Code, container: nodes.Expr, right: Code) -> str:
+        inline = f"({left.value} in {right.value})"
+        call = f"contained(rt, {left.value}, {right.value})"
+        if left.kind is Kind.LITERAL and right.value.isidentifier():
+            if right.kind is Kind.MESSAGE:
+                return inline
+            # Searching a short text is cheaper than charging for it.
+            kind = f"{right.value}.__class__"
+            short = f"{kind} is dict or {kind} is str and len({right.value}) < {SHORT}"
+            return f"({inline[1:-1]} if {short} else {call})"
+        if isinstance(container, (nodes.List, nodes.Tuple)) and all(
+            isinstance(item, nodes.Const) for item in container.items
+        ):
+            return inline
+        return call
+
+    # ---- arithmetic ----
+
+    def _compile_add(self, node: nodes.Add, frame: Frame, trail: bool) -> Code:
+        codes = [self.context.compile(part, frame) for part in flatten_chain(node)]
+        self.writer.lineno = node.lineno
+        if all(code.kind is Kind.INT for code in codes):
+            return scalar(f"({' + '.join(code.value for code in codes)})", Kind.INT)
+        call = f"added(rt, ({join_pairs(codes)}))"
+        if len(codes) == 2 and codes[1].kind is Kind.INT:
+            return self._calculate(codes[0], "+", codes[1], call)
+        return self.writer.store_pair(call)
+
+    def _compile_arithmetic(self, node: nodes.BinExpr, frame: Frame, trail: bool) -> Code:
+        left = self.context.compile(node.left, frame)
+        right = self.context.compile(node.right, frame)
+        self.writer.lineno = node.lineno
+        if isinstance(node, nodes.Sub) and left.kind is right.kind is Kind.INT:
+            return scalar(f"({left.value} - {right.value})", Kind.INT)
+        sign = COUNTER_SIGNS.get(type(node))
+        if sign is not None and right.kind is Kind.INT and right.literal != 0:
+            left = self.writer.store_value(left)
+        call = f"do_{type(node).__name__}(rt, {left.pair}, {right.pair})"
+        if sign is not None and right.kind is Kind.INT and right.literal != 0:
+            return self._calculate(left, sign, right, call)
+        return self.writer.store_pair(call)
+
+    def _calculate(self, left: Code, sign: str, right: Code, call: str) -> Code:
+        """Calculate inline while the left side is a small int, as counters are."""
+        result = self.writer.new_pair()
+        number = left.value
+        is_counter = f"{number}.__class__ is int and -{MAX_COUNTER} < {number} < {MAX_COUNTER}"
+        sum_ = f"{number} {sign} {right.value}"
+        self.writer.line(f"if {is_counter}: {result.value} = {sum_}; {result.trail} = {NO_TRAIL}")
+        self.writer.line(f"else: {result.pair} = {call}")
+        return result
+
+    def _compile_concat(self, node: nodes.Concat, frame: Frame, trail: bool) -> Code:
+        codes = [self.context.compile(part, frame) for part in node.nodes]
+        return self.writer.store_pair(f"concatenated(rt, ({join_pairs(codes)}))", Kind.TEXT)
+
+    def _compile_neg(self, node: nodes.Neg, frame: Frame, trail: bool) -> Code:
+        if isinstance(node.node, nodes.Const) and type(node.node.value) in (int, float):
+            number = nodes.Const(-node.node.value, lineno=node.lineno)
+            return self.context.compile(number, frame)
+        return scalar(f"signed({self.context.compile_value(node.node, frame)}, True)")
+
+    def _compile_pos(self, node: nodes.Pos, frame: Frame, trail: bool) -> Code:
+        return scalar(f"signed({self.context.compile_value(node.node, frame)}, False)")
