@@ -234,10 +234,10 @@ def test_what_a_file_declares(tmp_path: Path, text: str) -> None:
         ("replies = 5", "replies is 5"),
         ("mroe = []", "unknown key 'mroe'.*Did you mean 'more'"),
         ("more = 5", "more is 5.*a list of tables"),
-        ('[[more]]\neach = ["A", ""]', "says nothing of how a call is written"),
-        ('[[more]]\neach = ["A"]\njson = {}', "two texts: before and behind"),
+        ('[[more]]\neach = ["A", ""]', "has none of json, parts and raw"),
+        ('[[more]]\neach = ["A"]\njson = {}', "two texts: the opening and the closing marker"),
         ('[[more]]\nparts = ["{nam}"]', "no '{nam}'.*Did you mean '{name}'"),
-        ('[[more]]\nparts = ["{arguments}"]', "must say where {name} stands"),
+        ('[[more]]\nparts = ["{arguments}"]', "must contain {name}"),
         ("[[more]]\njson = { arguments = 5 }", "json.arguments is 5.*a text"),
         ('[[more]]\njson = { listed = "yes" }', "json.listed is 'yes'.*true or false"),
         (

@@ -373,9 +373,9 @@ def test_a_contradiction_names_both() -> None:
     [
         ({"reasons": []}, "unknown key 'reasons'"),
         ({"reasoning": ["<a>"]}, "two texts"),
-        ({"calls": {}}, "Say one of: json, parts, raw"),
+        ({"calls": {}}, "one of: json, parts, raw"),
         ({"calls": {"json": {"nam": "x"}}}, "unknown key 'nam'"),
-        ({"calls": {"raw": {}}}, "does not say enough"),
+        ({"calls": {"raw": {}}}, "is incomplete"),
         ({"calls": {"json": {}, "each": "x"}}, "list of texts"),
         ({"calls": 3}, "a list of tables"),
     ],

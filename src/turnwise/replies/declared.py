@@ -1,36 +1,37 @@
-"""Declarations: what a template never shows, in a few lines of data.
+"""Declarations: how replies look where the template does not show it, in a few lines of data.
 
     [replies]
-    reasoning = ["<think>", "</think>"]          # before and behind
+    reasoning = ["<think>", "</think>"]          # opening and closing marker
     stops     = ["<|im_end|>"]
-    instead   = ["reasoning"]                    # parts that knowingly replace what was derived
+    instead   = ["reasoning"]                    # parts that replace what was derived from the template
 
-    [[replies.calls]]                            # once for every way in which calls are written
+    [[replies.calls]]                            # one table for every way in which calls are written
     section = ["<|tool_call_start|>[", "]<|tool_call_end|>"]
     each    = ["", ")"]
     between = ", "
     parts   = ["{name}", "(", "{arguments}"]     # or: json = {arguments = "parameters"}, or: raw = {name = "python"}
     pairs   = { string = ["=", ""], other = ["=", ""], between = ", ", values = "python", strings = "python" }
 
-    [[replies.more]]                             # ways besides those that the template shows, in the same words
+    [[replies.more]]                             # ways besides those that the template shows, with the same keys
 
-A declaration is checked against what was derived from the template: where both speak of a part and disagree, that is
-an error, unless the part is named in `instead`.
+`parse_declaration` reads such a table into a `Grammar` whose other parts are empty. `merge_declaration` completes a
+derived grammar with it: if both have a part and differ, that is an error, unless the part is named in `instead`.
 
-The rules are a table (`RULES`): the type of each value, and which values make sense together. They cannot know
-whether a model really writes that way.
+The keys of `json`, `raw` and `pairs` are the fields of `JsonCall`, `RawCall` and `Pairs`; how a value is parsed depends
+on the type of its field (`FIELD_PARSERS`). The rules check each value, and that values make sense together. They
+cannot check that a model really writes that way.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
-from functools import partial
 from typing import Any
 
 from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.replies.grammar import (
+    SLOTS,
     Calls,
     Grammar,
     JsonCall,
@@ -42,355 +43,322 @@ from turnwise.replies.grammar import (
     Spacing,
     TaggedCall,
 )
+from turnwise.replies.grammar_parts import default_json_parts
 
-DECLARATION_KEYS = ("reasoning", "content", "calls", "more", "stops", "starts", "instead")
-CALLS = ("section", "each", "between", "lead", "first", "parts", "pairs", "json", "raw")
+__all__ = ["DECLARATION_KEYS", "merge_declaration", "parse_declaration"]
+
+REPLACEABLE = ("reasoning", "content", "calls")
+DECLARATION_KEYS = (*REPLACEABLE, "more", "stops", "starts", "instead")
+CALLS_KEYS = ("section", "each", "between", "lead", "first", "parts", "pairs", "json", "raw")
 DECLARED = "declared"
-
-
-def parse_declaration(data: Mapping[str, Any], where: str = "replies") -> Grammar:
-    """The parts of a grammar that a declaration states; the others are empty."""
-    known(mapping(data, where), DECLARATION_KEYS, where)
-    ways = declared_ways(data, "calls", where)
-    sources: dict[str, Source] = {
-        key: "declared" for key in DECLARATION_KEYS if key in data and key != "instead"
-    }
-    return Grammar(
-        reasoning=thoughts(data["reasoning"], f"{where}.reasoning")
-        if "reasoning" in data
-        else None,
-        content=region(data.get("content", ["", ""]), f"{where}.content"),
-        calls=ways[0] if ways else None,
-        more=(*ways[1:], *declared_ways(data, "more", where)),
-        stops=words(data.get("stops", []), f"{where}.stops"),
-        starts=words(data.get("starts", []), f"{where}.starts"),
-        sources=sources,
-    )
-
-
-def declared_ways(data: Mapping[str, Any], key: str, where: str) -> list[Calls]:
-    """All tables under this key, one for every way in which calls are written."""
-    calls = data.get(key, [])
-    if isinstance(calls, Mapping):
-        calls = [calls]
-    return [
-        declared_calls(table, f"{where}.{key}")
-        for table in validate("tables", calls, f"{where}.{key}")
-    ]
-
-
-def declared_calls(data: Any, where: str) -> Calls:
-    known(mapping(data, where), CALLS, where)
-    readers = {
-        "section": region,
-        "each": region,
-        "between": marker,
-        "lead": marker,
-        "first": number,
-    }
-    given: dict[str, Any] = {
-        name: reader(data[name], f"{where}.{name}")
-        for name, reader in readers.items()
-        if name in data
-    }
-    calls = Calls(declared_call(data, where), **given)
-    validate("calls", data, where, calls)
-    return calls
-
-
-def declared_call(data: Mapping[str, Any], where: str) -> JsonCall | TaggedCall | RawCall:
-    layouts = [name for name in LAYOUTS if name in data]
-    if len(layouts) != 1:
-        raise SourceError(
-            f"{where} says {' and '.join(layouts) or 'nothing'} of how a call is written",
-            hint=ONE_OF,
-        )
-    validate("layout", data, where)
-    return LAYOUTS[layouts[0]](data, where)
-
-
-def declared_json(data: Mapping[str, Any], where: str) -> JsonCall:
-    call: JsonCall = made(JsonCall, data["json"], f"{where}.json")
-    validate("json", data["json"], f"{where}.json", call)
-    return with_parts(call)
-
-
-def declared_raw(data: Mapping[str, Any], where: str) -> RawCall:
-    call: RawCall = made(RawCall, data["raw"], f"{where}.raw")
-    return call
-
-
-def declared_parts(data: Mapping[str, Any], where: str) -> TaggedCall:
-    given = words(data["parts"], f"{where}.parts")
-    known([part for part in given if SLOT.fullmatch(part)], SLOTTED, f"{where}.parts")
-    validate("name", data["parts"], f"{where}.parts")
-    validate("slots", data["parts"], f"{where}.parts")
-    parts = tuple(part[1:-1] if part in SLOTTED else Marker(part, DECLARED) for part in given)
-    return TaggedCall(
-        parts, declared_pairs(data["pairs"], f"{where}.pairs") if "pairs" in data else None
-    )
-
-
-LAYOUTS: Mapping[str, Callable[[Mapping[str, Any], str], JsonCall | TaggedCall | RawCall]] = {
-    "json": declared_json,
-    "parts": declared_parts,
-    "raw": declared_raw,
-}
-
-
-def with_parts(call: JsonCall) -> JsonCall:
-    """The object as it is written where nothing else is known."""
-    if call.name is None:
-        texts: tuple[Marker | str, ...] = ('{"', "name", '": ', "arguments", "}")
-    else:
-        texts = (f'{{"{call.name}": "', "name", f'", "{call.arguments}": ', "arguments", "}")
-    slots = ("name", "arguments")
-    return replace(
-        call, parts=tuple(text if text in slots else Marker(str(text), DECLARED) for text in texts)
-    )
-
-
-ONE_OF = "Say one of: json, parts, raw."
-SLOTTED = ("{name}", "{id}", "{index}", "{arguments}")
+SLOT_TEXTS = tuple(f"{{{slot}}}" for slot in SLOTS)
 SLOT = re.compile(r"\{\w+\}")
+CALL_KINDS = ("json", "parts", "raw")
 LANGUAGES = {
     "values": ("json", "python", "quoted", "tags"),
     "scalars": ("json", "python"),
     "strings": ("raw", "json", "python"),
 }
+NULLABLE = " | None"
 
 
-def declared_pairs(data: Any, where: str) -> Pairs:
-    pairs: Pairs = made(Pairs, data, where)
-    for name, languages in LANGUAGES.items():
-        known([getattr(pairs, name)], languages, f"{where}.{name}")
-    return pairs
+def parse_declaration(data: Mapping[str, Any], where: str = "replies") -> Grammar:
+    """Return a grammar that has the declared parts only.
 
+    Args:
+        data: a table with some of DECLARATION_KEYS.
+        where: the name of the table in errors.
 
-def made(kind: Any, data: Any, where: str) -> Any:
-    """A part of the grammar from a table of its fields; a field of a type that nobody can declare is unknown."""
-    table = mapping(data, where)
-    types = {item.name: str(item.type) for item in fields(kind)}
-    readers = {
-        name: READERS[type.removesuffix(NULL)]
-        for name, type in types.items()
-        if type.removesuffix(NULL) in READERS
-    }
-    known(table, list(readers), where)
-    given = {
-        key: None
-        if value is None and types[key].endswith(NULL)
-        else readers[key](value, f"{where}.{key}")
-        for key, value in table.items()
-    }
-    try:
-        return kind(**given)
-    except TypeError as error:
-        raise SourceError(f"{where} does not say enough: {short_repr(dict(table))}") from error
+    Raises:
+        SourceError: a key is unknown, or a value is not well formed.
 
-
-NULL = " | None"
-
-
-# What is due
-
-
-def are_texts(data: Any) -> bool:
-    return isinstance(data, list) and all(isinstance(item, str) for item in data)
-
-
-def slots(parts: list[str]) -> list[str]:
-    return [part for part in parts if part in SLOTTED]
-
-
-def keys(call: JsonCall) -> list[str]:
-    return [key for key in (call.name, call.arguments, call.id) if key is not None]
-
-
-def opened(calls: Calls) -> bool:
-    return bool(calls.section.open.core or calls.each.open.core)
-
-
-RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "table": (lambda data: isinstance(data, Mapping), "It must be a table."),
-    "tables": (lambda data: isinstance(data, list), "It must be a table, or a list of tables."),
-    "text": (lambda data: isinstance(data, str), "It must be a text."),
-    "word": (
-        lambda data: isinstance(data, str) and data != "",
-        "It must be a text that is not empty.",
-    ),
-    "truth": (lambda data: isinstance(data, bool), "It must be true or false."),
-    "number": (lambda data: type(data) is int and data >= 0, "It must be a number from 0 on."),
-    "texts": (are_texts, "It must be a list of texts."),
-    "words": (lambda data: "" not in data, "None of the texts may be empty."),
-    "pair": (lambda data: len(data) == 2, "It must be two texts: before and behind."),
-    "triple": (lambda data: len(data) == 3, "It must be three texts: before, between and behind."),
-    "marked": (
-        lambda data: any(text.strip() for text in data),
-        "At least one of the two must be a marker.",
-    ),
-    "name": (lambda parts: "{name}" in parts, "It must say where {name} stands."),
-    "slots": (
-        lambda parts: len(slots(parts)) == len(set(slots(parts))),
-        "Each slot must stand there once.",
-    ),
-    "json": (
-        lambda call: len(keys(call)) == len(set(keys(call))),
-        "Name, arguments and id must have different keys.",
-    ),
-    "layout": (
-        lambda data: "parts" in data or "pairs" not in data,
-        "There are pairs only beside parts.",
-    ),
-    "calls": (
-        lambda calls: opened(calls) or not isinstance(calls.call, RawCall),
-        "A text is a call only behind a marker: say each or section.",
-    ),
-}
-"""What holds of each value, and what is said where it does not."""
-
-
-def validate(what: str, data: Any, where: str, read: Any = None) -> Any:
-    """The data, if what is due holds of it, or of what was read from it."""
-    holds, hint = RULES[what]
-    if not holds(data if read is None else read):
-        raise SourceError(f"{where} is {short_repr(data)}", hint=hint)
-    return data
-
-
-def mapping(data: Any, where: str) -> Mapping[str, Any]:
-    table: Mapping[str, Any] = validate("table", data, where)
-    return table
-
-
-def known(data: Any, keys: Any, where: str) -> None:
-    for key in data if isinstance(data, list | tuple) else mapping(data, where):
-        if key not in keys:
-            what = "unknown key " if isinstance(data, Mapping) else "there is no "
-            raise SourceError(
-                f"{where}: {what}{short_repr(key)}", hint=did_you_mean(str(key), keys, "There are")
-            )
-
-
-def texts(data: Any, where: str) -> tuple[str, ...]:
-    return tuple(validate("texts", data, where))
-
-
-def words(data: Any, where: str) -> tuple[str, ...]:
-    found = texts(data, where)
-    validate("words", data, where)
-    return found
-
-
-def triple(data: Any, where: str) -> tuple[str, ...]:
-    found = texts(data, where)
-    validate("triple", data, where)
-    return found
-
-
-def region(data: Any, where: str) -> Region:
-    pair = texts(data, where)
-    validate("pair", data, where)
-    return Region(marker(pair[0], where), marker(pair[1], where))
-
-
-def thoughts(data: Any, where: str) -> Region:
-    found = region(data, where)
-    validate("marked", data, where)
-    return found
-
-
-def marker(data: Any, where: str) -> Marker:
-    text = validate("text", data, where)
-    return Marker(text, DECLARED) if text else Marker()
-
-
-def number(data: Any, where: str) -> int:
-    found: int = validate("number", data, where)
-    return found
-
-
-def typed(data: Any, where: str) -> tuple[tuple[str, Region], ...]:
-    return tuple(
-        (kind, region(around, f"{where}.{kind}")) for kind, around in mapping(data, where).items()
+    Example:
+        >>> parse_declaration({"reasoning": ["<think>", "</think>"]}).reasoning.open.text
+        '<think>'
+    """
+    _reject_unknown_keys(data, DECLARATION_KEYS, where)
+    formats = _parse_all_calls(data, "calls", where)
+    more = _parse_all_calls(data, "more", where)
+    reasoning = None
+    if "reasoning" in data:
+        reasoning = _parse_reasoning(data["reasoning"], f"{where}.reasoning")
+    sources: dict[str, Source] = {key: "declared" for key in data if key != "instead"}
+    return Grammar(
+        reasoning=reasoning,
+        content=_parse_region(data.get("content", ["", ""]), f"{where}.content"),
+        calls=formats[0] if formats else None,
+        more=(*formats[1:], *more),
+        stops=_parse_words(data.get("stops", []), f"{where}.stops"),
+        starts=_parse_words(data.get("starts", []), f"{where}.starts"),
+        sources=sources,
     )
 
 
-READERS: Mapping[str, Callable[[Any, str], Any]] = {
-    "str": partial(validate, "word"),
-    "bool": partial(validate, "truth"),
-    "int": number,
-    "Marker": marker,
-    "Region": region,
-    "Spacing": lambda data, where: made(Spacing, data, where),
-    "tuple[str, str, str]": triple,
-    "tuple[tuple[str, Region], ...]": typed,
-}
-"""How a field of a part is read, by its type."""
-
-
 def merge_declaration(derived: Grammar, data: Mapping[str, Any], where: str = "replies") -> Grammar:
-    """The derived grammar with what a declaration adds to it."""
+    """Return a derived grammar, completed by a declaration.
+
+    Args:
+        derived: the grammar that was derived from a template.
+        data: a table with some of DECLARATION_KEYS.
+        where: the name of the table in errors.
+
+    Raises:
+        SourceError: the declaration is not well formed, or contradicts the template.
+    """
     stated = parse_declaration(data, where)
-    instead = texts(data.get("instead", []), f"{where}.instead")
-    known(instead, DECLARATION_KEYS[:3], f"{where}.instead")
-    given: dict[str, Any] = {}
-    for name in ("reasoning", "content", "calls"):
-        if name not in stated.sources:
-            continue
-        given[name] = part = getattr(stated, name)
-        own = getattr(derived, name)
-        if (
-            name not in instead
-            and derived.sources.get(name) == "derived"
-            and said(own) != said(part)
-        ):
-            raise SourceError(
-                f"{where}.{name} contradicts the template: it says {said(part)}, and the template writes {said(own)}",
-                hint=f"To replace what the template writes, say instead = [{name!r}].",
-            )
-        if name not in instead and derived.sources.get(name) == "derived":
-            given[name] = own  # it knows more: where each marker came from
-    ways = given.get("calls") or derived.calls
-    known_ways = {said(way) for way in (ways, *derived.more)}
-    more = tuple(way for way in stated.more if said(way) not in known_ways)
-    if ways is None and more:  # the first of them is the way
-        given["calls"], more = more[0], more[1:]
-    resolved = tuple(what for what in derived.unreached if what.partition(":")[0] not in given)
+    instead = _parse_texts(data.get("instead", []), f"{where}.instead")
+    _reject_unknown(instead, REPLACEABLE, f"{where}.instead")
+    merged: dict[str, Any] = {}
+    for part in REPLACEABLE:
+        if part in stated.sources:
+            agreed = part not in instead and derived.sources.get(part) == "derived"
+            if agreed:
+                _refuse_contradiction(derived, stated, part, where)
+            # If both agree, the derived part is kept: it knows where each marker came from.
+            merged[part] = getattr(derived if agreed else stated, part)
+    calls = merged.get("calls") or derived.calls
+    known_formats = {_describe(calls), *map(_describe, derived.more)}
+    more = [other for other in stated.more if _describe(other) not in known_formats]
+    if calls is None and more:
+        merged["calls"] = more.pop(0)
+    unreached = [note for note in derived.unreached if note.partition(":")[0] not in merged]
     sources: dict[str, Source] = {
-        name: "declared" for name in stated.sources if given.get(name) is not None
+        part: "declared" for part in stated.sources if merged.get(part) is not None
     }
     return replace(
         derived,
-        **given,
+        **merged,
         more=(*derived.more, *more),
         stops=tuple(dict.fromkeys((*derived.stops, *stated.stops))),
         starts=tuple(dict.fromkeys((*derived.starts, *stated.starts))),
-        unreached=resolved,
+        unreached=tuple(unreached),
         sources={**derived.sources, **sources},
     )
 
 
-def said(part: Region | Calls | None) -> str:
-    """What a part says, in the words that two grammars must agree in: its markers without their white space."""
+def _refuse_contradiction(derived: Grammar, stated: Grammar, part: str, where: str) -> None:
+    declared_part = _describe(getattr(stated, part))
+    derived_part = _describe(getattr(derived, part))
+    if declared_part != derived_part:
+        raise SourceError(
+            f"{where}.{part} contradicts the template: it declares {declared_part}, and the template"
+            f" writes {derived_part}",
+            hint=f"To replace what the template writes, add instead = [{part!r}].",
+        )
+
+
+def _describe(part: Region | Calls | None) -> str:
+    """Describe what two grammars must agree in: the markers of a part, without their white space."""
     if part is None:
         return "nothing"
     if isinstance(part, Region):
         return f"{part.open.core!r} ... {part.close.core!r}"
-    return " ".join(
-        [
-            *(
-                f"{around.open.core!r} ... {around.close.core!r}"
-                for around in (part.section, part.each)
-            ),
-            layout(part.call),
-        ]
-    )
+    return f"{_describe(part.section)} {_describe(part.each)} {_describe_call(part.call)}"
 
 
-def layout(call: JsonCall | TaggedCall | RawCall) -> str:
+def _describe_call(call: JsonCall | TaggedCall | RawCall) -> str:
     if isinstance(call, JsonCall):
         return f"JSON {'list ' if call.listed else ''}with {call.name} and {call.arguments}"
     if isinstance(call, RawCall):
         return f"the text of {call.name}"
     return " ".join(part if isinstance(part, str) else repr(part.core) for part in call.parts)
+
+
+# -- calls
+
+
+def _parse_all_calls(data: Mapping[str, Any], key: str, where: str) -> list[Calls]:
+    """Parse all tables under this key, one for every way in which calls are written."""
+    where = f"{where}.{key}"
+    tables = data.get(key, [])
+    if isinstance(tables, Mapping):
+        tables = [tables]
+    hint = "It must be a table, or a list of tables."
+    _require(isinstance(tables, list), tables, where, hint)
+    return [_parse_calls(table, where) for table in tables]
+
+
+def _parse_calls(data: Any, where: str) -> Calls:
+    _reject_unknown_keys(data, CALLS_KEYS, where)
+    call = _parse_call(data, where)
+    parsers = {
+        "section": _parse_region,
+        "each": _parse_region,
+        "between": _parse_marker,
+        "lead": _parse_marker,
+        "first": _parse_number,
+    }
+    given: dict[str, Any] = {
+        key: parsers[key](data[key], f"{where}.{key}") for key in parsers if key in data
+    }
+    calls = Calls(call, **given)
+    has_opener = calls.section.open.core or calls.each.open.core
+    hint = "A text is a call only after a marker: declare each or section."
+    _require(bool(has_opener) or not isinstance(call, RawCall), data, where, hint)
+    return calls
+
+
+def _parse_call(data: Mapping[str, Any], where: str) -> JsonCall | TaggedCall | RawCall:
+    kinds = [kind for kind in CALL_KINDS if kind in data]
+    if len(kinds) != 1:
+        raise SourceError(
+            f"{where} has {' and '.join(kinds) or 'none of json, parts and raw'}",
+            hint="How a call is written is declared by one of: json, parts, raw.",
+        )
+    if "pairs" in data:
+        _require("parts" in data, data, where, "pairs can only be used with parts.")
+    if "parts" in data:
+        return _parse_tagged_call(data, where)
+    if "json" in data:
+        return _parse_json_call(data["json"], f"{where}.json")
+    raw_call: RawCall = _parse_fields(RawCall, data["raw"], f"{where}.raw")
+    return raw_call
+
+
+def _parse_json_call(data: Any, where: str) -> JsonCall:
+    call: JsonCall = _parse_fields(JsonCall, data, where)
+    keys = [key for key in (call.name, call.arguments, call.id) if key is not None]
+    hint = "Name, arguments and id must have different keys."
+    _require(len(keys) == len(set(keys)), data, where, hint)
+    return replace(call, parts=default_json_parts(call, DECLARED))
+
+
+def _parse_tagged_call(data: Mapping[str, Any], where: str) -> TaggedCall:
+    parts = _parse_words(data["parts"], f"{where}.parts")
+    slots = [part for part in parts if SLOT.fullmatch(part)]
+    _reject_unknown(slots, SLOT_TEXTS, f"{where}.parts")
+    _require("{name}" in slots, data["parts"], f"{where}.parts", "It must contain {name}.")
+    hint = "Each slot may be used once."
+    _require(len(slots) == len(set(slots)), data["parts"], f"{where}.parts", hint)
+    pairs = None
+    if "pairs" in data:
+        pairs = _parse_pairs(data["pairs"], f"{where}.pairs")
+    call_parts = [part[1:-1] if part in slots else Marker(part, DECLARED) for part in parts]
+    return TaggedCall(tuple(call_parts), pairs)
+
+
+def _parse_pairs(data: Any, where: str) -> Pairs:
+    pairs: Pairs = _parse_fields(Pairs, data, where)
+    for name, languages in LANGUAGES.items():
+        _reject_unknown([getattr(pairs, name)], languages, f"{where}.{name}")
+    return pairs
+
+
+# -- values
+
+
+def _require(condition: bool, data: Any, where: str, hint: str) -> None:
+    """Refuse data for which a rule does not hold."""
+    if not condition:
+        raise SourceError(f"{where} is {short_repr(data)}", hint=hint)
+
+
+def _reject_unknown_keys(data: Any, known: Collection[str], where: str) -> None:
+    _require(isinstance(data, Mapping), data, where, "It must be a table.")
+    _reject_unknown(data, known, where, "unknown key")
+
+
+def _reject_unknown(
+    words: Iterable[str], known: Collection[str], where: str, problem: str = "there is no"
+) -> None:
+    for word in words:
+        if word not in known:
+            hint = did_you_mean(str(word), known, "There are")
+            raise SourceError(f"{where}: {problem} {short_repr(word)}", hint=hint)
+
+
+def _parse_word(data: Any, where: str) -> str:
+    valid = isinstance(data, str) and data != ""
+    _require(valid, data, where, "It must be a text that is not empty.")
+    return str(data)
+
+
+def _parse_bool(data: Any, where: str) -> bool:
+    _require(isinstance(data, bool), data, where, "It must be true or false.")
+    return bool(data)
+
+
+def _parse_number(data: Any, where: str) -> int:
+    _require(type(data) is int and data >= 0, data, where, "It must be a whole number from 0 up.")
+    return int(data)
+
+
+def _parse_marker(data: Any, where: str) -> Marker:
+    _require(isinstance(data, str), data, where, "It must be a text.")
+    return Marker(data, DECLARED) if data else Marker()
+
+
+def _parse_texts(data: Any, where: str) -> tuple[str, ...]:
+    valid = isinstance(data, list) and all(isinstance(item, str) for item in data)
+    _require(valid, data, where, "It must be a list of texts.")
+    return tuple(data)
+
+
+def _parse_words(data: Any, where: str) -> tuple[str, ...]:
+    words = _parse_texts(data, where)
+    _require("" not in words, data, where, "None of the texts may be empty.")
+    return words
+
+
+def _parse_list_texts(data: Any, where: str) -> tuple[str, ...]:
+    texts = _parse_texts(data, where)
+    hint = "It must be three texts: the beginning of the list, its separator and its end."
+    _require(len(texts) == 3, data, where, hint)
+    return texts
+
+
+def _parse_region(data: Any, where: str) -> Region:
+    pair = _parse_texts(data, where)
+    hint = "It must be two texts: the opening and the closing marker."
+    _require(len(pair) == 2, data, where, hint)
+    return Region(_parse_marker(pair[0], where), _parse_marker(pair[1], where))
+
+
+def _parse_reasoning(data: Any, where: str) -> Region:
+    region = _parse_region(data, where)
+    has_marker = bool(region.open.core or region.close.core)
+    _require(has_marker, data, where, "At least one of the two must be a marker.")
+    return region
+
+
+def _parse_typed_regions(data: Any, where: str) -> tuple[tuple[str, Region], ...]:
+    _require(isinstance(data, Mapping), data, where, "It must be a table.")
+    return tuple((kind, _parse_region(data[kind], f"{where}.{kind}")) for kind in data)
+
+
+def _parse_spacing(data: Any, where: str) -> Spacing:
+    spacing: Spacing = _parse_fields(Spacing, data, where)
+    return spacing
+
+
+def _parse_fields(kind: Any, data: Any, where: str) -> Any:
+    """Build a part of a grammar from a table of its fields; each field is parsed by its type.
+
+    A field whose type has no parser cannot be declared.
+    """
+    types = {item.name: str(item.type) for item in fields(kind)}
+    parsers = {name: FIELD_PARSERS.get(type.removesuffix(NULLABLE)) for name, type in types.items()}
+    declarable = [name for name, parser in parsers.items() if parser is not None]
+    _reject_unknown_keys(data, declarable, where)
+    given = {}
+    for key, value in data.items():
+        parser = parsers[key]
+        is_null = value is None and types[key].endswith(NULLABLE)
+        given[key] = None if is_null or parser is None else parser(value, f"{where}.{key}")
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise SourceError(f"{where} is incomplete: {short_repr(dict(data))}") from error
+
+
+FIELD_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
+    "str": _parse_word,
+    "bool": _parse_bool,
+    "int": _parse_number,
+    "Marker": _parse_marker,
+    "Region": _parse_region,
+    "Spacing": _parse_spacing,
+    "tuple[str, str, str]": _parse_list_texts,
+    "tuple[tuple[str, Region], ...]": _parse_typed_regions,
+}
+"""How a field is parsed, by its type as it is written in the class."""

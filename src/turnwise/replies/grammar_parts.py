@@ -104,6 +104,19 @@ class JsonCall:
     spacing: Spacing = Spacing()
 
 
+def default_json_parts(call: JsonCall, origin: str = "") -> tuple[Marker | str, ...]:
+    """Return the parts of a JSON object as JSON is usually written, for a call that has none."""
+    end = Marker("}", origin)
+    if call.name is None:
+        return (Marker('{"', origin), "name", Marker('": ', origin), "arguments", end)
+    before_name = Marker(f'{{"{call.name}": "', origin)
+    before_arguments = Marker(f'", "{call.arguments}": ', origin)
+    parts = (before_name, "name", before_arguments, "arguments")
+    if call.id is None:
+        return (*parts, end)
+    return (*parts, Marker(f', "{call.id}": "', origin), "id", Marker('"}', origin))
+
+
 @dataclass(frozen=True, slots=True)
 class TaggedCall:
     """A call whose name, id and arguments are delimited by markers.
