@@ -2,7 +2,7 @@
 
 The second seed explains chat templates with an example of its own, `<message>`, and prints Qwen2.5's template. The
 example is written out here; the template is read from the document, which lies beside the corpus. What needs token ids,
-the reply parser, the linter or the server is not here: docs/requirements.md says which that is.
+the reply parser, the linter or the server is not here: tests/requirements.md says which that is.
 """
 
 from __future__ import annotations

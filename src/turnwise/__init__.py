@@ -1,8 +1,8 @@
 """turnwise: any chat template, forwards and backwards, safely, with the evidence shown.
 
-    template = turnwise.load("qwen3")              # or compile(text), a file, a folder, a model id
-    prompt = template.render(messages, add_generation_prompt=True)
-    message = template.parse(reply, prompt)
+template = turnwise.load("qwen3")              # or compile(text), a file, a folder, a model id
+prompt = template.render(messages, add_generation_prompt=True)
+message = template.parse(reply, prompt)
 """
 
 from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
