@@ -10,6 +10,8 @@ Other commands (`$ make test`) are not run, nor are blocks in other languages.
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import os
 import re
 import shlex
@@ -22,6 +24,7 @@ from pathlib import Path
 import api_reference
 import pytest
 
+import turnwise
 from turnwise.replies.events import STATUSES
 from turnwise.replies.parser.compiled_grammar import TOLERANCES
 
@@ -93,6 +96,29 @@ def test_no_block_escapes(page: Path) -> None:
 def test_the_api_page_is_up_to_date() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert page == api_reference.write_page(), "run `make api`"
+
+
+PUBLIC_MODULES = [
+    "turnwise",
+    "turnwise.evidence",
+    "turnwise.shapes",
+    *(
+        f"turnwise.compat.{name}"
+        for name in ("fastchat", "paddlenlp", "renderers", "transformers", "xtuner")
+    ),
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC_MODULES)
+def test_examples_in_public_docstrings_run(name: str) -> None:
+    module = importlib.import_module(name)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for public in module.__all__:
+        thing = getattr(module, public)
+        for test in finder.find(thing, public, module=False, globs={"turnwise": turnwise}):
+            runner.run(test)
+    assert not runner.failures
 
 
 @pytest.mark.parametrize("page", NAMING_FILES)
