@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from jinja2.lexer import Lexer
 
 import corpus
-from turnwise.engine.compiler.syntax import ENVIRONMENT, TooLarge, place, unified
+from turnwise.engine.compiler.syntax import (
+    ENVIRONMENT,
+    TemplateTooLarge,
+    normalise_newlines,
+    unpack_position,
+)
 
 REFERENCE = Lexer(jinja2.Environment(trim_blocks=True, lstrip_blocks=True))
 
@@ -81,7 +86,7 @@ def scanned(text: str) -> list[tuple[int, int, str, str]] | None:
     """Ours, with columns."""
     try:
         return [
-            (*place(where), kind, value)
+            (*unpack_position(where), kind, value)
             for where, kind, value in ENVIRONMENT.lexer.tokeniter(text, None)
         ]
     except jinja2.TemplateSyntaxError:
@@ -91,7 +96,7 @@ def scanned(text: str) -> list[tuple[int, int, str, str]] | None:
 def check(text: str) -> None:
     tokens = scanned(text)
     assert (tokens and [(line, kind, value) for line, _, kind, value in tokens]) == expected(text)
-    lines = unified(text).split("\n")
+    lines = normalise_newlines(text).split("\n")
     for line, column, kind, value in tokens or ():
         first = value.split("\n")[0]
         found = lines[line - 1][column - 1 : column - 1 + len(first)]
@@ -125,5 +130,5 @@ def test_soup_at_length(text: str) -> None:
 
 
 def test_brackets_have_a_limit() -> None:
-    with pytest.raises(TooLarge):
+    with pytest.raises(TemplateTooLarge):
         list(ENVIRONMENT.lexer.tokeniter("{{ " + "(" * 1000, None))

@@ -7,14 +7,14 @@ is in its `Runtime`), and pickled as the text it was made from.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from turnwise.engine.compiler.compiler import GeneratedCode, generate_code
 from turnwise.engine.compiler.scopes import CompileError
-from turnwise.engine.compiler.syntax import COLUMN_BITS, located, parse, place
+from turnwise.engine.compiler.syntax import locate_error, pack_position, parse, unpack_position
 from turnwise.engine.provenance import trails
 from turnwise.engine.runtime import access, formatting, limits, operations, values
 from turnwise.engine.runtime.filters import FILTERS
@@ -34,31 +34,36 @@ from turnwise.errors import (
 
 FILE = "<turnwise program>"
 FUNCTION_NAMES = frozenset(FUNCTIONS)
-NOT_FUNCTIONS = FUNCTION_NAMES.isdisjoint
-CACHED = 256  # programs kept, the least recently used goes first
+FIRST_POSITION = pack_position(1, 1)
+ARGUMENT_COUNT = re.compile(r"(\d+)(?= positional| to \d+ positional| were given| was given)")
+RUNTIME_ERRORS = (
+    *(TemplateLimitError, Raised, Failure, RecursionError, MemoryError),
+    *(TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
+)
+CACHE_SIZE = 256  # programs
 
 
-def taken(module: Any, names: str) -> dict[str, Any]:
+def _select(module: Any, names: str) -> dict[str, Any]:
     return {name: getattr(module, name) for name in names.replace(",", "").split()}
 
 
 # All that generated code can name, beside its own variables and constants.
 NAMES: dict[str, Any] = {
-    **taken(
+    **_select(
         access,
         "attribute, item, neighbour, part, picked, walk, walk_messages, NO_NEXT, NO_PREVIOUS",
     ),
-    **taken(formatting, "concatenated, printed, text"),
-    **taken(
+    **_select(formatting, "concatenated, printed, text"),
+    **_select(
         operations,
         "added, assigned, call, captured, compared, contained, equal, hashable, method, only_text, signed",
     ),
-    **taken(operations, "spread, spread_keywords, unpacked"),
-    **taken(limits, "limit_error, spent"),
-    **taken(
+    **_select(operations, "spread, spread_keywords, unpacked"),
+    **_select(limits, "limit_error, spent"),
+    **_select(
         trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP, LSTRIPPED, NEXT, RSTRIPPED, SPLIT, STRIPPED"
     ),
-    **taken(values, "ABSENT, MISSING, Failure, Loop, Macro, Namespace, Safe, Undefined"),
+    **_select(values, "ABSENT, MISSING, Failure, Loop, Macro, Namespace, Safe, Undefined"),
     **{f"do_{name}": run for name, run in operations.OPERATORS.items()},
     **{f"filter_{name}": run for name, run in FILTERS.items()},
     **{f"str_{name}": run for name, run in METHODS[str].items()},
@@ -72,21 +77,21 @@ NAMES: dict[str, Any] = {
 class Program:
     """A template, compiled."""
 
-    __slots__ = ("_run", "name", "nodes", "places", "python", "reads", "shadowed", "text")
+    __slots__ = ("_run", "name", "_line_positions", "nodes", "python", "reads", "shadowed", "text")
 
     def __init__(
         self, text: str, name: str = "template", shadowed: frozenset[str] = frozenset()
     ) -> None:
         self.text = text
         self.name = name
-        self.shadowed = shadowed  # builtin functions whose names mean an option here
+        self.shadowed = shadowed  # builtin functions whose names are options here
         generated = self._generate_code()
         self.python = "".join(f"{line.text}\n" for line in generated.lines)
-        self.nodes = [place(lineno) for lineno in generated.text_positions]
-        self.places = [line.lineno for line in generated.lines]
+        self.nodes = [unpack_position(lineno) for lineno in generated.text_positions]
+        self._line_positions = [line.lineno for line in generated.lines]
         self.reads = tuple(name for name in generated.inputs if name not in FUNCTIONS)
         scope: dict[str, Any] = NAMES | generated.constants
-        exec(self._code(), scope)
+        exec(self._compile_python(), scope)
         self._run = scope["run"]
 
     def _generate_code(self) -> GeneratedCode:
@@ -94,92 +99,76 @@ class Program:
         try:
             return generate_code(tree, self.shadowed)
         except CompileError as error:
-            raise located(
+            raise locate_error(
                 TemplateSyntaxError, str(error), self.text, self.name, error.lineno, hint=error.hint
             ) from None
         except RecursionError:
-            raise TemplateLimitError(
-                "the template is nested too deeply", budget="depth", name=self.name
-            ) from None
+            raise self._too_deep("the template is nested too deeply") from None
 
-    def _code(self) -> CodeType:
+    def _compile_python(self) -> CodeType:
         try:
             return compile(self.python, FILE, "exec")
         except (SyntaxError, RecursionError, MemoryError) as error:
             # Python's own limits on nesting; anything else here is a defect of the compiler
-            raise TemplateLimitError(
-                f"the template is nested too deeply for Python ({error})",
-                budget="depth",
-                name=self.name,
-            ) from None
+            message = f"the template is nested too deeply for Python ({error})"
+            raise self._too_deep(message) from None
+
+    def _too_deep(self, message: str) -> TemplateLimitError:
+        return TemplateLimitError(message, budget="depth", name=self.name)
 
     def run(self, rt: Runtime, context: Mapping[str, Any]) -> list[Any]:
-        """Texts and trails, flat. Whatever goes wrong leaves as an error of ours, with its place in the template."""
+        """Render the template.
+
+        Args:
+            rt: the budgets of this rendering.
+            context: the inputs of the template by name.
+
+        Returns:
+            Texts and their trails, alternately.
+
+        Raises:
+            TemplateError: whatever fails in the template, with its position.
+        """
         try:
             return self._run(rt, context)  # type: ignore[no-any-return]
-        except TemplateLimitError as error:
-            raise self._placed(TemplateLimitError, error, budget=error.budget) from None
-        except Raised as error:
-            raise self._placed(TemplateRaised, error) from None
-        except Denied as error:
-            raise self._placed(TemplateSecurityError, error, hint=error.hint) from None
-        except UndefinedFailure as error:
-            raise self._placed(
-                TemplateRuntimeError, error, hint=error.hint or self._had(error)
-            ) from None
-        except Failure as error:
-            raise self._placed(TemplateRuntimeError, error, hint=error.hint) from None
-        except (RecursionError, MemoryError) as error:
-            raise self._placed(
-                TemplateLimitError, limit_error("depth"), trace=error.__traceback__, budget="depth"
-            ) from None
-        except TypeError as error:  # mostly a wrong number of arguments for a filter or function
-            raise self._placed(
-                TemplateRuntimeError, Failure(signature(error)), error.__traceback__
-            ) from None
-        except (ValueError, ArithmeticError, LookupError, AttributeError) as error:
-            raise self._placed(TemplateRuntimeError, error) from None
+        except RUNTIME_ERRORS as error:
+            raise self._to_public_error(error) from None
 
     def charge_output(self, rt: Runtime, size: int) -> None:
+        """Charge the budget for output of this size."""
         try:
             rt.write(size)
         except TemplateLimitError as error:
             raise TemplateLimitError(error.message, budget=error.budget, name=self.name) from None
 
     def shadowing(self, options: Mapping[str, Any]) -> Program:
-        """This program, or the one for options that have the names of builtin functions."""
-        return (
-            self
-            if NOT_FUNCTIONS(options)
-            else compile_program(self.text, self.name, FUNCTION_NAMES.intersection(options))
-        )
+        """Return this program, or the one for options with the names of builtin functions."""
+        if FUNCTION_NAMES.isdisjoint(options):
+            return self
+        return compile_program(self.text, self.name, FUNCTION_NAMES.intersection(options))
 
-    def _placed(
-        self, kind: Any, error: Exception, trace: TracebackType | None = None, **rest: Any
-    ) -> TemplateError:
-        lineno = self._lineno(trace or error.__traceback__)
-        message = error.message if isinstance(error, TemplateError) else str(error)
-        result: TemplateError = located(kind, message, self.text, self.name, lineno, **rest)
-        return result
-
-    def _lineno(self, trace: TracebackType | None) -> int:
-        """The template place of the innermost line of this program on the way to the error."""
-        found = 1 << COLUMN_BITS | 1
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename == FILE:
-                found = self.places[trace.tb_lineno - 1] or found
-            trace = trace.tb_next
-        return found
-
-    def _had(self, error: UndefinedFailure) -> str | None:
-        """What the dict has, in which a field was missing: the frame that failed still holds it."""
-        trace = error.__traceback__
-        found = None
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename == FILE:
-                found = trace.tb_frame.f_locals.get(error.owner, found)
-            trace = trace.tb_next
-        return access.known(found, error.key) if isinstance(found, dict) else None
+    def _to_public_error(self, error: Exception) -> TemplateError:
+        """Return the error that users see, with the position in the template and a hint."""
+        frames = list(_program_frames(error.__traceback__))
+        lineno = FIRST_POSITION
+        for _, line in frames:
+            lineno = self._line_positions[line - 1] or lineno
+        kind: type[TemplateError] = TemplateRuntimeError
+        message = str(error)
+        details: dict[str, Any] = {}
+        if isinstance(error, (RecursionError, MemoryError)):
+            error = limit_error("depth")
+        if isinstance(error, TemplateLimitError):
+            kind, message, details = TemplateLimitError, error.message, {"budget": error.budget}
+        elif isinstance(error, Failure):
+            if isinstance(error, Denied):
+                kind = TemplateSecurityError
+            details = {"hint": error.hint or _describe_owner(error, frames)}
+        elif isinstance(error, Raised):
+            kind = TemplateRaised
+        elif isinstance(error, TypeError):  # mostly a wrong number of arguments
+            message = _hide_engine_arguments(error)
+        return locate_error(kind, message, self.text, self.name, lineno, **details)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return compile_program, (self.text, self.name, self.shadowed)
@@ -188,21 +177,36 @@ class Program:
         return f"<Program {self.name}: {len(self.python.splitlines())} lines>"
 
 
-COUNTS = re.compile(r"(\d+)(?= positional| to \d+ positional| were given| was given)")
+def _program_frames(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames of generated code on the way to an error, each with its line."""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == FILE:
+            yield trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
 
 
-def signature(error: TypeError) -> str:
-    """Python's message, with the parameters that only the engine passes taken out of the count."""
+def _describe_owner(error: Failure, frames: list[tuple[FrameType, int]]) -> str | None:
+    """Return which fields the dict has in which one was missing; a failed frame still holds it."""
+    if not isinstance(error, UndefinedFailure):
+        return None
+    owner = None
+    for frame, _ in frames:
+        owner = frame.f_locals.get(error.owner, owner)
+    return access.known(owner, error.key) if isinstance(owner, dict) else None
+
+
+def _hide_engine_arguments(error: TypeError) -> str:
+    """Return Python's message about wrong arguments, without those that only the engine passes."""
     name, _, rest = str(error).partition("() ")
     if not rest:
         return str(error)
     hidden = 1 if name in FUNCTION_NAMES or name in ("span", "dictionary") else 3
-    return COUNTS.sub(lambda count: str(max(int(count[0]) - hidden, 0)), rest)
+    return ARGUMENT_COUNT.sub(lambda count: str(max(int(count[0]) - hidden, 0)), rest)
 
 
-@lru_cache(maxsize=CACHED)
+@lru_cache(maxsize=CACHE_SIZE)
 def compile_program(
     text: str, name: str = "template", shadowed: frozenset[str] = frozenset()
 ) -> Program:
-    """The program of a template, compiled once."""
+    """Return the program of a template; it is compiled once and cached."""
     return Program(text, name, shadowed)
