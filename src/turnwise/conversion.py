@@ -37,10 +37,18 @@ from turnwise.analysis.conversations import (
 )
 from turnwise.analysis.counterexample import Counterexample, Renders, shrink, try_render
 from turnwise.dialects.translation import Dialect, Translation
-from turnwise.dialects.turns import MARKS, Slot, Text, Turns, filled, halves, with_tokens
+from turnwise.dialects.turns import (
+    TOKEN_MARKS,
+    Slot,
+    Text,
+    Turns,
+    fill_slots,
+    replace_token_marks,
+    split_at_text,
+)
 from turnwise.errors import SourceError, TurnwiseError, did_you_mean, short_repr
 
-EOS = MARKS["eos_token"]
+EOS = TOKEN_MARKS["eos_token"]
 ASKED = {
     "bos_token": "",
     "eos_token": EOS,
@@ -126,7 +134,7 @@ class ObservedTurns:
 
 def turns_of(template: Renders, eos_token: str | None = None) -> Turns:
     """What the template writes around a system text, users and replies; `eos_token` is its text, where one is used."""
-    return with_tokens(answers(template).turns, {"eos_token": eos_token or ""})
+    return replace_token_marks(answers(template).turns, {"eos_token": eos_token or ""})
 
 
 def answers(template: Renders, tokens: Mapping[str, str] = ASKED) -> ObservedTurns:
@@ -141,23 +149,23 @@ def answers(template: Renders, tokens: Mapping[str, str] = ASKED) -> ObservedTur
     before, middle, after, again, end = bare
     tail, opening, answer = opening_of(opened[1], asked[1], middle)
     lead = counted(before, after) or (lead_of(before, after, end),)
-    closing, sep = closed(after.removesuffix(filled(lead, 1)), end)
+    closing, sep = closed(after.removesuffix(fill_slots(lead, 1)), end)
     start, system, inside, default = system_of(
-        before.removesuffix(filled(lead, 0)), full, filled(lead, 0), tokens["bos_token"]
+        before.removesuffix(fill_slots(lead, 0)), full, fill_slots(lead, 0), tokens["bos_token"]
     )
     words = closing.removesuffix(EOS)
     found = Turns(
         user=solid(*lead, Slot("text"), tail),
-        start=start,
-        opening=opening,
-        answer=None if answer == opening else answer,
-        closing=words,
+        prefix=start,
+        generation_prompt=opening,
+        reply_prefix=None if answer == opening else answer,
+        reply_suffix=words,
         eos=closing.endswith(EOS),
-        between=sep,
+        separator=sep,
         system=system,
-        inside=inside,
+        system_in_user=inside,
         default_system=default,
-        trims=trimmed(template, tokens),
+        trimmed_roles=trimmed(template, tokens),
         stops=(words.strip(),) if words.strip() else (),
     )
     return ObservedTurns(
@@ -317,13 +325,13 @@ FEATURES = (
     Feature(
         "user",
         "a text that every conversation starts with",
-        lambda a: a.turns.start or None,
+        lambda a: a.turns.prefix or None,
         "a conversation that starts with no text of the template's own",
     ),
     Feature(
         "system",
         "a system text in the first user's turn",
-        lambda a: a.turns.inside,
+        lambda a: a.turns.system_in_user,
         "a system text in a turn of its own",
     ),
     Feature(
@@ -338,8 +346,10 @@ FEATURES = (
         lambda a: next((COUNTS[p] for p in a.turns.user if p in COUNTS), None),
         "rounds without a number",
     ),
-    Feature("user", "what begins a user's turn", lambda a: filled(halves(a.turns.user)[0], 0)),
-    Feature("user", "what opens a reply", lambda a: behind(a.turns) + a.turns.opening),
+    Feature(
+        "user", "what begins a user's turn", lambda a: fill_slots(split_at_text(a.turns.user)[0], 0)
+    ),
+    Feature("user", "what opens a reply", lambda a: behind(a.turns) + a.turns.generation_prompt),
     Feature(
         "assistant",
         "what stands before a reply in the history",
@@ -363,16 +373,18 @@ FEATURES = (
     Feature(
         "assistant",
         "what stands between a reply and the next turn",
-        lambda a: a.turns.between,
+        lambda a: a.turns.separator,
         finished=True,
     ),
     Feature(
         "assistant",
         "what follows a reply in the history",
-        lambda a: ending(a.turns) + a.turns.between,
+        lambda a: ending(a.turns) + a.turns.separator,
     ),
     Feature(
-        "system", "what stands around a system text", lambda a: filled(a.turns.system or (), 0, "…")
+        "system",
+        "what stands around a system text",
+        lambda a: fill_slots(a.turns.system or (), 0, "…"),
     ),
 )
 """What dialects differ in, by names that people know."""
@@ -420,11 +432,11 @@ def padded(text: str) -> bool:
 
 def behind(found: Turns) -> str:
     """What ends the first user's turn."""
-    return filled(halves(found.user)[1], 0)
+    return fill_slots(split_at_text(found.user)[1], 0)
 
 
 def ending(found: Turns) -> str:
-    return found.closing + (EOS if found.eos else "")
+    return found.reply_suffix + (EOS if found.eos else "")
 
 
 def described(feature: Feature, wanted: str | bool | None, named: Collection[str]) -> str:
@@ -433,7 +445,7 @@ def described(feature: Feature, wanted: str | bool | None, named: Collection[str
         return feature.absent
     if wanted is True or (not wanted and feature.absent):
         return feature.there
-    for name, mark in MARKS.items():
+    for name, mark in TOKEN_MARKS.items():
         if mark in wanted and name not in named:
             return f"{feature.there}: {name}, whose text is not known (pass {name}=...)"
         wanted = wanted.replace(mark, f"{{{name}}}")
@@ -460,10 +472,10 @@ class Conversion:
         told = (*dialect.texts, *dialect.names, "eos_token")
         # with which it is asked for its turns, and with which both sides are compared
         used = [name for name in told if self.known.get(name) != ""]
-        self.marks = {name: mark if name in used else "" for name, mark in MARKS.items()}
+        self.marks = {name: mark if name in used else "" for name, mark in TOKEN_MARKS.items()}
         self.tokens = {
             name: self.known.get(name, SPECIAL_TOKENS[name]) if name in used else ""
-            for name in MARKS
+            for name in TOKEN_MARKS
         }
         self.check()
 
@@ -514,7 +526,7 @@ class Conversion:
 
     def turns(self) -> Turns:
         """What the template writes, and the stops that its source names."""
-        found = with_tokens(
+        found = replace_token_marks(
             answers(self.template, self.marks).turns, self.known, self.dialect.names
         )
         declared = (

@@ -170,12 +170,12 @@ def test_the_turns_are_read_off_the_pieces() -> None:
     found = turns_of(load("chatml"))
     assert found.user == ("<|im_start|>user\n", Slot("text"), "<|im_end|>\n")
     assert found.system == ("<|im_start|>system\n", Slot("text"), "<|im_end|>\n")
-    assert (found.opening, found.closing, found.between) == (
+    assert (found.generation_prompt, found.reply_suffix, found.separator) == (
         "<|im_start|>assistant\n",
         "<|im_end|>",
         "\n",
     )
-    assert (found.start, found.default_system, found.eos) == ("", None, False)
+    assert (found.prefix, found.default_system, found.eos) == ("", None, False)
     assert turns_of(load("qwen1.5")).default_system == "You are a helpful assistant"
     assert (
         turns_of(load("mistral"), "</s>").eos and turns_of(load("mistral"), "</s>").system is None
@@ -198,7 +198,7 @@ def test_what_a_prompt_ends_with_and_what_stands_before_a_reply(
     name: str, opening: str, answer: str | None
 ) -> None:
     found = turns_of(load(name))
-    assert (found.opening, found.answer) == (opening, answer)
+    assert (found.generation_prompt, found.reply_prefix) == (opening, answer)
 
 
 def test_rounds_are_counted() -> None:
@@ -410,7 +410,7 @@ def test_dialects_that_are_only_read() -> None:
             turnwise.SourceError, match=f"{dialect} sources can be read, not written"
         ):
             load("chatml").convert(dialect)
-    with pytest.raises(turnwise.SourceError, match="there is no dialect 'xtunr'") as error:
+    with pytest.raises(turnwise.SourceError, match="unknown dialect 'xtunr'") as error:
         load("chatml").convert("xtunr")
     assert "Did you mean 'xtuner'" in str(error.value)
 
@@ -554,7 +554,7 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
             "system_template",
             "system_message",
             "messages",
-            *first.style.needs,
+            *first.style.required,
         )
         same += all(getattr(first, key) == getattr(second, key) for key in used)
     assert len(FASTCHAT) == 102 and same >= 87, same
@@ -563,7 +563,7 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
 @pytest.mark.parametrize("name", FASTCHAT)
 def test_rows_of_fastchat_write_what_their_jinja_writes(name: str) -> None:
     """What the writer fits to turns is what the reader makes of a row."""
-    form, cut = fastchat.parse_spec(load(name).source), fastchat_write.CUT
+    form, cut = fastchat.parse_spec(load(name).source), fastchat_write.MESSAGE
     if form.messages:
         return  # examples are not written
     for system in (False, True):
@@ -572,7 +572,7 @@ def test_rows_of_fastchat_write_what_their_jinja_writes(name: str) -> None:
                 {"role": role, "content": cut} for role in (["system"] if system else []) + speakers
             ]
             for opening in (False, True):
-                said = fastchat_write.said(form, speakers, system, opening)
+                said = fastchat_write.render_conversation(form, speakers, system, opening)
                 assert (
                     said
                     == load(name).render(chat, add_generation_prompt=opening, bos_token="").text
@@ -582,7 +582,11 @@ def test_rows_of_fastchat_write_what_their_jinja_writes(name: str) -> None:
 def test_turns_that_no_row_of_fastchat_fits() -> None:
     """The writer always has something; it is for `convert` to find out that it is not enough."""
     odd = Turns(
-        user=("<u>", Slot("text"), "</u>"), opening="<a>", answer="<b>", closing="</a>", start="<s>"
+        user=("<u>", Slot("text"), "</u>"),
+        generation_prompt="<a>",
+        reply_prefix="<b>",
+        reply_suffix="</a>",
+        prefix="<s>",
     )
     for source in fastchat_write.write(odd):
         assert turnwise.compile(source).render([{"role": "user", "content": "hi"}]).text

@@ -9,7 +9,7 @@ import pytest
 import turnwise
 from turnwise.analysis.conversations import LATER, NOW
 from turnwise.conversion import FEATURES
-from turnwise.dialects.turns import MARKS, Slot, Turns, with_tokens
+from turnwise.dialects.turns import TOKEN_MARKS, Slot, Turns, replace_token_marks
 
 QUOTES = '"""'
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -85,20 +85,20 @@ def test_a_bos_token_in_every_round() -> None:
 
 
 def test_tokens_of_turns() -> None:
-    begin, end = MARKS.values()
+    begin, end = TOKEN_MARKS.values()
     turns = Turns(
         user=(begin, Slot("text"), end),
-        closing=f"a{end}",
+        reply_suffix=f"a{end}",
         stops=(end, "x"),
         default_system=f"{end}d",
     )
-    assert with_tokens(turns, {"eos_token": "</s>"}) == Turns(
+    assert replace_token_marks(turns, {"eos_token": "</s>"}) == Turns(
         user=("", Slot("text"), "</s>"),
-        closing="a</s>",
+        reply_suffix="a</s>",
         stops=("</s>", "x"),
         default_system="</s>d",
     )
-    kept = with_tokens(turns, {}, named=MARKS)
+    kept = replace_token_marks(turns, {}, named=TOKEN_MARKS)
     assert kept.user == turns.user and kept.stops == ("x",) and kept.default_system == "d"
 
 
@@ -217,8 +217,8 @@ def test_obstacles_can_be_read_aloud() -> None:
 @pytest.mark.parametrize(
     ("arguments", "details", "said"),
     [
-        ((None,), {}, "there is no dialect None"),
-        ((5,), {}, "there is no dialect 5"),
+        ((None,), {}, "unknown dialect None"),
+        ((5,), {}, "unknown dialect 5"),
         (("xtuner",), {"source": 1}, "xtuner takes no 'source'"),
         (("ollama",), {"bse": "x"}, "ollama takes no 'bse'"),
         (("jinja",), {"base": "x"}, "jinja takes no 'base'"),

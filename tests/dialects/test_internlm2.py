@@ -17,15 +17,15 @@ import oracle
 import turnwise
 from corpus import needs_corpus, with_mappings
 from turnwise.dialects import internlm2
-from turnwise.dialects.internlm2 import IDS, INTERPRETER_PROMPT, META, SPELLINGS
+from turnwise.dialects.internlm2 import IDS, INTERPRETER_PROMPT, META_INSTRUCTION, SPELLINGS
 from turnwise.dialects.internlm2_transcript import (
     Transcript,
     TranscriptEvent,
     TranscriptScanner,
-    loosely,
-    openai,
+    add_event,
+    parse_lenient_json,
     parse_transcript,
-    take,
+    to_openai,
 )
 from turnwise.errors import MessageError, SourceError
 
@@ -126,7 +126,7 @@ def test_exact_has_the_meta_instruction() -> None:
     )
     assert (
         text
-        == f"<|im_start|>system\n{META}<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+        == f"<|im_start|>system\n{META_INSTRUCTION}<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
@@ -179,7 +179,7 @@ def test_plain_chat_is_the_basic_format_with_tools_or_without() -> None:
 def test_tokens(token: str, old: str, new: str, number: int) -> None:
     at = internlm2.TOKENS.index(token)
     assert (SPELLINGS["original"][at], SPELLINGS["current"][at], IDS[at]) == (old, new, number)
-    assert internlm2.ids("original")[old] == internlm2.ids("current")[new] == number
+    assert internlm2.token_ids("original")[old] == internlm2.token_ids("current")[new] == number
 
 
 def test_the_end_of_a_turn_is_a_stop() -> None:
@@ -224,7 +224,7 @@ def test_tools_are_a_json_list_in_a_system_turn() -> None:
         told = json.dumps([WEATHER], indent=4)
         middle = f"[UNUSED_TOKEN_146]system name=[UNUSED_TOKEN_141]\n{told}\n[UNUSED_TOKEN_145]\n"
         assert text == template().render(chat[:1]).text + middle + template().render(chat[1:]).text
-    assert openai(parse_transcript(text).messages()) == (
+    assert to_openai(parse_transcript(text).messages()) == (
         chat,
         [{"type": "function", "function": WEATHER}],
     )
@@ -233,7 +233,7 @@ def test_tools_are_a_json_list_in_a_system_turn() -> None:
 @needs_corpus
 def test_the_seeds_tools_come_back() -> None:
     """Its list has trailing commas, so it is no JSON; what it says is read, and written as JSON."""
-    chat, tools = openai(parse_transcript(blocks()[1]).messages())
+    chat, tools = to_openai(parse_transcript(blocks()[1]).messages())
     assert tools and tools[0]["function"]["parameters"]["required"] == ["location"]
     written = template().render(chat, tools=tools).text
     assert re.sub(r"[\s,]", "", written) == re.sub(r"[\s,]", "", blocks()[1])
@@ -265,7 +265,7 @@ def test_a_call_and_its_result() -> None:
     read = parse_transcript(CALLED).messages()
     assert read[1] == chat[1]
     assert read[2] == {"role": "environment", "name": "plugin", "content": '{"temperature": 22}'}
-    back, tools = openai(read)
+    back, tools = to_openai(read)
     assert (
         tools is None
         and back[2]["role"] == "tool"
@@ -332,7 +332,7 @@ def test_files_are_kept() -> None:
         "name": "file",
         "content": '[{"path": "data.csv", size=\'10K\'}]',
     }
-    assert loosely(message["content"]) == (message["content"], False)
+    assert parse_lenient_json(message["content"]) == (message["content"], False)
 
 
 @needs_corpus
@@ -431,9 +431,9 @@ def test_prompts_and_open_turns() -> None:
         .render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
         .text
     )
-    assert parse_transcript(prompt).prompted and parse_transcript(prompt).messages() == [
-        {"role": "user", "content": "hi"}
-    ]
+    assert parse_transcript(prompt).has_generation_prompt and parse_transcript(
+        prompt
+    ).messages() == [{"role": "user", "content": "hi"}]
     assert parse_transcript(prompt + "Hel").messages()[-1] == {
         "role": "assistant",
         "content": "Hel",
@@ -472,7 +472,7 @@ def test_any_text_is_kept_in_chunks_of_any_size(pieces: list[str], step: int) ->
     for event in [
         e for at in range(0, len(text), step) for e in machine.feed(text[at : at + step])
     ] + machine.close():
-        take(other, event)
+        add_event(other, event)
     assert other == whole
 
 
@@ -481,7 +481,7 @@ def test_any_text_is_kept_in_chunks_of_any_size(pieces: list[str], step: int) ->
     [
         ("<|im_start|>user", "the last header has no end: 'user'"),
         ("<|im_start|>user name=\nx<|im_end|>", r"transcript\[0\]: a header is a role"),
-        ("<|im_start|>us<|im_end|>", "in a header, behind 'us'"),
+        ("<|im_start|>us<|im_end|>", "in a header, after 'us'"),
     ],
 )
 def test_bad_transcripts(text: str, said: str) -> None:
@@ -492,11 +492,11 @@ def test_bad_transcripts(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({"spelling": "new"}, "no 'spelling' 'new'"),
-        ({"sytem": ""}, "no 'sytem'.*\n.*Did you mean 'system'"),
-        ({"system": 3}, "'system' is a text, not 3"),
-        ({"stop_words": "x"}, "'stop_words' is a list of texts"),
-        ({"capability": "completion"}, "'capability' is 'chat'"),
+        ({"spelling": "new"}, "spelling must be one of the accepted names or null, not 'new'"),
+        ({"sytem": ""}, "unknown key 'sytem'.*\n.*Did you mean 'system'"),
+        ({"system": 3}, "system must be a string, not 3"),
+        ({"stop_words": "x"}, "stop_words must be a list of strings"),
+        ({"capability": "completion"}, "capability must be 'chat'"),
         ({"environment": None}, "has no agents"),
         ("internlm2", "is a JSON object"),
     ],

@@ -314,11 +314,11 @@ def test_json_and_formatters_are_sources_too() -> None:
 def test_written() -> None:
     turns = Turns(
         user=("<u>", Slot("text"), "</u>"),
-        start="<s>",
-        opening="<a>",
-        closing="</a>",
+        prefix="<s>",
+        generation_prompt="<a>",
+        reply_suffix="</a>",
         eos=True,
-        between="\n",
+        separator="\n",
         system=("<sys>", Slot("text")),
         default_system="D",
         stops=("</a>",),

@@ -210,34 +210,41 @@ def test_a_system_message_replaces_the_default() -> None:
 @pytest.mark.parametrize(
     "turns",
     [
-        Turns(user=("<u>", Slot("text"), "</u>\n"), opening="<a>", closing="</a>", between="\n"),
+        Turns(
+            user=("<u>", Slot("text"), "</u>\n"),
+            generation_prompt="<a>",
+            reply_suffix="</a>",
+            separator="\n",
+        ),
         Turns(
             user=("{{ u }}", Slot("text"), '"""'),
-            opening="{",
-            closing='"',
-            between="\\n",
-            start='"s',
+            generation_prompt="{",
+            reply_suffix='"',
+            separator="\\n",
+            prefix='"s',
         ),
         Turns(
             user=("U: ", Slot("text"), "\n"),
-            opening="A: ",
-            closing="\n",
+            generation_prompt="A: ",
+            reply_suffix="\n",
             system=("S: ", Slot("text"), "\n"),
             default_system='D "q"',
         ),
-        Turns(user=(Slot("text"),), opening="\n", eos=True),
+        Turns(user=(Slot("text"),), generation_prompt="\n", eos=True),
     ],
 )
 def test_written(turns: Turns) -> None:
     file = ollama.write(turns, eos_token="</s>")
-    closing = turns.closing + ("</s>" if turns.eos else "") + turns.between
+    closing = turns.reply_suffix + ("</s>" if turns.eos else "") + turns.separator
 
     def filled(text: Any, content: str) -> str:
         return "".join(part if isinstance(part, str) else content for part in text)
 
     system = filled(turns.system, turns.default_system or "") if turns.system else ""
-    expected = turns.start + system + filled(turns.user, "a") + turns.opening + "b" + closing
-    expected += filled(turns.user, "c") + turns.opening
+    expected = (
+        turns.prefix + system + filled(turns.user, "a") + turns.generation_prompt + "b" + closing
+    )
+    expected += filled(turns.user, "c") + turns.generation_prompt
     assert rendered(file, [ASK, REPLY, AGAIN]) == expected
     assert ollama.knows(file)
 

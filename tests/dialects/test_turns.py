@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 import oracle
 import turnwise
-from turnwise.dialects.turns import Slot, format_string, literal, sum_of, with_slots
+from turnwise.dialects.turns import (
+    Slot,
+    concatenate,
+    literal,
+    parse_format_string,
+    to_format_string,
+)
 
 # what a template language may trip over, often; and anything that UTF-8 can hold
 texts = st.text(
@@ -28,7 +34,7 @@ def test_a_literal_is_the_text(text: str) -> None:
 @settings(max_examples=100, deadline=None)
 def test_a_sum_is_the_text_around_the_slot(before: str, after: str) -> None:
     template = (
-        "{{- " + sum_of((before, Slot("text"), after), {"text": "messages[0].content"}) + " }}"
+        "{{- " + concatenate((before, Slot("text"), after), {"text": "messages[0].content"}) + " }}"
     )
     chat = [{"role": "user", "content": "{{ hi }}"}]
     assert turnwise.compile(template).render(chat).text == before + "{{ hi }}" + after
@@ -38,11 +44,11 @@ def test_a_sum_is_the_text_around_the_slot(before: str, after: str) -> None:
 @settings(max_examples=100, deadline=None)
 def test_format_strings_come_back(before: str, after: str) -> None:
     names = {"input": "input"}
-    written = format_string((before, Slot("input"), after), names)
+    written = to_format_string((before, Slot("input"), after), names)
     assert written.format(input="X") == before + "X" + after
-    read = with_slots(written, names, "it")
+    read = parse_format_string(written, names, "it")
     assert read == tuple(part for part in (before, Slot("input"), after) if part)
-    assert format_string(read, names) == written
+    assert to_format_string(read, names) == written
 
 
 @pytest.mark.parametrize(
@@ -60,5 +66,5 @@ def test_format_strings_come_back(before: str, after: str) -> None:
 )
 def test_wrong_placeholders_are_named(text: str, said: str) -> None:
     with pytest.raises(turnwise.SourceError, match="INSTRUCTION") as error:
-        with_slots(text, ("input", "round"), "INSTRUCTION")
+        parse_format_string(text, ("input", "round"), "INSTRUCTION")
     assert said in str(error.value)

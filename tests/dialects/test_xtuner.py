@@ -23,6 +23,7 @@ from turnwise.dialects import xtuner, xtuner_v1
 from turnwise.dialects.turns import Turns
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TokenizerError
+from xtuner_turns import to_turns
 
 BOS, EOS = "\ue000", "\ue001"  # one character each, in no fixture
 INTERNLM = {
@@ -201,7 +202,7 @@ def test_v1_entries_read_and_render() -> None:
         rendering = turnwise.compile(reading.jinja).render(chat("q", "a"), now=corpus.NOW)
         assert rendering.text == oracle.render(reading.jinja, chat("q", "a")), name
         assert rendering.text.endswith("".join(learnt(rendering)))
-        assert xtuner_v1.write(reading) == source and reading.stops == tuple(source["stop_words"])
+        assert reading.facts["template"] == source and reading.stops == tuple(source["stop_words"])
     assert (
         "Current date: 2025-01-15\n"
         in turnwise.compile(xtuner_v1.read(data["entries"]["gpt-oss"]).jinja)
@@ -238,7 +239,7 @@ def test_v1_default_is_kind() -> None:
 def test_the_six_keys() -> None:
     """R001, R002: the seed's dict is taken, known, and our internlm_chat."""
     assert xtuner.knows(INTERNLM) and dict(compat.PROMPT_TEMPLATE.internlm_chat) == INTERNLM
-    assert xtuner.write(xtuner.read(INTERNLM)) == INTERNLM
+    assert xtuner.read(INTERNLM).facts["template"] == INTERNLM
     with pytest.raises(turnwise.SourceError, match="unknown key 'SUFIX'") as error:
         xtuner.read({**INTERNLM, "SUFIX": ""})
     assert "Did you mean 'SUFFIX'" in str(error.value)
@@ -431,9 +432,9 @@ def test_system_texts_by_name() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_round_trip(name: str) -> None:
     source = dict(compat.PROMPT_TEMPLATE[name])
-    assert xtuner.write(xtuner.read(source)) == source
-    assert xtuner.write(xtuner.read(source, exact=True)) == source
-    written = xtuner.write(xtuner.turns(source))
+    assert xtuner.read(source).facts["template"] == source
+    assert xtuner.read(source, exact=True).facts["template"] == source
+    written = xtuner.write(to_turns(source))
     assert written == {
         key: value for key, value in source.items() if value != xtuner.DEFAULTS.get(key)
     }
@@ -451,12 +452,14 @@ def test_round_trip(name: str) -> None:
 )
 def test_the_text_of_a_dict(text: str) -> None:
     assert xtuner.knows(text) and xtuner.read(text).jinja == xtuner.read(INTERNLM).jinja
-    assert xtuner.write(xtuner.read(text)) == INTERNLM
+    assert xtuner.read(text).facts["template"] == INTERNLM
 
 
 def test_escapes_of_json() -> None:
     text = json.dumps({"INSTRUCTION": "{input}😀/"}).replace("/", "\\/")
-    assert "\\ud83d" in text and xtuner.write(xtuner.read(text)) == {"INSTRUCTION": "{input}😀/"}
+    assert "\\ud83d" in text and xtuner.read(text).facts["template"] == {
+        "INSTRUCTION": "{input}😀/"
+    }
     assert (
         not xtuner.knows("{{ INSTRUCTION }}")
         and not xtuner.knows("INSTRUCTION = 3")
@@ -468,27 +471,27 @@ def test_braces_are_text_when_doubled() -> None:
     source = {"INSTRUCTION": "{{{input}}} {{% raw %}} {{{{x}}}}'\"\\\r\n"}
     text = render(source, chat("q {round}")).text
     assert text == source["INSTRUCTION"].format(input="q {round}")
-    assert xtuner.write(xtuner.turns(source)) == source
+    assert xtuner.write(to_turns(source)) == source
 
 
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({"SYSTEM": "{system}"}, "INSTRUCTION is missing"),
+        ({"SYSTEM": "{system}"}, "'INSTRUCTION' is missing"),
         ({"INSTRUCTION": "hello"}, "INSTRUCTION has no {input}"),
         ({"INSTRUCTION": "{inputs}"}, "Did you mean 'input'"),
         ({"INSTRUCTION": "{input}", "SYSTEM": "{sys}"}, "SYSTEM has the unknown placeholder {sys}"),
         ({"INSTRUCTION": "{input}", "SYSTEM": "fixed"}, "SYSTEM has no {system}"),
-        ({"INSTRUCTION": 3}, "INSTRUCTION is a text with {input}, not 3"),
+        ({"INSTRUCTION": 3}, "INSTRUCTION must be a string, not 3"),
         (
             {"INSTRUCTION": "{input}", "SUFFIX_AS_EOS": "yes"},
-            "SUFFIX_AS_EOS is true or false, not 'yes'",
+            "SUFFIX_AS_EOS must be true or false, not 'yes'",
         ),
         (
             {"INSTRUCTION": "{input}", "STOP_WORDS": "</s>"},
-            "STOP_WORDS is a list of texts, not '</s>'",
+            "STOP_WORDS must be a list of strings, not '</s>'",
         ),
-        ({"INSTRUCTION": "{input}", "STOP_WORDS": [2]}, "it holds 2"),
+        ({"INSTRUCTION": "{input}", "STOP_WORDS": [2]}, "STOP_WORDS[0] must be a string, not 2"),
         ({"INSTRUCTION": "{input}", 7: ""}, "unknown key 7"),
         ({"instruction": "{input}"}, "unknown key 'instruction'"),
         ("dict(INSTRUCTION=open('x'))", "not an XTuner dict"),
@@ -515,14 +518,14 @@ def test_bad_sources(source: Any, said: str) -> None:
             "user has the unknown placeholder {input}",
         ),
         ({"user": "hi", "assistant": "{assistant}"}, "user has no {user}"),
-        ({"user": "{user}", "assistant": 1}, "assistant is a text, not 1"),
+        ({"user": "{user}", "assistant": 1}, "assistant must be a string, not 1"),
         (
             {"user": "{user}", "assistant": "{assistant}", "stop_words": "x"},
-            "stop_words is a list of texts",
+            "stop_words must be a list of strings",
         ),
         (
             {"user": "{user}", "assistant": "{assistant}", "only_last_assistant_loss": 1},
-            "is true or false",
+            "must be true or false",
         ),
         ({"user": "{user}"}, "'assistant' is missing"),
         ("user", "is a JSON object"),
@@ -536,13 +539,9 @@ def test_bad_v1_sources(source: Any, said: str) -> None:
 
 def test_turns_that_a_dict_cannot_say() -> None:
     """What it has no place for is left out; `convert` compares, and says so."""
-    assert xtuner.write(Turns(user=("x",), start="<bos>", default_system="D")) == xtuner.write(
+    assert xtuner.write(Turns(user=("x",), prefix="<bos>", default_system="D")) == xtuner.write(
         Turns(user=("x",))
     )
-    with pytest.raises(turnwise.SourceError, match="not read from an XTuner dict"):
-        xtuner.write(
-            xtuner_v1.read({"user": "{user}", "assistant": "{assistant}", "stop_words": []})
-        )
 
 
 # --- its own calls

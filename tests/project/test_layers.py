@@ -24,6 +24,7 @@ from sources import Function, Source
 # `__init__.py`.
 LAYERS = (
     ("errors", "immutable"),
+    ("schema",),
     ("messages",),
     ("shapes",),
     ("engine",),

@@ -11,7 +11,7 @@ from turnwise.registry import fastchat as registry
 from turnwise.template import Template
 
 NAMES = list(registry.templates())
-FIELDS = dialect.FIELDS
+FIELDS = dialect.KEYS
 CHAT = [
     {"role": "user", "content": "Hello!"},
     {"role": "assistant", "content": "Hi there!"},

@@ -27,14 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.compat.fastchat_exports import exported, is_pair, openai_content, parted, picture
-from turnwise.dialects.fastchat import (
-    IMAGE_PLACEHOLDER,
-    FastChatSpec,
-    InvalidStyle,
-    parse_spec,
-    translate_spec,
-)
-from turnwise.dialects.fastchat_styles import SeparatorStyle
+from turnwise.dialects.fastchat import InvalidStyle, parse_spec
+from turnwise.dialects.fastchat_jinja import IMAGE_PLACEHOLDER, translate_spec
+from turnwise.dialects.fastchat_styles import FastChatSpec, SeparatorStyle
 from turnwise.dialects.translation import copy_source
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr

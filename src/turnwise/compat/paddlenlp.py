@@ -62,7 +62,7 @@ class ChatTemplate:
     def from_file(cls, file: str | os.PathLike[str], exact: bool = False) -> ChatTemplate:
         path = Path(file) / FILE_NAME if Path(file).is_dir() else Path(file)
         try:
-            return cls.from_dict(paddlenlp.mapping(path.read_text(encoding="utf-8")), exact)
+            return cls(**paddlenlp.check_fields(path.read_text(encoding="utf-8")), exact=exact)
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(f"{path} cannot be read: {error}") from None
         except SourceError as error:
@@ -198,8 +198,7 @@ class ChatTemplate:
 
 @cache
 def compiled(text: str, where: str) -> Template:
-    field = paddlenlp.PaddleNLPField.of(text, where)
-    return Template.from_jinja(paddlenlp.require_turn_text(field, where).tags, name=where)
+    return Template.from_jinja(paddlenlp.parse_field(text, where).tags, name=where)
 
 
 def field_text(text: str, where: str, values: Mapping[str, Any]) -> str:

@@ -56,7 +56,7 @@ def stop_words(template: Any, eos_token: str | None = None) -> list[str]:
 def found(template: Any) -> Mapping[str, Any]:
     """The dict: itself, or by a name such as `internlm_chat` or `xtuner.utils.PROMPT_TEMPLATE.internlm_chat`."""
     if not isinstance(template, str):
-        return xtuner.mapping(template)
+        return xtuner.to_dict(template)
     name = template.rpartition(".")[2]
     if name not in PROMPT_TEMPLATE:
         hint = did_you_mean(name, PROMPT_TEMPLATE, "PROMPT_TEMPLATE has")
@@ -129,7 +129,7 @@ def loud(message: Mapping[str, Any]) -> bool:
 def template_map_fn(example: dict[str, Any], template: Any) -> dict[str, Any]:
     """Each round's `input` and `output` as the template writes them, in place, and what the encoder needs to know."""
     fields = found(template)
-    spec, prompt = xtuner.XtunerSpec.of(fields), compiled(xtuner.prompt_jinja(fields))
+    spec, prompt = xtuner.XtunerSpec.of(fields), compiled(xtuner.write_prompt_jinja(fields))
     rounds = [] if example == {} else listed(example, "conversation")
     for number, turn in enumerate(rounds, 1):
         system, text, output = (

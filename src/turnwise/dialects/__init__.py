@@ -1,10 +1,18 @@
 """Dialects: the languages in which chat templates are written. Each is translated to Jinja; none renders.
 
-A dialect is one file with `read(source, exact=False) -> Translation`, `knows(source) -> bool`, and
-`write(...)` where turns can be written in it. A source is what people have: a text (Jinja, JSON, a
-Modelfile) or the dict in their code. `read` raises a `SourceError` that names the key; it never
-approximates. With `exact` the Jinja reproduces the original software to the byte, recorded defects
-included; without it, the better behaviour of `docs/compatibility.md`.
+    jinja         a Hugging Face chat template                          jinja.py
+    xtuner        a dict with INSTRUCTION, SUFFIX, ...                  xtuner.py
+    xtuner_v1     a mapping of one text per role                        xtuner_v1.py
+    fastchat      the fields of a Conversation                          fastchat.py
+    paddlenlp     chat_template.json: three Jinja texts                 paddlenlp.py
+    internlm2     the fields of LMDeploy's chat templates               internlm2.py
+    llamafactory  the arguments of `register_template`                  llamafactory.py
+    ollama        a Modelfile, or its template in Go's language         ollama.py
+
+A dialect is one module with `knows(source) -> bool` and `read(source, exact=False) -> Translation`, and
+`write(turns)` where turns can be written in it. `read` raises a `SourceError` that names the key; it never
+approximates. With `exact` the Jinja reproduces the original software to the byte, recorded defects included;
+without it, the better behaviour of `docs/compatibility.md`.
 """
 
 from __future__ import annotations
@@ -16,25 +24,26 @@ from typing import Any
 from turnwise.dialects.translation import Dialect, Translation, object_in
 from turnwise.errors import SourceError, did_you_mean, short_repr
 
+__all__ = ["DIALECTS", "Dialect", "Translation", "find_dialect", "get_dialect", "guess_dialect"]
+
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
-        Dialect("xtuner", writes="xtuner"),
+        Dialect("xtuner", writer="xtuner"),
         Dialect("xtuner_v1"),
-        Dialect("fastchat", writes="fastchat_write", details=("name",), texts=("eos_token",)),
-        Dialect("paddlenlp", writes="paddlenlp", texts=("bos_token", "eos_token"), stops=False),
+        Dialect("fastchat", writer="fastchat_write", details=("name",), texts=("eos_token",)),
+        Dialect("paddlenlp", writer="paddlenlp", texts=("bos_token", "eos_token"), stops=False),
         Dialect("internlm2"),
-        Dialect("llamafactory", writes="llamafactory", names=("bos_token", "eos_token")),
+        Dialect("llamafactory", writer="llamafactory", names=("bos_token", "eos_token")),
         Dialect(
-            "ollama", writes="ollama", details=("base",), texts=("eos_token",), prompts_only=True
+            "ollama", writer="ollama", details=("base",), texts=("eos_token",), prompts_only=True
         ),
         Dialect("jinja"),  # last: any text may be Jinja
     )
 }
 
-
-# Keys that other things have too, rows of data among them: with nothing else they prove nothing.
-COMMON = {
+# Keys that rows of training data have too: alone they do not identify a dialect.
+COMMON_KEYS = {
     "name",
     "messages",
     "system",
@@ -45,61 +54,69 @@ COMMON = {
     "developer",
     "separator",
 }
-LARGEST = 40  # keys of a mapping; no dialect has more
-NEAR = 0.75  # how alike a key and a misspelt one are
+MAX_KEYS = 40  # of a mapping; no dialect has more
+MAX_KEY_LENGTH = 40
+MIN_KEY_SIMILARITY = 0.75  # between a key and a misspelt one
 
 
 def guess_dialect(source: Any) -> str:
-    """The dialect of a source, told by its shape; where a key is misspelt, the one whose keys are nearest."""
-    found = object_in(source)
-    if isinstance(found, str) and ("{%" in found or "{{" in found):
-        return (
-            "ollama" if DIALECTS["ollama"].knows(found) else "jinja"
-        )  # the others need not be loaded
-    if (known := find_dialect(found)) or (known := find_dialect(source)):
-        return known
-    keys = (
-        f" with the keys {', '.join(map(str, list(source)[:8]))}"
-        if isinstance(source, dict)
-        else ""
-    )
+    """Return the name of the dialect that a source is written in.
+
+    A mapping with misspelt keys is counted to the dialect with the nearest keys.
+
+    Raises:
+        SourceError: no dialect has such sources.
+    """
+    content = object_in(source)
+    if isinstance(content, str) and ("{%" in content or "{{" in content):
+        # The other dialects need not even be imported.
+        return "ollama" if DIALECTS["ollama"].knows(content) else "jinja"
+    name = find_dialect(content) or find_dialect(source)
+    if name is not None:
+        return name
+    keys = ""
+    if isinstance(source, dict):
+        keys = f" with the keys {', '.join(map(str, list(source)[:8]))}"
     raise SourceError(
         f"no dialect has a source like this: {type(source).__name__}{keys}",
-        hint=f"Say which it is: dialect={' | '.join(map(repr, DIALECTS))}.",
+        hint=f"Pass the dialect: dialect={' | '.join(map(repr, DIALECTS))}.",
     )
 
 
 def find_dialect(source: Any) -> str | None:
-    """The dialect that takes a source for one of its own, else the nearest."""
-    found = (dialect.name for dialect in DIALECTS.values() if dialect.knows(source))
-    return next(found, None) or nearest(source)
+    """Return the first dialect that knows a source, else the one with the nearest keys."""
+    for dialect in DIALECTS.values():
+        if dialect.knows(source):
+            return dialect.name
+    return _find_nearest(source)
 
 
-def nearest(source: Any) -> str | None:
-    """The dialect that has the most of a mapping's keys, if not of every spelling: half of them, and two if there are
-    two. Its own checker then says which key is wrong.
+def _find_nearest(source: Any) -> str | None:
+    """Return the dialect that has most of a mapping's keys, correctly spelt or nearly so.
+
+    It must have half of the keys, and two of them if there are two. Its own checks then name the
+    misspelt key.
     """
-    if not isinstance(source, Mapping) or not 0 < len(source) <= LARGEST:
+    if not isinstance(source, Mapping) or not 0 < len(source) <= MAX_KEYS:
         return None
     scores = {}
     for dialect in DIALECTS.values():
-        close = {
-            str(key): get_close_matches(str(key)[:40], dialect.keys, 1, NEAR) for key in source
-        }
-        hits = [key for key, near in close.items() if near]
-        told = any(near and near[0] not in COMMON for near in close.values())
-        if told and 2 * len(hits) >= len(source) and len(hits) >= min(2, len(source)):
-            scores[dialect.name] = (len(hits), sum(key in dialect.keys for key in hits))
+        nearest = {}
+        for key in map(str, source):
+            similar = get_close_matches(key[:MAX_KEY_LENGTH], dialect.keys, 1, MIN_KEY_SIMILARITY)
+            if similar:
+                nearest[key] = similar[0]
+        is_distinctive = not COMMON_KEYS.issuperset(nearest.values())
+        is_enough = 2 * len(nearest) >= len(source) and len(nearest) >= min(2, len(source))
+        if is_distinctive and is_enough:
+            exact_keys = sum(key in dialect.keys for key in nearest)
+            scores[dialect.name] = (len(nearest), exact_keys)
     return max(scores, key=lambda name: scores[name]) if scores else None
 
 
 def get_dialect(name: str) -> Dialect:
+    """Return a dialect by its name."""
     if not isinstance(name, str) or name not in DIALECTS:
-        raise SourceError(
-            f"there is no dialect {short_repr(name)}",
-            hint=did_you_mean(str(name), DIALECTS, "Dialects"),
-        )
+        hint = did_you_mean(str(name), DIALECTS, "Dialects")
+        raise SourceError(f"unknown dialect {short_repr(name)}", hint=hint)
     return DIALECTS[name]
-
-
-__all__ = ["DIALECTS", "Dialect", "Translation", "guess_dialect", "find_dialect", "get_dialect"]

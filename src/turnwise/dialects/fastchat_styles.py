@@ -1,21 +1,35 @@
-"""FastChat's 23 separator styles, as 23 rows.
+"""The fields of a FastChat Conversation, and its 23 separator styles as 23 rows.
 
-A row says, in text, what stands before and after a message, what an open turn looks like, and how the system prompt is
-joined. It is asked once per place (`TurnPosition`) while a template is translated; `fastchat.py`
-makes Jinja of the answers. The original chooses by the parity of a message's number; the default
-translation chooses by its role. Both are the same row: only what `even` means differs.
+FastChat writes each style in a branch of its own; here a style is a row of `STYLES`. A row gives, as text, what is
+before and after a message, what an open turn looks like, and how the system prompt is joined:
 
-The order of the rows is that of FastChat's enumeration, whose numbers people have in their files (its release 0.2.36
-lacks LLAMA3, GEMMA, CLLM and DEFAULT, so numbers after LLAMA2 written by it mean something else: use names).
+    CHATML: StyleRow(before=role + newline, after=sep, gap=newline, ...)
+
+A row is asked once for each position of a message (`TurnPosition`) while a template is translated. FastChat chooses by
+the parity of a message's number; the default translation chooses by its role. Both use the same row: only the meaning
+of `even` differs.
+
+The order of the rows is that of FastChat's enumeration, whose numbers are in people's files. (FastChat 0.2.36 lacks
+LLAMA3, GEMMA, CLLM and DEFAULT, so a number after LLAMA2 that it wrote means another style: use names.)
+
+FastChat in this package:
+
+    dialects/fastchat.py          reads a Conversation: checks its fields
+    dialects/fastchat_styles.py   the fields and the table of styles (this file)
+    dialects/fastchat_jinja.py    writes the Jinja of a Conversation
+    dialects/fastchat_write.py    writes turns of any template as a Conversation
+    registry/fastchat.py          the templates that FastChat ships, as entries
+    compat/fastchat.py            FastChat's own class and functions, for code that calls them
+    shapes/fastchat.py            rows of training data in FastChat's shape
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import IntEnum, auto
+from dataclasses import asdict, dataclass
+from enum import Enum, IntEnum, auto
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any
 
 
 class SeparatorStyle(IntEnum):
@@ -46,201 +60,278 @@ class SeparatorStyle(IntEnum):
     DEFAULT = auto()
 
 
-class StyleFields(Protocol):
-    """The fields of a Conversation that rows read."""
+@dataclass(frozen=True, slots=True)
+class FastChatSpec:
+    """The thirteen fields of a Conversation, checked by `fastchat.parse_spec`."""
+
+    name: str
+    system_template: str = "{system_message}"
+    system_message: str = ""
+    system_message_vision: str = ""
+    roles: tuple[str, ...] = ("USER", "ASSISTANT")
+    messages: tuple[Any, ...] = ()
+    offset: int = 0
+    sep_style: SeparatorStyle = SeparatorStyle.ADD_COLON_SINGLE
+    sep: str | None = "\n"
+    sep2: str | None = None
+    stop_str: Any = None
+    stop_token_ids: Any = None
+    max_image_size_mb: float | None = None
 
     @property
-    def name(self) -> str: ...
+    def sep_text(self) -> str:
+        """`sep`, empty if it is null."""
+        return self.sep or ""
+
     @property
-    def roles(self) -> tuple[str, ...]: ...
+    def sep2_text(self) -> str:
+        """`sep2`, empty if it is null."""
+        return self.sep2 or ""
+
     @property
-    def one(self) -> str: ...  # sep
-    @property
-    def two(self) -> str: ...  # sep2
+    def style(self) -> StyleRow:
+        """The row of the separator style."""
+        return STYLES[self.sep_style]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, with the style by name."""
+        return asdict(self) | {"sep_style": self.sep_style.name}
 
 
 @dataclass(frozen=True, slots=True)
 class TurnPosition:
-    """Where a message stands. Exact: `even` is the parity of its number; otherwise, whether its role is the user's."""
+    """Where a message is in the conversation.
 
-    role: str  # the text of the role
+    Exact: `even` is the parity of the message's number. Otherwise it is True for the user's role.
+    """
+
+    role: str  # the text that is written for the role
     even: bool
     first: bool = False
     last: bool = False
 
 
-Spelling = Callable[[StyleFields, TurnPosition], str]
+class SystemRule(Enum):
+    """When the system prompt is written."""
+
+    ALWAYS = auto()
+    IF_PROMPT = auto()  # if the formatted prompt is not empty
+    IF_MESSAGE = auto()  # if the system message is not empty
+    NEVER = auto()
 
 
-def colon(f: StyleFields, p: TurnPosition) -> str:
-    return p.role + ":"
+TurnText = Callable[[FastChatSpec, TurnPosition], str]
+"""Returns the text at one place of a turn: before the message, after it."""
 
 
-def colon_space(f: StyleFields, p: TurnPosition) -> str:
-    return p.role + ": "
+def _role_colon(spec: FastChatSpec, turn: TurnPosition) -> str:
+    return turn.role + ":"
 
 
-def colon_line(f: StyleFields, p: TurnPosition) -> str:
-    return p.role + ":\n"
+def _role_colon_space(spec: FastChatSpec, turn: TurnPosition) -> str:
+    return turn.role + ": "
 
 
-def line(f: StyleFields, p: TurnPosition) -> str:
-    return p.role + "\n"
+def _role_colon_line(spec: FastChatSpec, turn: TurnPosition) -> str:
+    return turn.role + ":\n"
 
 
-def bare(f: StyleFields, p: TurnPosition) -> str:
-    return p.role
+def _role_line(spec: FastChatSpec, turn: TurnPosition) -> str:
+    return turn.role + "\n"
 
 
-def one(f: StyleFields, p: TurnPosition) -> str:
-    return f.one
+def _role(spec: FastChatSpec, turn: TurnPosition) -> str:
+    return turn.role
 
 
-def either(f: StyleFields, p: TurnPosition) -> str:
-    return f.one if p.even else f.two
+def _sep(spec: FastChatSpec, turn: TurnPosition) -> str:
+    return spec.sep_text
 
 
-def nothing(f: StyleFields, p: TurnPosition) -> str:
+def _sep_or_sep2(spec: FastChatSpec, turn: TurnPosition) -> str:
+    return spec.sep_text if turn.even else spec.sep2_text
+
+
+def _empty(spec: FastChatSpec, turn: TurnPosition) -> str:
     return ""
 
 
-def tag(f: StyleFields, p: TurnPosition) -> str:
-    """LLAMA2: the tag belongs to the place, whoever speaks; the system prompt, or its absence, has opened the first."""
-    return f.roles[0 if p.even else 1]
+def _newline(spec: FastChatSpec, turn: TurnPosition) -> str:
+    return "\n"
 
 
-# When the system prompt is written: always; if the formatted prompt has text; if the message has text; never.
-ALWAYS, PROMPT, MESSAGE, NEVER = "always", "prompt", "message", "never"
+def _llama2_tag(spec: FastChatSpec, turn: TurnPosition) -> str:
+    """The tag goes by the position, whatever the role."""
+    return spec.roles[0 if turn.even else 1]
+
+
+def _is_llama2_start(turn: TurnPosition) -> bool:
+    """The system prompt, or its absence, has already opened the first turn."""
+    return turn.first and turn.even
+
+
+def _system_sep(spec: FastChatSpec) -> str:
+    return spec.sep_text
 
 
 @dataclass(frozen=True, slots=True)
 class StyleRow:
-    before: Spelling
-    after: Spelling
-    pending: Spelling | None = None  # an open turn, where it differs from `before`
-    gap: Spelling = nothing  # what follows `after` and is no part of what the model writes
-    system: str = ALWAYS
-    system_after: Callable[[StyleFields], str] = lambda f: ""
-    no_system: str = ""  # written where there is no system message
-    bos: str | None = (
-        None  # what the text begins with; "" where FastChat leaves it to the tokenizer
-    )
-    text: str = ""  # Jinja behind each message's text
-    rounds: Callable[[StyleFields], int] | None = (
-        None  # the number of the first round, where rounds are counted
-    )
-    keep: int | None = None  # exact: how many of the last messages are written
-    strip: str = ""  # exact: characters that the end of the whole text loses
-    end: Callable[[StyleFields], str] = lambda f: ""  # what the whole text ends with
+    """How one separator style writes a conversation."""
+
+    before: TurnText
+    after: TurnText
+    open_turn: TurnText | None = None  # where it differs from `before`
+    gap: TurnText = _empty  # follows `after`; the model does not write it
+    system: SystemRule = SystemRule.ALWAYS
+    system_after: Callable[[FastChatSpec], str] = lambda spec: ""
+    no_system: str = ""  # written if there is no system message
+    bos: str | None = None  # the text starts with it; "" if FastChat leaves that to the tokenizer
+    text_filter: str = ""  # Jinja filters for the text of each message
+    # The number of the first round, where rounds are numbered.
+    first_round: Callable[[FastChatSpec], int] | None = None
+    keep_last: int | None = None  # exact: how many of the last messages are written
+    strip_end: str = ""  # exact: characters that are stripped from the end of the whole text
+    end: Callable[[FastChatSpec], str] = lambda spec: ""  # the end of the whole text
     images: str = "refused"  # exact: placeholders "before" the text, "dropped", or "refused"
-    needs: tuple[str, ...] = ("sep",)
-    names: tuple[str, ...] = ()  # names of templates that the row treats apart
+    required: tuple[str, ...] = ("sep",)  # separators that must not be null
+    special_names: tuple[str, ...] = ()  # names of templates that the style treats differently
+
+    @property
+    def pending(self) -> TurnText:
+        """The text of a turn without a message."""
+        return self.open_turn or self.before
 
 
-S = SeparatorStyle
-TWO = ("sep", "sep2")
+_BOTH_SEPS = ("sep", "sep2")
 
 STYLES: Mapping[SeparatorStyle, StyleRow] = MappingProxyType(
     {
-        S.ADD_COLON_SINGLE: StyleRow(
-            colon_space, one, colon, system_after=lambda f: f.one, images="before"
+        SeparatorStyle.ADD_COLON_SINGLE: StyleRow(
+            _role_colon_space, _sep, _role_colon, system_after=_system_sep, images="before"
         ),
-        S.ADD_COLON_TWO: StyleRow(
-            colon_space, either, colon, system_after=lambda f: f.one, images="before", needs=TWO
+        SeparatorStyle.ADD_COLON_TWO: StyleRow(
+            _role_colon_space,
+            _sep_or_sep2,
+            _role_colon,
+            system_after=_system_sep,
+            images="before",
+            required=_BOTH_SEPS,
         ),
-        S.ADD_COLON_SPACE_SINGLE: StyleRow(colon_space, one, system_after=lambda f: f.one),
-        S.NO_COLON_SINGLE: StyleRow(bare, one),
-        S.NO_COLON_TWO: StyleRow(bare, either, needs=TWO),
-        S.ADD_NEW_LINE_SINGLE: StyleRow(line, one, system=PROMPT, system_after=lambda f: f.one),
-        S.LLAMA2: StyleRow(
-            lambda f, p: "" if p.first and p.even else tag(f, p) + " ",
-            lambda f, p: " " if p.first and p.even else either(f, p),
-            tag,
-            system=MESSAGE,
+        SeparatorStyle.ADD_COLON_SPACE_SINGLE: StyleRow(
+            _role_colon_space, _sep, system_after=_system_sep
+        ),
+        SeparatorStyle.NO_COLON_SINGLE: StyleRow(_role, _sep),
+        SeparatorStyle.NO_COLON_TWO: StyleRow(_role, _sep_or_sep2, required=_BOTH_SEPS),
+        SeparatorStyle.ADD_NEW_LINE_SINGLE: StyleRow(
+            _role_line, _sep, system=SystemRule.IF_PROMPT, system_after=_system_sep
+        ),
+        SeparatorStyle.LLAMA2: StyleRow(
+            lambda spec, turn: "" if _is_llama2_start(turn) else _llama2_tag(spec, turn) + " ",
+            lambda spec, turn: " " if _is_llama2_start(turn) else _sep_or_sep2(spec, turn),
+            _llama2_tag,
+            system=SystemRule.IF_MESSAGE,
             no_system="[INST] ",
             bos="",
-            needs=TWO,
+            required=_BOTH_SEPS,
         ),
-        S.LLAMA3: StyleRow(
-            lambda f, p: f"<|start_header_id|>{p.role}<|end_header_id|>\n\n",
-            lambda f, p: "<|eot_id|>",
-            system=MESSAGE,
+        SeparatorStyle.LLAMA3: StyleRow(
+            lambda spec, turn: f"<|start_header_id|>{turn.role}<|end_header_id|>\n\n",
+            lambda spec, turn: "<|eot_id|>",
+            system=SystemRule.IF_MESSAGE,
             bos="<|begin_of_text|>",
-            text=" | trim",
-            needs=(),
+            text_filter=" | trim",
+            required=(),
         ),
-        S.CHATGLM: StyleRow(
-            lambda f, p: p.role + "\uff1a",  # a full-width colon
-            one,
-            system=PROMPT,
-            system_after=lambda f: f.one,
-            rounds=lambda f: 1 if f.name == "chatglm2" else 0,
-            names=("chatglm2",),
+        SeparatorStyle.CHATGLM: StyleRow(
+            lambda spec, turn: turn.role + "\uff1a",  # a full-width colon
+            _sep,
+            system=SystemRule.IF_PROMPT,
+            system_after=_system_sep,
+            first_round=lambda spec: 1 if spec.name == "chatglm2" else 0,
+            special_names=("chatglm2",),
         ),
-        S.CHATML: StyleRow(
-            line,
-            one,
-            gap=lambda f, p: "\n",
-            system=PROMPT,
-            system_after=lambda f: f.one + "\n",
+        SeparatorStyle.CHATML: StyleRow(
+            _role_line,
+            _sep,
+            gap=_newline,
+            system=SystemRule.IF_PROMPT,
+            system_after=lambda spec: spec.sep_text + "\n",
             images="before",
         ),
-        S.CHATINTERN: StyleRow(
-            lambda f, p: ("<s>" if p.even else "") + p.role + ":",
-            either,
-            gap=lambda f, p: "\n",
-            needs=TWO,
+        SeparatorStyle.CHATINTERN: StyleRow(
+            lambda spec, turn: ("<s>" if turn.even else "") + turn.role + ":",
+            _sep_or_sep2,
+            gap=_newline,
+            required=_BOTH_SEPS,
         ),
-        S.DOLLY: StyleRow(colon_line, either, gap=lambda f, p: "" if p.even else "\n\n", needs=TWO),
-        S.RWKV: StyleRow(
-            colon_space,
-            lambda f, p: "\n\n",
-            colon,
-            text=r" | replace('\r\n', '\n') | replace('\n\n', '\n')",
-            needs=(),
+        SeparatorStyle.DOLLY: StyleRow(
+            _role_colon_line,
+            _sep_or_sep2,
+            gap=lambda spec, turn: "" if turn.even else "\n\n",
+            required=_BOTH_SEPS,
         ),
-        S.PHOENIX: StyleRow(lambda f, p: p.role + ": <s>", lambda f, p: "</s>", needs=()),
-        S.ROBIN: StyleRow(colon_line, one, system_after=lambda f: f.one),
-        S.FALCON_CHAT: StyleRow(
-            colon_space, one, colon, system=MESSAGE, system_after=lambda f: f.one
+        SeparatorStyle.RWKV: StyleRow(
+            _role_colon_space,
+            lambda spec, turn: "\n\n",
+            _role_colon,
+            text_filter=r" | replace('\r\n', '\n') | replace('\n\n', '\n')",
+            required=(),
         ),
-        S.CHATGLM3: StyleRow(line, nothing, bare, system=MESSAGE, needs=()),
-        S.DEEPSEEK_CHAT: StyleRow(colon_space, either, colon, needs=TWO),
-        S.METAMATH: StyleRow(
-            lambda f, p: p.role + (":\n" if p.even else ": " + f.two),
-            lambda f, p: f.one if p.even else "",
-            system=PROMPT,
-            system_after=lambda f: f.one,
-            needs=TWO,
+        SeparatorStyle.PHOENIX: StyleRow(
+            lambda spec, turn: turn.role + ": <s>", lambda spec, turn: "</s>", required=()
         ),
-        S.YUAN2: StyleRow(
-            nothing,
-            lambda f, p: "" if p.last else "<n>",
-            system=MESSAGE,
-            system_after=lambda f: f.two,
-            strip="<n>",
-            end=lambda f: f.one,
-            needs=TWO,
+        SeparatorStyle.ROBIN: StyleRow(_role_colon_line, _sep, system_after=_system_sep),
+        SeparatorStyle.FALCON_CHAT: StyleRow(
+            _role_colon_space,
+            _sep,
+            _role_colon,
+            system=SystemRule.IF_MESSAGE,
+            system_after=_system_sep,
         ),
-        S.GEMMA: StyleRow(
-            lambda f, p: f"<start_of_turn>{p.role}\n", one, system=NEVER, bos="<bos>"
+        SeparatorStyle.CHATGLM3: StyleRow(
+            _role_line, _empty, _role, system=SystemRule.IF_MESSAGE, required=()
         ),
-        S.CLLM: StyleRow(
-            colon_space,
-            either,
-            colon,
-            system_after=lambda f: f.one,
-            keep=2,
+        SeparatorStyle.DEEPSEEK_CHAT: StyleRow(
+            _role_colon_space, _sep_or_sep2, _role_colon, required=_BOTH_SEPS
+        ),
+        SeparatorStyle.METAMATH: StyleRow(
+            lambda spec, turn: turn.role + (":\n" if turn.even else ": " + spec.sep2_text),
+            lambda spec, turn: spec.sep_text if turn.even else "",
+            system=SystemRule.IF_PROMPT,
+            system_after=_system_sep,
+            required=_BOTH_SEPS,
+        ),
+        SeparatorStyle.YUAN2: StyleRow(
+            _empty,
+            lambda spec, turn: "" if turn.last else "<n>",
+            system=SystemRule.IF_MESSAGE,
+            system_after=lambda spec: spec.sep2_text,
+            strip_end="<n>",
+            end=_system_sep,
+            required=_BOTH_SEPS,
+        ),
+        SeparatorStyle.GEMMA: StyleRow(
+            lambda spec, turn: f"<start_of_turn>{turn.role}\n",
+            _sep,
+            system=SystemRule.NEVER,
+            bos="<bos>",
+        ),
+        SeparatorStyle.CLLM: StyleRow(
+            _role_colon_space,
+            _sep_or_sep2,
+            _role_colon,
+            system_after=_system_sep,
+            keep_last=2,
             images="before",
-            needs=TWO,
+            required=_BOTH_SEPS,
         ),
-        S.DEFAULT: StyleRow(
-            colon_space,
-            lambda f, p: "\n",
-            colon,
-            system_after=lambda f: "\n",
+        SeparatorStyle.DEFAULT: StyleRow(
+            _role_colon_space,
+            _newline,
+            _role_colon,
+            system_after=lambda spec: "\n",
             images="dropped",
-            needs=(),
+            required=(),
         ),
     }
 )

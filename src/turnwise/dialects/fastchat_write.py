@@ -1,275 +1,308 @@
-"""Turns as a FastChat Conversation: which row of the table says them, and with what in its fields.
+r"""Write turns as a FastChat Conversation: find the separator style that fits, and the texts of its fields.
 
-A row is asked what it writes around known texts while its fields hold marks: letters that stand for a text that is not
-known yet. That is a pattern. Where it fits what the turns write around the same texts, the fit says what each field
-must hold. Every row that fits gives a source, in the order of the table; that the text of a message is changed by a
-row (LLAMA3 trims it) is not seen here, so whoever wants one has to try them.
+A row of `fastchat_styles.STYLES` is asked what it writes around known texts while its fields hold *unknowns*: private
+characters that stand for a text that is not known yet. The answer is a pattern; matched with what the turns write
+around the same texts, it gives the text of each unknown:
 
-If no row fits, less is asked for: first the end of the last reply, then a conversation without a system text, then
-one with it, and so on down to what opens a reply. What was not asked for is then not said.
+    row CHATML, roles[0] unknown:  "\ue000\n" + message + ...
+    the turns:                     "<|im_start|>user\n" + message + ...
+    so roles[0] is                 "<|im_start|>user"
+
+Every row that fits gives a source, in the order of the table. That a row changes the text of a message (LLAMA3 trims
+it) is not seen here, so the caller must try the sources.
+
+If no row fits, less is required (`REQUIREMENTS`): first the end of the last reply is given up, then a conversation
+without a system text, and so on down to the generation prompt. What was given up is then not expressed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from turnwise.dialects.fastchat import FastChatSpec, JinjaExpression, system_terms
-from turnwise.dialects.fastchat_styles import NEVER, STYLES, SeparatorStyle, TurnPosition
-from turnwise.dialects.turns import Slot, Turns, filled, halves
-
-MARKS = {
-    "roles0": "\ue000",
-    "roles1": "\ue001",
-    "sep": "\ue002",
-    "sep2": "\ue003",
-    "head": "\ue004",
-    "tail": "\ue005",
-    "system_message": "\ue006",
-}
-MARK = re.compile("([\ue000-\ue006])")
-CUT = "\ue010"  # where a message's text stands
-ROLES = (MARKS["roles0"], MARKS["roles1"])
-SEAM = re.compile(r"(?<=\s)(?=\S)|(?<=[\]>)}#])(?=.)|(?<=.)(?=[\[<({#])", re.DOTALL)
-SEAMS = 16
-SYSTEMS = (
-    ("{system_message}", ""),
-    ("{system_message}", MARKS["system_message"]),
-    (MARKS["head"] + "{system_message}" + MARKS["tail"], ""),
-    (MARKS["head"] + "{system_message}" + MARKS["tail"], MARKS["system_message"]),
-    (MARKS["head"], ""),  # the system text is left out
+from turnwise.dialects.fastchat_jinja import JinjaExpression, write_system_prompt
+from turnwise.dialects.fastchat_styles import (
+    STYLES,
+    FastChatSpec,
+    SeparatorStyle,
+    SystemRule,
+    TurnPosition,
 )
-"""`system_template` and `system_message`, from the simplest on."""
+from turnwise.dialects.turns import Slot, Turns, fill_slots, split_at_text
+
+# The unknowns, one private character each.
+ROLE0, ROLE1, SEP, SEP2, SYSTEM_HEAD, SYSTEM_TAIL, SYSTEM_MESSAGE = map(chr, range(0xE000, 0xE007))
+UNKNOWN = re.compile(f"([{ROLE0}-{SYSTEM_MESSAGE}])")
+MESSAGE = "\ue010"  # the text of every message
+
+# Where one unknown may end and the next begin: after white space or a closing bracket, before an opening one.
+SEAM = re.compile(r"(?<=\s)(?=\S)|(?<=[\]>)}#])(?=.)|(?<=.)(?=[\[<({#])", re.DOTALL)
+MAX_SEAMS = 16
+SYSTEM_FIELDS = (
+    ("{system_message}", ""),
+    ("{system_message}", SYSTEM_MESSAGE),
+    (SYSTEM_HEAD + "{system_message}" + SYSTEM_TAIL, ""),
+    (SYSTEM_HEAD + "{system_message}" + SYSTEM_TAIL, SYSTEM_MESSAGE),
+    (SYSTEM_HEAD, ""),  # the system text is left out
+)
+"""`system_template` and `system_message`, the simplest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What stands around the texts of conversations; a system text only where it is given."""
+class Surroundings:
+    """The texts around the messages of a conversation; without a system text, unless it says so."""
 
-    end: str  # behind a last reply, as if a turn followed
-    closing: str  # behind a last reply
-    middle: str  # between a user and a reply
-    after: str  # between a reply and a user
-    opened: str  # behind the last user of a prompt
-    before: str  # before the first user
-    first: str  # before a system text
-    second: str  # between it and the first user
+    end: str  # after a final reply, as if another turn followed
+    final: str  # after a final reply
+    user_to_reply: str
+    reply_to_user: str
+    user_to_prompt: str  # after the last user message of a prompt
+    start_to_user: str
+    start_to_system: str  # before a system text
+    system_to_user: str
 
 
-LESS: tuple[tuple[str, ...], ...] = (
-    ("end", "middle", "after", "opened", "first", "second", "before"),
-    ("closing", "middle", "after", "opened", "first", "second", "before"),
-    ("middle", "after", "opened", "first", "second", "before"),
-    ("end", "middle", "after", "opened", "first", "second"),
-    ("closing", "middle", "after", "opened", "first", "second"),
-    ("end", "middle", "after", "opened", "before"),
-    ("closing", "middle", "after", "opened", "before"),
-    ("middle", "after", "opened", "before"),
-    ("end", "after", "opened", "before"),
-    ("after", "opened", "before"),
-    ("after", "opened"),
-    ("opened",),
+_ROUNDS = ("user_to_reply", "reply_to_user", "user_to_prompt")
+_SYSTEM = ("start_to_system", "system_to_user")
+_NO_SYSTEM = ("start_to_user",)
+_WITHOUT_SYSTEM_TEXT: tuple[tuple[str, ...], ...] = (
+    ("end", *_ROUNDS, *_NO_SYSTEM),
+    ("final", *_ROUNDS, *_NO_SYSTEM),
+    (*_ROUNDS, *_NO_SYSTEM),
+    ("end", "reply_to_user", "user_to_prompt", *_NO_SYSTEM),
+    ("reply_to_user", "user_to_prompt", *_NO_SYSTEM),
+    ("reply_to_user", "user_to_prompt"),
+    ("user_to_prompt",),
 )
-"""What is asked of a row, less and less. Within a line, what settles most comes first."""
+REQUIREMENTS: tuple[tuple[str, ...], ...] = (
+    ("end", *_ROUNDS, *_SYSTEM, *_NO_SYSTEM),
+    ("final", *_ROUNDS, *_SYSTEM, *_NO_SYSTEM),
+    (*_ROUNDS, *_SYSTEM, *_NO_SYSTEM),
+    ("end", *_ROUNDS, *_SYSTEM),
+    ("final", *_ROUNDS, *_SYSTEM),
+    *_WITHOUT_SYSTEM_TEXT,
+)
+"""The texts that a row must write, fewer and fewer. In each line, the text that settles most unknowns comes first."""
 
 
 def write(
     turns: Turns, name: str = "template", eos_token: str | None = None
 ) -> list[dict[str, Any]]:
-    """The Conversations that say these turns, as dicts of their fields; or what comes nearest."""
-    wanted = of_turns(turns, eos_token or "")
-    stop: dict[str, Any] = {
-        "stop_str": turns.stops[0] if len(turns.stops) == 1 else list(turns.stops) or None
-    }
-    for asked in LESS if turns.system is not None else LESS[5:]:
-        found = dict.fromkeys(filter(None, (fitted(form, wanted, asked) for form in forms(name))))
-        if found:
-            return [source(form) | stop for form in sorted(found, key=oddity)]
-    return [source(FastChatSpec(name, sep="", sep_style=SeparatorStyle.NO_COLON_SINGLE)) | stop]
+    """Return Conversations for these turns as dicts of their fields, or the nearest there are.
+
+    Args:
+        turns: what the template writes.
+        name: the name of the Conversation.
+        eos_token: the text of the token that ends a reply, if one does.
+    """
+    wanted = _surroundings_of_turns(turns, eos_token or "")
+    stops = list(turns.stops)
+    stop_str = {"stop_str": stops[0] if len(stops) == 1 else stops or None}
+    for required in REQUIREMENTS if turns.system is not None else _WITHOUT_SYSTEM_TEXT:
+        fitted = [_fit(candidate, wanted, required) for candidate in _list_candidates(name)]
+        specs = dict.fromkeys(spec for spec in fitted if spec is not None)
+        if specs:
+            return [_to_source(spec) | stop_str for spec in sorted(specs, key=_rank)]
+    nothing = FastChatSpec(name, sep="", sep_style=SeparatorStyle.NO_COLON_SINGLE)
+    return [_to_source(nothing) | stop_str]
 
 
-def forms(name: str) -> Iterator[FastChatSpec]:
-    """Every row with marks for its fields."""
+def _list_candidates(name: str) -> Iterator[FastChatSpec]:
+    """Return every row, with unknowns for its fields."""
     for style, row in STYLES.items():
-        for called in (name, *row.names):
-            for template, message in SYSTEMS:
+        for spec_name in (name, *row.special_names):
+            for system_template, system_message in SYSTEM_FIELDS:
                 yield FastChatSpec(
-                    called,
-                    system_template=template,
-                    system_message=message,
-                    roles=(MARKS["roles0"], MARKS["roles1"]),
+                    spec_name,
+                    system_template=system_template,
+                    system_message=system_message,
+                    roles=(ROLE0, ROLE1),
                     sep_style=style,
-                    sep=MARKS["sep"],
-                    sep2=MARKS["sep2"],
+                    sep=SEP,
+                    sep2=SEP2,
                 )
 
 
-def oddity(form: FastChatSpec) -> tuple[bool, int, int]:
-    """The natural one is least: it has a place for a system text, fills its separators, and has most in the row."""
-    empty = sum(not getattr(form, key) for key in form.style.needs)
-    said = (form.system_template, form.system_message, *form.roles, form.one, form.two)
-    return "{system_message}" not in form.system_template, empty, sum(map(len, said))
+def _rank(spec: FastChatSpec) -> tuple[bool, int, int]:
+    """The most natural first: it takes a system text, fills its separators, and has short fields."""
+    empty_separators = sum(not getattr(spec, key) for key in spec.style.required)
+    texts = (spec.system_template, spec.system_message, *spec.roles, spec.sep_text, spec.sep2_text)
+    return "{system_message}" not in spec.system_template, empty_separators, sum(map(len, texts))
 
 
-def fitted(form: FastChatSpec, wanted: Around, asked: Sequence[str]) -> FastChatSpec | None:
-    """The row with texts for its marks."""
-    given = of_form(form)
-    parts = tuple(
-        (tuple(filter(None, MARK.split(getattr(given, part)))), getattr(wanted, part))
-        for part in asked
-    )
-    texts = next((found for words in (True, False) for found in solutions(parts, {}, words)), None)
-    if texts is None:
+def _to_source(spec: FastChatSpec) -> dict[str, Any]:
+    return spec.to_dict() | {"roles": list(spec.roles), "messages": []}
+
+
+# -- solving for the unknowns ----------------------------------------------------------------------
+
+Tokens = tuple[str, ...]  # texts and unknowns
+Known = Mapping[str, str]  # unknowns and their texts
+
+
+def _fit(
+    candidate: FastChatSpec, wanted: Surroundings, required: Sequence[str]
+) -> FastChatSpec | None:
+    """Return the row with texts for its unknowns, if it can write what is required."""
+    written = _surroundings_of_spec(candidate)
+    equations = []
+    for part in required:
+        tokens = tuple(filter(None, UNKNOWN.split(getattr(written, part))))
+        equations.append((tokens, getattr(wanted, part)))
+    solution = next(_solve(equations, {}, True), None) or next(_solve(equations, {}, False), None)
+    if solution is None:
         return None
+
+    def fill_format(unknown: re.Match[str]) -> str:
+        return solution.get(unknown[0], "").replace("{", "{{").replace("}", "}}")
+
     return replace(
-        form,
-        system_template=MARK.sub(
-            lambda mark: escaped(texts.get(mark[0], "")), form.system_template
-        ),
-        system_message=texts.get(MARKS["system_message"], ""),
-        roles=(texts.get(MARKS["roles0"], "USER"), texts.get(MARKS["roles1"], "ASSISTANT")),
-        sep=texts.get(MARKS["sep"], ""),
-        sep2=texts.get(MARKS["sep2"], "") if "sep2" in form.style.needs else None,
+        candidate,
+        system_template=UNKNOWN.sub(fill_format, candidate.system_template),
+        system_message=solution.get(SYSTEM_MESSAGE, ""),
+        roles=(solution.get(ROLE0, "USER"), solution.get(ROLE1, "ASSISTANT")),
+        sep=solution.get(SEP, ""),
+        sep2=solution.get(SEP2, "") if "sep2" in candidate.style.required else None,
     )
 
 
-# -- texts for marks -------------------------------------------------------------------------------------------------
+def _solve(
+    equations: Sequence[tuple[Tokens, str]], known: Known, strict_roles: bool
+) -> Iterator[Known]:
+    """Yield texts for the unknowns with which each pattern equals its text.
 
-Tokens = tuple[str, ...]  # texts and marks
-Known = Mapping[str, str]  # marks and their texts
-
-
-def solutions(parts: Sequence[tuple[Tokens, str]], known: Known, words: bool) -> Iterator[Known]:
-    """Texts for the marks with which every part is its text; `words`: no role begins with white space."""
-    if not parts:
+    With `strict_roles` the text of a role does not start with white space.
+    """
+    if not equations:
         yield known
         return
-    tokens, text = parts[0]
-    for found in fits(tokens, text, known, words):
-        yield from solutions(parts[1:], found, words)
+    tokens, text = equations[0]
+    for solution in _match(tokens, text, known, strict_roles):
+        yield from _solve(equations[1:], solution, strict_roles)
 
 
-def fits(tokens: Tokens, text: str, known: Known, words: bool) -> Iterator[Known]:
-    """The same for one part."""
+def _match(tokens: Tokens, text: str, known: Known, strict_roles: bool) -> Iterator[Known]:
+    """The same for one pattern."""
     if not tokens:
         if not text:
             yield known
         return
-    mark, rest = tokens[0], tokens[1:]
-    value = known.get(mark) if MARK.fullmatch(mark) else mark
+    token, rest = tokens[0], tokens[1:]
+    value = known.get(token) if UNKNOWN.fullmatch(token) else token
     if value is not None:
         if text.startswith(value):
-            yield from fits(rest, text[len(value) :], known, words)
+            yield from _match(rest, text[len(value) :], known, strict_roles)
         return
-    for end in ends(tokens, text, known):
-        if not (words and mark in ROLES and text[:end][:1].isspace()):
-            yield from fits(rest, text[end:], {**known, mark: text[:end]}, words)
+    for end in _find_ends(tokens, text, known):
+        value = text[:end]
+        if strict_roles and token in (ROLE0, ROLE1) and value[:1].isspace():
+            continue
+        yield from _match(rest, text[end:], {**known, token: value}, strict_roles)
 
 
-def ends(tokens: Tokens, text: str, known: Known) -> Iterable[int]:
-    """Where the first mark may end: it is known if no other mark is open; else before the next text, or at a seam."""
-    unknown = [token for token in tokens if MARK.fullmatch(token) and token not in known]
-    if len(set(unknown)) > 1:
-        text_next = len(tokens) > 1 and not MARK.fullmatch(tokens[1])
-        return (
-            few([match.start() for match in re.finditer(re.escape(tokens[1]), text)])
-            if text_next
-            else seams(text)
-        )
-    left = len(text) - sum(len(known.get(token, token)) for token in tokens if token not in unknown)
-    return [left // len(unknown)] if left >= 0 and left % len(unknown) == 0 else []
+def _find_ends(tokens: Tokens, text: str, known: Known) -> Iterable[int]:
+    """Return where the first token, which is an unknown, may end."""
+    unknown = [token for token in tokens if UNKNOWN.fullmatch(token) and token not in known]
+    if len(set(unknown)) == 1:
+        # The lengths decide: what the known texts leave is shared by the occurrences of the unknown.
+        fixed = sum(len(known.get(token, token)) for token in tokens if token not in unknown)
+        left = len(text) - fixed
+        return [left // len(unknown)] if left >= 0 and left % len(unknown) == 0 else []
+    if len(tokens) > 1 and not UNKNOWN.fullmatch(tokens[1]):
+        return _limit([match.start() for match in re.finditer(re.escape(tokens[1]), text)])
+    return _find_seams(text)
 
 
 @lru_cache(256)
-def seams(text: str) -> list[int]:
-    """Where one thing may end and the next begin: its own ends, behind white space and brackets, before brackets."""
-    return few([0, *(match.start() for match in SEAM.finditer(text)), len(text)])
+def _find_seams(text: str) -> list[int]:
+    return _limit([0, *(match.start() for match in SEAM.finditer(text)), len(text)])
 
 
-def few(found: list[int]) -> list[int]:
-    """The first and the last of them: a long text has many, and pairs of them are tried."""
-    return found if len(found) <= SEAMS else found[: SEAMS // 2] + found[-SEAMS // 2 :]
+def _limit(positions: list[int]) -> list[int]:
+    """Keep the first and the last: a long text has many positions, and pairs of them are tried."""
+    if len(positions) <= MAX_SEAMS:
+        return positions
+    return positions[: MAX_SEAMS // 2] + positions[-MAX_SEAMS // 2 :]
 
 
-def escaped(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
+# -- the texts around messages ---------------------------------------------------------------------
 
 
-def source(form: FastChatSpec) -> dict[str, Any]:
-    """The thirteen fields."""
-    return asdict(form) | {
-        "sep_style": form.sep_style.name,
-        "roles": list(form.roles),
-        "messages": [],
-    }
-
-
-# -- what stands around texts ----------------------------------------------------------------------------------------
-
-
-def of_turns(turns: Turns, eos: str) -> Around:
-    lead, tail = halves(turns.user)
-    first, again, behind = filled(lead, 0), filled(lead, 1), filled(tail, 0)
-    head, foot = (filled(half, 0) for half in halves(turns.system or (Slot("text"),)))
-    default = "" if turns.default_system is None else head + turns.default_system + foot
-    closing = turns.closing + (eos if turns.eos else "")
-    return Around(
-        end=closing + turns.between,
-        closing=closing,
-        middle=behind + turns.before_reply,
-        after=closing + turns.between + again,
-        opened=behind + turns.opening,
-        before=turns.start + default + first,
-        first=turns.start + (first if turns.inside else "") + head,
-        second=foot + ("" if turns.inside else first),
+def _surroundings_of_turns(turns: Turns, eos: str) -> Surroundings:
+    before_user, after_user = split_at_text(turns.user)
+    first_user = fill_slots(before_user, 0)
+    user_suffix = fill_slots(after_user, 0)
+    system_parts = split_at_text(turns.system or (Slot("text"),))
+    system_head, system_tail = (fill_slots(part, 0) for part in system_parts)
+    default = ""
+    if turns.default_system is not None:
+        default = system_head + turns.default_system + system_tail
+    final = turns.reply_suffix + (eos if turns.eos else "")
+    return Surroundings(
+        end=final + turns.separator,
+        final=final,
+        user_to_reply=user_suffix + turns.before_reply,
+        reply_to_user=final + turns.separator + fill_slots(before_user, 1),
+        user_to_prompt=user_suffix + turns.generation_prompt,
+        start_to_user=turns.prefix + default + first_user,
+        start_to_system=turns.prefix + (first_user if turns.system_in_user else "") + system_head,
+        system_to_user=system_tail + ("" if turns.system_in_user else first_user),
     )
 
 
 @lru_cache(512)
-def of_form(form: FastChatSpec) -> Around:
-    """What the row writes; a law holds it to what its Jinja writes."""
-    bare, full = (
-        said(form, ["user", "assistant", "user"], system).split(CUT) for system in (False, True)
+def _surroundings_of_spec(spec: FastChatSpec) -> Surroundings:
+    """Return what a row writes; a test compares it with what the row's Jinja writes."""
+    rounds = ["user", "assistant", "user"]
+    bare = render_conversation(spec, rounds, system=False).split(MESSAGE)
+    full = render_conversation(spec, rounds, system=True).split(MESSAGE)
+    finished = render_conversation(
+        spec, ["user", "assistant"], system=False, generation_prompt=False
     )
-    end = said(form, ["user", "assistant"], False, opening=False).split(CUT)[2]
-    return Around(
+    end = finished.split(MESSAGE)[2]
+    return Surroundings(
         end=end,
-        closing=end,
-        middle=bare[1],
-        after=bare[2],
-        opened=bare[3],
-        before=bare[0],
-        first=full[0],
-        second=full[1],
+        final=end,
+        user_to_reply=bare[1],
+        reply_to_user=bare[2],
+        user_to_prompt=bare[3],
+        start_to_user=bare[0],
+        start_to_system=full[0],
+        system_to_user=full[1],
     )
 
 
-def said(form: FastChatSpec, speakers: Sequence[str], system: bool, opening: bool = True) -> str:
-    """A conversation of which every text is `CUT`, as the row writes it."""
-    style = form.style
-    message = CUT if system else form.system_message
-    parts = [
-        message if isinstance(term, JinjaExpression) else term
-        for term in system_terms(form, bool(message))
-    ]
-    round_, waiting = (
-        style.rounds(form) if style.rounds else 0,
-        message if style.system == NEVER else "",
-    )
-    for at, speaker in enumerate(speakers):
-        user = speaker == "user"
-        place = TurnPosition(
-            form.roles[0 if user else 1], even=user, first=at == 0, last=at + 1 == len(speakers)
+def render_conversation(
+    spec: FastChatSpec, roles: Sequence[str], system: bool, generation_prompt: bool = True
+) -> str:
+    """Render a conversation in which every text is `MESSAGE`, as the row writes it."""
+    style = spec.style
+    system_message = MESSAGE if system else spec.system_message
+    parts = []
+    for term in write_system_prompt(spec, has_message=bool(system_message)):
+        parts.append(system_message if isinstance(term, JinjaExpression) else term)
+    # GEMMA has no system prompt: the system text leads the first user turn.
+    leading_text = system_message if style.system is SystemRule.NEVER else ""
+    round_number = style.first_round(spec) if style.first_round else 0
+    for index, role in enumerate(roles):
+        is_user = role == "user"
+        turn = TurnPosition(
+            spec.roles[0 if is_user else 1],
+            even=is_user,
+            first=index == 0,
+            last=index + 1 == len(roles),
         )
-        if style.rounds and user:
-            parts.append(f"[Round {round_}]{form.one}")
-            round_ += 1
-        parts += [style.before(form, place), waiting + "\n\n" if waiting else "", CUT]
-        parts += [style.after(form, place), style.gap(form, place)]
-        waiting = ""
-    if opening:
-        parts.append((style.pending or style.before)(form, TurnPosition(form.roles[1], even=False)))
-    return "".join([*parts, style.end(form)])
+        if style.first_round and is_user:
+            parts.append(f"[Round {round_number}]{spec.sep_text}")
+            round_number += 1
+        parts.append(style.before(spec, turn))
+        if leading_text:
+            parts.append(leading_text + "\n\n")
+            leading_text = ""
+        parts += [MESSAGE, style.after(spec, turn), style.gap(spec, turn)]
+    if generation_prompt:
+        parts.append(style.pending(spec, TurnPosition(spec.roles[1], even=False)))
+    return "".join([*parts, style.end(spec)])

@@ -1,31 +1,39 @@
-"""InternLM2's chat format: ChatML with an environment, names in the headers, and calls between tokens of their own.
+r"""InternLM2's chat format: ChatML with an environment, names in the headers, and tool calls between special tokens.
+
+    <|im_start|>user name=file\n[...]<|im_end|>\n
+    <|im_start|>assistant\nSure.<|action_start|><|plugin|>\n{"name": ..., "parameters": ...}<|action_end|><|im_end|>\n
+    <|im_start|>environment name=<|plugin|>\n18 degrees<|im_end|>\n
 
 A turn is `START role [name=NAME] newline`, the content, `END newline`. Six tokens carry the format; they have two
-spellings and one set of ids. A NAME is a word (`file`) or one of the tokens that mean *tools* and *code interpreter*;
-a name with white space or with a token in it is refused, for it could end the header.
-An assistant speaks first and calls then: `ACTION_START tools newline {"name", "parameters"} ACTION_END`, or
-`ACTION_START interpreter newline` and a fenced block of code. Results come from the role `environment` under the same
-name. There may be any number of system turns; tools are told in one of them, as a JSON list.
+spellings and one set of ids. A NAME is a word (`file`) or one of the tokens for *tools* and *code interpreter*; a name
+with white space or with a token in it is refused, for it could end the header. An assistant's text comes before its
+calls: `ACTION_START tools newline {"name", "parameters"} ACTION_END`, or `ACTION_START interpreter newline` and a
+fenced block of code. Results come from the role `environment` under the same name. There may be any number of system
+turns; tools are listed in one of them, as JSON.
 
-The source is a mapping with the fields of LMDeploy's chat templates, all optional, and our `spelling`. Without
-`exact` the Jinja writes the published format: tools with an indent of four and a newline behind them, `environment
-name=...`, the header of the reply only with `add_generation_prompt`. With `exact` it is LMDeploy 0.9.2: a default
-meta instruction, tools on one line, plain `environment`, the final assistant turn always left open, the first of
-several content parts taken for all.
+The source is a mapping with the fields of LMDeploy's chat templates, all optional, and our `spelling`:
 
-A call may carry `verbatim` (its body, byte for byte), `before` (text between it and the call before) and a message
-`tail` (text behind the last call): that is how `internlm2_transcript` keeps what is not canonical. A call of type
-`code_interpreter` has `code` and `lang`.
+    {"spelling": "current", "meta_instruction": "You are ...", "stop_words": ["<|im_end|>"]}
+
+Without `exact` the Jinja writes the published format: tools with an indent of four and a newline after them,
+`environment name=...`, the generation prompt only with `add_generation_prompt`. With `exact` it is LMDeploy 0.9.2: a
+default meta instruction, tools on one line, plain `environment`, the final assistant turn always left open, only the
+first of several content parts.
+
+A call may carry `verbatim` (its body, byte for byte), `before` (text between it and the previous call) and a message
+`tail` (text after the last call): that is how `internlm2_transcript.py` keeps what is not canonical. A call of type
+`code_interpreter` has `code` and `lang`. This dialect can be read, not written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from turnwise.dialects.translation import Translation, object_in, parse_json_object
+from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import literal
-from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.errors import SourceError
+from turnwise.schema import ANYTHING, STRING, STRINGS, Rule, check_table, one_of, or_null
 
 TOKENS = ("start", "end", "action_start", "action_end", "interpreter", "plugin")
 IDS = (92543, 92542, 92541, 92540, 92539, 92538)
@@ -40,7 +48,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     ),
     "original": tuple(f"[UNUSED_TOKEN_{number}]" for number in range(146, 140, -1)),
 }
-"""The six tokens under their two names, in the order of TOKENS and IDS."""
+"""The six tokens in both spellings, in the order of TOKENS and IDS."""
 
 INTERPRETER_PROMPT = """\
 You now have access to a Jupyter notebook environment supporting Python code execution. \
@@ -51,9 +59,9 @@ Just send code to python to run in this stateful environment. This feature is su
 - Text processing and analysis (including text analysis and natural language processing)
 - Machine learning and data science (model training and data visualization)
 - File operations and data import (handling CSV, JSON, etc. formats)"""
-"""What the model was trained to read before it may write code; data, not ours to improve."""
+"""The model was trained with this text before it may write code: data, not ours to improve."""
 
-META = (
+META_INSTRUCTION = (
     "You are an AI assistant whose name is InternLM (书生·浦语).\n"
     "- InternLM (书生·浦语) is a conversational language model that is developed by Shanghai AI Laboratory "
     "(上海人工智能实验室). It is designed to be helpful, honest, and harmless.\n"
@@ -62,103 +70,70 @@ META = (
 )
 """LMDeploy's default system text for InternLM2."""
 
-TEXTS = (
-    "meta_instruction",
-    "system",
-    "eosys",
-    "user",
-    "eoh",
-    "assistant",
-    "eoa",
-    "separator",
-    "environment",
-    "eoenv",
-)
-AGENT = ("plugin", "interpreter")
-KEYS = ("spelling", *TEXTS, *AGENT, "stop_words", "capability", "model_name")
-MARKS = {"eosys", "eoh", "eoa", "meta_instruction", "eoenv", "spelling"}
+ROLES = ("system", "user", "assistant", "environment")
+RULES = {
+    "spelling": or_null(one_of(SPELLINGS)),
+    "meta_instruction": or_null(STRING),
+    "system": STRING,
+    "eosys": STRING,
+    "user": STRING,
+    "eoh": STRING,
+    "assistant": STRING,
+    "eoa": STRING,
+    "separator": STRING,
+    "environment": or_null(STRING),
+    "eoenv": STRING,
+    "plugin": or_null(STRING),
+    "interpreter": or_null(STRING),
+    "stop_words": STRINGS,
+    "capability": Rule("'chat' in a chat template", lambda value: value == "chat"),
+    "model_name": ANYTHING,
+}
+KEYS = tuple(RULES)
+DISTINCTIVE_KEYS = {"eosys", "eoh", "eoa", "meta_instruction", "eoenv", "spelling"}
+
+Fields = Mapping[str, Any]
 
 
-def ids(spelling: str = "current") -> dict[str, int]:
-    """The token ids by the tokens' names in a spelling."""
+def token_ids(spelling: str = "current") -> dict[str, int]:
+    """Return the token ids by the texts of the tokens in a spelling."""
     return dict(zip(SPELLINGS[spelling], IDS, strict=True))
 
 
 def knows(source: Any) -> bool:
-    """Whether this is a mapping with fields that only such a template has."""
+    """Return True for a mapping with fields that only such a template has."""
     source = object_in(source)
-    return isinstance(source, Mapping) and bool(MARKS & set(source)) and set(source) <= set(KEYS)
+    if not isinstance(source, Mapping):
+        return False
+    return bool(DISTINCTIVE_KEYS & set(source)) and set(source) <= set(KEYS)
 
 
 def read(source: Any, exact: bool = False) -> Translation:
-    """The format with the fields that `source` changes; `{}` is the published one."""
-    source = (
-        parse_json_object(source, "an InternLM2 template") if isinstance(source, str) else source
-    )
-    fields = parse(source, exact)
-    known = {**ids("original"), **ids("current")}
+    """Translate the format, with the fields that `source` changes; `{}` is the published one."""
+    given = check_table(to_mapping(source, "an InternLM2 template"), RULES)
+    spelling = given.get("spelling") or _guess_spelling(given)
+    fields = _default_fields(spelling, exact) | given | {"spelling": spelling}
     stops = tuple(fields["stop_words"])
+    ids = token_ids("original") | token_ids("current")
+    facts = ("model_name", "capability", "spelling")
     return Translation(
-        jinja=exact_jinja(fields) if exact else jinja(fields),
+        jinja=_write_exact_jinja(fields) if exact else _write_jinja(fields),
         stops=stops,
-        stop_ids=tuple(known[stop] for stop in stops if stop in known),
-        facts={
-            key: value
-            for key, value in source.items()
-            if key in ("model_name", "capability", "spelling")
-        },
+        stop_ids=tuple(ids[stop] for stop in stops if stop in ids),
+        facts={key: value for key, value in given.items() if key in facts},
     )
 
 
-def parse(source: Any, exact: bool) -> dict[str, Any]:
-    """All fields, checked, the absent ones as the spelling has them."""
-    if not isinstance(source, Mapping):
-        raise SourceError(f"an InternLM2 template is a mapping, not {type(source).__name__}")
-    for key in source:
-        if key not in KEYS:
-            raise SourceError(
-                f"an InternLM2 template has no {key!r}", hint=did_you_mean(str(key), KEYS, "It has")
-            )
-    spelling = source.get("spelling") or guessed(source)
-    if spelling not in SPELLINGS:
-        hint = did_you_mean(str(spelling), SPELLINGS, "There are")
-        raise SourceError(f"there is no 'spelling' {short_repr(spelling)}", hint=hint)
-    if source.get("capability", "chat") != "chat":
-        raise SourceError(
-            f"'capability' is 'chat' in a chat template, not {short_repr(source['capability'])}"
-        )
-    fields = defaults(spelling, exact)
-    for key in (*TEXTS, *AGENT):
-        value = source.get(key, fields[key])
-        if not isinstance(value, str) and not (
-            value is None and key in ("meta_instruction", "environment", *AGENT)
-        ):
-            raise SourceError(f"{key!r} is a text, not {short_repr(value)}")
-        fields[key] = value
-    stops = source.get("stop_words", fields["stop_words"])
-    if (
-        isinstance(stops, str)
-        or not isinstance(stops, Sequence)
-        or not all(isinstance(stop, str) for stop in stops)
-    ):
-        raise SourceError(f"'stop_words' is a list of texts, not {short_repr(stops)}")
-    return {**fields, "stop_words": tuple(stops)}
+def _guess_spelling(given: Fields) -> str:
+    texts = [given[key] for key in given if key not in ("plugin", "interpreter", "stop_words")]
+    return "original" if any("[UNUSED_TOKEN_" in str(text) for text in texts) else "current"
 
 
-def guessed(source: Mapping[str, Any]) -> str:
-    return (
-        "original"
-        if any("[UNUSED_TOKEN_" in str(source.get(key, "")) for key in TEXTS)
-        else "current"
-    )
-
-
-def defaults(spelling: str, exact: bool) -> dict[str, Any]:
+def _default_fields(spelling: str, exact: bool) -> dict[str, Any]:
     start, end, action_start, action_end, interpreter, plugin = SPELLINGS[spelling]
     return {
-        "spelling": spelling,
-        "meta_instruction": META if exact else "",
-        **{role: f"{start}{role}\n" for role in ("system", "user", "assistant", "environment")},
+        "meta_instruction": META_INSTRUCTION if exact else "",
+        **{role: f"{start}{role}\n" for role in ROLES},
         **dict.fromkeys(("eosys", "eoh", "eoenv"), f"{end}\n"),
         "eoa": end,
         "separator": "\n",
@@ -170,30 +145,40 @@ def defaults(spelling: str, exact: bool) -> dict[str, Any]:
     }
 
 
-# The Jinja. `%(name)s` is a field as a literal; `%(system)s` and its like are headers without their newline.
+# -- Jinja -----------------------------------------------------------------------------------------
+# `%(name)s` is a field as a literal; `%(system)s` and the other roles are headers without their newline.
 
 
-def filled(text: str, fields: Mapping[str, Any]) -> str:
-    headers = {
-        role: (fields[role] or "").rstrip("\n")
-        for role in ("system", "user", "assistant", "environment")
-    }
+def _fill_fields(text: str, fields: Fields) -> str:
+    headers = {role: (fields[role] or "").rstrip("\n") for role in ROLES}
     values = {**fields, **headers, "prompt": INTERPRETER_PROMPT}
-    said = {key: literal(value) for key, value in values.items() if isinstance(value, str)}
-    return text % {**said, "six": f"[{', '.join(map(literal, SPELLINGS[fields['spelling']]))}]"}
+    literals = {key: literal(value) for key, value in values.items() if isinstance(value, str)}
+    tokens = ", ".join(map(literal, SPELLINGS[fields["spelling"]]))
+    return text % {**literals, "six": f"[{tokens}]"}
 
 
-def jinja(fields: Mapping[str, Any]) -> str:
-    """The published format."""
-    if fields["environment"] is None or None in (fields["plugin"], fields["interpreter"]):
-        raise SourceError(
-            "a template without 'environment', 'plugin' or 'interpreter' has no agents: it is not InternLM2's",
-            hint="With exact=True it is read as LMDeploy does.",
-        )
-    return filled(PUBLISHED, {**fields, "meta_instruction": fields["meta_instruction"] or ""})
+def _write_jinja(fields: Fields) -> str:
+    """Return the Jinja of the published format."""
+    if None in (fields["environment"], fields["plugin"], fields["interpreter"]):
+        problem = "a template without 'environment', 'plugin' or 'interpreter' has no agents"
+        hint = "With exact=True it is read as LMDeploy does."
+        raise SourceError(f"{problem}: it is not InternLM2's", hint=hint)
+    meta_instruction = fields["meta_instruction"] or ""
+    return _fill_fields(PUBLISHED, {**fields, "meta_instruction": meta_instruction})
 
 
-LIST = """\
+def _write_exact_jinja(fields: Fields) -> str:
+    """Return the Jinja of LMDeploy's `messages2prompt`.
+
+    Without agents, tools are ignored and a tool result is written without a header.
+    """
+    default_system = "" if fields["meta_instruction"] is None else DEFAULT_SYSTEM
+    if None in (fields["plugin"], fields["environment"]):
+        return _fill_fields(default_system + WITHOUT_CALLS, fields)
+    return _fill_fields(AGENTS + default_system + FIRST + WITH_CALLS, fields)
+
+
+TOOL_LIST = """\
 {%%- set ns = namespace(list=[]) -%%}
 {%%- for tool in tools -%%}
 {%%- set ns.list = ns.list + [tool.function or tool] -%%}
@@ -215,7 +200,7 @@ PUBLISHED = (
 {%%- endif -%%}
 {%%- if tools -%%}
 """
-    + LIST
+    + TOOL_LIST
     + """\
 {{- header(%(system)s, 'plugin') ~ ns.list | tojson(indent=4) ~ '\\n' ~ %(eosys)s -}}
 {%%- endif -%%}
@@ -276,25 +261,12 @@ PUBLISHED = (
 )
 
 
-def exact_jinja(fields: Mapping[str, Any]) -> str:
-    """LMDeploy's `messages2prompt`; without agents, a tool's text is written bare and tools are passed over."""
-    agents = None not in (fields["plugin"], fields["environment"])
-    meta = DEFAULT_SYSTEM if fields["meta_instruction"] is not None else ""
-    text = (
-        (AGENTS if agents else "")
-        + meta
-        + (FIRST if agents else "")
-        + (WITH_CALLS if agents else WITHOUT_CALLS)
-    )
-    return filled(text, fields)
-
-
 AGENTS = (
     """\
 {%%- macro agents() -%%}
 {%%- if tools -%%}
 """
-    + LIST
+    + TOOL_LIST
     + """\
 {{- %(system)s ~ ' name=' ~ %(plugin)s ~ '\\n' ~ ns.list | tojson ~ %(eosys)s -}}
 {%%- endif -%%}
@@ -329,7 +301,7 @@ ENDING = """\
 CONTENT = """\
 {%%- set content = message.content if message.content is string else message.content[0].text -%%}
 """
-UNKNOWN = """\
+REFUSE_ROLE = """\
 {%%- if message.role not in headers -%%}
 {{- raise_exception('LMDeploy has no role ' ~ message.role) -}}
 {%%- endif -%%}
@@ -337,7 +309,7 @@ UNKNOWN = """\
 WITH_CALLS = (
     AGENT_HEADERS
     + "{%%- for message in messages -%%}\n"
-    + UNKNOWN
+    + REFUSE_ROLE
     + CONTENT
     + """\
 {{- headers[message.role] ~ (' name=' ~ names[message.name] if message.name in names else '') ~ '\\n' ~ content -}}

@@ -1,16 +1,18 @@
-"""InternLM2 transcripts: text back to messages, and to the same bytes again.
+r"""InternLM2 transcripts: text back to messages, and to the same bytes again.
 
-One small machine reads the six tokens. It takes the text in chunks of any size and says what happens: a turn begins,
-text, a call begins, its body, the call ends, the turn ends. `parse_transcript` feeds it the whole text and keeps every
-byte: whitespace inside a turn is content, "JSON" that is none stays as it is, and code is never compiled. So
-`parse_transcript(text).text() == text` always.
+    parse_transcript("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n").messages()
+    == [{"role": "user", "content": "Hi"}]
 
-A transcript is written in one spelling, that of its first token; the other spelling's tokens are ordinary text in it.
-Text cannot tell a token from somebody typing its name: where ids are at hand, decode them to turns and not through
-this.
+A small state machine, `TranscriptScanner`, reads the six tokens of the format (see `internlm2.py`). It takes text in
+chunks of any size and emits events: a turn begins, text, a call begins, its body, the call ends, the turn ends.
+`parse_transcript` feeds it the whole text and keeps every byte: white space inside a turn is content, invalid JSON is
+kept as text, and code is never compiled. So `parse_transcript(text).text() == text` always.
 
-`messages()` gives what the dialect's Jinja renders back: calls as `tool_calls`, with `verbatim`, `before` and `tail`
-only where the canonical writing would have other bytes. `openai()` moves tools and results to where OpenAI has them.
+A transcript has one spelling, that of its first token; tokens of the other spelling are ordinary text in it. Text
+cannot tell a token from a user who typed its name: if you have token ids, do not go through text.
+
+`messages()` gives what the dialect's Jinja renders to the same text: calls as `tool_calls`, with `verbatim`, `before`
+and `tail` only where the canonical form would have other bytes. `to_openai` moves tools and results to OpenAI's places.
 """
 
 from __future__ import annotations
@@ -22,133 +24,134 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from turnwise.dialects.internlm2 import SPELLINGS
+from turnwise.dialects.internlm2 import SPELLINGS, TOKENS
 from turnwise.errors import MessageError, short_repr
 
 HEADER = re.compile(r"(\w+)(?: name=(\S+))?")
-FENCED = re.compile(r"\n```(\w+)\n(.*)\n```", re.DOTALL)
-REACT = re.compile(r"Action:[ \t]*(\S+)[ \t]*\nAction Input:[ \t]*(\{.*\})\s*", re.DOTALL)
-COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
+FENCED_CODE = re.compile(r"\n```(\w+)\n(.*)\n```", re.DOTALL)
+REACT_CALL = re.compile(r"Action:[ \t]*(\S+)[ \t]*\nAction Input:[ \t]*(\{.*\})\s*", re.DOTALL)
+STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
 
 
 class TranscriptEvent(NamedTuple):
-    """What the machine saw: turn, text, call, body, call_end, end, or gap (text outside of turns)."""
+    """A part of a transcript: turn, text, call, body, call_end, end, or gap (text outside of turns)."""
 
     kind: str
     text: str = ""  # of a turn: its header; of a call: plugin or interpreter
 
 
 class TranscriptScanner:
-    """A transcript or a reply, read as it comes. `inside` starts within a turn, as a reply does."""
+    """Scans a transcript, or a reply, chunk by chunk.
+
+    Args:
+        spelling: the spelling of the tokens; None takes that of the first token.
+        inside: start within a turn, as a reply does.
+    """
 
     def __init__(self, spelling: str | None = None, inside: bool = False) -> None:
-        self.state = "content" if inside else "gap"
-        self.held = ""  # what may be the beginning of a token, or the beginning of a call
-        self.header: list[
-            str
-        ] = []  # its pieces: a header may be long, and must not be copied for each token in it
-        self.names = tuple(SPELLINGS) if spelling is None else (spelling,)
+        self.spellings = tuple(SPELLINGS) if spelling is None else (spelling,)
+        self._state = "content" if inside else "gap"
+        self._buffer = ""  # may be the start of a token, or of a call
+        # The pieces of a header: it may be long, and must not be copied for each token in it.
+        self._header: list[str] = []
 
     def feed(self, chunk: str) -> list[TranscriptEvent]:
-        text, self.held = self.held + chunk, ""
-        cut = self.undecided(text)
-        self.held = text[cut:]
-        return list(self.events(text[:cut]))
+        """Return the events of a chunk; a possible start of a token is held back."""
+        text = self._buffer + chunk
+        end = self._find_decided_end(text)
+        self._buffer = text[end:]
+        return list(self._scan(text[:end]))
 
     def close(self) -> list[TranscriptEvent]:
-        """What was held back, as the text that it turned out to be."""
-        text, self.held = self.held, ""
-        events = list(self.events(text))
-        if self.state == "header":
-            raise MessageError(
-                f"the last header has no end: {short_repr(''.join(self.header))}", path="transcript"
-            )
+        """Return the events of the text that was held back."""
+        text, self._buffer = self._buffer, ""
+        events = list(self._scan(text))
+        if self._state == "header":
+            header = short_repr("".join(self._header))
+            raise MessageError(f"the last header has no end: {header}", path="transcript")
         return events
 
-    def tokens(self) -> dict[str, str]:
-        kinds = ("start", "end", "action_start", "action_end", "interpreter", "plugin")
-        return {
-            token: kind
-            for name in self.names
-            for token, kind in zip(SPELLINGS[name], kinds, strict=True)
-        }
+    def _token_kinds(self) -> dict[str, str]:
+        kinds: dict[str, str] = {}
+        for spelling in self.spellings:
+            kinds.update(zip(SPELLINGS[spelling], TOKENS, strict=True))
+        return kinds
 
-    def undecided(self, text: str) -> int:
-        """Where to stop for now: at a token's beginning at the end, or at an action whose kind is not yet known."""
-        tokens = self.tokens()
+    def _find_decided_end(self, text: str) -> int:
+        """Return where the rest may be the start of a token, or an action of unknown kind."""
+        tokens = self._token_kinds()
         longest = max(map(len, tokens))
-        cut = len(text)
-        for at in range(max(0, len(text) - longest + 1), len(text)):
-            if any(token.startswith(text[at:]) for token in tokens):
-                cut = at
+        end = len(text)
+        for start in range(max(0, len(text) - longest + 1), len(text)):
+            if any(token.startswith(text[start:]) for token in tokens):
+                end = start
                 break
         for token, kind in tokens.items():
-            if kind == "action_start" and text[:cut].endswith(token):
-                cut -= len(token)
-        return cut
+            if kind == "action_start" and text[:end].endswith(token):
+                end -= len(token)
+        return end
 
-    def events(self, text: str) -> Iterator[TranscriptEvent]:
-        tokens = self.tokens()
+    def _scan(self, text: str) -> Iterator[TranscriptEvent]:
+        tokens = self._token_kinds()
         pattern = re.compile("|".join(map(re.escape, tokens)))
         at = 0
         while found := pattern.search(text, at):
-            if len(self.names) > 1:  # the first token decides the spelling
-                self.names = tuple(name for name in self.names if found[0] in SPELLINGS[name])
-                tokens = self.tokens()
+            if len(self.spellings) > 1:  # the first token decides the spelling
+                self.spellings = tuple(
+                    spelling for spelling in self.spellings if found[0] in SPELLINGS[spelling]
+                )
+                tokens = self._token_kinds()
                 pattern = re.compile("|".join(map(re.escape, tokens)))
-            yield from self.plain(text[at : found.start()])
+            yield from self._emit_text(text[at : found.start()])
             at = found.end()
             kind = tokens[found[0]]
-            following = (
-                pattern.match(text, at)
-                if kind == "action_start" and self.state == "content"
-                else None
-            )
-            if following and tokens[following[0]] in ("plugin", "interpreter"):
-                self.state, at = "body", following.end()
-                yield TranscriptEvent("call", tokens[following[0]])
-            else:
-                yield from self.token(kind, found[0])
-        yield from self.plain(text[at:])
+            if kind == "action_start" and self._state == "content":
+                following = pattern.match(text, at)
+                call_kind = tokens[following[0]] if following else ""
+                if following and call_kind in ("plugin", "interpreter"):
+                    self._state, at = "body", following.end()
+                    yield TranscriptEvent("call", call_kind)
+                    continue
+            yield from self._emit_token(kind, found[0])
+        yield from self._emit_text(text[at:])
 
-    def token(self, kind: str, token: str) -> Iterator[TranscriptEvent]:
-        step = STEPS.get((self.state, kind))
-        if step is None:
-            if self.state == "header" and kind not in ("plugin", "interpreter"):
-                raise MessageError(
-                    f"{token} in a header, behind {short_repr(''.join(self.header))}",
-                    path="transcript",
-                )
-            yield from self.plain(token)
+    def _emit_token(self, kind: str, token: str) -> Iterator[TranscriptEvent]:
+        transition = TRANSITIONS.get((self._state, kind))
+        if transition is None:
+            if self._state == "header" and kind not in ("plugin", "interpreter"):
+                header = short_repr("".join(self._header))
+                raise MessageError(f"{token} in a header, after {header}", path="transcript")
+            yield from self._emit_text(token)
             return
-        self.state, event = step
+        self._state, event = transition
         if event:
             yield TranscriptEvent(event)
 
-    def plain(self, text: str) -> Iterator[TranscriptEvent]:
-        if self.state == "header" and text:
+    def _emit_text(self, text: str) -> Iterator[TranscriptEvent]:
+        if self._state == "header" and text:
             head, newline, text = text.partition("\n")
-            self.header.append(head)
+            self._header.append(head)
             if not newline:
                 return
-            yield TranscriptEvent("turn", "".join(self.header))
-            self.state, self.header = "content", []
+            yield TranscriptEvent("turn", "".join(self._header))
+            self._state, self._header = "content", []
         if text:
-            yield TranscriptEvent({"content": "text"}.get(self.state, self.state), text)
+            kind = "text" if self._state == "content" else self._state
+            yield TranscriptEvent(kind, text)
 
 
-STEPS = {
+TRANSITIONS = {
     ("gap", "start"): ("header", ""),
     ("content", "end"): ("gap", "end"),
     ("body", "action_end"): ("content", "call_end"),
     ("body", "end"): ("gap", "end"),
 }
-"""State and token: the next state, and what it means. A token without a row is text."""
+"""State and token: the next state, and the event. A token without a transition is text."""
 
 
 @dataclass(slots=True)
 class TranscriptCall:
-    """A call: what follows its kind, up to the end of the action."""
+    """A call: everything between its kind and the end of the action."""
 
     kind: str
     body: str = ""
@@ -163,7 +166,7 @@ class TranscriptTurn:
     name: str | None  # as it was written: a token or a word
     parts: list[str | TranscriptCall] = field(default_factory=list)
     closed: bool = False
-    gap: str = ""  # what follows the turn
+    gap: str = ""  # the text after the turn
 
 
 @dataclass(slots=True)
@@ -175,98 +178,95 @@ class Transcript:
     before: str = ""
 
     def text(self) -> str:
-        """The same bytes again."""
+        """Return the bytes of the transcript."""
         start, end, *_ = SPELLINGS[self.spelling]
         pieces = [self.before]
         for turn in self.turns:
-            named = "" if turn.name is None else f" name={turn.name}"
-            pieces += [
-                start,
-                turn.role,
-                named,
-                "\n",
-                *map(self.part, turn.parts),
-                end * turn.closed,
-                turn.gap,
-            ]
+            name = "" if turn.name is None else f" name={turn.name}"
+            pieces += [start, turn.role, name, "\n", *map(self._part_text, turn.parts)]
+            if turn.closed:
+                pieces.append(end)
+            pieces.append(turn.gap)
         return "".join(pieces)
 
-    def part(self, part: str | TranscriptCall) -> str:
+    def _part_text(self, part: str | TranscriptCall) -> str:
         if isinstance(part, str):
             return part
         _, _, action_start, action_end, interpreter, plugin = SPELLINGS[self.spelling]
         token = plugin if part.kind == "plugin" else interpreter
-        return f"{action_start}{token}{part.body}{action_end * part.closed}"
+        return f"{action_start}{token}{part.body}{action_end if part.closed else ''}"
 
     @property
-    def prompted(self) -> bool:
-        """Whether it ends with the opening of a reply."""
+    def has_generation_prompt(self) -> bool:
+        """True if the last turn has a header and nothing else."""
         return bool(self.turns) and not self.turns[-1].closed and not self.turns[-1].parts
 
     def messages(self, react: bool = False) -> list[dict[str, Any]]:
-        """The turns as messages that the dialect's Jinja renders to the same text; the open end of a prompt is none."""
-        turns = self.turns[:-1] if self.prompted else self.turns
-        return [self.message(turn, react) for turn in turns]
+        """Return messages that the dialect's Jinja renders to the same text.
 
-    def message(self, turn: TranscriptTurn, react: bool) -> dict[str, Any]:
-        _, _, _, _, interpreter, plugin = SPELLINGS[self.spelling]
+        Args:
+            react: read `Action:` and `Action Input:` at the end of a reply as a call.
+        """
+        turns = self.turns[:-1] if self.has_generation_prompt else self.turns
+        return [self._to_message(turn, react) for turn in turns]
+
+    def _to_message(self, turn: TranscriptTurn, react: bool) -> dict[str, Any]:
         message: dict[str, Any] = {"role": turn.role}
         if turn.name is not None:
-            message["name"] = {interpreter: "interpreter", plugin: "plugin"}.get(
-                turn.name, turn.name
-            )
-        said: list[list[str]] = [[]]
+            _, _, _, _, interpreter, plugin = SPELLINGS[self.spelling]
+            token_names = {interpreter: "interpreter", plugin: "plugin"}
+            message["name"] = token_names.get(turn.name, turn.name)
+        pieces: list[list[str]] = [[]]  # before the first call, between calls, after the last
         calls = []
         for part in turn.parts:
             if isinstance(part, TranscriptCall) and part.closed and turn.role == "assistant":
-                calls.append(read_call(part))
-                said.append([])
+                calls.append(_to_tool_call(part))
+                pieces.append([])
             else:  # a call that never ended is text
-                said[-1].append(self.part(part))
-        texts = ["".join(pieces) for pieces in said]
+                pieces[-1].append(self._part_text(part))
+        texts = ["".join(parts) for parts in pieces]
         message["content"] = texts[0]
         for call, before in zip(calls[1:], texts[1:-1], strict=True):
-            call.update({"before": before} if before else {})
+            if before:
+                call["before"] = before
         if calls:
             message["tool_calls"] = calls
-            message.update({"tail": texts[-1]} if texts[-1] else {})
+            if texts[-1]:
+                message["tail"] = texts[-1]
         elif react and turn.role == "assistant":
-            message = read_react(message)
+            message = _parse_react(message)
         return message
 
 
 def parse_transcript(text: str) -> Transcript:
-    """A transcript from its text."""
+    """Parse the text of a transcript."""
     if not isinstance(text, str):
         raise MessageError(f"a transcript is text, not {type(text).__name__}", path="transcript")
-    machine = TranscriptScanner()
-    builder = Transcript([], "current")
-    for kind, group in groupby(
-        (*machine.feed(text), *machine.close()), key=lambda event: event.kind
-    ):
-        for event in joined(kind, group):
-            take(builder, event)
-    if len(machine.names) == 1:
-        builder.spelling = machine.names[0]
-    return builder
+    scanner = TranscriptScanner()
+    transcript = Transcript([], "current")
+    events = (*scanner.feed(text), *scanner.close())
+    for kind, group in groupby(events, key=lambda event: event.kind):
+        for event in _join_texts(kind, group):
+            add_event(transcript, event)
+    if len(scanner.spellings) == 1:
+        transcript.spelling = scanner.spellings[0]
+    return transcript
 
 
-def joined(kind: str, events: Iterable[TranscriptEvent]) -> Iterable[TranscriptEvent]:
-    """Events of one kind in a row; those of text as one, so that no text is copied more than once."""
-    return (
-        [TranscriptEvent(kind, "".join(event.text for event in events))]
-        if kind in ("text", "body", "gap")
-        else events
-    )
+def _join_texts(kind: str, events: Iterable[TranscriptEvent]) -> Iterable[TranscriptEvent]:
+    """Join consecutive texts of one kind, so that no text is copied more than once."""
+    if kind not in ("text", "body", "gap"):
+        return events
+    return [TranscriptEvent(kind, "".join(event.text for event in events))]
 
 
-def take(found: Transcript, event: TranscriptEvent) -> None:
-    """One event more."""
-    turn = found.turns[-1] if found.turns else None
+def add_event(transcript: Transcript, event: TranscriptEvent) -> None:
+    """Append one event to a transcript."""
+    turn = transcript.turns[-1] if transcript.turns else None
     if event.kind == "turn":
-        found.turns.append(new_turn(event.text, len(found.turns)))
+        transcript.turns.append(_parse_header(event.text, len(transcript.turns)))
     elif turn is None:
-        found.before += event.text
+        transcript.before += event.text
     elif event.kind == "gap":
         turn.gap += event.text
     elif event.kind == "end":
@@ -274,22 +274,22 @@ def take(found: Transcript, event: TranscriptEvent) -> None:
     elif event.kind == "call":
         turn.parts.append(TranscriptCall(event.text))
     else:
-        grow(turn.parts, event)
+        _extend_parts(turn.parts, event)
 
 
-def grow(parts: list[str | TranscriptCall], event: TranscriptEvent) -> None:
-    last = parts[-1] if parts else ""
+def _extend_parts(parts: list[str | TranscriptCall], event: TranscriptEvent) -> None:
+    last = parts[-1] if parts else None
     if isinstance(last, TranscriptCall) and event.kind == "body":
         last.body += event.text
     elif isinstance(last, TranscriptCall) and event.kind == "call_end":
         last.closed = True
-    elif isinstance(last, str) and parts:
+    elif isinstance(last, str):
         parts[-1] = last + event.text
     else:
         parts.append(event.text)
 
 
-def new_turn(header: str, index: int) -> TranscriptTurn:
+def _parse_header(header: str, index: int) -> TranscriptTurn:
     found = HEADER.fullmatch(header)
     if found is None:
         raise MessageError(
@@ -297,76 +297,84 @@ def new_turn(header: str, index: int) -> TranscriptTurn:
             path=f"transcript[{index}]",
             hint="for example: system, user name=file",
         )
-    return TranscriptTurn(found[1], found[2])
+    return TranscriptTurn(role=found[1], name=found[2])
 
 
-def read_call(call: TranscriptCall) -> dict[str, Any]:
-    """A call as its kind says, with `verbatim` where writing it again would change a byte or it cannot be read."""
+def _to_tool_call(call: TranscriptCall) -> dict[str, Any]:
+    """Return a call as its kind says.
+
+    It has `verbatim` if writing it again would change a byte, or if it cannot be parsed.
+    """
     if call.kind == "interpreter":
-        found = FENCED.fullmatch(call.body)
-        if found:
-            return {"type": "code_interpreter", "code": found[2], "lang": found[1]}
-        return {
-            "type": "code_interpreter",
-            "code": call.body.strip(),
-            "lang": None,
-            "verbatim": call.body,
-        }
-    value, read = loosely(call.body)
-    if not read or not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        block = FENCED_CODE.fullmatch(call.body)
+        if block:
+            return {"type": "code_interpreter", "code": block[2], "lang": block[1]}
+        code = {"type": "code_interpreter", "code": call.body.strip(), "lang": None}
+        return {**code, "verbatim": call.body}
+    value, is_json = parse_lenient_json(call.body)
+    name = value.get("name") if is_json and isinstance(value, dict) else None
+    if not isinstance(name, str):
         return {"type": "function", "function": None, "verbatim": call.body}
     arguments = value.get("parameters", value.get("arguments", {}))
-    said: dict[str, Any] = {
-        "type": "function",
-        "function": {"name": value["name"], "arguments": arguments},
-    }
-    canonical = json.dumps({"name": value["name"], "parameters": arguments}, ensure_ascii=False)
-    return said if call.body == f"\n{canonical}" else {**said, "verbatim": call.body}
+    function = {"name": name, "arguments": arguments}
+    tool_call: dict[str, Any] = {"type": "function", "function": function}
+    canonical = json.dumps({"name": name, "parameters": arguments}, ensure_ascii=False)
+    if call.body != f"\n{canonical}":
+        tool_call["verbatim"] = call.body
+    return tool_call
 
 
-def read_react(message: dict[str, Any]) -> dict[str, Any]:
-    """The last `Action:` and `Action Input:` of a reply as a call that keeps its own words."""
-    found = list(REACT.finditer(message["content"]))
-    if not found or found[-1].end() != len(message["content"]):
+def _parse_react(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message with its final `Action:` and `Action Input:` as a call that keeps its text."""
+    content = message["content"]
+    found = list(REACT_CALL.finditer(content))
+    if not found or found[-1].end() != len(content):
         return message
-    arguments, read = loosely(found[-1][2])
-    if not read:
+    action = found[-1]
+    arguments, is_json = parse_lenient_json(action[2])
+    if not is_json:
         return message
-    function = {"name": found[-1][1], "arguments": arguments}
-    call = {"type": "function", "function": function, "react": found[-1][0]}
-    return {**message, "content": message["content"][: found[-1].start()], "tool_calls": [call]}
+    function = {"name": action[1], "arguments": arguments}
+    call = {"type": "function", "function": function, "react": action[0]}
+    return {**message, "content": content[: action.start()], "tool_calls": [call]}
 
 
-def loosely(text: str) -> tuple[Any, bool]:
-    """JSON, trailing commas forgiven, and True; or the text itself, and False."""
+def parse_lenient_json(text: str) -> tuple[Any, bool]:
+    """Parse JSON that may have trailing commas; `(text, False)` if it is not JSON."""
     try:
-        return json.loads(COMMA.sub(lambda found: found[1] or "", text)), True
+        strict = STRING_OR_TRAILING_COMMA.sub(lambda found: found[1] or "", text)
+        return json.loads(strict), True
     except (ValueError, RecursionError):
         return text, False
 
 
-def openai(
+def to_openai(
     messages: list[dict[str, Any]],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-    """Messages and tools in OpenAI's shape: told tools become `tools`, results `tool` messages with their call's id."""
+    """Return messages and tools in OpenAI's shape.
+
+    The tools of a system message become `tools`; results become `tool` messages with the id of their call.
+    """
     chat: list[dict[str, Any]] = []
     tools: list[dict[str, Any]] | None = None
-    waiting: list[str] = []
+    unanswered_ids: list[str] = []
     for message in messages:
         if message["role"] == "system" and message.get("name") == "plugin":
-            value, read = loosely(message["content"])
-            if read and isinstance(value, list):
-                tools = (tools or []) + [{"type": "function", "function": tool} for tool in value]
+            functions, is_json = parse_lenient_json(message["content"])
+            if is_json and isinstance(functions, list):
+                wrapped = [{"type": "function", "function": function} for function in functions]
+                tools = (tools or []) + wrapped
                 continue
         if message["role"] == "environment":
-            name = {"name": "interpreter"} if message.get("name") == "interpreter" else {}
-            identity = {"tool_call_id": waiting.pop(0)} if waiting else {}
-            message = {"role": "tool", **identity, **name, "content": message["content"]}
+            result = {"role": "tool"}
+            if unanswered_ids:
+                result["tool_call_id"] = unanswered_ids.pop(0)
+            if message.get("name") == "interpreter":
+                result["name"] = "interpreter"
+            message = {**result, "content": message["content"]}
         elif calls := message.get("tool_calls"):
-            waiting = [f"call_{len(chat)}_{number}" for number in range(len(calls))]
-            named = [
-                {"id": identity, **call} for identity, call in zip(waiting, calls, strict=True)
-            ]
-            message = {**message, "tool_calls": named}
+            unanswered_ids = [f"call_{len(chat)}_{number}" for number in range(len(calls))]
+            with_ids = zip(unanswered_ids, calls, strict=True)
+            message = {**message, "tool_calls": [{"id": id_, **call} for id_, call in with_ids]}
         chat.append(message)
     return chat, tools

@@ -26,7 +26,7 @@ from typing import Any
 
 from turnwise.dialects.llamafactory_tools import FORMATS
 from turnwise.dialects.translation import Translation, object_in, parse_json_object
-from turnwise.dialects.turns import MARKS, Slot, Text, Turns, literal
+from turnwise.dialects.turns import TOKEN_MARKS, Slot, Text, Turns, literal
 from turnwise.errors import SourceError, did_you_mean, short_repr
 
 SLOTS = (
@@ -59,7 +59,7 @@ TOKENS = ("bos_token", "eos_token")
 
 RESULTS = "\n</tool_response>\n<tool_response>\n"  # between results of one turn, whatever the template's own tags
 PLACEHOLDER = re.compile(r"(\{\{(?:content|idx)\}\})")
-NAMED = {mark: name for name, mark in MARKS.items()}
+NAMED = {mark: name for name, mark in TOKEN_MARKS.items()}
 SPECIAL = re.compile(f"{PLACEHOLDER.pattern[:-1]}|{'|'.join(NAMED)})")
 
 Item = tuple[str, str]
@@ -68,7 +68,7 @@ Item = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LlamaFactorySpec:
-    """A template as data, defaults filled in."""
+    """A template as data, defaults fill_slots in."""
 
     slots: Mapping[str, tuple[Item, ...]]
     tools: tuple[Item, ...] | None  # a text of the template's own around the JSON of the tools
@@ -299,16 +299,20 @@ def write(turns: Turns) -> dict[str, Any]:
     empty is none.
     """
     ahead = turns.before_reply
-    ahead = ahead.removeprefix(turns.opening) if ahead.startswith(turns.opening) else ""
-    ending = turns.closing + (MARKS["eos_token"] if turns.eos else "") + turns.between
+    ahead = (
+        ahead.removeprefix(turns.generation_prompt)
+        if ahead.startswith(turns.generation_prompt)
+        else ""
+    )
+    ending = turns.reply_suffix + (TOKEN_MARKS["eos_token"] if turns.eos else "") + turns.separator
     given = {
-        "format_prefix": slots((turns.start,)),
+        "format_prefix": slots((turns.prefix,)),
         "format_system": None if turns.system is None else slots(turns.system),
-        "format_user": slots((*turns.user, turns.opening)),
+        "format_user": slots((*turns.user, turns.generation_prompt)),
         "format_assistant": slots((ahead, Slot("text"), ending)),
         "default_system": turns.default_system,
         "stop_words": list(turns.stops),
-        "template_class": "Llama2Template" if turns.inside else None,
+        "template_class": "Llama2Template" if turns.system_in_user else None,
     }
     return {key: value for key, value in given.items() if value}
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from turnwise.dialects.ollama_go import GoNode, GoTerm, parse, refuse
 from turnwise.dialects.translation import Translation
-from turnwise.dialects.turns import Slot, Text, Turns, filled, literal
+from turnwise.dialects.turns import Slot, Text, Turns, fill_slots, literal
 from turnwise.errors import SourceError, did_you_mean, short_repr
 
 INSTRUCTIONS = (
@@ -560,16 +560,16 @@ def write(turns: Turns, *, base: str = ".", eos_token: str | None = None) -> str
     is left out.
     """
     eos = (eos_token or "") if turns.eos else ""
-    closing = turns.closing + eos + turns.between
+    closing = turns.reply_suffix + eos + turns.separator
     default = turns.default_system
     instruction = default if default and '"""' not in default else None
     template = "".join(
         [
-            go(turns.start),
+            go(turns.prefix),
             system_part(turns, default if instruction is None else None),
             "{{ range $i, $_ := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}",
             f'{{{{ if eq .Role "user" }}}}{around(turns.user, ".Content")}',
-            f"{{{{ if $last }}}}{go(turns.opening)}{{{{ end }}}}",
+            f"{{{{ if $last }}}}{go(turns.generation_prompt)}{{{{ end }}}}",
             f'{{{{ else if eq .Role "assistant" }}}}{go(turns.before_reply)}{{{{ .Content }}}}',
             f"{{{{ if not $last }}}}{go(closing)}{{{{ end }}}}{{{{ end }}}}{{{{ end }}}}",
         ]
@@ -588,14 +588,14 @@ def system_part(turns: Turns, default: str | None) -> str:
     """The system turn; `default` is the text of one that no message and no SYSTEM gives."""
     if turns.system is None:
         return ""
-    otherwise = "" if default is None else "{{ else }}" + go(filled(turns.system, 0, default))
+    otherwise = "" if default is None else "{{ else }}" + go(fill_slots(turns.system, 0, default))
     return f"{{{{ if .System }}}}{around(turns.system, '.System')}{otherwise}{{{{ end }}}}"
 
 
 def around(text: Text, content: str) -> str:
-    """A text with a hole, the hole filled by what Go calls its content."""
+    """A text with a hole, the hole fill_slots by what Go calls its content."""
     return "".join(
-        go(part if isinstance(part, str) else filled((part,), 0))
+        go(part if isinstance(part, str) else fill_slots((part,), 0))
         if part != Slot("text")
         else f"{{{{ {content} }}}}"
         for part in text

@@ -244,8 +244,8 @@ def operand(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
     if kind == "number" or text in CONSTANTS:
         return GoTerm("constant", line, "number", CONSTANTS.get(text, text)), tokens
     if kind == "variable":
-        name, *path = text[1:].split(".")
-        return GoTerm("variable", line, name, path=tuple(path)), tokens
+        name, *fields = text[1:].split(".")
+        return GoTerm("variable", line, name, path=tuple(fields)), tokens
     if kind in ("field", "dot"):
         return GoTerm("dot", line, path=tuple(filter(None, text.split(".")))), tokens
     if kind == "word":

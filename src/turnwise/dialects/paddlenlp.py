@@ -1,17 +1,22 @@
-"""PaddleNLP's chat_template.json: {"system": ..., "conversation": [user, bot], "query": ...}, each a Jinja text of its
-own.
+r"""PaddleNLP's chat_template.json: three fields, each a Jinja text of its own.
 
-A field sees `user`, `bot` or `query`, `index` (from 0), `is_first`, `is_last`, `length`, `is_training`, and whatever
-the caller gave as context, here the options of `render`. A system message is the context's `system`. The fields are
-rendered apart in PaddleNLP, with trailing newlines kept; so a field is scanned by those rules and written into the
-one template with all its plain text quoted, which leaves nothing for whitespace rules to change. `query` writes the
-last user turn of a prompt (`add_generation_prompt`); any other is written by `conversation`, whose bot part is learnt
-as a whole.
+    {
+        "system": "You are helpful.\n",
+        "conversation": ["Question: {{user}}\n", "Answer: {{bot}}\n"],
+        "query": "Question: {{query}}\nAnswer:",
+    }
 
-By default `is_first`, `is_last` and `length` mean the same everywhere, and a system message that no field reads is
-refused. With `exact`: `length` is set in prompts only, and not in the system field; `query` sees the flags of the
-round before it, or none; an unread system message is dropped. Both refuse messages that are not rounds. Not here:
-context that is named like `user` or `bot` and so hides them (see `compat.paddlenlp`).
+A field reads `user`, `bot` or `query`, `index` (from 0), `is_first`, `is_last`, `length`, `is_training`, and
+the caller's context, here the options of `render`. A system message is the context's `system`. PaddleNLP
+renders each field apart, with trailing newlines kept; so a field is tokenized by those rules and written into
+the one template with all its plain text quoted, which leaves nothing for white space rules to change. `query`
+writes the last user turn of a prompt (`add_generation_prompt`); any other is written by `conversation`, whose
+bot part is trained as a whole.
+
+By default `is_first`, `is_last` and `length` mean the same everywhere, and a system message that no field reads
+is refused. With `exact`: `length` is set in prompts only, and not in the system field; `query` sees the flags of
+the previous round, or none; an unread system message is dropped. Both refuse messages that are not rounds. Not
+supported: context with the names `user` or `bot`, which hides the messages (see `compat/paddlenlp.py`).
 """
 
 from __future__ import annotations
@@ -23,58 +28,72 @@ from typing import Any
 
 import jinja2
 
-from turnwise.dialects.translation import Translation, object_in, parse_json_object
-from turnwise.dialects.turns import Slot, Text, Turns, literal, sum_of
+from turnwise.dialects.translation import Translation, object_in, to_mapping
+from turnwise.dialects.turns import Slot, Text, Turns, concatenate, literal
 from turnwise.engine.program import compile_program
-from turnwise.errors import SourceError, TemplateError, did_you_mean, short_repr
+from turnwise.errors import SourceError, TemplateError, short_repr
+from turnwise.schema import STRING, check_table, list_of, or_null
 
-KEYS = ("system", "conversation", "query")
-NEEDED = {"conversation[0]": "user", "conversation[1]": "bot", "query": "query"}
+RULES = {
+    "system": or_null(STRING),
+    "conversation": or_null(list_of(STRING, "a list of two strings, [user, bot],", length=2)),
+    "query": or_null(STRING),
+}
+KEYS = tuple(RULES)
+# The variable that a field must read: without it, a message would be lost.
+REQUIRED_VARIABLES = {"conversation[0]": "user", "conversation[1]": "bot", "query": "query"}
 FLAGS = ("is_first", "is_last", "length", "is_training")
-TAKEN = ("message", "messages", "loop", "rounds", "add_generation_prompt")
-INDEX = "loop.index0 // 2"
-SCANNER = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-DROPPED = {"comment_begin", "comment", "comment_end", "raw_begin", "raw_end"}
-EDGE = ("", "")
-MARKS = {
+RESERVED = ("message", "messages", "loop", "rounds", "add_generation_prompt")
+ROUND_INDEX = "loop.index0 // 2"
+TOKENIZER = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+DROPPED_TOKENS = {"comment_begin", "comment", "comment_end", "raw_begin", "raw_end"}
+TAGS = {
     "variable_begin": "{{- ",
     "variable_end": " }}",
     "block_begin": "{%- ",
     "block_end": " %}",
     "whitespace": " ",
 }
+NO_CONVERSATION = "this chat_template.json has no conversation, which writes "
+
+Tokens = list[tuple[str, str]]  # kind and text
 
 
 @dataclass(frozen=True, slots=True)
 class PaddleNLPField:
-    """One text of the file. `text` is set where it is plain text with names in it, and nothing more."""
+    """One Jinja text of the file."""
 
     tags: str
-    names: frozenset[str]
-    text: Text | None
+    variables: frozenset[str]
+    text: Text | None  # the field as text with slots, if it has nothing but text and variables
 
     @classmethod
     def of(cls, source: str, where: str) -> PaddleNLPField:
+        """Parse a field; `where` names it in errors."""
         try:
-            names = frozenset(compile_program(source, where).reads)
+            variables = frozenset(compile_program(source, where).reads)
         except TemplateError as error:
             hint = error.hint
             if "expected token 'name', got 'string'" in error.message:
                 hint = "After | comes a filter; for a fallback write default('...')."
-            raise SourceError(
-                f"{where} is not Jinja: {error.message}, in {short_repr(source, 200)}", hint=hint
-            ) from None
-        tokens = [(kind, value) for _, kind, value in SCANNER.lex(source) if kind not in DROPPED]
-        return cls(requoted(tokens), names, simple(tokens))
+            problem = f"{where} is not Jinja: {error.message}, in {short_repr(source, 200)}"
+            raise SourceError(problem, hint=hint) from None
+        tokens = [
+            (kind, text)
+            for _, kind, text in TOKENIZER.lex(source)
+            if text and kind not in DROPPED_TOKENS
+        ]
+        return cls(_quote_text(tokens), variables, _parse_simple_text(tokens))
 
     @property
-    def assigns(self) -> bool:
+    def has_assignments(self) -> bool:
+        """True if the field sets a variable or defines a macro."""
         return "{%- set " in self.tags or "{%- macro " in self.tags
 
 
 @dataclass(frozen=True, slots=True)
 class PaddleNLPSpec:
-    """A checked file."""
+    """The checked fields of a file."""
 
     system: PaddleNLPField | None
     user: PaddleNLPField | None
@@ -83,124 +102,79 @@ class PaddleNLPSpec:
 
     @classmethod
     def of(cls, source: Any) -> PaddleNLPSpec:
-        given = check_fields(mapping(source))
+        """Check the content of a file."""
+        given = check_fields(source)
         user, bot = given.get("conversation") or (None, None)
-        named = {
-            "system": given.get("system"),
-            "conversation[0]": user,
-            "conversation[1]": bot,
-            "query": given.get("query"),
-        }
-        read = {
-            where: None
-            if text is None
-            else require_turn_text(PaddleNLPField.of(text, where), where)
-            for where, text in named.items()
-        }
-        return cls(*read.values())
+        return cls(
+            system=_parse_field(given.get("system"), "system"),
+            user=_parse_field(user, "conversation[0]"),
+            bot=_parse_field(bot, "conversation[1]"),
+            query=_parse_field(given.get("query"), "query"),
+        )
 
     @property
-    def names(self) -> frozenset[str]:
+    def variables(self) -> frozenset[str]:
+        """The variables that any field reads."""
         fields = (self.system, self.user, self.bot, self.query)
-        return frozenset().union(*(field.names for field in fields if field))
+        return frozenset().union(*(field.variables for field in fields if field))
 
 
-def knows(source: Any) -> bool:
-    """Whether this is the content of such a file, or its text."""
-    source = object_in(source)
-    return (
-        isinstance(source, Mapping)
-        and set(source) <= set(KEYS)
-        and bool({"conversation", "query"} & set(source))
-    )
-
-
-def read(source: Any, exact: bool = False) -> Translation:
-    """The file as one Jinja template."""
-    spec = PaddleNLPSpec.of(source)
-    for name in TAKEN:
-        if name in spec.names:
-            raise SourceError(
-                f"a field reads {name!r}, which means something else in a template over messages"
-            )
-    return Translation(jinja(spec, exact), facts={"template": dict(mapping(source))})
-
-
-def mapping(source: Any) -> Mapping[str, Any]:
-    if isinstance(source, str):
-        return parse_json_object(source, "a chat_template.json")
-    if not isinstance(source, Mapping):
-        raise SourceError(
-            f"a chat_template.json holds an object, not {short_repr(source)}",
-            hint=f"Keys: {', '.join(KEYS)}.",
-        )
-    return source
-
-
-def require_turn_text(field: PaddleNLPField, where: str) -> PaddleNLPField:
-    """The field, which must read what the turn is about: without it, somebody's words would be lost."""
-    name = NEEDED.get(where)
-    if name and name not in field.names:
-        found = ", ".join(sorted(field.names)) or "nothing"
-        near = get_close_matches(name, sorted(field.names), 1, 0.6)
-        meant = f" Did you mean {{{{{name}}}}} for {{{{{near[0]}}}}}?" if near else ""
-        hint = f"It also knows: system, index, {', '.join(FLAGS)}, and what the caller gives as context.{meant}"
-        problem = (
-            f"{where} never writes {{{{{name}}}}}, so that text would be lost; it reads {found}"
-        )
+def check_fields(source: Any) -> dict[str, Any]:
+    """Return the keys and values of a file, which may be given as JSON text."""
+    mapping = to_mapping(source, "a chat_template.json")
+    if "chat_template" in mapping:
+        problem = "this chat_template.json has the key 'chat_template', not PaddleNLP's keys"
+        hint = "It is the file of a Hugging Face processor: load its value as a Jinja template."
         raise SourceError(problem, hint=hint)
+    return check_table(mapping, RULES)
+
+
+def _parse_field(source: str | None, where: str) -> PaddleNLPField | None:
+    return None if source is None else parse_field(source, where)
+
+
+def parse_field(source: str, where: str) -> PaddleNLPField:
+    """Parse a field, and check that it writes the message that it is for."""
+    field = PaddleNLPField.of(source, where)
+    name = REQUIRED_VARIABLES.get(where)
+    if name and name not in field.variables:
+        reads = sorted(field.variables)
+        hint = f"It may also read: system, index, {', '.join(FLAGS)}, and the caller's context."
+        near = get_close_matches(name, reads, 1, 0.6)
+        if near:
+            hint += f" Did you mean {{{{{name}}}}} for {{{{{near[0]}}}}}?"
+        problem = f"{where} never writes {{{{{name}}}}}, so that text would be lost"
+        raise SourceError(f"{problem}; it reads {', '.join(reads) or 'nothing'}", hint=hint)
     return field
 
 
-def check_fields(source: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that are given; an error names the first that cannot be."""
-    if "chat_template" in source:
-        hint = "It is the file of a Hugging Face processor: its value is a Jinja template over messages."
-        raise SourceError(
-            "this chat_template.json has the key 'chat_template', not PaddleNLP's keys", hint=hint
-        )
-    for key, value in source.items():
-        if key not in KEYS:
-            raise SourceError(
-                f"unknown key {short_repr(key)}", hint=did_you_mean(str(key), KEYS, "Keys")
-            )
-        if key != "conversation" and not isinstance(value, str | None):
-            raise SourceError(f"{key} is a text, not {short_repr(value)}")
-    pair = source.get("conversation")
-    if pair is not None and not isinstance(pair, list | tuple):
-        raise SourceError(
-            f"conversation is a list of two texts, [user, bot], not {short_repr(pair)}"
-        )
-    if pair is not None and len(pair) != 2:
-        raise SourceError(f"conversation has exactly two texts, [user, bot]; found {len(pair)}")
-    for index, text in enumerate(pair or ()):
-        if not isinstance(text, str):
-            raise SourceError(f"conversation[{index}] is a text, not {short_repr(text)}")
-    return dict(source)
+def _quote_text(tokens: Tokens) -> str:
+    """Return the field as tags only, which may be laid out freely: each removes the space before it."""
+    parts = []
+    previous_kind = ""
+    for index, (kind, text) in enumerate(tokens):
+        next_kind = tokens[index + 1][0] if index + 1 < len(tokens) else ""
+        if kind == "data":
+            parts.append(f"{{{{- {literal(text)} }}}}")
+        elif kind == "whitespace" and (
+            previous_kind.endswith("_begin") or next_kind.endswith("_end")
+        ):
+            pass  # the tag brings its own
+        else:
+            parts.append(TAGS.get(kind, text))
+        previous_kind = kind
+    return "".join(parts)
 
 
-def requoted(tokens: list[tuple[str, str]]) -> str:
-    """The field as tags only. Each eats the whitespace before it, so that they may be laid out freely."""
-    return "".join(
-        f"{{{{- {literal(value)} }}}}" if kind == "data" else MARKS.get(kind, value)
-        for (kind, value), (before, _), (after, _) in zip(
-            tokens, [EDGE, *tokens], [*tokens[1:], EDGE], strict=False
-        )
-        if value
-        and not (kind == "whitespace" and (before.endswith("_begin") or after.endswith("_end")))
-    )
-
-
-def simple(tokens: list[tuple[str, str]]) -> Text | None:
-    """The field as text with slots; None where it has anything but text and bare names."""
+def _parse_simple_text(tokens: Tokens) -> Text | None:
+    """Return the field as text with slots; None if it has anything but text and bare names."""
     parts: list[str | Slot] = []
-    solid = [(kind, value) for kind, value in tokens if kind != "whitespace" and value]
+    solid = [token for token in tokens if token[0] != "whitespace"]
     at = 0
     while at < len(solid):
-        kind, value = solid[at]
         kinds = [kind for kind, _ in solid[at : at + 3]]
-        if kind == "data":
-            parts.append(value)
+        if kinds[0] == "data":
+            parts.append(solid[at][1])
             at += 1
         elif kinds == ["variable_begin", "name", "variable_end"]:
             parts.append(Slot(solid[at + 1][1]))
@@ -210,31 +184,57 @@ def simple(tokens: list[tuple[str, str]]) -> Text | None:
     return tuple(parts)
 
 
-def jinja(spec: PaddleNLPSpec, exact: bool) -> str:
-    apart = exact or "system" in spec.names
-    rounds = "rounds" if apart else "messages"
-    count = f"{{%- set length = ({rounds} | length + 1) // 2 %}}" if "length" in spec.names else ""
+def knows(source: Any) -> bool:
+    """Return True for the content of such a file, or its text."""
+    source = object_in(source)
+    return (
+        isinstance(source, Mapping)
+        and set(source) <= set(KEYS)
+        and bool({"conversation", "query"} & set(source))
+    )
+
+
+def read(source: Any, exact: bool = False) -> Translation:
+    """Translate the file to one Jinja template."""
+    spec = PaddleNLPSpec.of(source)
+    for name in RESERVED:
+        if name in spec.variables:
+            problem = f"a field reads {name!r}, which means something else in a template"
+            raise SourceError(f"{problem} over messages")
+    facts = {"template": dict(to_mapping(source, "a chat_template.json"))}
+    return Translation(_write_jinja(spec, exact), facts=facts)
+
+
+# -- Jinja -----------------------------------------------------------------------------------------
+
+
+def _write_jinja(spec: PaddleNLPSpec, exact: bool) -> str:
+    has_system = exact or "system" in spec.variables
+    rounds = "rounds" if has_system else "messages"
+    set_length = ""
+    if "length" in spec.variables:
+        set_length = f"{{%- set length = ({rounds} | length + 1) // 2 %}}"
     refusal = (
         "this template takes user and assistant messages in turn, the user first, no tool calls"
     )
-    lines = opening(spec)
-    if apart:
+    lines = _write_shared_variables(spec)
+    if has_system:
         lines.append(
             "{%- set rounds = messages[1:] if messages and messages[0].role == 'system' else messages %}"
         )
     else:
         refusal += " and no system message"
-    if count and not exact:
-        lines.append(count)
-    lines += system_lines(spec)
-    if count and exact:  # in PaddleNLP it is set behind the system text, and never in training
-        lines.append("{%- if add_generation_prompt %}" + count + "{%- endif %}")
+    if set_length and not exact:
+        lines.append(set_length)
+    lines += _write_system(spec)
+    if set_length and exact:  # PaddleNLP sets it after the system text, and never in training
+        lines.append("{%- if add_generation_prompt %}" + set_length + "{%- endif %}")
     lines += [
         f"{{%- for message in {rounds} %}}",
         "    {%- if message.role == 'user' and loop.index0 % 2 == 0 %}",
-        *nested(nested(user_lines(spec, exact))),
+        *_indent(_indent(_write_user(spec, exact))),
         "    {%- elif message.role == 'assistant' and loop.index0 % 2 == 1 and not message.tool_calls %}",
-        *nested(nested(bot_lines(spec))),
+        *_indent(_indent(_write_bot(spec))),
         "    {%- else %}",
         f"        {{{{- raise_exception({literal(refusal)}) }}}}",
         "    {%- endif %}",
@@ -243,160 +243,158 @@ def jinja(spec: PaddleNLPSpec, exact: bool) -> str:
     return "\n".join(lines)
 
 
-def opening(spec: PaddleNLPSpec) -> list[str]:
-    """What is set for all fields."""
+def _write_shared_variables(spec: PaddleNLPSpec) -> list[str]:
     lines = []
-    if "is_training" in spec.names:
+    if "is_training" in spec.variables:
         lines.append("{%- set is_training = is_training | default(false) %}")
-    if "system" in spec.names:
+    if "system" in spec.variables:
         lines.append(
             "{%- if messages and messages[0].role == 'system' %}{%- set system = messages[0].content %}{%- endif %}"
         )
     return lines
 
 
-def system_lines(spec: PaddleNLPSpec) -> list[str]:
-    if spec.system is None or not spec.system.tags:
+def _write_system(spec: PaddleNLPSpec) -> list[str]:
+    field = spec.system
+    if field is None or not field.tags:
         return []
-    if spec.system.text is not None and not spec.system.names:
-        return [f"{{{{- {sum_of(spec.system.text, {})} }}}}"]
-    # what a field assigns is its own
-    return [
-        f"{{%- with %}}{spec.system.tags}{{%- endwith %}}"
-        if spec.system.assigns
-        else spec.system.tags
-    ]
+    if field.text is not None and not field.variables:
+        return [f"{{{{- {concatenate(field.text, {})} }}}}"]
+    # What a field assigns must not be seen by the others.
+    return [f"{{%- with %}}{field.tags}{{%- endwith %}}" if field.has_assignments else field.tags]
 
 
-def user_lines(spec: PaddleNLPSpec, exact: bool) -> list[str]:
+def _write_user(spec: PaddleNLPSpec, exact: bool) -> list[str]:
     """The last turn of a prompt is written by `query`, any other by `conversation`."""
-    asked = (
-        round_lines(spec.query, {"query": "message.content"}, exact)
-        if spec.query
-        else ["{{- message.content }}"]
-    )
+    query = ["{{- message.content }}"]
+    if spec.query:
+        query = _write_round(spec.query, {"query": "message.content"}, stale_flags=exact)
     if spec.user is None:
-        lost = literal(
-            "this chat_template.json has no conversation, which writes the rounds before the last"
-        )
+        refusal = literal(NO_CONVERSATION + "the rounds before the last")
         return [
             "{%- if loop.last %}",
-            *nested(asked),
-            f"{{%- else %}}{{{{- raise_exception({lost}) }}}}",
+            *_indent(query),
+            f"{{%- else %}}{{{{- raise_exception({refusal}) }}}}",
             "{%- endif %}",
         ]
-    told = round_lines(
-        spec.user, {"user": "message.content", "bot": "loop.nextitem.content if not loop.last"}
-    )
-    if asked == told:
-        return told
+    texts = {"user": "message.content", "bot": "loop.nextitem.content if not loop.last"}
+    user = _write_round(spec.user, texts)
+    if query == user:
+        return user
     return [
         "{%- if loop.last and add_generation_prompt %}",
-        *nested(asked),
+        *_indent(query),
         "{%- else %}",
-        *nested(told),
+        *_indent(user),
         "{%- endif %}",
     ]
 
 
-def bot_lines(spec: PaddleNLPSpec) -> list[str]:
+def _write_bot(spec: PaddleNLPSpec) -> list[str]:
     if spec.bot is None:
-        return [
-            "{{- raise_exception('this chat_template.json has no conversation, which writes replies') }}"
-        ]
-    lines = round_lines(spec.bot, {"user": "loop.previtem.content", "bot": "message.content"})
+        return [f"{{{{- raise_exception({literal(NO_CONVERSATION + 'replies')}) }}}}"]
+    lines = _write_round(spec.bot, {"user": "loop.previtem.content", "bot": "message.content"})
     return [*lines[:-1], "{%- generation %}" + lines[-1] + "{%- endgeneration %}"]
 
 
-def round_lines(field: PaddleNLPField, texts: Mapping[str, str], stale: bool = False) -> list[str]:
-    """A field in its round: the names that it reads, set, then the field. `stale`: the flags of the round before."""
-    main = {name: value for name, value in texts.items() if value == "message.content"}
-    if field.text is not None and field.names <= {*main, "index"}:
-        return [f"{{{{- {sum_of(field.text, {**main, 'index': f'({INDEX}) | string'})} }}}}"]
+def _write_round(
+    field: PaddleNLPField, texts: Mapping[str, str], stale_flags: bool = False
+) -> list[str]:
+    """Write a field in its round, after the variables that it reads.
+
+    Args:
+        field: the field.
+        texts: the variables that are messages, and the expressions for them.
+        stale_flags: `is_first` and `is_last` are those of the previous round.
+    """
+    own = {name: value for name, value in texts.items() if value == "message.content"}
+    if field.text is not None and field.variables <= {*own, "index"}:
+        values = own | {"index": f"({ROUND_INDEX}) | string"}
+        return [f"{{{{- {concatenate(field.text, values)} }}}}"]
     values = {
         **texts,
-        "index": INDEX,
+        "index": ROUND_INDEX,
         "is_first": "loop.index0 < 2",
-        "is_last": f"{INDEX} == (loop.length - 1) // 2",
+        "is_last": f"{ROUND_INDEX} == (loop.length - 1) // 2",
     }
-    if stale:
+    if stale_flags:
         values |= {"is_first": "loop.index0 == 2 if loop.index0", "is_last": "false if loop.index0"}
-    return [
-        *(
-            f"{{%- set {name} = {value} %}}"
-            for name, value in values.items()
-            if name in field.names
-        ),
-        field.tags,
-    ]
+    read = [name for name in values if name in field.variables]
+    return [*(f"{{%- set {name} = {values[name]} %}}" for name in read), field.tags]
 
 
-def nested(lines: list[str]) -> list[str]:
+def _indent(lines: list[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def write(source: Translation | Turns, eos_token: str | None = None) -> dict[str, Any]:
-    """The content of the file: as it was read, or one that says these turns; eos_token can be said as text only.
+# -- writing turns ---------------------------------------------------------------------------------
 
-    Not here: rounds of different kinds, though the fields could tell them apart.
+
+def write(turns: Turns, eos_token: str | None = None) -> dict[str, Any]:
+    """Return the content of the file for these turns; eos_token can only be given as its text.
+
+    Not expressed: rounds of different kinds, though the fields could tell them apart.
     """
-    if isinstance(source, Translation):
-        if "template" not in source.facts or not set(source.facts["template"]) <= set(KEYS):
-            raise SourceError(
-                "this was not read from a chat_template.json", hint="Write it from its Turns."
-            )
-        return dict(source.facts["template"])
     names = {"round": "{{index + 1}}", "index": "{{index}}", "bot_name": "{{bot_name}}"}
-    between = f"{{{{{literal(source.between)} if index else ''}}}}" if source.between else ""
-    closing = source.closing + (eos_token or "" if source.eos else "")
-    system, first = spelled_system(source, {**names, "round": "1", "index": "0"}), ""
-    if source.inside:
-        system, first = "", f"{{{{({system_sum(source)}) if system and index == 0 else ''}}}}"
-    user, query = (first + f"{{{{{word}{trim(source, 'user')}}}}}" for word in ("user", "query"))
+    separator = ""
+    if turns.separator:
+        separator = f"{{{{{literal(turns.separator)} if index else ''}}}}"
+    reply_suffix = turns.reply_suffix
+    if turns.eos:
+        reply_suffix += eos_token or ""
+    system = _write_system_field(turns, {**names, "round": "1", "index": "0"})
+    before_user = ""
+    if turns.system_in_user:
+        system = ""
+        before_user = f"{{{{({_concatenate_system(turns)}) if system and index == 0 else ''}}}}"
+    user, query = (
+        f"{before_user}{{{{{name}{_trim(turns, 'user')}}}}}" for name in ("user", "query")
+    )
+    bot = f"{{{{bot{_trim(turns, 'assistant')}}}}}"
     fields: dict[str, Any] = {
-        "system": spelled((source.start,), {}) + system,
+        "system": _write_text((turns.prefix,), {}) + system,
         "conversation": [
-            between + spelled(source.user, {**names, "text": user}),
-            spelled(
-                (source.before_reply, Slot("bot"), closing),
-                {"bot": f"{{{{bot{trim(source, 'assistant')}}}}}"},
-            ),
+            separator + _write_text(turns.user, {**names, "text": user}),
+            _write_text((turns.before_reply, Slot("bot"), reply_suffix), {"bot": bot}),
         ],
-        "query": between + spelled((*source.user, source.opening), {**names, "text": query}),
+        "query": separator
+        + _write_text((*turns.user, turns.generation_prompt), {**names, "text": query}),
     }
     return {key: value for key, value in fields.items() if value}
 
 
-def spelled(text: Text, names: Mapping[str, str]) -> str:
-    """The text as a field; what Jinja would read as a tag, or change, is quoted."""
-    return "".join(
-        names[part.name]
-        if isinstance(part, Slot)
-        else f"{{{{{literal(part)}}}}}"
-        if {"{", "\r"} & set(part)
-        else part
-        for part in text
-    )
+def _write_text(text: Text, slots: Mapping[str, str]) -> str:
+    """Return the text as a field; what Jinja would take for a tag, or change, is quoted."""
+    parts = []
+    for part in text:
+        if isinstance(part, Slot):
+            parts.append(slots[part.name])
+        elif "{" in part or "\r" in part:
+            parts.append(f"{{{{{literal(part)}}}}}")
+        else:
+            parts.append(part)
+    return "".join(parts)
 
 
-def spelled_system(source: Turns, names: Mapping[str, str]) -> str:
-    if source.system is None:
+def _write_system_field(turns: Turns, slots: Mapping[str, str]) -> str:
+    if turns.system is None:
         return ""
-    if source.default_system is not None:
-        text = f"{{{{system | default({literal(source.default_system)}){trim(source, 'system')}}}}}"
-        return spelled(source.system, {**names, "text": text})
-    return f"{{{{({system_sum(source)}) if system else ''}}}}"
+    if turns.default_system is None:
+        return f"{{{{({_concatenate_system(turns)}) if system else ''}}}}"
+    default = literal(turns.default_system)
+    text = f"{{{{system | default({default}){_trim(turns, 'system')}}}}}"
+    return _write_text(turns.system, {**slots, "text": text})
 
 
-def trim(source: Turns, role: str) -> str:
-    return " | trim" if role in source.trims else ""
-
-
-def system_sum(source: Turns) -> str:
+def _concatenate_system(turns: Turns) -> str:
     values = {
-        "text": f"system{trim(source, 'system')}",
+        "text": f"system{_trim(turns, 'system')}",
         "round": literal("1"),
         "index": literal("0"),
         "bot_name": "bot_name",
     }
-    return sum_of(source.system or (), values)
+    return concatenate(turns.system or (), values)
+
+
+def _trim(turns: Turns, role: str) -> str:
+    return " | trim" if role in turns.trimmed_roles else ""

@@ -1,4 +1,9 @@
-"""What reading a source gives, and what a dialect is."""
+"""What a dialect is, and what reading a source of one gives: a `Translation`.
+
+A source is a string or a mapping that some software takes as its chat template. A `Dialect` is a row of
+the table in `dialects/__init__.py`; its module is imported when it is first needed. Here are also the
+helpers that every dialect needs before it looks at its own keys: copying a source, parsing its JSON.
+"""
 
 from __future__ import annotations
 
@@ -10,76 +15,78 @@ from types import ModuleType
 from typing import Any
 
 from turnwise.errors import SourceError, short_repr
+from turnwise.schema import TABLE, check
 
-DEEPEST = 100  # levels of a source; those of real ones have four
+MAX_DEPTH = 100  # levels of a source; real ones have four
+MAX_LEADING_SPACE = 1000  # characters before the first brace of a JSON text
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A source, translated: Jinja and the facts that Jinja cannot say."""
+    """A source translated to Jinja, with the facts that Jinja cannot express."""
 
     jinja: str
     stops: tuple[str, ...] = ()  # texts that end generation
     stop_ids: tuple[int, ...] = ()  # the same as token ids, where the source gives ids
-    options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # defaults of the template's own variables
-    facts: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what else the source said, under the dialect's own names
+    # Defaults of the template's own variables.
+    options: Mapping[str, Any] = field(default_factory=dict)
     # How replies look that the template does not show: the table `replies` of a registry entry.
     replies: Mapping[str, Any] = field(default_factory=dict)
+    # Everything else in the source, under the dialect's own names.
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A row of the table. The module of that name is loaded when somebody first asks for it."""
+    """One dialect: its name, and what its writer can express."""
 
     name: str
-    writes: str = ""  # the module that says turns in it, if they can be said
-    details: tuple[str, ...] = ()  # what a caller may tell its writer
-    texts: tuple[str, ...] = ()  # the special tokens that it holds as text
-    names: tuple[str, ...] = ()  # those that it names, wherever they stand
+    writer: str = ""  # the module with `write(turns)`, if the dialect can be written
+    details: tuple[str, ...] = ()  # further arguments of the writer
+    texts: tuple[str, ...] = ()  # special tokens that it can only hold as text
+    names: tuple[str, ...] = ()  # special tokens that it refers to by name
     stops: bool = True  # it has a place for texts that end generation
-    prompts_only: bool = False  # it is for a reply that is still to come: a last one is left open
+    prompts_only: bool = False  # it always leaves a final assistant message open
 
     @property
     def module(self) -> ModuleType:
+        """The module that reads the dialect."""
         return importlib.import_module(f"turnwise.dialects.{self.name}")
 
     def knows(self, source: Any) -> bool:
-        """Whether a source looks like one of this dialect."""
+        """Return True if a source looks like one of this dialect."""
         return bool(self.module.knows(source))
 
     def read(self, source: Any, exact: bool = False, **details: Any) -> Translation:
-        """The source as Jinja and facts."""
+        """Translate a source; `exact` reproduces the defects of the original software."""
         translation: Translation = self.module.read(source, exact=exact, **details)
         return translation
 
     @property
     def keys(self) -> Collection[str]:
-        """What a mapping of this dialect may hold; nothing where it has no mappings."""
+        """The keys of a mapping of this dialect; empty if its sources are text."""
         return getattr(self.module, "KEYS", ())
 
     @property
     def write(self) -> Callable[..., Any] | None:
-        """The function that says turns in this dialect, if it can: gives a source, or a list of sources to try.
+        """The function that writes `Turns` as a source, or as a list of sources to try.
 
-        It does not fail: what the dialect has no place for is left out, and whoever compares the two will see that.
+        It never fails: what the dialect cannot express is left out, and `conversion` finds the
+        difference by rendering both.
         """
-        return (
-            importlib.import_module(f"turnwise.dialects.{self.writes}").write
-            if self.writes
-            else None
-        )
+        if not self.writer:
+            return None
+        module = importlib.import_module(f"turnwise.dialects.{self.writer}")
+        write: Callable[..., Any] = module.write
+        return write
 
 
-def copy_source(source: Any, depth: int = DEEPEST) -> Any:
-    """A source that shares nothing with the one that was given; objects of others' classes stay what they are."""
-    if isinstance(source, str) or not isinstance(source, Mapping | list | tuple | set):
+def copy_source(source: Any, depth: int = MAX_DEPTH) -> Any:
+    """Copy the mappings and lists of a source; other objects are kept as they are."""
+    if not isinstance(source, Mapping | list | tuple | set):
         return source
     if not depth:
-        raise SourceError("this source is nested too deeply, or holds itself")
+        raise SourceError("this source is nested too deeply, or contains itself")
     if isinstance(source, Mapping):
         return {key: copy_source(value, depth - 1) for key, value in source.items()}
     if isinstance(source, set):
@@ -89,32 +96,40 @@ def copy_source(source: Any, depth: int = DEEPEST) -> Any:
 
 
 def parse_json_object(text: str, what: str) -> Mapping[str, Any]:
-    """The object that a JSON text spells; `what` it should be is said in the error."""
+    """Parse the text of a JSON object; errors say that `what` was expected."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except RecursionError:
-        raise SourceError(
-            f"{what} is a JSON object; this text is nested too deeply: {short_repr(text)}"
-        ) from None
+        problem = f"this text is nested too deeply: {short_repr(text)}"
+        raise SourceError(f"{what} is a JSON object; {problem}") from None
     except ValueError as error:
-        reason = (
-            "not JSON" if isinstance(error, json.JSONDecodeError) else "no JSON that can be read"
-        )
-        raise SourceError(
-            f"{what} is a JSON object; this text is {reason}: {error}, in {short_repr(text)}"
-        ) from None
-    if not isinstance(found, dict):
-        raise SourceError(f"{what} is a JSON object, not {short_repr(found)}")
-    return found
+        # A huge number is JSON, but not for Python: that is a ValueError and no JSONDecodeError.
+        is_json = not isinstance(error, json.JSONDecodeError)
+        reason = "JSON that cannot be read" if is_json else "not JSON"
+        problem = f"this text is {reason}: {error}, in {short_repr(text)}"
+        raise SourceError(f"{what} is a JSON object; {problem}") from None
+    if not isinstance(value, dict):
+        raise SourceError(f"{what} is a JSON object, not {short_repr(value)}")
+    return value
+
+
+def to_mapping(source: Any, what: str) -> Mapping[str, Any]:
+    """Return the mapping that a source is, or that its JSON text spells."""
+    if isinstance(source, str):
+        return parse_json_object(source, what)
+    mapping: Mapping[str, Any] = check(source, TABLE, what)
+    return mapping
 
 
 def object_in(source: Any) -> Any:
-    """The object where the source is the JSON text of one, else the source itself."""
-    start = source[:1000].lstrip()[:2] if isinstance(source, str) else ""
+    """Return the object if `source` is the JSON text of one, else `source` itself."""
+    if not isinstance(source, str):
+        return source
+    start = source[:MAX_LEADING_SPACE].lstrip()[:2]
     if not start.startswith("{") or start in ("{{", "{%", "{#"):
         return source
     try:
-        found = json.loads(source)
+        value = json.loads(source)
     except (ValueError, RecursionError):
         return source
-    return found if isinstance(found, dict) else source
+    return value if isinstance(value, dict) else source

@@ -1,12 +1,21 @@
-"""What the declarative dialects share: texts with holes, turns made of them, and both put into Jinja.
+r"""What the declarative dialects share: texts with slots, turns made of them, and both as Jinja.
 
-A declarative dialect gives texts (before a turn, after it) and rules for placing them. The texts are other people's
-and may hold anything, so they enter the template through `literal` alone: quoted, never as raw template text, where
-`{{`, a newline after a tag or a trailing newline would change them.
+A declarative dialect gives texts (before a turn, after a turn) and rules for placing them. `Turns` is the
+most that such dialects can express:
 
-`Turns` is what such dialects can say at most. Where the user's turn ends and the assistant's opening begins, XTuner
-does not say; then `opening` is empty and its text stands at the end of `user`. Not here: tools, reasoning, several
-kinds of system turn, anything that looks at another message.
+    Turns(
+        user=("<|im_start|>user\n", Slot("text"), "<|im_end|>\n"),
+        generation_prompt="<|im_start|>assistant\n",
+        reply_suffix="<|im_end|>",
+        separator="\n",
+    )
+
+The texts are other people's and may hold anything, so they enter a template only through `literal`: quoted,
+never as raw template text, where `{{`, a newline after a tag or a trailing newline would change them.
+
+XTuner does not tell the end of a user turn from the generation prompt; there `generation_prompt` is empty and
+its text is the end of `user`. Not expressible: tools, reasoning, several kinds of system turn, anything that
+depends on another message.
 """
 
 from __future__ import annotations
@@ -17,14 +26,14 @@ from string import Formatter
 
 from turnwise.errors import SourceError, did_you_mean, short_repr
 
-MARKS = {"bos_token": "⟪bos⟫", "eos_token": "⟪eos⟫"}
-"""What stands for a special token inside of the texts of turns; no template writes it by itself."""
+TOKEN_MARKS = {"bos_token": "⟪bos⟫", "eos_token": "⟪eos⟫"}
+"""Placeholders for special tokens inside the texts of turns; no template writes them by itself."""
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A hole in a text: where the user's text, the number of the round and the like come in."""
+    """A hole in a text, where the user's text, the number of the round and the like are put."""
 
     name: str
 
@@ -34,142 +43,132 @@ Text = tuple[str | Slot, ...]
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """A conversation of rounds. In `system` and `user`, `Slot("text")` is the message.
+    """A conversation of rounds.
 
-    `Slot("round")` is the number of the round, from 1; `Slot("index")` is the same from 0.
+    In `system` and `user`, `Slot("text")` is the message; `Slot("round")` is the number of the round,
+    counted from 1, and `Slot("index")` the same counted from 0.
     """
 
     user: Text
-    start: str = ""  # before everything: a fixed text, a bos token
-    opening: str = ""  # what a prompt ends with, so that the model speaks
-    answer: str | None = (
-        None  # what stands before a reply that is there, where that is not the opening
-    )
-    closing: str = ""  # ends a reply; the model writes it
-    eos: bool = False  # eos_token follows `closing`, and the model writes it too
-    between: str = ""  # after a reply that another turn follows; the model does not write it
+    prefix: str = ""  # before everything: a fixed text, a bos token
+    generation_prompt: str = ""
+    # Before a reply in the history, where that differs from the generation prompt.
+    reply_prefix: str | None = None
+    reply_suffix: str = ""  # ends a reply; the model writes it
+    eos: bool = False  # eos_token follows `reply_suffix`, and the model writes it too
+    separator: str = ""  # between a reply and the next turn; the model does not write it
     system: Text | None = None
-    inside: bool = (
-        False  # the system text stands in the first user's turn, right before the user's own text
+    system_in_user: bool = (
+        False  # the system text is in the first user turn, before the user's text
     )
-    default_system: str | None = None  # the system text of a conversation that brings none
-    trims: tuple[str, ...] = ()  # roles whose texts lose the white space around them
+    default_system: str | None = None  # the system text of a conversation that has none
+    trimmed_roles: tuple[str, ...] = ()  # roles whose texts lose the white space around them
     stops: tuple[str, ...] = ()
 
     @property
     def before_reply(self) -> str:
-        return self.opening if self.answer is None else self.answer
+        """The text before a reply in the history."""
+        return self.generation_prompt if self.reply_prefix is None else self.reply_prefix
 
 
-def marked(text: str) -> bool:
-    """Whether a special token stands in this text."""
-    return any(mark in text for mark in MARKS.values())
+def replace_token_marks(
+    turns: Turns, texts: Mapping[str, str], named: Collection[str] = ()
+) -> Turns:
+    """Replace the marks of special tokens by the tokens' texts, or by nothing where none is known.
 
-
-def with_tokens(turns: Turns, texts: Mapping[str, str], named: Collection[str] = ()) -> Turns:
-    """The turns with the tokens' own texts, or nothing, where they stand inside of a turn.
-
-    Those that are `named` stay as they are, but for a system text and the stops, which are words.
+    Marks of tokens that are `named` are kept, except in the default system text and the stops, which
+    every dialect holds as plain text.
     """
 
-    def words(text: str, kept: Collection[str] = ()) -> str:
-        for name, mark in MARKS.items():
-            text = text if name in kept else text.replace(mark, texts.get(name) or "")
+    def fill(text: str, keep: Collection[str] = named) -> str:
+        for name, mark in TOKEN_MARKS.items():
+            if name not in keep:
+                text = text.replace(mark, texts.get(name) or "")
         return text
 
-    def said(text: Text) -> Text:
-        return tuple(words(part, named) if isinstance(part, str) else part for part in text)
+    def fill_parts(text: Text) -> Text:
+        return tuple(fill(part) if isinstance(part, str) else part for part in text)
 
-    known = {mark for name, mark in MARKS.items() if texts.get(name)}
+    def is_known(stop: str) -> bool:
+        marked = [name for name, mark in TOKEN_MARKS.items() if mark in stop]
+        return not marked or any(texts.get(name) for name in marked)
+
+    default = turns.default_system
     return replace(
         turns,
-        user=said(turns.user),
-        start=words(turns.start, named),
-        opening=words(turns.opening, named),
-        answer=None if turns.answer is None else words(turns.answer, named),
-        closing=words(turns.closing, named),
-        between=words(turns.between, named),
-        system=None if turns.system is None else said(turns.system),
-        default_system=None if turns.default_system is None else words(turns.default_system),
-        stops=tuple(
-            words(stop)
-            for stop in turns.stops
-            if not marked(stop) or any(mark in stop for mark in known)
-        ),
+        user=fill_parts(turns.user),
+        prefix=fill(turns.prefix),
+        generation_prompt=fill(turns.generation_prompt),
+        reply_prefix=None if turns.reply_prefix is None else fill(turns.reply_prefix),
+        reply_suffix=fill(turns.reply_suffix),
+        separator=fill(turns.separator),
+        system=None if turns.system is None else fill_parts(turns.system),
+        default_system=None if default is None else fill(default, keep=()),
+        stops=tuple(fill(stop, keep=()) for stop in turns.stops if is_known(stop)),
     )
 
 
 def literal(text: str) -> str:
-    """A Jinja string literal for this text, whatever it holds.
+    """Return a Jinja string literal for any text.
 
-    Single quotes unless only they occur in the text. Line breaks are escaped: Jinja reads a bare carriage return as a
-    newline. Half of a surrogate pair stays what it is, which no template can hold.
+    Single quotes, unless only they occur in the text. Line breaks are escaped: Jinja reads a bare carriage
+    return as a newline. A lone surrogate is kept; no template can hold it.
     """
     quote = '"' if "'" in text and '"' not in text else "'"
     return quote + text.translate(_ESCAPES).replace(quote, "\\" + quote) + quote
 
 
-def sum_of(text: Text, values: Mapping[str, str]) -> str:
-    """A Jinja expression that adds up the text; `values` gives the expression for each slot."""
+def concatenate(text: Text, values: Mapping[str, str]) -> str:
+    """Return a Jinja expression that adds up the text; `values` gives the expression for each slot."""
     parts = [literal(part) if isinstance(part, str) else values[part.name] for part in text]
     return " + ".join(parts) or "''"
 
 
-def with_slots(text: str, names: Collection[str], where: str) -> Text:
-    """The text of a Python format string, cut at its `{name}` holes; `where` names it in errors."""
-    parts: list[str | Slot] = []
-    known = ", ".join(f"{{{name}}}" for name in names)
+def parse_format_string(text: str, names: Collection[str], where: str) -> Text:
+    """Cut a Python format string at its `{name}` placeholders; `where` names it in errors."""
     try:
-        pieces = list(Formatter().parse(text))
+        fields = list(Formatter().parse(text))
     except ValueError as error:
+        known = ", ".join(f"{{{name}}}" for name in names)
         hint = f"Placeholders: {known}. Write {{{{ and }}}} for braces that are text."
-        raise SourceError(
-            f"{where} is not a format string: {error}, in {short_repr(text)}", hint=hint
-        ) from None
-    for plain, name, form, conversion in pieces:
+        problem = f"{where} is not a format string: {error}, in {short_repr(text)}"
+        raise SourceError(problem, hint=hint) from None
+    parts: list[str | Slot] = []
+    for plain, name, form, conversion in fields:
         if plain and parts and isinstance(before := parts[-1], str):
-            parts[-1] = before + plain  # behind an escaped brace the parser starts anew
+            parts[-1] = before + plain  # after an escaped brace the parser starts a new field
         elif plain:
             parts.append(plain)
         if name is None:
             continue
         if name not in names:
-            near = did_you_mean(name, names, "Placeholders")
-            raise SourceError(
-                f"{where} has the unknown placeholder {{{name}}}, in {short_repr(text)}", hint=near
-            )
+            problem = f"{where} has the unknown placeholder {{{name}}}, in {short_repr(text)}"
+            raise SourceError(problem, hint=did_you_mean(name, names, "Placeholders"))
         if form or conversion:
-            raise SourceError(
-                f"{where} formats {{{name}}}, which is not supported: write {{{name}}}, in {short_repr(text)}"
-            )
+            problem = f"{where} formats {{{name}}}, which is not supported"
+            raise SourceError(f"{problem}: write {{{name}}}, in {short_repr(text)}")
         parts.append(Slot(name))
     return tuple(parts)
 
 
-def format_string(text: Text, names: Mapping[str, str]) -> str:
-    """The inverse of `with_slots`; `names` gives the placeholder for each slot."""
-    return "".join(
-        part.replace("{", "{{").replace("}", "}}")
-        if isinstance(part, str)
-        else f"{{{names[part.name]}}}"
-        for part in text
-    )
+def to_format_string(text: Text, names: Mapping[str, str]) -> str:
+    """The inverse of `parse_format_string`; `names` gives the placeholder for each slot."""
+    parts = []
+    for part in text:
+        if isinstance(part, str):
+            parts.append(part.replace("{", "{{").replace("}", "}}"))
+        else:
+            parts.append(f"{{{names[part.name]}}}")
+    return "".join(parts)
 
 
-def filled(text: Text, number: int, content: str = "") -> str:
-    """The text in the round of this number, from 0."""
-    values = {"text": content, "index": str(number), "round": str(number + 1)}
+def fill_slots(text: Text, index: int, content: str = "") -> str:
+    """Return the text in the round of this index, counted from 0."""
+    values = {"text": content, "index": str(index), "round": str(index + 1)}
     return "".join(part if isinstance(part, str) else values.get(part.name, "") for part in text)
 
 
-def halves(text: Text) -> tuple[Text, Text]:
-    """What stands before the message, and behind it."""
+def split_at_text(text: Text) -> tuple[Text, Text]:
+    """Return what is before and after the message of a turn."""
     at = text.index(Slot("text"))
     return text[:at], text[at + 1 :]
-
-
-def renamed(text: Text, names: Mapping[str, str]) -> Text:
-    """The same text, its slots called otherwise."""
-    return tuple(
-        part if isinstance(part, str) else Slot(names.get(part.name, part.name)) for part in text
-    )

@@ -1,16 +1,26 @@
-"""The templates of XTuner's rewrite (v1): one text per role, with tools and thinking.
+r"""The templates of XTuner's rewrite (v1): one text per role, with tools and reasoning.
+
+    {
+        "system": "<|im_start|>system\n{system}<|im_end|>\n",
+        "user": "<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n",
+        "assistant": "{assistant}<|im_end|>",
+        "sep": "\n",
+        "stop_words": ["<|im_end|>"],
+    }
 
 `system`, `developer`, `user`, `assistant`, `thinking` and `tool_extractor` wrap a message; `user` and
-`tool_extractor` end with the assistant's opening, so a prompt is written the same with and without
-`add_generation_prompt`. `tool_prompt` is put behind the system text. What the model learns is the whole assistant
-message without `sep`; where `only_last_assistant_loss` is set and the conversation ends with a reply, only that one.
-`loss_assistant_format_mapping` changes the text of replies that are learnt.
+`tool_extractor` end with the generation prompt, so a prompt is the same with and without
+`add_generation_prompt`. `tool_prompt` is appended to the system text. The whole assistant message without `sep`
+is trained; with `only_last_assistant_loss`, if the conversation ends with a reply, only that one.
+`loss_assistant_format_mapping` changes the text of replies that are trained.
 
-By default `sep` is not written after the last message (`trailing_sep=True` adds it), the mapping touches the
-template's own text and not the reply's, and arguments of calls may be objects. With `exact`: `sep` after every reply,
-the mapping applied to the reply too, arguments only as JSON text. Both refuse tools where there is no `tool_prompt`,
-and thinking where there is no `thinking`. JSON arguments are written as they are spelled; XTuner parses and spells
-them anew, which differs where they are spaced otherwise. Images and videos are dropped, as XTuner does at this point.
+By default `sep` is not written after the last message (`trailing_sep=True` adds it), the mapping changes the
+template's own text and not the reply's, and arguments of tool calls may be objects. With `exact`: `sep` after
+every reply, the mapping applied to the reply too, arguments only as JSON text. Both refuse tools without a
+`tool_prompt`, and reasoning without `thinking`. JSON arguments are written as they are; XTuner parses and
+serialises them again, which differs where they are spaced otherwise. Images and videos are dropped, as in XTuner.
+
+This dialect can be read, not written. The older dicts are in `xtuner.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +28,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.dialects.translation import Translation, object_in, parse_json_object
-from turnwise.dialects.turns import Slot, Text, literal, sum_of, with_slots
-from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.dialects.translation import Translation, object_in, to_mapping
+from turnwise.dialects.turns import Slot, Text, concatenate, literal, parse_format_string
+from turnwise.errors import SourceError, short_repr
+from turnwise.schema import ANYTHING, BOOLEAN, STRING, STRINGS, Rule, check_table
 
-WRAPS = ("system", "developer", "user", "assistant", "thinking", "tool_extractor")
-SWITCHES = ("only_last_assistant_loss",)
-PLAIN = (
+STRING_KEYS = (
+    "system",
+    "developer",
+    "user",
+    "assistant",
+    "thinking",
+    "tool_extractor",
+    "tool_prompt",
     "sep",
     "default_system",
     "image_context_token",
@@ -32,114 +48,93 @@ PLAIN = (
     "image_start_token",
     "image_end_token",
 )
-KEYS = (
-    *WRAPS,
-    "tool_prompt",
-    "stop_words",
-    *SWITCHES,
-    "loss_assistant_format_mapping",
-    *PLAIN,
-    "image_token_index",
-)
 
-TEXT = (
+
+def _maps_strings(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(text, str) for text in (*value.keys(), *value.values())
+    )
+
+
+RULES = {
+    **dict.fromkeys(STRING_KEYS, STRING),
+    "stop_words": STRINGS,
+    "only_last_assistant_loss": BOOLEAN,
+    "loss_assistant_format_mapping": Rule("a mapping of strings to strings", _maps_strings),
+    "image_token_index": ANYTHING,
+}
+KEYS = tuple(RULES)
+
+Fields = Mapping[str, Any]
+
+TEXT_MACRO = (
     "{%- macro text(content) %}{%- if content is string %}{{- content }}"
     "{%- else %}{%- for part in content %}{%- if part.type == 'text' %}{{- part.text }}{%- endif %}{%- endfor %}"
     "{%- endif %}{%- endmacro %}"
 )
+TOOL_LIST = (
+    "{%- set listed %}{%- for tool in tools or [] %}{{- '\\n' }}{{- (tool if tool.type == 'function' else"
+    " {'type': 'function', 'function': tool}) | tojson }}{%- endfor %}{%- endset %}"
+)
+NO_TOOLS = (
+    "{%- if tools %}{{- raise_exception('this template has no tool_prompt text') }}{%- endif %}"
+)
 
 
 def knows(source: Any) -> bool:
+    """Return True for a mapping with texts for user and assistant, and stop words."""
     source = object_in(source)
-    return (
-        isinstance(source, Mapping)
-        and "stop_words" in source
-        and {"user", "assistant"} <= set(source)
-    )
+    return isinstance(source, Mapping) and {"stop_words", "user", "assistant"} <= set(source)
 
 
 def read(source: Any, exact: bool = False) -> Translation:
-    """The mapping as Jinja."""
-    source = (
-        parse_json_object(source, "an XTuner v1 template") if isinstance(source, str) else source
-    )
-    given = checked(source)
-    for role in ("user", "assistant"):
-        if role not in given:
-            raise SourceError(
-                f"the key {role!r} is missing: without it no conversation can be written"
-            )
-    facts = {"template": dict(source)}
+    """Translate the mapping, or its JSON, to Jinja."""
+    mapping = to_mapping(source, "an XTuner v1 template")
+    fields = check_table(mapping, RULES, required=["user", "assistant"], skip_nulls=True)
     return Translation(
-        "\n".join(lines(given, exact)), stops=tuple(given.get("stop_words", ())), facts=facts
+        "\n".join(_write_lines(fields, exact)),
+        stops=tuple(fields.get("stop_words", ())),
+        facts={"template": dict(mapping)},
     )
 
 
-def write(source: Translation) -> dict[str, Any]:
-    """The mapping that was read."""
-    return dict(source.facts["template"])
-
-
-def checked(source: Any) -> dict[str, Any]:
-    if not isinstance(source, Mapping):
-        raise SourceError(f"an XTuner v1 template is a mapping, not {short_repr(source)}")
-    given = {key: value for key, value in source.items() if value is not None}
-    for key, value in given.items():
-        if key not in KEYS:
-            raise SourceError(
-                f"unknown key {short_repr(key)}", hint=did_you_mean(str(key), KEYS, "Keys")
-            )
-        if key in (*WRAPS, *PLAIN, "tool_prompt") and not isinstance(value, str):
-            raise SourceError(f"{key} is a text, not {short_repr(value)}")
-        if key in SWITCHES and not isinstance(value, bool):
-            raise SourceError(f"{key} is true or false, not {short_repr(value)}")
-        if key == "stop_words" and not (
-            isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
-        ):
-            raise SourceError(f"stop_words is a list of texts, not {short_repr(value)}")
-        if key == "loss_assistant_format_mapping" and not isinstance(value, Mapping):
-            raise SourceError(f"{key} is a mapping of text to text, not {short_repr(value)}")
-    return given
-
-
-def wrap(given: Mapping[str, Any], key: str, text: str, slot: str | None = None) -> str:
-    """An expression for this key's text around `text`; without the key, one that refuses."""
-    slot = slot or key
-    if key not in given:
+def _wrap(fields: Fields, key: str, text: str) -> str:
+    """Return an expression for the text of `key` around `text`; it refuses if there is no such key."""
+    if key not in fields:
         return f"raise_exception({literal(f'this template has no {key} text')})"
-    return sum_of(held(given[key], slot, key), {slot: text})
+    return concatenate(_parse_text(fields, key, key), {key: text})
 
 
-def held(template: str, slot: str, key: str) -> Text:
-    found = with_slots(template, (slot,), key)
-    if Slot(slot) not in found:
-        raise SourceError(f"{key} has no {{{slot}}}, in {short_repr(template)}")
-    return found
+def _parse_text(fields: Fields, key: str, slot: str) -> Text:
+    parts = parse_format_string(fields[key], (slot,), key)
+    if Slot(slot) not in parts:
+        raise SourceError(f"{key} has no {{{slot}}}, in {short_repr(fields[key])}")
+    return parts
 
 
-def lines(given: Mapping[str, Any], exact: bool) -> list[str]:
-    start, addition = system_start(given)
-    sep = literal(given.get("sep", "")) if given.get("sep") else None
-    after = (
-        f"{{{{- {sep} }}}}"
-        if exact
-        else f"{{%- if not loop.last or trailing_sep %}}{{{{- {sep} }}}}{{%- endif %}}"
-    )
+def _write_lines(fields: Fields, exact: bool) -> list[str]:
+    start, system_addition = _write_system_start(fields)
+    separator = []
+    if fields.get("sep"):
+        written = f"{{{{- {literal(fields['sep'])} }}}}"
+        if not exact:
+            written = f"{{%- if not loop.last or trailing_sep %}}{written}{{%- endif %}}"
+        separator = [f"        {written}"]
     return [
-        TEXT,
+        TEXT_MACRO,
         *start,
         "{%- for message in messages %}",
         "    {%- if message.role == 'system' %}",
-        f"        {{{{- {wrap(given, 'system', f'text(message.content){addition}')} }}}}",
+        f"        {{{{- {_wrap(fields, 'system', f'text(message.content){system_addition}')} }}}}",
         "    {%- elif message.role == 'developer' %}",
-        f"        {{{{- {wrap(given, 'developer', 'text(message.content)')} }}}}",
+        f"        {{{{- {_wrap(fields, 'developer', 'text(message.content)')} }}}}",
         "    {%- elif message.role == 'user' %}",
-        f"        {{{{- {wrap(given, 'user', 'text(message.content)')} }}}}",
+        f"        {{{{- {_wrap(fields, 'user', 'text(message.content)')} }}}}",
         "    {%- elif message.role == 'tool' %}",
-        f"        {{{{- {wrap(given, 'tool_extractor', 'text(message.content)')} }}}}",
+        f"        {{{{- {_wrap(fields, 'tool_extractor', 'text(message.content)')} }}}}",
         "    {%- elif message.role == 'assistant' %}",
-        *reply(given, exact),
-        *([f"        {after}"] if sep else []),
+        *_write_reply(fields, exact),
+        *separator,
         "    {%- elif message.role == 'pretrain' %}",
         "        {%- generation %}{{- text(message.content) }}{%- endgeneration %}",
         "    {%- else %}",
@@ -149,74 +144,76 @@ def lines(given: Mapping[str, Any], exact: bool) -> list[str]:
     ]
 
 
-def system_start(given: Mapping[str, Any]) -> tuple[list[str], str]:
-    """The lines for a conversation without a system message, and what is added to the text of one that has it."""
-    found: list[str] = []
-    default = dated(given["default_system"]) if "default_system" in given else None
-    missing = "{%- if messages and messages[0].role != 'system'"
-    if "tool_prompt" in given:
-        prompt = sum_of(
-            held(given["tool_prompt"], "tool_text", "tool_prompt"), {"tool_text": "listed"}
+def _write_system_start(fields: Fields) -> tuple[list[str], str]:
+    """Return the lines for a conversation without a system message.
+
+    The second value is what is added to the text of a system message.
+    """
+    default = None
+    if "default_system" in fields:
+        default = _write_default_system(fields["default_system"])
+    no_system = "{%- if messages and messages[0].role != 'system'"
+    if "tool_prompt" in fields:
+        prompt = concatenate(
+            _parse_text(fields, "tool_prompt", "tool_text"), {"tool_text": "listed"}
         )
-        found += [
-            "{%- set listed %}{%- for tool in tools or [] %}{{- '\\n' }}{{- (tool if tool.type == 'function' else"
-            " {'type': 'function', 'function': tool}) | tojson }}{%- endfor %}{%- endset %}",
+        text, condition = "offer", " and tools"
+        if default:
+            text, condition = f"{default} + offer", ""
+        lines = [
+            TOOL_LIST,
             f"{{%- set offer = {prompt} if tools else '' %}}",
+            f"{no_system}{condition} %}}{{{{- {_wrap(fields, 'system', text)} }}}}{{%- endif %}}",
         ]
-        text, condition = (f"{default} + offer", "") if default else ("offer", " and tools")
-        found.append(
-            f"{missing}{condition} %}}{{{{- {wrap(given, 'system', text)} }}}}{{%- endif %}}"
-        )
-        return found, " + (offer if loop.first else '')"
-    found.append(
-        "{%- if tools %}{{- raise_exception('this template has no tool_prompt text') }}{%- endif %}"
-    )
+        return lines, " + (offer if loop.first else '')"
+    lines = [NO_TOOLS]
     if default:
-        found.append(f"{missing} %}}{{{{- {wrap(given, 'system', default)} }}}}{{%- endif %}}")
-    return found, ""
+        lines.append(f"{no_system} %}}{{{{- {_wrap(fields, 'system', default)} }}}}{{%- endif %}}")
+    return lines, ""
 
 
-def dated(text: str) -> str:
-    """The default system text; XTuner computes the date in it, which our data file writes as `{date}`."""
-    parts = [part for piece in text.split("{date}") for part in (piece, Slot("date"))][:-1]
-    return sum_of(tuple(part for part in parts if part), {"date": "strftime_now('%Y-%m-%d')"})
+def _write_default_system(text: str) -> str:
+    """Return an expression for the default system text; `{date}` is the date, which XTuner computes."""
+    first, *rest = text.split("{date}")
+    parts: list[str | Slot] = [first]
+    for piece in rest:
+        parts += [Slot("date"), piece]
+    return concatenate(tuple(part for part in parts if part), {"date": "strftime_now('%Y-%m-%d')"})
 
 
-def reply(given: Mapping[str, Any], exact: bool) -> list[str]:
-    loud = "message.loss is not defined or message.loss is none or message.loss"
-    last = "loop.last or messages[-1].role != 'assistant'"
-    learnt = f"({loud}) and ({last})" if given.get("only_last_assistant_loss") else loud
+def _write_reply(fields: Fields, exact: bool) -> list[str]:
+    is_trained = "message.loss is not defined or message.loss is none or message.loss"
+    if fields.get("only_last_assistant_loss"):
+        is_last = "loop.last or messages[-1].role != 'assistant'"
+        is_trained = f"({is_trained}) and ({is_last})"
     arguments = "call.function.arguments"
+    otherwise = f"{arguments} | tojson"
     if exact:
-        spelled = f"{arguments} if {arguments} is string else raise_exception('arguments must be JSON text')"
-    else:
-        spelled = f"{arguments} if {arguments} is string else {arguments} | tojson"
-    changed = dict(given.get("loss_assistant_format_mapping", {}))
+        otherwise = "raise_exception('arguments must be JSON text')"
     return [
         "        {%- set said %}{{- text(message.content) }}{%- for call in message.tool_calls or [] %}",
         "            {%- if message.content or not loop.first %}{{- '\\n' }}{%- endif %}",
         "            {{- '<tool_call>\\n{\"name\": ' + call.function.name | tojson + ', \"arguments\": ' + "
-        f"({spelled}) + '}}\\n</tool_call>' }}}}",
+        f"({arguments} if {arguments} is string else {otherwise}) + '}}\\n</tool_call>' }}}}",
         "        {%- endfor %}{%- endset %}",
         "        {%- set thought %}{%- if loop.last and message.thinking is defined and message.thinking is not none %}"
-        f"{{{{- {wrap(given, 'thinking', 'message.thinking')} }}}}{{%- endif %}}{{%- endset %}}",
-        f"        {{%- if {learnt} %}}",
+        f"{{{{- {_wrap(fields, 'thinking', 'message.thinking')} }}}}{{%- endif %}}{{%- endset %}}",
+        f"        {{%- if {is_trained} %}}",
         "            {%- generation %}{{- thought }}"
-        f"{{{{- {mapped(given, changed, exact)} }}}}{{%- endgeneration %}}",
+        f"{{{{- {_write_trained_text(fields, exact)} }}}}{{%- endgeneration %}}",
         "        {%- else %}",
-        f"            {{{{- thought }}}}{{{{- {wrap(given, 'assistant', 'said')} }}}}",
+        f"            {{{{- thought }}}}{{{{- {_wrap(fields, 'assistant', 'said')} }}}}",
         "        {%- endif %}",
     ]
 
 
-def mapped(given: Mapping[str, Any], changed: Mapping[str, str], exact: bool) -> str:
-    """The assistant's text where it is learnt."""
-    if exact and changed:
-        rules = "".join(
-            f" | replace({literal(old)}, {literal(new)})" for old, new in changed.items()
-        )
-        return f"({wrap(given, 'assistant', 'said')}){rules}"
-    text = given["assistant"]
-    for old, new in changed.items():
+def _write_trained_text(fields: Fields, exact: bool) -> str:
+    """Return an expression for an assistant's text that is trained."""
+    replacements: Mapping[str, str] = fields.get("loss_assistant_format_mapping", {})
+    if exact and replacements:
+        rules = [f" | replace({literal(a)}, {literal(b)})" for a, b in replacements.items()]
+        return f"({_wrap(fields, 'assistant', 'said')}){''.join(rules)}"
+    text = fields["assistant"]
+    for old, new in replacements.items():
         text = text.replace(old, new)
-    return wrap({"assistant": text}, "assistant", "said")
+    return _wrap({"assistant": text}, "assistant", "said")

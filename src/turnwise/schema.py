@@ -1,0 +1,146 @@
+"""Check data that people wrote by hand (TOML, JSON, a dict in their code) against rules.
+
+A `Rule` is a test with the words for the error. A table of rules checks a mapping:
+
+    RULES = {"name": STRING, "stops": STRINGS, "sep": or_null(STRING), "style": one_of(["a", "b"])}
+    check_table({"name": "x", "stops": 5}, RULES, "mine", required=["name"])
+
+    SourceError: mine.stops must be a list of strings, not 5
+
+The error names the path, what was found and what is accepted; a misspelt key or choice gets a "did you
+mean". A rule looks at one value: what must hold between several values is up to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from turnwise.errors import SourceError, did_you_mean, short_repr
+
+__all__ = [
+    "ANYTHING",
+    "BOOLEAN",
+    "COUNT",
+    "NUMBER",
+    "STRING",
+    "STRINGS",
+    "TABLE",
+    "Rule",
+    "check",
+    "check_keys",
+    "check_table",
+    "list_of",
+    "one_of",
+    "or_null",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a value must be."""
+
+    expected: str  # completes "must be ..."
+    accepts: Callable[[Any], bool]
+    item: Rule | None = None  # holds for every item of a list
+    choices: tuple[str, ...] = ()  # all accepted values, where they can be listed
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+ANYTHING = Rule("anything", lambda value: True)
+STRING = Rule("a string", lambda value: isinstance(value, str))
+BOOLEAN = Rule("true or false", lambda value: isinstance(value, bool))
+NUMBER = Rule("a number", _is_number)
+COUNT = Rule("a whole number from 0 up", lambda value: type(value) is int and value >= 0)
+TABLE = Rule("a mapping", lambda value: isinstance(value, Mapping))
+
+
+def list_of(item: Rule, expected: str, length: int | None = None) -> Rule:
+    """Return the rule for a list (or tuple) of `item`; of exactly `length` items, if given."""
+
+    def accepts(value: Any) -> bool:
+        return isinstance(value, list | tuple) and length in (None, len(value))
+
+    return Rule(expected, accepts, item)
+
+
+STRINGS = list_of(STRING, "a list of strings")
+
+
+def or_null(rule: Rule) -> Rule:
+    """Return the rule that also accepts null."""
+    return replace(
+        rule,
+        expected=f"{rule.expected} or null",
+        accepts=lambda value: value is None or rule.accepts(value),
+    )
+
+
+def one_of(choices: Iterable[str]) -> Rule:
+    """Return the rule for a string out of a list."""
+    known = tuple(choices)
+    return Rule(
+        "one of the accepted names",
+        lambda value: isinstance(value, str) and value in known,
+        choices=known,
+    )
+
+
+def check(value: Any, rule: Rule, path: str) -> Any:
+    """Return `value` if `rule` accepts it and its items.
+
+    Raises:
+        SourceError: names `path`, the value and what is accepted.
+    """
+    if not rule.accepts(value):
+        hint = did_you_mean(value if isinstance(value, str) else "", rule.choices, "Accepted")
+        raise SourceError(f"{path} must be {rule.expected}, not {short_repr(value)}", hint=hint)
+    if rule.item is not None and value is not None:
+        for index, item in enumerate(value):
+            check(item, rule.item, f"{path}[{index}]")
+    return value
+
+
+def check_keys(keys: Iterable[Any], known: Collection[str], path: str = "") -> None:
+    """Raise a SourceError for the first of `keys` that is not `known`."""
+    for key in keys:
+        if key not in known:
+            prefix = f"{path}: " if path else ""
+            hint = did_you_mean(str(key), known, "Keys")
+            raise SourceError(f"{prefix}unknown key {short_repr(key)}", hint=hint)
+
+
+def check_table(
+    data: Any,
+    rules: Mapping[str, Rule],
+    path: str = "",
+    required: Iterable[str] = (),
+    skip_nulls: bool = False,
+) -> dict[str, Any]:
+    """Check every key and value of a mapping.
+
+    Args:
+        data: the mapping.
+        rules: a rule for each key that it may have.
+        path: what the mapping is called in errors; "" if the caller adds that.
+        required: keys that it must have.
+        skip_nulls: take a null for a missing key.
+
+    Returns:
+        A new dict of the same keys and values, without nulls if they are skipped.
+    """
+    check(data, TABLE, path or "the source")
+    check_keys(data, rules, path)
+    given = {key: value for key, value in data.items() if not (skip_nulls and value is None)}
+    for key, value in given.items():
+        check(value, rules[key], f"{path}.{key}" if path else key)
+    for key in required:
+        if key not in given:
+            prefix = f"{path}: " if path else ""
+            found = ", ".join(map(str, given)) or "no keys"
+            raise SourceError(f"{prefix}the key {key!r} is missing", hint=f"Found: {found}.")
+    return given
