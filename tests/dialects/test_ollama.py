@@ -305,7 +305,7 @@ def test_what_cannot_be_written() -> None:
         ("{{ (eq .Prompt 1 }}", "parenthesis"),
         ("{{ .Prompt ) }}", "cannot read"),
         ("{{ .Prompt ^ 1 }}", "cannot read"),
-        (r'{{ "\q" }}{{ .Prompt }}', "escape that is not known"),
+        (r'{{ "\q" }}{{ .Prompt }}', "unknown escape"),
         (
             '{{ define "x" }}{{ end }}{{ .Prompt }}',
             "'define' is not supported\n.*Supported: if, range",
@@ -316,9 +316,9 @@ def test_what_cannot_be_written() -> None:
         ),
         ("FROM x\n", "has no TEMPLATE\n.*ollama show"),
         ("FROM x\nRENDERER qwen3", "renderer 'qwen3'"),
-        ('FROM x\nTEMPLATE """{{ .Prompt }}', "line 2 of the Modelfile: .* without its end"),
+        ('FROM x\nTEMPLATE """{{ .Prompt }}', "line 2 of the Modelfile: .* is not closed"),
         ("FROM x\nMESSAGE bot hi", "not 'bot'"),
-        (3, "is a text, not int"),
+        (3, "must be a string, not int"),
     ],
 )
 def test_bad_sources(source: Any, said: str) -> None:

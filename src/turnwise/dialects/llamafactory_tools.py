@@ -1,12 +1,15 @@
-"""LLaMA-Factory's tool formats, as Jinja: how tools are told in the system text, and how calls stand in a reply.
+"""LLaMA-Factory's tool formats as Jinja: how tools are listed in the system text, and how a reply writes tool calls.
 
-Each row has two bodies of macros: `tools` reads the variable `tools`, `calls` reads its argument `calls`. The words
-are those that the models were trained with, so they are data and not ours to improve. Where the original leaves a
-call unclosed (its own reader does not find such calls again), `calls` closes it and `exact` is the original.
+    {"name": ..., "arguments": ...} within <tool_call>, Action:/Action Input: lines, XML parameters, ...
 
-A tool is taken with or without its `{"type": "function", "function": ...}` wrapping, as the original does. Arguments
-that are a text are written as they are where the format wants JSON; the formats that write one argument at a time
-need a mapping.
+Each row of `FORMATS` has the bodies of two macros: `tools` reads the variable `tools`, `calls` reads its argument
+`calls`. The texts are those that the models were trained with, so they are data and not ours to improve. Where the
+original leaves a call unclosed (its own parser does not find such calls again), `calls` closes it and `exact_calls` is
+the original.
+
+A tool is taken with or without its `{"type": "function", "function": ...}` wrapper, as in the original. Arguments that
+are a string are written as they are where the format wants JSON; formats that write one argument at a time need a
+mapping.
 """
 
 from __future__ import annotations
@@ -18,55 +21,64 @@ from turnwise.dialects.turns import literal
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """Two macro bodies, and the second as the original has it where that is different."""
+    """The bodies of the macros of one format."""
 
     tools: str
     calls: str
-    exact: str
+    exact_calls: str  # as the original writes them
 
 
-def told(before: str, each: str, after: str) -> str:
-    """A text around what is said of each tool; `each` is Jinja that may use `tool`, `wrapped` and `bare`."""
+def _make_format(tools: str, calls: str, exact_calls: str | None = None) -> ToolFormat:
+    exact_calls = calls if exact_calls is None else exact_calls
+    return ToolFormat(*map(_drop_empty_lines, (tools, calls, exact_calls)))
+
+
+def _drop_empty_lines(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line)
+
+
+def _print(text: str) -> str:
+    return f"{{{{- {literal(text)} -}}}}" if text else ""
+
+
+def _list_tools(before: str, each: str, after: str) -> str:
+    """Return the macro that lists tools: `each` is Jinja over `tool`, `wrapped` and `bare`."""
     return "\n".join(
         [
-            f"{{{{- {literal(before)} -}}}}" if before else "",
+            _print(before),
             "{%- for tool in tools -%}",
             "{%- set bare = tool.function if tool.type == 'function' else tool -%}",
             "{%- set wrapped = tool if tool.type == 'function' else {'type': 'function', 'function': tool} -%}",
             each.strip("\n"),
             "{%- endfor -%}",
-            f"{{{{- {literal(after)} -}}}}" if after else "",
+            _print(after),
         ]
     )
 
 
-def called(each: str, between: str = "", before: str = "", after: str = "") -> str:
-    """What is said of each call; `each` is Jinja that may use `name`, `arguments` (a mapping) and `json` (its text)."""
+def _list_calls(each: str, separator: str = "", before: str = "", after: str = "") -> str:
+    """Return the macro that writes calls.
+
+    `each` is Jinja over `name`, `arguments` (a mapping) and `json` (its text).
+    """
     return "\n".join(
         [
-            f"{{{{- {literal(before)} -}}}}" if before else "",
+            _print(before),
             "{%- for call in calls -%}",
             "{%- set function = call.function or call -%}",
             "{%- set name = function.name -%}",
             "{%- set arguments = function.arguments -%}",
             "{%- set json = arguments if arguments is string else arguments | tojson -%}",
             each.strip("\n"),
-            f"{{{{- '' if loop.last else {literal(between)} -}}}}" if between else "",
+            f"{{{{- '' if loop.last else {literal(separator)} -}}}}" if separator else "",
             "{%- endfor -%}",
-            f"{{{{- {literal(after)} -}}}}" if after else "",
+            _print(after),
         ]
     )
 
 
-def row(tools: str, calls: str, exact: str | None = None) -> ToolFormat:
-    def tidy(text: str) -> str:
-        return "\n".join(line for line in text.splitlines() if line)
-
-    return ToolFormat(tidy(tools), tidy(calls), tidy(calls if exact is None else exact))
-
-
-def each_argument(before: str, between: str, after: str) -> str:
-    """The arguments one by one: a text as it is, anything else as JSON."""
+def _list_arguments(before: str, between: str, after: str) -> str:
+    """Return Jinja for arguments one by one: a string as it is, anything else as JSON."""
     return f"""
 {{%- for key, value in arguments.items() -%}}
 {{{{- {literal(before)} ~ key ~ {literal(between)} -}}}}
@@ -141,7 +153,7 @@ SEED_AFTER = (
 )
 
 ACTION_TOOLS = (
-    told(
+    _list_tools(
         "You have access to the following tools:\n",
         r"""
 {{- '> Tool Name: ' ~ bare.name ~ '\nTool Description: ' ~ bare.description ~ '\nTool Args:\n' -}}
@@ -165,7 +177,7 @@ ACTION_TOOLS = (
 """
 )
 
-GEMMA4_TOOLS = told(
+GEMMA4_TOOLS = _list_tools(
     "",
     r"""
 {{- 'declaration:' ~ bare.name ~ '{description:<|"|>' ~ bare.description ~ '<|"|>' -}}
@@ -237,115 +249,122 @@ LFM2_CALLS = r"""
 {{- ')' -}}
 """
 
-QWEN_CALLS = called(
+QWEN_CALLS = _list_calls(
     r"""{{- '<tool_call>\n{"name": ' ~ name | tojson ~ ', "arguments": ' ~ json ~ '}\n</tool_call>' -}}""",
-    between="\n",
+    separator="\n",
 )
 ONE_LINE = "{{- '\\n' ~ wrapped | tojson -}}"
 
 
-def pairs(closing: str) -> str:
-    each = "{{- '\\n<tool_call>' ~ name -}}" + each_argument(
+def _write_pair_calls(closing: str) -> str:
+    each = "{{- '\\n<tool_call>' ~ name -}}" + _list_arguments(
         "\n<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>"
     )
-    return called(each + (f"{{{{- {literal(closing)} -}}}}" if closing else ""), between="\n")
+    return _list_calls(
+        each + (f"{{{{- {literal(closing)} -}}}}" if closing else ""), separator="\n"
+    )
 
 
-def seed(bracket: str) -> str:
+def _write_seed_calls(bracket: str) -> str:
     each = f"{{{{- {literal(chr(10) + '<seed:tool_call>' + chr(10) + '<function=')} ~ name ~ {literal(bracket)} -}}}}"
     each += (
-        each_argument("\n<parameter=", ">", "</parameter>")
+        _list_arguments("\n<parameter=", ">", "</parameter>")
         + "{{- '\\n</function>\\n</seed:tool_call>' -}}"
     )
-    return called(each, between="\n")
+    return _list_calls(each, separator="\n")
 
 
-def minimax2(before: str, after: str) -> str:
+def _write_minimax2_calls(before: str, after: str) -> str:
     each = "{{- '<invoke name=\"' ~ name ~ '\">' -}}"
-    each += each_argument('\n<parameter name="', '">', "</parameter>") + "{{- '\\n</invoke>' -}}"
-    return called(each, "\n", before, after)
+    each += _list_arguments('\n<parameter name="', '">', "</parameter>") + "{{- '\\n</invoke>' -}}"
+    return _list_calls(each, "\n", before, after)
 
 
 ARGUMENTS = r"""{{- '{"name": ' ~ name | tojson ~ ', "arguments": ' ~ json ~ '}' -}}"""
 PARAMETERS = ARGUMENTS.replace("arguments", "parameters")
 
 FORMATS: dict[str, ToolFormat] = {
-    "default": row(
-        ACTION_TOOLS, called(r"{{- 'Action: ' ~ name ~ '\nAction Input: ' ~ json -}}", between="\n")
+    "default": _make_format(
+        ACTION_TOOLS,
+        _list_calls(r"{{- 'Action: ' ~ name ~ '\nAction Input: ' ~ json -}}", separator="\n"),
     ),
-    "gemma4": row(GEMMA4_TOOLS, GEMMA4_VALUE + called(GEMMA4_CALLS)),
-    "glm4": row(
-        told(GLM4, GLM4_EACH, ""),
+    "gemma4": _make_format(GEMMA4_TOOLS, GEMMA4_VALUE + _list_calls(GEMMA4_CALLS)),
+    "glm4": _make_format(
+        _list_tools(GLM4, GLM4_EACH, ""),
         "{{- raise_exception('the glm4 format writes one call in a turn') if calls | length > 1 -}}\n"
-        + called(r"{{- name ~ '\n' ~ json -}}"),
+        + _list_calls(r"{{- name ~ '\n' ~ json -}}"),
     ),
-    "llama3": row(
+    "llama3": _make_format(
         r"{{- 'Cutting Knowledge Date: December 2023\nToday Date: ' ~ strftime_now('%d %b %Y') -}}"
         + "\n"
-        + told(LLAMA3, r"{{- wrapped | tojson(indent=4) ~ '\n\n' -}}", ""),
+        + _list_tools(LLAMA3, r"{{- wrapped | tojson(indent=4) ~ '\n\n' -}}", ""),
         "{{- '[' if calls | length > 1 else '' -}}\n"
-        + called(PARAMETERS, between=", ")
+        + _list_calls(PARAMETERS, separator=", ")
         + "\n{{- ']' if calls | length > 1 else '' -}}",
     ),
-    "lfm2": row(
-        told(
+    "lfm2": _make_format(
+        _list_tools(
             "List of tools: <|tool_list_start|>[",
             "{{- bare | tojson ~ ('' if loop.last else ', ') -}}",
             "]<|tool_list_end|>",
         ),
-        called(LFM2_CALLS, ", ", "<|tool_call_start|>[", "]<|tool_call_end|>"),
+        _list_calls(LFM2_CALLS, ", ", "<|tool_call_start|>[", "]<|tool_call_end|>"),
     ),
-    "minimax1": row(
-        told(
+    "minimax1": _make_format(
+        _list_tools(
             "You are provided with these tools:\n<tools>\n",
             r"{{- bare | tojson ~ '\n' -}}",
             MINIMAX1,
         ),
-        called(ARGUMENTS, "\n", "<tool_calls>\n", "\n</tool_calls>"),
+        _list_calls(ARGUMENTS, "\n", "<tool_calls>\n", "\n</tool_calls>"),
     ),
-    "minimax2": row(
-        told(
+    "minimax2": _make_format(
+        _list_tools(
             "\n\n# Tools\n\nYou may call one or more tools to assist with the user query.\n"
             "Here are the tools available in JSONSchema format:\n\n<tools>\n",
             r"{{- '<tool>' ~ bare | tojson ~ '</tool>\n' -}}",
             MINIMAX2,
         ),
-        minimax2("<minimax:tool_call>\n", "\n</minimax:tool_call>"),
-        minimax2("", ""),
+        _write_minimax2_calls("<minimax:tool_call>\n", "\n</minimax:tool_call>"),
+        _write_minimax2_calls("", ""),
     ),
-    "mistral": row(
-        told(
+    "mistral": _make_format(
+        _list_tools(
             "[AVAILABLE_TOOLS] [",
             "{{- wrapped | tojson ~ ('' if loop.last else ', ') -}}",
             "][/AVAILABLE_TOOLS]",
         ),
-        called(ARGUMENTS, ", ", "[", "]"),
+        _list_calls(ARGUMENTS, ", ", "[", "]"),
     ),
-    "qwen": row(told("\n\n" + SIGNATURES, ONE_LINE, ASK_JSON), QWEN_CALLS),
-    "qwen3_5": row(
-        told(
+    "qwen": _make_format(_list_tools("\n\n" + SIGNATURES, ONE_LINE, ASK_JSON), QWEN_CALLS),
+    "qwen3_5": _make_format(
+        _list_tools(
             "\n\n# Tools\n\nYou have access to the following functions:\n\n<tools>",
             "{{- '\\n' ~ bare | tojson -}}",
             ASK_PARAMETERS,
         ),
-        called(
+        _list_calls(
             r"{{- '<tool_call>\n<function=' ~ name ~ '>' -}}"
-            + each_argument("\n<parameter=", ">\n", "\n</parameter>")
+            + _list_arguments("\n<parameter=", ">\n", "\n</parameter>")
             + r"{{- '\n</function>\n</tool_call>' -}}",
-            between="\n",
+            separator="\n",
         ),
     ),
-    "glm4_moe": row(
-        told("\n\n" + SIGNATURES, ONE_LINE, ASK_PAIRS), pairs("\n</tool_call>"), pairs("")
+    "glm4_moe": _make_format(
+        _list_tools("\n\n" + SIGNATURES, ONE_LINE, ASK_PAIRS),
+        _write_pair_calls("\n</tool_call>"),
+        _write_pair_calls(""),
     ),
-    "seed_oss": row(
-        told(
+    "seed_oss": _make_format(
+        _list_tools(
             SEED_BEFORE + "[",
             "{{- tool | tojson ~ ('' if loop.last else ', ') -}}",
             "]" + SEED_AFTER,
         ),
-        seed(">"),
-        seed(""),
+        _write_seed_calls(">"),
+        _write_seed_calls(""),
     ),
-    "ling": row(told(SIGNATURES, ONE_LINE, ASK_JSON + "\ndetailed thinking off"), QWEN_CALLS),
+    "ling": _make_format(
+        _list_tools(SIGNATURES, ONE_LINE, ASK_JSON + "\ndetailed thinking off"), QWEN_CALLS
+    ),
 }
