@@ -226,7 +226,7 @@ def test_a_list_of_rows(here: Path) -> None:
 
 def test_a_wrong_row_is_told_with_its_file(here: Path) -> None:
     put("chat.json", {"conversations": [{"from": "humn", "value": "x"}]})
-    assert "chat.json: conversations[0].from: nobody is called 'humn'" in bad(
+    assert "chat.json: conversations[0].from: unknown role 'humn'" in bad(
         1, "render", "t.jinja", "chat.json"
     )
 

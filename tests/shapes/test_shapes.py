@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import turnwise
 from turnwise.errors import MessageError
-from turnwise.shapes import SHAPES, Conversation, are_rows, conversation, write
-from turnwise.shapes.row import LOOKS
+from turnwise.shapes import SHAPES, ParsedRow, are_rows, conversation, write
+from turnwise.shapes.row import EXAMPLES
 
 
 def system(text: str) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def test_what_was_read_can_be_written(case: str) -> None:
 
 
 def test_every_shape_has_a_case_and_a_look() -> None:
-    assert {shape for shape, _, _ in READ.values()} == set(SHAPES) == set(LOOKS)
+    assert {shape for shape, _, _ in READ.values()} == set(SHAPES) == set(EXAMPLES)
 
 
 def test_what_stands_beside_the_turns() -> None:
@@ -253,8 +253,8 @@ def test_context_is_options() -> None:
 
 def test_the_completion_starts_where_something_is_learnt() -> None:
     told = [user("a"), assistant("b", weight=0), user("c")]
-    assert write(Conversation(told), "prompt") == {"prompt": told}
-    assert write(Conversation([*told, assistant("d")]), "prompt") == {
+    assert write(ParsedRow(told), "prompt") == {"prompt": told}
+    assert write(ParsedRow([*told, assistant("d")]), "prompt") == {
         "prompt": told,
         "completion": [assistant("d")],
     }
@@ -316,7 +316,11 @@ FAULTS: dict[str, tuple[Any, str, list[str]]] = {
         "messages[1]",
         ["no 'role'", "It has: rol.", "mean 'rol'"],
     ),
-    "role of number": ([{"role": 5, "content": ""}], "messages[0].role", ["is text, not int: 5"]),
+    "role of number": (
+        [{"role": 5, "content": ""}],
+        "messages[0].role",
+        ["must be text, not int: 5"],
+    ),
     "no content": (
         [{"role": "user", "contents": ""}],
         "messages[0]",
@@ -386,7 +390,7 @@ FAULTS: dict[str, tuple[Any, str, list[str]]] = {
     "call of number": (
         {"conversations": [{"from": "function_call", "value": "5"}]},
         "conversations[0].value",
-        ["no call"],
+        ["is not a tool call"],
     ),
     "call without arguments": (
         {"conversations": [{"from": "function_call", "value": '{"name": "a", "argument": {}}'}]},
@@ -400,7 +404,7 @@ FAULTS: dict[str, tuple[Any, str, list[str]]] = {
             ]
         },
         "conversations[0].value",
-        ["a call has 'x'"],
+        ["unknown key 'x' in a call"],
     ),
     "xtuner, key": (
         {"conversation": [{"input": "a", "ouput": "b"}]},
@@ -420,23 +424,27 @@ FAULTS: dict[str, tuple[Any, str, list[str]]] = {
     "xtuner, text": (
         {"conversation": [{"input": ["a"], "output": "b"}]},
         "conversation[0].input",
-        ["is text, not list"],
+        ["must be text, not list"],
     ),
     "alpaca, history": (
         {"instruction": "a", "output": "b", "history": [["c"]]},
         "history[0]",
         ["[question, answer], not ['c']"],
     ),
-    "alpaca, text": ({"instruction": 5, "output": "b"}, "instruction", ["is text, not int: 5"]),
+    "alpaca, text": (
+        {"instruction": 5, "output": "b"},
+        "instruction",
+        ["must be text, not int: 5"],
+    ),
     "rounds": ([["a"], ["b", "c"]], "rounds[0]", ["[question, answer], not ['a']"]),
     "last round": (
         [["a", "b"], ["c", "d", "e"]],
         "rounds[1]",
         ["[question, answer] or [question]"],
     ),
-    "round of numbers": ([["a", 5]], "rounds[0][1]", ["is text, not int"]),
+    "round of numbers": ([["a", 5]], "rounds[0][1]", ["must be text, not int"]),
     "src and tgt": ({"src": ["a"], "tgt": ["b", "c"]}, "src", ["1 src and 2 tgt", "one src more"]),
-    "src of number": ({"src": ["a", 5], "tgt": ["b"]}, "src[1]", ["is text, not int"]),
+    "src of number": ({"src": ["a", 5], "tgt": ["b"]}, "src[1]", ["must be text, not int"]),
     "fastchat, name": (
         [["USER", "a"], ["ASISTANT", "b"]],
         "messages[1][0]",
@@ -482,55 +490,55 @@ def test_the_wrong_shape_is_refused(shape: str) -> None:
 
 
 def test_unknown_shapes() -> None:
-    for act in (lambda: conversation([], "sharegtp"), lambda: write(Conversation([]), "sharegtp")):
+    for act in (lambda: conversation([], "sharegtp"), lambda: write(ParsedRow([]), "sharegtp")):
         with pytest.raises(MessageError, match="Did you mean 'sharegpt'"):
             act()
 
 
-TOO_MUCH: dict[str, tuple[str, Conversation, str]] = {
+TOO_MUCH: dict[str, tuple[str, ParsedRow, str]] = {
     "an id": (
         "sharegpt",
-        Conversation([assistant("", tool_calls=[{"id": "1", **call("a", {})}])]),
+        ParsedRow([assistant("", tool_calls=[{"id": "1", **call("a", {})}])]),
         "tool_calls[0].id",
     ),
     "text and call": (
         "sharegpt",
-        Conversation([assistant("x", tool_calls=[call("a", {})])]),
+        ParsedRow([assistant("x", tool_calls=[call("a", {})])]),
         "messages[0].tool_calls",
     ),
     "reasoning": (
         "sharegpt",
-        Conversation([assistant("x", reasoning_content="y")]),
+        ParsedRow([assistant("x", reasoning_content="y")]),
         "messages[0].reasoning_content",
     ),
-    "parts": ("sharegpt", Conversation([user([IMAGE])]), "messages[0].content"),
-    "a role": ("sharegpt", Conversation([{"role": "critic", "content": "x"}]), "messages[0].role"),
+    "parts": ("sharegpt", ParsedRow([user([IMAGE])]), "messages[0].content"),
+    "a role": ("sharegpt", ParsedRow([{"role": "critic", "content": "x"}]), "messages[0].role"),
     "a tool's result": (
         "alpaca",
-        Conversation([user("a"), {"role": "tool", "content": ""}]),
+        ParsedRow([user("a"), {"role": "tool", "content": ""}]),
         "messages[1].role",
     ),
-    "two questions": ("xtuner", Conversation([user("a"), user("b")]), "messages[1].role"),
+    "two questions": ("xtuner", ParsedRow([user("a"), user("b")]), "messages[1].role"),
     "a late system": (
         "alpaca",
-        Conversation([*TURNS[:2], system("S"), user("a")]),
+        ParsedRow([*TURNS[:2], system("S"), user("a")]),
         "messages[2].role",
     ),
     "a weight": (
         "alpaca",
-        Conversation([user("a"), assistant("b", weight=0)]),
+        ParsedRow([user("a"), assistant("b", weight=0)]),
         "messages[1].weight",
     ),
     "half a weight": (
         "xtuner",
-        Conversation([user("a"), assistant("b", weight=0.5)]),
+        ParsedRow([user("a"), assistant("b", weight=0.5)]),
         "messages[1].weight",
     ),
-    "a name": ("fastchat", Conversation([{**user("a"), "name": "Bob"}]), "messages[0].name"),
-    "tools of a list": ("list", Conversation(TURNS, [TOOL]), "tools"),
-    "an id of a list": ("list", Conversation(TURNS, rest={"id": 1}), "rest.id"),
-    "options of a list": ("list", Conversation(TURNS, options={"x": 1}), "options.x"),
-    "nothing": ("alpaca", Conversation([]), "messages"),
+    "a name": ("fastchat", ParsedRow([{**user("a"), "name": "Bob"}]), "messages[0].name"),
+    "tools of a list": ("list", ParsedRow(TURNS, [TOOL]), "tools"),
+    "an id of a list": ("list", ParsedRow(TURNS, rest={"id": 1}), "rest.id"),
+    "options of a list": ("list", ParsedRow(TURNS, options={"x": 1}), "options.x"),
+    "nothing": ("alpaca", ParsedRow([]), "messages"),
 }
 
 
@@ -570,7 +578,7 @@ MESSAGE = st.fixed_dictionaries(
 )
 TOOLS = st.none() | st.lists(st.sampled_from([TOOL, BARE]), max_size=2)
 ANY = st.builds(
-    Conversation,
+    ParsedRow,
     st.lists(MESSAGE, max_size=4),
     TOOLS,
     st.none() | st.just([{"title": "t"}]),
@@ -587,7 +595,7 @@ def as_json(row: Any) -> Any:
     return json.loads(json.dumps(row))
 
 
-def meant(found: Conversation) -> Any:
+def meant(found: ParsedRow) -> Any:
     """All but the shape; a call's empty content and no calls at all can be said in more than one way."""
     messages = [
         {
@@ -604,7 +612,7 @@ def meant(found: Conversation) -> Any:
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=150)
 @given(found=ANY)
-def test_a_conversation_comes_back_or_is_refused(shape: str, found: Conversation) -> None:
+def test_a_conversation_comes_back_or_is_refused(shape: str, found: ParsedRow) -> None:
     try:
         row = write(found, shape)
     except MessageError:
@@ -655,8 +663,8 @@ def test_what_a_shape_can_say_is_written_and_recognised(shape: str, data: st.Dat
         else {"tools": data.draw(st.none() | st.just([TOOL])), "rest": data.draw(TABLE)}
     )
     messages = data.draw(CAN_SAY[shape])
-    found = conversation(as_json(write(Conversation(messages, **beside), shape)))
-    assert found.shape == shape and meant(found) == meant(Conversation(messages, **beside))
+    found = conversation(as_json(write(ParsedRow(messages, **beside), shape)))
+    assert found.shape == shape and meant(found) == meant(ParsedRow(messages, **beside))
 
 
 @settings(max_examples=300)

@@ -24,7 +24,7 @@ from turnwise.registry import compile_source, find_source
 from turnwise.registry.files import read_bytes
 from turnwise.replies.declared import DECLARATION_KEYS
 from turnwise.shapes import SHAPES, are_rows, conversation
-from turnwise.shapes.row import RESERVED
+from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 
 STDIN = "-"
@@ -95,7 +95,7 @@ def options_of(pairs: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(
                 f"{pair!r} is not of the form key=value", param_hint="--option"
             )
-        if key in RESERVED:
+        if key in ARGUMENT_NAMES:
             raise typer.BadParameter(
                 f"{key!r} has a flag of its own or none", param_hint="--option"
             )

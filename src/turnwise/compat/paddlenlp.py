@@ -30,7 +30,7 @@ from turnwise.compat.batches import whole
 from turnwise.compat.tokenizer_shim import called, ids_of, speaker
 from turnwise.dialects import paddlenlp
 from turnwise.errors import MessageError, SourceError, short_repr
-from turnwise.shapes.row import RESERVED
+from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 
 FILE_NAME = "chat_template.json"
@@ -178,7 +178,7 @@ class ChatTemplate:
                 f"is a mapping of names to values, not {short_repr(given)}", path="context_data"
             )
         for name in given or ():
-            if not isinstance(name, str) or name in RESERVED:
+            if not isinstance(name, str) or name in ARGUMENT_NAMES:
                 hint = (
                     "It is an argument of the renderer."
                     if isinstance(name, str)

@@ -34,14 +34,14 @@ from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
 from turnwise.messages import InputReader
 from turnwise.replies.events import REASONING, Attempt, Message
 from turnwise.replies.parser.detokenizer import Spelling
-from turnwise.shapes.row import RESERVED
+from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 from turnwise.tokens.attribution import SPEAKERS
 from turnwise.tokens.session import Session, listed, whole_numbers
 from turnwise.tokens.tokenizers import tokenizer as adapted
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
-ARGUMENTS = RESERVED - {"now", "normalise", "strict"}
+ARGUMENTS = ARGUMENT_NAMES - {"now", "normalise", "strict"}
 NOBODY = -1  # the message of tokens that belong to none
 KEPT = 16  # sets of tools for which the conversations made up are kept
 ASKED: tuple[Mapping[str, Any], ...] = ({"role": "user", "content": "Is it?"},)

@@ -26,7 +26,7 @@ from turnwise.compat.batches import Encoding, Layout, Row
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.registry import load
-from turnwise.shapes.row import RESERVED as RESERVED_BY_RENDER
+from turnwise.shapes.row import ARGUMENT_NAMES as RESERVED_BY_RENDER
 from turnwise.template import Template
 from turnwise.tokens.attribution import TOKEN_OPTIONS
 from turnwise.tokens.loss import MARKS
@@ -36,7 +36,7 @@ from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
 __all__ = ["Chat", "Encoding", "apply_chat_template"]
 
 # Names that mean a variable of the template here, as in transformers, and an argument of ours elsewhere.
-RESERVED = {*RESERVED_BY_RENDER, *ENCODE_ARGUMENTS, "messages", "tokenizer"}
+ARGUMENT_NAMES = {*RESERVED_BY_RENDER, *ENCODE_ARGUMENTS, "messages", "tokenizer"}
 SIDES = ("padding_side", "truncation_side")
 SAID = ("padding_side", "truncation_side", "pad_to_multiple_of")
 """What `tokenizer_kwargs` may say, besides `return_attention_mask` and `verbose`."""
@@ -90,7 +90,7 @@ class Chat:
         template = reading(self.template(chat_template, tools), kwargs)
         arguments = {
             **self.tokens(template),
-            **{name: value for name, value in kwargs.items() if name not in RESERVED},
+            **{name: value for name, value in kwargs.items() if name not in ARGUMENT_NAMES},
             "tools": tools,
             "documents": documents,
             "add_generation_prompt": add_generation_prompt,
@@ -257,7 +257,7 @@ def chat_of(given: Any) -> Chat:
 
 def reading(template: Template, given: Mapping[str, Any]) -> Template:
     """The template with those variables that have the names of our own arguments."""
-    named = {name: value for name, value in given.items() if name in RESERVED}
+    named = {name: value for name, value in given.items() if name in ARGUMENT_NAMES}
     if not named:
         return template
     return template.with_options(named)

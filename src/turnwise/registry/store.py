@@ -133,8 +133,8 @@ def entries(dialect: str | None = None, family: str | None = None) -> Mapping[st
         >>> import turnwise
         >>> "qwen2.5" in turnwise.entries()
         True
-        >>> list(turnwise.entries(family="deepseek"))[:1]
-        ['deepseek-r1-distill']
+        >>> sorted(turnwise.entries(dialect="jinja", family="gemma"))
+        ['gemma', 'gemma-2', 'gemma-3']
     """
     found = current_store().entries
     if dialect is not None:

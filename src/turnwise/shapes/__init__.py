@@ -1,164 +1,220 @@
-"""People's data shapes, read as one: OpenAI's messages. And written back, where the shape can say it.
+"""Rows of other people's data become OpenAI messages, and back.
 
-`SHAPES` has a row for each: a cheap look that recognises it, a reader, a writer. `conversation(row)` asks the rows in
-order, so a shape is guessed by what the data looks like and never by its values; `shape=` says it when two would do.
+    >>> from turnwise import shapes
+    >>> row = shapes.conversation({"conversations": [{"from": "human", "value": "hi"}]})
+    >>> row.shape, row.messages
+    ('sharegpt', [{'role': 'user', 'content': 'hi'}])
 
-Nothing is lost on the way in. Keys of a ShareGPT turn that the shape does not know stay fields of the message; where a
-turn gives several messages (XTuner) an unknown key is an error; columns that are no part of the conversation (`id`,
-`source`, `images`) are in `.rest`. Nothing is lost on the way out either: `write` reads back what it wrote, and refuses
-with the path of the first value that did not survive.
+`SHAPES` has one row for each shape: a test that recognises it by its structure, a reader and a writer. `conversation`
+tries them in order; `shape=` chooses one where two would fit.
 
-What is spelling and does not come back: the names of roles (`human`, `USER`), whether tools were text or a list,
-Alpaca's border between `instruction` and `input`, the name of the column. Two shapes are ambiguous: pairs of texts are
-PaddleNLP's rounds unless one's first text is a role's name, which makes them FastChat's. Not read: preferences, where
-one of two conversations must be chosen, and rendered text (for InternLM2's there is
-`turnwise.dialects.internlm2_transcript`).
+Nothing is lost when reading: unknown keys of a ShareGPT turn stay fields of the message, unknown keys of an XTuner
+turn, which becomes several messages, are an error, and columns that are not part of the conversation (`id`, `source`,
+`images`) are kept in `.rest`. Nothing is lost when writing either: `write` reads its result back, and names the path of
+the first value that the shape cannot hold.
+
+Not kept: the names of roles (`human`, `USER`), whether tools were text or a list, Alpaca's split into `instruction` and
+`input`, and the name of the column. Ambiguous: pairs of texts are PaddleNLP's rounds, unless the first text of one pair
+is the name of a role, which makes them FastChat's. Not read: preference data, which holds two conversations, and
+rendered text (`turnwise.dialects.internlm2_transcript` reads InternLM2's).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import Path
-from turnwise.messages import format_path as spelt
+from turnwise.messages import Path, format_path
 from turnwise.shapes import fastchat, plain, rounds, sharegpt
-from turnwise.shapes.row import COLUMNS, LOOKS, Conversation, Row, is_list, kind_of, listed
+from turnwise.shapes.row import (
+    EXAMPLES,
+    TURN_COLUMNS,
+    ParsedRow,
+    Row,
+    describe,
+    guess_turn_shape,
+    is_list,
+    join_names,
+    tools_and_documents,
+)
 
-TRANSCRIPT_MARKS = ("<|im_start|>", "[UNUSED_TOKEN_146]")
-ABSENT = object()
+__all__ = ["SHAPES", "DataShape", "ParsedRow", "are_rows", "conversation", "write"]
+
+TRANSCRIPT_MARKERS = ("<|im_start|>", "[UNUSED_TOKEN_146]")
+MISSING = object()
+MAX_COLUMNS = 10  # for which a similar accepted column is searched
 
 
-class Shape(NamedTuple):
+class DataShape(NamedTuple):
+    """How to recognise, read and write the rows of one shape."""
+
     knows: Callable[[Any], bool]
-    read: Callable[[Any], Conversation]
-    write: Callable[[Conversation], Any]
+    read: Callable[[Any], ParsedRow]
+    write: Callable[[ParsedRow], Any]
 
 
-def _turns_are(kind: str) -> Callable[[Any], bool]:
-    return lambda row: kind_of(row) == kind
+def _has_turns(shape: str, row: Any) -> bool:
+    return guess_turn_shape(row) == shape
 
 
-# Asked in this order; the last takes all lists of lists that no one before it wants.
-SHAPES: dict[str, Shape] = {
-    "openai": Shape(_turns_are("openai"), plain.read_openai, plain.write_openai),
-    "list": Shape(plain.knows_list, plain.read_list, plain.write_list),
-    "sharegpt": Shape(_turns_are("sharegpt"), sharegpt.read, sharegpt.write),
-    "xtuner": Shape(_turns_are("xtuner"), rounds.read_xtuner, rounds.write_xtuner),
-    "alpaca": Shape(rounds.knows_alpaca, rounds.read_alpaca, rounds.write_alpaca),
-    "prompt": Shape(plain.knows_prompt, plain.read_prompt, plain.write_prompt),
-    "fastchat": Shape(fastchat.knows, fastchat.read, fastchat.write),
-    "paddlenlp": Shape(rounds.knows_paddlenlp, rounds.read_paddlenlp, rounds.write_paddlenlp),
+# In the order in which they are tried; the last takes every text and every list of lists that is left.
+SHAPES: dict[str, DataShape] = {
+    "openai": DataShape(partial(_has_turns, "openai"), plain.read_openai, plain.write_openai),
+    "list": DataShape(plain.is_message_list, plain.read_list, plain.write_list),
+    "sharegpt": DataShape(partial(_has_turns, "sharegpt"), sharegpt.read, sharegpt.write),
+    "xtuner": DataShape(partial(_has_turns, "xtuner"), rounds.read_xtuner, rounds.write_xtuner),
+    "alpaca": DataShape(rounds.is_alpaca_row, rounds.read_alpaca, rounds.write_alpaca),
+    "prompt": DataShape(plain.is_prompt_row, plain.read_prompt, plain.write_prompt),
+    "fastchat": DataShape(fastchat.is_fastchat_row, fastchat.read, fastchat.write),
+    "paddlenlp": DataShape(rounds.is_paddlenlp_row, rounds.read_paddlenlp, rounds.write_paddlenlp),
 }
 
 
-def conversation(row: Any, shape: str | None = None) -> Conversation:
-    """The conversation of a row of data, in the shape that is said, or else guessed from what the row looks like."""
+def conversation(
+    row: Mapping[str, Any] | Sequence[Any] | str, shape: str | None = None
+) -> ParsedRow:
+    """Read one row of data as a conversation.
+
+    Args:
+        row: One row: a mapping, a list of messages, a list of pairs, or a question.
+        shape: A name of `SHAPES`; guessed from the structure of the row if not given.
+
+    Returns:
+        The messages, the tools, the options and the other columns; `.arguments` are those of `render`.
+
+    Raises:
+        MessageError: If the row has no known shape, or a value in it is wrong; `.path` names the value.
+
+    Example:
+        >>> row = conversation({"instruction": "Say hi.", "output": "hi"})
+        >>> row.shape, row.arguments["messages"][1]
+        ('alpaca', {'role': 'assistant', 'content': 'hi'})
+    """
     if shape is not None:
-        return named(shape).read(row)
-    if isinstance(row, Mapping) and ("chosen" in row or "rejected" in row):
-        hint = "Choose: {'messages': row['chosen']}, or {'prompt': row['prompt'], 'completion': row['chosen']}."
-        raise MessageError(
-            "a preference holds two conversations, `chosen` and `rejected`", hint=hint
-        )
-    if isinstance(row, str) and any(mark in row for mark in TRANSCRIPT_MARKS):
-        hint = "turnwise.dialects.internlm2_transcript reads InternLM2's. As a question: shape='paddlenlp'."
-        raise MessageError(
-            f"this is rendered text, not a conversation: {short_repr(row)}", hint=hint
-        )
-    if are_rows(row):
-        raise MessageError(
-            f"this is a list of {len(row)} conversations, not one", hint="Give one of its rows."
-        )
-    for known in SHAPES.values():
-        if known.knows(row):
-            return known.read(row)
-    if not isinstance(row, Mapping):
-        hint = "; ".join(f"{name}: {looks}" for name, looks in LOOKS.items())
-        raise MessageError(
-            f"a conversation is not {type(row).__name__}: {short_repr(row)}",
-            hint=f"Accepted: {hint}.",
-        )
-    raise MessageError("there is no conversation in this row", hint=_no_shape(row))
+        return _get_shape(shape).read(row)
+    _refuse_other_data(row)
+    for candidate in SHAPES.values():
+        if candidate.knows(row):
+            return candidate.read(row)
+    if isinstance(row, Mapping):
+        raise MessageError("there is no conversation in this row", hint=_explain_columns(row))
+    accepted = "; ".join(f"{name}: {example}" for name, example in EXAMPLES.items())
+    raise MessageError(f"a conversation is not {describe(row)}", hint=f"Accepted: {accepted}.")
 
 
-def write(conversation: Any, shape: str) -> Any:
-    """The conversation as a row of a shape. It reads back as the same; MessageError where the shape cannot say it."""
-    known = named(shape)
-    if not isinstance(conversation, Conversation):
-        hint = "Read it first: turnwise.shapes.conversation(row)."
-        raise MessageError(
-            f"write takes a Conversation, not {type(conversation).__name__}", hint=hint
-        )
-    row = known.write(conversation)
-    lost = _difference(_essence(conversation), _essence(known.read(row)), ())
+def write(conversation: ParsedRow, shape: str) -> Any:
+    """Write a conversation as a row of a shape.
+
+    Args:
+        conversation: What the function `conversation` returned.
+        shape: A name of `SHAPES`.
+
+    Returns:
+        The row; reading it gives an equal conversation.
+
+    Raises:
+        MessageError: If the shape cannot hold a value; `.path` names the first one.
+
+    Example:
+        >>> row = conversation([{"role": "user", "content": "hi"}])
+        >>> write(row, "sharegpt")
+        {'conversations': [{'from': 'human', 'value': 'hi'}]}
+    """
+    target = _get_shape(shape)
+    if not isinstance(conversation, ParsedRow):
+        problem = f"write takes a ParsedRow, not {type(conversation).__name__}"
+        raise MessageError(problem, hint="Read it first: turnwise.shapes.conversation(row).")
+    row = target.write(conversation)
+    lost = _find_difference(_essential(conversation), _essential(target.read(row)), ())
     if lost is not None:
-        hint = f"Its rows are: {LOOKS[shape]}."
-        raise MessageError(f"{shape} data cannot say this", path=spelt(lost), hint=hint)
+        hint = f"An example of its rows: {EXAMPLES[shape]}."
+        raise MessageError(f"{shape} data cannot hold this", path=format_path(lost), hint=hint)
     return row
 
 
 def are_rows(value: Any) -> bool:
-    """Whether this is a list of conversations, not one: many data files are."""
-    if not is_list(value) or not all(
-        isinstance(row, Mapping) and "role" not in row for row in value
-    ):
+    """Tell a list of conversations, as in many data files, from one conversation.
+
+    Example:
+        >>> are_rows([{"prompt": "a"}, {"prompt": "b"}]), are_rows([{"role": "user", "content": "a"}])
+        (True, False)
+    """
+    if not is_list(value) or not value:
         return False
-    return bool(value) and any(shape.knows(value[0]) for shape in SHAPES.values())
+    if not all(isinstance(row, Mapping) and "role" not in row for row in value):
+        return False
+    return any(shape.knows(value[0]) for shape in SHAPES.values())
 
 
-def named(shape: str) -> Shape:
+def _get_shape(shape: str) -> DataShape:
     if not isinstance(shape, str) or shape not in SHAPES:
-        raise MessageError(
-            f"there is no shape {short_repr(shape)}",
-            hint=did_you_mean(str(shape), SHAPES, "Shapes"),
-        )
+        hint = did_you_mean(str(shape), SHAPES, "Shapes")
+        raise MessageError(f"there is no shape {short_repr(shape)}", hint=hint)
     return SHAPES[shape]
 
 
-def _no_shape(row: Mapping[str, Any]) -> str:
+def _refuse_other_data(row: Any) -> None:
+    """Raise MessageError for data that looks like a conversation and is not one."""
+    if isinstance(row, Mapping) and ("chosen" in row or "rejected" in row):
+        hint = "Choose: {'messages': row['chosen']}, or {'prompt': row['prompt'], 'completion': row['chosen']}."
+        problem = "a preference holds two conversations, `chosen` and `rejected`"
+        raise MessageError(problem, hint=hint)
+    if isinstance(row, str) and any(marker in row for marker in TRANSCRIPT_MARKERS):
+        hint = "turnwise.dialects.internlm2_transcript reads InternLM2's. As a question: shape='paddlenlp'."
+        problem = f"this is rendered text, not a conversation: {short_repr(row)}"
+        raise MessageError(problem, hint=hint)
+    if are_rows(row):
+        problem = f"this is a list of {len(row)} conversations, not one"
+        raise MessageError(problem, hint="Give one of its rows.")
+
+
+def _explain_columns(row: Mapping[str, Any]) -> str:
+    """Return a hint for a mapping of unknown shape."""
     if not row:
         return "It is empty."
     if "role" in row:
         return "It is a single message; a conversation is a list of them."
     if "chat_template" in row:
         return "It looks like a template; the template comes first, then the conversation."
-    columns = [*COLUMNS, "instruction", "prompt", *plain.COMPLETIONS, "src", "tgt"]
-    advice = [did_you_mean(str(key), columns, "Accepted") or "" for key in list(row)[:10]]
-    near = next((text for text in advice if text.endswith("?")), advice[0])
+    accepted = [*TURN_COLUMNS, "instruction", "prompt", *plain.COMPLETION_COLUMNS, "src", "tgt"]
+    hints = [did_you_mean(str(key), accepted, "Accepted") or "" for key in list(row)[:MAX_COLUMNS]]
+    best = next((hint for hint in hints if hint.endswith("?")), hints[0])
     rendered = " Its `text` is rendered already." if "text" in row else ""
-    return f"It has: {listed(row)}.{rendered} {near}"
+    return f"It has: {join_names(row)}.{rendered} {best}"
 
 
-def _essence(conversation: Conversation) -> Row:
-    """What must survive. A null says as much as nothing, and so does empty content beside a call."""
+def _essential(row: ParsedRow) -> Row:
+    """Return what writing must keep: null equals absence, and so does empty content beside a call."""
     messages = []
-    for message in conversation.messages:
-        empty = {"content"} if message.get("tool_calls") and not message.get("content") else set()
-        empty |= {"tool_calls"} if message.get("tool_calls") == [] else set()
-        messages.append(
-            {key: value for key, value in message.items() if value is not None and key not in empty}
-        )
-    found: Row = {"messages": messages, "options": conversation.options, "rest": conversation.rest}
-    given = {"tools": conversation.tools, "documents": conversation.documents}
-    return {**found, **{key: value for key, value in given.items() if value is not None}}
+    for message in row.messages:
+        kept = {key: value for key, value in message.items() if value is not None}
+        if message.get("tool_calls") and not message.get("content"):
+            kept.pop("content", None)
+        if message.get("tool_calls") == []:
+            del kept["tool_calls"]
+        messages.append(kept)
+    others = {"options": row.options, "rest": row.rest}
+    return {"messages": messages, **others, **tools_and_documents(row)}
 
 
-def _difference(ours: Any, theirs: Any, path: Path) -> Path | None:
-    """The path of the first value that is not the same; where something is more or less, that is it."""
+def _find_difference(ours: Any, theirs: Any, path: Path) -> Path | None:
+    """Return the path of the first value that differs, is missing or was added; None if all are equal."""
     if ours is theirs:
         return None
+    steps: Iterable[tuple[Any, Any, Any]]
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        steps: Iterable[tuple[Any, Any, Any]] = (
-            (str(key), ours.get(key, ABSENT), theirs.get(key, ABSENT)) for key in {**ours, **theirs}
-        )
+        keys = {**ours, **theirs}
+        steps = ((str(key), ours.get(key, MISSING), theirs.get(key, MISSING)) for key in keys)
     elif is_list(ours) and is_list(theirs):
-        steps = (
-            (index, *pair) for index, pair in enumerate(zip_longest(ours, theirs, fillvalue=ABSENT))
-        )
+        pairs = zip_longest(ours, theirs, fillvalue=MISSING)
+        steps = ((index, *pair) for index, pair in enumerate(pairs))
     else:
         return None if type(ours) is type(theirs) and ours == theirs else path
-    found = (_difference(mine, other, (*path, step)) for step, mine, other in steps)
-    return next((lost for lost in found if lost is not None), None)
+    for step, our_value, their_value in steps:
+        lost = _find_difference(our_value, their_value, (*path, step))
+        if lost is not None:
+            return lost
+    return None

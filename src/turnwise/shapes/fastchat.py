@@ -1,7 +1,7 @@
-"""FastChat's `[[role, text], ...]`, bare or in the mapping that its `Conversation.dict()` gives.
+"""FastChat's `[[role, text], ...]`, bare or in the mapping that its `Conversation.dict()` returns.
 
-A role is called what its template calls it. With `roles` that is known; without, the usual names are, whatever their
-case and punctuation. Written is always the mapping, with FastChat's default names.
+Role names depend on the template. The mapping gives them as `roles`; otherwise the usual names are known, in any case
+and with any punctuation. Rows are always written as a mapping, with FastChat's default names.
 """
 
 from __future__ import annotations
@@ -11,133 +11,145 @@ from typing import Any
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.shapes.row import (
-    Conversation,
+    ParsedRow,
     Row,
-    beside,
+    build_row,
+    extra_columns,
+    find_turns,
+    guess_turn_shape,
     is_list,
-    kind_of,
-    made,
-    maybe,
-    plain_text,
-    role_name,
-    said,
-    system_first,
-    turns_of,
+    make_message,
+    optional_text,
+    require_text_content,
+    split_system,
+    translate_role,
 )
 
-NAMES = {
-    **dict.fromkeys(
-        ("user", "human", "imstartuser", "gpt4correctuser", "instruction", "prompter", "问"), "user"
-    ),
-    **dict.fromkeys(
-        ("assistant", "gpt", "imstartassistant", "gpt4correctassistant", "response", "答"),
-        "assistant",
-    ),
-    **dict.fromkeys(("model", "bot", "ai"), "assistant"),
+USER_NAMES = ("user", "human", "imstartuser", "gpt4correctuser", "instruction", "prompter", "问")
+ASSISTANT_NAMES = (
+    *("assistant", "gpt", "imstartassistant", "gpt4correctassistant", "response", "答"),
+    *("model", "bot", "ai"),
+)
+KNOWN_ROLES = {
+    **dict.fromkeys(USER_NAMES, "user"),
+    **dict.fromkeys(ASSISTANT_NAMES, "assistant"),
     **dict.fromkeys(("system", "imstartsystem"), "system"),
 }
-ROLES = ("USER", "ASSISTANT")
+DEFAULT_NAMES = {"user": "USER", "assistant": "ASSISTANT"}
+MAX_ROLE_LENGTH = 40
 
 
-def knows(row: Any) -> bool:
-    """One name of a role is enough: a wrong name beside it should be an error, not a question of PaddleNLP's."""
+def is_fastchat_row(row: Any) -> bool:
+    """Return True if a pair begins with a known role; a wrong role beside it is then an error, not a question."""
     if not is_list(row):
-        return kind_of(row) == "fastchat"
-    return any(is_list(pair) and len(pair) == 2 and _is_name(pair[0]) for pair in row)
+        return guess_turn_shape(row) == "fastchat"
+    return any(is_list(pair) and len(pair) == 2 and _is_role_name(pair[0]) for pair in row)
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and len(value) < 40 and _letters(value) in NAMES
-
-
-def read(row: Any) -> Conversation:
-    """Pairs of a role's name and a text, bare or in the mapping that `Conversation.dict()` gives."""
-    column, pairs = (
-        ("messages", row) if is_list(row) else turns_of(row, "fastchat", "FastChat data")
-    )
-    whole: Mapping[str, Any] = {} if is_list(row) else row
-    roles = whole.get("roles") or ()
-    if not is_list(roles) or not all(isinstance(name, str) for name in roles) or len(roles) == 1:
-        raise MessageError(
-            f"are the names of the user and the assistant, not {short_repr(roles)}", path="roles"
-        )
-    system, options = maybe(whole, "system_message"), {}
-    messages = [said("system", system)] if system else []
-    for index, pair in enumerate(pairs):
-        if not is_list(pair) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise MessageError(
-                f"is [role, text], not {short_repr(pair)}", path=f"{column}[{index}]"
-            )
-        role = _role(pair[0], index, roles, column)
-        if pair[1] is None and role == "assistant" and index == len(pairs) - 1:
-            options["add_generation_prompt"] = True  # a turn that is still to be written
-        else:
-            messages.append(said(role, _content(pair[1], f"{column}[{index}][1]")))
-    return made("fastchat", whole, (column, "roles", "system_message"), messages, options)
-
-
-def _role(name: str, index: int, roles: Sequence[str], column: str) -> str:
-    if name in roles[:2]:
-        # some templates call both of them the same
-        number = index % 2 if roles[0] == roles[1] else roles.index(name)
-        return ("user", "assistant")[number]
-    role = NAMES.get(_letters(name))
-    if role is None:
-        hint = did_you_mean(_letters(name), NAMES, "Known without `roles`")
-        pairs = " For PaddleNLP's rounds: shape='paddlenlp'." if not roles else ""
-        raise MessageError(
-            f"nobody is called {short_repr(name)}",
-            path=f"{column}[{index}][0]",
-            hint=f"{hint}{pairs}",
-        )
-    return role
+def _is_role_name(value: Any) -> bool:
+    if not isinstance(value, str) or len(value) >= MAX_ROLE_LENGTH:
+        return False
+    return _letters(value) in KNOWN_ROLES
 
 
 def _letters(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
-def _content(value: Any, path: str) -> Any:
+def read(row: Any) -> ParsedRow:
+    """Read pairs of a role's name and a text, bare or in a mapping."""
+    columns: Mapping[str, Any] = {} if is_list(row) else row
+    if is_list(row):
+        column, pairs = "messages", row
+    else:
+        column, pairs = find_turns(row, "fastchat", "FastChat data")
+    roles = _read_roles(columns)
+    messages = []
+    options = {}
+    if system := optional_text(columns, "system_message"):
+        messages.append(make_message("system", system))
+    for index, pair in enumerate(pairs):
+        path = f"{column}[{index}]"
+        if not is_list(pair) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise MessageError(f"must be [role, text], not {short_repr(pair)}", path=path)
+        name, content = pair
+        role = _read_role(name, index, roles, f"{path}[0]")
+        is_last = index == len(pairs) - 1
+        if content is None and role == "assistant" and is_last:
+            options["add_generation_prompt"] = True  # FastChat's open turn
+        else:
+            messages.append(make_message(role, _read_content(content, f"{path}[1]")))
+    return build_row("fastchat", columns, (column, "roles", "system_message"), messages, options)
+
+
+def _read_roles(columns: Mapping[str, Any]) -> Sequence[str]:
+    roles: Sequence[str] = columns.get("roles") or ()
+    are_texts = is_list(roles) and all(isinstance(name, str) for name in roles)
+    if not are_texts or len(roles) == 1:
+        problem = f"must be the names of the user and the assistant, not {short_repr(roles)}"
+        raise MessageError(problem, path="roles")
+    return roles
+
+
+def _read_role(name: str, index: int, roles: Sequence[str], path: str) -> str:
+    if name in roles[:2]:
+        # Some templates have one name for both; then the turns alternate.
+        number = index % 2 if roles[0] == roles[1] else roles.index(name)
+        return "assistant" if number else "user"
+    role = KNOWN_ROLES.get(_letters(name))
+    if role is None:
+        hint = did_you_mean(_letters(name), KNOWN_ROLES, "Known without `roles`") or ""
+        if not roles:
+            hint += " For PaddleNLP's rounds: shape='paddlenlp'."
+        raise MessageError(f"unknown role {short_repr(name)}", path=path, hint=hint)
+    return role
+
+
+def _read_content(value: Any, path: str) -> Any:
+    """Return text as it is, and (text, images) as parts."""
     if isinstance(value, str):
         return value
-    pair = is_list(value) and len(value) == 2 and isinstance(value[0], str) and is_list(value[1])
-    if not pair or not all(isinstance(image, str) for image in value[1]):
-        hint = "null stands for the assistant's last text only." if value is None else None
-        raise MessageError(
-            f"is text or (text, [address of an image]), not {short_repr(value)}",
-            path=path,
-            hint=hint,
-        )
+    is_pair = is_list(value) and len(value) == 2
+    if not is_pair or not isinstance(value[0], str) or not _are_texts(value[1]):
+        hint = "null is accepted for the assistant's last text only." if value is None else None
+        problem = f"must be text or (text, [address of an image]), not {short_repr(value)}"
+        raise MessageError(problem, path=path, hint=hint)
     images = [{"type": "image_url", "image_url": {"url": image}} for image in value[1]]
     return [{"type": "text", "text": value[0]}, *images]
 
 
-def write(conversation: Conversation) -> Row:
-    system, messages = system_first(conversation.messages)
-    row = beside(conversation)
-    names = dict(zip(("user", "assistant"), ROLES, strict=True))
-    pairs: list[list[Any]] = [
-        [role_name(message, index, "fastchat", names), _with_images(message, index)]
-        for index, message in enumerate(messages, 1 if system else 0)
-    ]
-    if row.get("add_generation_prompt") is True:
-        pairs.append([ROLES[1], None])
-        del row["add_generation_prompt"]
-    return {**row, "system_message": system, "roles": list(ROLES), "messages": pairs}
+def _are_texts(values: Any) -> bool:
+    return is_list(values) and all(isinstance(value, str) for value in values)
 
 
-def _with_images(message: Row, index: int) -> Any:
-    """Text, or `[text, images]` for parts that are one text and then images."""
-    content = message.get("content")
-    if (
-        not isinstance(content, list)
-        or not content
-        or not all(isinstance(part, Mapping) for part in content)
-    ):
-        return plain_text(message, index, "fastchat")
-    images = [part.get("image_url") for part in content[1:]]
-    urls = [image.get("url") if isinstance(image, Mapping) else None for image in images]
-    if not isinstance(content[0].get("text"), str) or not all(isinstance(url, str) for url in urls):
+def write(row: ParsedRow) -> Row:
+    """Write a mapping with FastChat's default role names."""
+    system, messages = split_system(row.messages)
+    columns = extra_columns(row)
+    pairs: list[list[Any]] = []
+    for index, message in enumerate(messages, len(row.messages) - len(messages)):
+        name = translate_role(message, index, "fastchat", DEFAULT_NAMES)
+        pairs.append([name, _write_content(message, index)])
+    if columns.get("add_generation_prompt") is True:
+        pairs.append([DEFAULT_NAMES["assistant"], None])
+        del columns["add_generation_prompt"]
+    columns |= {"system_message": system, "roles": list(DEFAULT_NAMES.values()), "messages": pairs}
+    return columns
+
+
+def _write_content(message: Row, index: int) -> Any:
+    """Return text, or `[text, images]` for parts that are one text and then images."""
+    parts = message.get("content")
+    if not isinstance(parts, list) or not parts or not all(isinstance(p, Mapping) for p in parts):
+        return require_text_content(message, index, "fastchat")
+    text = parts[0].get("text")
+    urls = [_image_url(part) for part in parts[1:]]
+    if not isinstance(text, str) or not _are_texts(urls):
         problem = "fastchat data has one text, then addresses of images"
         raise MessageError(problem, path=f"messages[{index}].content")
-    return [content[0]["text"], urls]
+    return [text, urls]
+
+
+def _image_url(part: Mapping[str, Any]) -> Any:
+    image = part.get("image_url")
+    return image.get("url") if isinstance(image, Mapping) else None

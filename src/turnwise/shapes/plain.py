@@ -1,7 +1,7 @@
-"""Messages as they are: in a column, as a list, or parted in prompt and completion.
+"""Messages in OpenAI's own shape: in a column, as a bare list, or split into prompt and completion.
 
-A message is OpenAI's already, so all of its fields stay, known or not. It needs a role, and something said: content,
-calls or reasoning. Roles are any text, since templates have their own.
+All fields of a message stay, known or not. A message needs a role, and content, tool calls or reasoning. A role may be
+any text, since templates have their own.
 """
 
 from __future__ import annotations
@@ -9,110 +9,121 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import REASONING_KEYS, InputReader
-from turnwise.messages import format_path as spelt
+from turnwise.errors import MessageError, did_you_mean
+from turnwise.messages import REASONING_KEYS, InputReader, format_path
 from turnwise.shapes.row import (
-    Conversation,
+    ParsedRow,
     Row,
-    beside,
+    build_row,
+    describe,
+    extra_columns,
+    find_turns,
     is_list,
-    made,
-    mapping_of,
-    said,
-    text_of,
-    turns_of,
+    make_message,
+    require_mapping,
+    require_text,
 )
 
-COMPLETIONS = ("completion", "response")
+COMPLETION_COLUMNS = ("completion", "response")
 
 
-def knows_list(row: Any) -> bool:
+def is_message_list(row: Any) -> bool:
+    """Return True for a list that is not a list of lists."""
     return is_list(row) and not (row and is_list(row[0]))
 
 
-def knows_prompt(row: Any) -> bool:
+def is_prompt_row(row: Any) -> bool:
+    """Return True for a mapping with a prompt."""
     return isinstance(row, Mapping) and row.get("prompt") is not None
 
 
-def _message(value: Any, *path: str | int) -> Row:
+def _read_message(value: Any, *path: str | int) -> Row:
     message = InputReader().to_plain(value, *path)
+    where = format_path(path)
     if not isinstance(message, dict):
         hint = 'for example {"role": "user", "content": "Hello!"}'
-        problem = f"a message is a mapping, not {type(value).__name__}: {short_repr(value)}"
-        raise MessageError(problem, path=spelt(path), hint=hint)
-    text_of(message, "role", path)
-    content = message.get("content")
+        raise MessageError(f"a message is a mapping, not {describe(value)}", path=where, hint=hint)
+    require_text(message, "role", path)
     if not message.keys() & {"content", "tool_calls", "function_call", *REASONING_KEYS}:
-        raise MessageError(
-            "there is no 'content'",
-            path=spelt(path),
-            hint=did_you_mean("content", message, "It has"),
-        )
+        hint = did_you_mean("content", message, "It has")
+        raise MessageError("there is no 'content'", path=where, hint=hint)
+    content = message.get("content")
     if isinstance(content, int | float):
-        problem = f"is text, a list of parts, or null; not {type(content).__name__}: {short_repr(content)}"
-        raise MessageError(problem, path=spelt((*path, "content")))
+        problem = f"must be text, a list of parts, or null; not {describe(content)}"
+        raise MessageError(problem, path=f"{where}.content")
     return message
 
 
-def read_openai(row: Any) -> Conversation:
-    column, turns = turns_of(row, "openai", "a conversation")
-    return made(
-        "openai",
-        row,
-        (column,),
-        [_message(turn, column, index) for index, turn in enumerate(turns)],
-    )
+def _read_messages(values: Any, column: str) -> list[Row]:
+    return [_read_message(value, column, index) for index, value in enumerate(values)]
 
 
-def write_openai(conversation: Conversation) -> Row:
-    return {**beside(conversation), "messages": conversation.messages}
+def read_openai(row: Any) -> ParsedRow:
+    """Read `{"messages": [...], "tools": [...]}`."""
+    column, turns = find_turns(row, "openai", "a conversation")
+    return build_row("openai", row, (column,), _read_messages(turns, column))
 
 
-def read_list(row: Any) -> Conversation:
+def write_openai(row: ParsedRow) -> Row:
+    """Write `{"messages": [...], "tools": [...]}`."""
+    return {**extra_columns(row), "messages": row.messages}
+
+
+def read_list(row: Any) -> ParsedRow:
+    """Read a bare list of messages."""
     if not is_list(row):
-        raise MessageError(
-            f"a conversation is a list of messages, not {type(row).__name__}: {short_repr(row)}"
-        )
-    return Conversation(
-        [_message(value, "messages", index) for index, value in enumerate(row)], shape="list"
-    )
+        raise MessageError(f"a conversation is a list of messages, not {describe(row)}")
+    return ParsedRow(_read_messages(row, "messages"), shape="list")
 
 
-def write_list(conversation: Conversation) -> list[Row]:
-    return list(conversation.messages)
+def write_list(row: ParsedRow) -> list[Row]:
+    """Write a bare list of messages."""
+    return list(row.messages)
 
 
-def read_prompt(row: Any) -> Conversation:
-    """TRL's columns. Only the completion is learnt, so assistant messages of the prompt get weight 0."""
-    row = mapping_of(row, "prompt")
+def read_prompt(row: Any) -> ParsedRow:
+    """Read TRL's prompt and completion; only the completion is trained, so replies in the prompt get weight 0."""
+    row = require_mapping(row, "prompt")
     if row.get("prompt") is None:
-        raise MessageError("there is no 'prompt'", hint=did_you_mean("prompt", row, "It has"))
-    ending = next((name for name in COMPLETIONS if row.get(name) is not None), None)
-    messages = _spoken(row["prompt"], "prompt", "user")
-    if ending is not None:
-        messages = [_unlearnt(item) if item["role"] == "assistant" else item for item in messages]
-        messages += _spoken(row[ending], ending, "assistant")
-    return made("prompt", row, ("prompt", ending or "prompt"), messages)
+        hint = did_you_mean("prompt", row, "It has")
+        raise MessageError("there is no 'prompt'", hint=hint)
+    messages = _read_side(row["prompt"], "prompt", "user")
+    columns = ["prompt"]
+    completion = next((name for name in COMPLETION_COLUMNS if row.get(name) is not None), None)
+    if completion is not None:
+        columns.append(completion)
+        messages = [_without_training(message) for message in messages]
+        messages += _read_side(row[completion], completion, "assistant")
+    return build_row("prompt", row, columns, messages)
 
 
-def _unlearnt(message: Row) -> Row:
-    return message if message.get("weight") is not None else {**message, "weight": 0}
+def _without_training(message: Row) -> Row:
+    """Return a message, with weight 0 if it is a reply whose weight is not given."""
+    if message["role"] != "assistant" or message.get("weight") is not None:
+        return message
+    return {**message, "weight": 0}
 
 
-def _spoken(value: Any, column: str, role: str) -> list[Row]:
+def _read_side(value: Any, column: str, role: str) -> list[Row]:
     if isinstance(value, str):
-        return [said(role, value)]
+        return [make_message(role, value)]
     if not is_list(value):
-        problem = f"is text or a list of messages, not {type(value).__name__}: {short_repr(value)}"
+        problem = f"must be text or a list of messages, not {describe(value)}"
         raise MessageError(problem, path=column)
-    return [_message(item, column, index) for index, item in enumerate(value)]
+    return _read_messages(value, column)
 
 
-def write_prompt(conversation: Conversation) -> Row:
-    """The completion starts where something is learnt. Always lists: TRL does not template a prompt that is text."""
-    messages = conversation.messages
-    learnt = (item.get("role") == "assistant" and item.get("weight") != 0 for item in messages)
-    start = next((index for index, yes in enumerate(learnt) if yes), len(messages))
-    row = {**beside(conversation), "prompt": messages[:start]}
-    return row if start == len(messages) else {**row, "completion": messages[start:]}
+def write_prompt(row: ParsedRow) -> Row:
+    """Write prompt and completion; the completion starts with the first trained reply.
+
+    Both are lists of messages, since TRL applies no template to a prompt that is text.
+    """
+    start = 0
+    for message in row.messages:
+        if message.get("role") == "assistant" and message.get("weight") != 0:
+            break
+        start += 1
+    columns = {**extra_columns(row), "prompt": row.messages[:start]}
+    if start < len(row.messages):
+        columns["completion"] = row.messages[start:]
+    return columns

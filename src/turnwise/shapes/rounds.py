@@ -1,6 +1,7 @@
 """Shapes made of rounds, a question and its answer: XTuner's, Alpaca's and PaddleNLP's.
 
-They can say nothing but texts of system, user and assistant in this order, and XTuner's whether an answer is learnt.
+They can hold texts of system, user and assistant in this order, and nothing else; XTuner's also tells whether an answer
+is trained.
 """
 
 from __future__ import annotations
@@ -9,199 +10,231 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import Path
-from turnwise.messages import format_path as spelt
+from turnwise.messages import Path, format_path
 from turnwise.shapes.row import (
-    LOOKS,
-    Conversation,
+    EXAMPLES,
+    ParsedRow,
     Row,
     as_json,
-    beside,
+    build_row,
+    check_options,
+    check_text,
+    describe,
+    extra_columns,
+    find_turns,
     is_list,
-    made,
-    mapping_of,
-    maybe,
-    option_table,
-    plain_text,
-    said,
-    text_of,
-    turns_of,
-    words,
+    make_message,
+    optional_text,
+    require_mapping,
+    require_text,
+    require_text_content,
 )
 
-AFTER = {
+NEXT_ROLES = {
     None: ("system", "user"),
     "system": ("user",),
     "user": ("assistant",),
     "assistant": ("system", "user"),
 }
+XTUNER_KEYS = ("system", "input", "output", "output_with_loss")
 
 
-def _rounds(messages: Sequence[Row], shape: str) -> list[dict[str, Row]]:
-    """The messages as rounds `{"system": ..., "user": ..., "assistant": ...}`; only the last may lack its answer."""
+def _split_rounds(messages: Sequence[Row], shape: str) -> list[dict[str, Row]]:
+    """Return rounds `{"system": message, "user": message, "assistant": message}`; only the last may lack an answer."""
     rounds: list[dict[str, Row]] = []
-    before: str | None = None
+    previous: str | None = None
     for index, message in enumerate(messages):
         role = message.get("role")
-        if role not in AFTER[before]:
-            hint = f"Its rows are: {LOOKS[shape]}."
-            problem = f"{shape} data has {' or '.join(AFTER[before])} here, not {short_repr(role)}"
+        accepted = NEXT_ROLES[previous]
+        if role not in accepted:
+            problem = f"{shape} data has {' or '.join(accepted)} here, not {short_repr(role)}"
+            hint = f"An example: {EXAMPLES[shape]}."
             raise MessageError(problem, path=f"messages[{index}].role", hint=hint)
-        plain_text(message, index, shape)
-        if role == "system" or role == "user" and before != "system":
+        require_text_content(message, index, shape)
+        if role == "system" or (role == "user" and previous != "system"):
             rounds.append({})
         rounds[-1][role] = message
-        before = role
-    if before is None or before == "system":
+        previous = role
+    if previous is None or previous == "system":
         raise MessageError(f"{shape} data has at least one question", path="messages")
     return rounds
 
 
-def read_xtuner(row: Any) -> Conversation:
-    column, turns = turns_of(row, "xtuner", "XTuner data")
+# -- XTuner -----------------------------------------------------------------------------------------------------------
+
+
+def read_xtuner(row: Any) -> ParsedRow:
+    """Read XTuner's rounds of system, input and output."""
+    column, turns = find_turns(row, "xtuner", "XTuner data")
     messages: list[Row] = []
-    accepted = ("system", "input", "output", "output_with_loss")
     for index, turn in enumerate(turns):
         path = (column, index)
-        if not isinstance(turn, Mapping):
-            problem = f"a turn is a mapping, not {type(turn).__name__}: {short_repr(turn)}"
-            raise MessageError(problem, path=spelt(path), hint=f"Its keys: {', '.join(accepted)}.")
-        if unknown := [str(key) for key in turn if key not in accepted]:
-            hint = did_you_mean(unknown[0], accepted, "Accepted")
-            raise MessageError(f"unknown key {unknown[0]!r}", path=spelt(path), hint=hint)
-        if system := maybe(turn, "system", *path):
-            messages.append(said("system", system))
-        # XTuner writes the user's part of every round, also of one without input
-        messages.append(said("user", maybe(turn, "input", *path) or ""))
-        output = maybe(turn, "output", *path)
-        if output is None and index < len(turns) - 1:
-            raise MessageError(
-                "only the last turn may lack its output", path=spelt((*path, "output"))
-            )
+        _check_xtuner_turn(turn, path)
+        if system := optional_text(turn, "system", *path):
+            messages.append(make_message("system", system))
+        # XTuner writes the user's part of every round, even without input.
+        messages.append(make_message("user", optional_text(turn, "input", *path) or ""))
+        output = optional_text(turn, "output", *path)
         if output is not None:
-            messages.append(
-                {**said("assistant", output), **_weight(turn.get("output_with_loss"), path)}
-            )
-    return made("xtuner", row, (column,), messages)
+            messages.append(make_message("assistant", output))
+            messages[-1].update(_read_weight(turn.get("output_with_loss"), path))
+        elif index < len(turns) - 1:
+            where = format_path((*path, "output"))
+            raise MessageError("only the last turn may lack its output", path=where)
+    return build_row("xtuner", row, (column,), messages)
 
 
-def _weight(said: Any, path: Path) -> Row:
-    """`output_with_loss` as OpenAI's fine-tuning says it."""
-    if said is None:
+def _check_xtuner_turn(turn: Any, path: Path) -> None:
+    if not isinstance(turn, Mapping):
+        hint = f"Its keys: {', '.join(XTUNER_KEYS)}."
+        problem = f"a turn is a mapping, not {describe(turn)}"
+        raise MessageError(problem, path=format_path(path), hint=hint)
+    for key in turn:
+        if key not in XTUNER_KEYS:
+            hint = did_you_mean(str(key), XTUNER_KEYS, "Accepted")
+            raise MessageError(f"unknown key {str(key)!r}", path=format_path(path), hint=hint)
+
+
+def _read_weight(value: Any, path: Path) -> Row:
+    """Return `output_with_loss` as the `weight` of OpenAI's fine-tuning format."""
+    if value is None:
         return {}
-    if said not in (True, False):
-        raise MessageError(
-            f"is true or false, not {short_repr(said)}", path=spelt((*path, "output_with_loss"))
-        )
-    return {"weight": int(said)}
+    if value not in (True, False):
+        where = format_path((*path, "output_with_loss"))
+        raise MessageError(f"must be true or false, not {short_repr(value)}", path=where)
+    return {"weight": int(value)}
 
 
-def write_xtuner(conversation: Conversation) -> Row:
+def write_xtuner(row: ParsedRow) -> Row:
+    """Write XTuner's rounds."""
     turns = []
-    for found in _rounds(conversation.messages, "xtuner"):
-        turn: Row = {"system": found["system"]["content"]} if "system" in found else {}
+    for found in _split_rounds(row.messages, "xtuner"):
+        turn: Row = {}
+        if "system" in found:
+            turn["system"] = found["system"]["content"]
         turn["input"] = found["user"]["content"]
         if "assistant" in found:
             turn["output"] = found["assistant"]["content"]
-            if found["assistant"].get("weight") in (0, 1):
-                turn["output_with_loss"] = bool(found["assistant"]["weight"])
+            weight = found["assistant"].get("weight")
+            if weight in (0, 1):
+                turn["output_with_loss"] = bool(weight)
         turns.append(turn)
-    return {**beside(conversation), "conversation": turns}
+    return {**extra_columns(row), "conversation": turns}
 
 
-def read_alpaca(row: Any) -> Conversation:
-    """`input` goes below `instruction`, as LLaMA-Factory and XTuner join them."""
-    row = mapping_of(row, "alpaca")
-    system, history = maybe(row, "system"), row.get("history")
-    messages = [said("system", system)] if system else []
-    if history is not None:
-        if not is_list(history):
-            raise MessageError(
-                f"is a list of [question, answer], not {short_repr(history)}", path="history"
-            )
-        messages += _paired(history, "history", open_end=False)
-    question = [text_of(row, "instruction", ()), maybe(row, "input") or ""]
-    messages.append(said("user", "\n".join(part for part in question if part)))
-    output = maybe(row, "output")
-    if output is not None:
-        messages.append(said("assistant", output))
-    return made("alpaca", row, ("instruction", "input", "output", "system", "history"), messages)
+# -- Alpaca -----------------------------------------------------------------------------------------------------------
 
 
-def write_alpaca(conversation: Conversation) -> Row:
-    *before, last = _rounds(conversation.messages, "alpaca")
-    first = (before or [last])[0]
-    row = {**beside(conversation), "instruction": last["user"]["content"], "input": ""}
-    if "assistant" in last:
-        row["output"] = last["assistant"]["content"]
-    if "system" in first:
-        row["system"] = first["system"]["content"]
-    if before:
-        row["history"] = [
-            [found["user"]["content"], found["assistant"]["content"]] for found in before
-        ]
-    if conversation.tools is not None:
-        row["tools"] = as_json(conversation.tools, "tools")
-    return row
-
-
-def _paired(rounds: Sequence[Any], path: str, open_end: bool) -> list[Row]:
-    """`[[question, answer], ...]`; the last may be `[question]` where the end is open."""
-    messages = []
-    for index, pair in enumerate(rounds):
-        sizes = (1, 2) if open_end and index == len(rounds) - 1 else (2,)
-        if not is_list(pair) or len(pair) not in sizes:
-            accepted = "[question, answer]" + (" or [question]" if 1 in sizes else "")
-            raise MessageError(f"is {accepted}, not {short_repr(pair)}", path=f"{path}[{index}]")
-        for number, role in enumerate(("user", "assistant")[: len(pair)]):
-            messages.append(said(role, words(pair[number], (path, index, number))))
-    return messages
-
-
-def read_paddlenlp(row: Any) -> Conversation:
-    """A question, rounds, or `src` and `tgt`; of the `context`, `system` is the system message, the rest options."""
-    if isinstance(row, str):
-        return Conversation([said("user", row)], shape="paddlenlp")
-    if is_list(row):
-        return Conversation(_paired(row, "rounds", open_end=True), shape="paddlenlp")
-    row = mapping_of(row, "paddlenlp")
-    src, tgt = _side(row, "src"), _side(row, "tgt") if row.get("tgt") is not None else []
-    if not src or len(src) - len(tgt) not in (0, 1):
-        hint = "Accepted: as many of both, or one src more than tgt."
-        raise MessageError(f"there are {len(src)} src and {len(tgt)} tgt", path="src", hint=hint)
-    context = dict(option_table(row.get("context") or {}, "context"))
-    system = maybe(context, "system", "context")
-    pairs = [
-        [question, *answer]
-        for question, answer in zip(src, [*([text] for text in tgt), []], strict=False)
-    ]
-    messages = _paired(pairs, "rounds", open_end=True)
-    if system:
-        del context["system"]
-        messages.insert(0, said("system", system))
-    return made("paddlenlp", row, ("src", "tgt", "context"), messages, context)
-
-
-def _side(row: Mapping[str, Any], key: str) -> list[str]:
-    if not is_list(row.get(key)):
-        return [text_of(row, key, ())]
-    return [words(text, (key, index)) for index, text in enumerate(row[key])]
-
-
-def write_paddlenlp(conversation: Conversation) -> Row:
-    rounds = _rounds(conversation.messages, "paddlenlp")
-    row = beside(conversation)
-    context = row.pop("chat_template_kwargs", {})
-    if "system" in rounds[0]:
-        context = {**context, "system": rounds[0]["system"]["content"]}
-    row["src"] = [found["user"]["content"] for found in rounds]
-    row["tgt"] = [found["assistant"]["content"] for found in rounds if "assistant" in found]
-    return {**row, "context": context} if context else row
-
-
-def knows_alpaca(row: Any) -> bool:
+def is_alpaca_row(row: Any) -> bool:
+    """Return True for a mapping with an instruction and an input or output."""
     return isinstance(row, Mapping) and "instruction" in row and ("output" in row or "input" in row)
 
 
-def knows_paddlenlp(row: Any) -> bool:
+def read_alpaca(row: Any) -> ParsedRow:
+    """Read Alpaca's columns; `input` follows `instruction` on a new line, as in LLaMA-Factory and XTuner."""
+    row = require_mapping(row, "alpaca")
+    messages = []
+    if system := optional_text(row, "system"):
+        messages.append(make_message("system", system))
+    history = row.get("history")
+    if history is not None:
+        if not is_list(history):
+            problem = f"must be a list of [question, answer], not {short_repr(history)}"
+            raise MessageError(problem, path="history")
+        messages += _read_pairs(history, "history", open_end=False)
+    question = [require_text(row, "instruction", ()), optional_text(row, "input")]
+    messages.append(make_message("user", "\n".join(filter(None, question))))
+    output = optional_text(row, "output")
+    if output is not None:
+        messages.append(make_message("assistant", output))
+    used = ("instruction", "input", "output", "system", "history")
+    return build_row("alpaca", row, used, messages)
+
+
+def write_alpaca(row: ParsedRow) -> Row:
+    """Write Alpaca's columns; rounds before the last become the history."""
+    rounds = _split_rounds(row.messages, "alpaca")
+    *history, last = rounds
+    columns = {**extra_columns(row), "instruction": last["user"]["content"], "input": ""}
+    if "assistant" in last:
+        columns["output"] = last["assistant"]["content"]
+    if "system" in rounds[0]:
+        columns["system"] = rounds[0]["system"]["content"]
+    if history:
+        columns["history"] = [
+            [found["user"]["content"], found["assistant"]["content"]] for found in history
+        ]
+    if row.tools is not None:
+        columns["tools"] = as_json(row.tools, "tools")
+    return columns
+
+
+def _read_pairs(pairs: Sequence[Any], path: str, open_end: bool) -> list[Row]:
+    """Return the messages of `[[question, answer], ...]`; with an open end the last pair may be `[question]`."""
+    messages = []
+    for index, pair in enumerate(pairs):
+        is_open = open_end and index == len(pairs) - 1
+        sizes = (1, 2) if is_open else (2,)
+        if not is_list(pair) or len(pair) not in sizes:
+            accepted = "[question, answer] or [question]" if is_open else "[question, answer]"
+            problem = f"must be {accepted}, not {short_repr(pair)}"
+            raise MessageError(problem, path=f"{path}[{index}]")
+        for number, text in enumerate(pair):
+            role = "assistant" if number else "user"
+            messages.append(make_message(role, check_text(text, (path, index, number))))
+    return messages
+
+
+# -- PaddleNLP --------------------------------------------------------------------------------------------------------
+
+
+def is_paddlenlp_row(row: Any) -> bool:
+    """Return True for a text, a list, or a mapping with `src`."""
     return isinstance(row, str) or is_list(row) or (isinstance(row, Mapping) and "src" in row)
+
+
+def read_paddlenlp(row: Any) -> ParsedRow:
+    """Read a question, rounds, or `src` and `tgt`; the `context` holds the system text and options."""
+    if isinstance(row, str):
+        return ParsedRow([make_message("user", row)], shape="paddlenlp")
+    if is_list(row):
+        return ParsedRow(_read_pairs(row, "rounds", open_end=True), shape="paddlenlp")
+    row = require_mapping(row, "paddlenlp")
+    questions = _read_side(row, "src")
+    answers = _read_side(row, "tgt") if row.get("tgt") is not None else []
+    counts = len(questions), len(answers)
+    if not questions or counts[0] - counts[1] not in (0, 1):
+        hint = "Accepted: as many of both, or one src more than tgt."
+        problem = f"there are {counts[0]} src and {counts[1]} tgt"
+        raise MessageError(problem, path="src", hint=hint)
+    context = dict(check_options(row.get("context") or {}, "context"))
+    messages = []
+    if system := optional_text(context, "system", "context"):
+        del context["system"]
+        messages.append(make_message("system", system))
+    for index, question in enumerate(questions):
+        messages.append(make_message("user", question))
+        if index < len(answers):
+            messages.append(make_message("assistant", answers[index]))
+    return build_row("paddlenlp", row, ("src", "tgt", "context"), messages, context)
+
+
+def _read_side(row: Mapping[str, Any], key: str) -> list[str]:
+    """Return the texts of `src` or `tgt`, each a text or a list of texts."""
+    if not is_list(row.get(key)):
+        return [require_text(row, key, ())]
+    return [check_text(text, (key, index)) for index, text in enumerate(row[key])]
+
+
+def write_paddlenlp(row: ParsedRow) -> Row:
+    """Write `src`, `tgt` and, for a system text or options, `context`."""
+    rounds = _split_rounds(row.messages, "paddlenlp")
+    columns = extra_columns(row)
+    context = columns.pop("chat_template_kwargs", {})
+    if "system" in rounds[0]:
+        context = {**context, "system": rounds[0]["system"]["content"]}
+    columns["src"] = [found["user"]["content"] for found in rounds]
+    columns["tgt"] = [found["assistant"]["content"] for found in rounds if "assistant" in found]
+    if context:
+        columns["context"] = context
+    return columns

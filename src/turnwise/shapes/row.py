@@ -1,7 +1,7 @@
-"""What all shapes share: the Conversation that a row becomes, the columns that may stand beside any turns, and checks.
+"""The conversation that a row of data becomes, the columns that every shape may have, and the checks.
 
-Every check names the path of the value, what was found and what is accepted. Texts are checked to be texts here and
-nothing more; whether they can be rendered is for `messages` to say.
+Every check names the path of the value, what was found and what is accepted. Texts are only checked to be texts here;
+`render` checks whether they can be rendered.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import InputReader, Path
-from turnwise.messages import format_path as spelt
+from turnwise.messages import InputReader, Path, format_path
 
 Row = dict[str, Any]
 
 FLAGS = ("add_generation_prompt", "continue_final_message")
-OPTION_TABLES = ("options", "template_kwargs", "chat_template_kwargs")
-BESIDE = {"tools", "documents", *FLAGS, *OPTION_TABLES}  # columns that mean the same in every shape
-RESERVED = {"self", "messages", "tools", "documents", *FLAGS, "now", "normalise", "strict"}
+OPTION_COLUMNS = ("options", "template_kwargs", "chat_template_kwargs")
+SHARED_COLUMNS = {"tools", "documents", *FLAGS, *OPTION_COLUMNS}
+"""Columns that mean the same in every shape."""
+ARGUMENT_NAMES = {"self", "messages", "tools", "documents", *FLAGS, "now", "normalise", "strict"}
+"""Arguments of `render`, which cannot be options of a template."""
 
-# Columns that hold turns, and whose turns they are when the turns themselves do not say it.
-COLUMNS = {"messages": "openai", "conversations": "sharegpt", "conversation": "xtuner"}
+TURN_COLUMNS = {"messages": "openai", "conversations": "sharegpt", "conversation": "xtuner"}
+"""Columns that hold turns, and the shape of turns that do not show it themselves."""
 
-# How a row of each shape looks, for people.
-LOOKS = {
+EXAMPLES = {
     "openai": "{messages: [{role, content, ...}], tools, documents, chat_template_kwargs}",
     "list": "[{role, content, ...}]",
     "sharegpt": "{conversations: [{from: human | gpt | function_call | observation, value}], system, tools}",
@@ -36,11 +36,24 @@ LOOKS = {
     "fastchat": "[[role, text], ...], or {roles, system_message, messages: [[role, text], ...]}",
     "paddlenlp": "a question, [[question, answer], [question]], or {src: [...], tgt: [...], context}",
 }
+"""A row of each shape, for error messages."""
+
+MAX_NAMES = 12  # that an error message lists
+MAX_NAME_LENGTH = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
-    """What a row says: `template.render(**conversation.arguments)` renders it."""
+class ParsedRow:
+    """A row of data as a conversation: `template.render(**row.arguments)` renders it.
+
+    Attributes:
+        messages: The messages in OpenAI's shape.
+        tools: The tools, if the row has them.
+        documents: The documents, if the row has them.
+        options: Variables of the template that the row sets.
+        shape: The name of the shape that was read.
+        rest: The columns that are not part of the conversation, such as `id` or `source`.
+    """
 
     messages: list[Row]
     tools: list[Any] | None = None
@@ -48,120 +61,102 @@ class Conversation:
     options: Row = field(default_factory=dict)
     shape: str = "openai"
     rest: Row = field(default_factory=dict)
-    """The columns that are no part of the conversation."""
 
     @property
     def arguments(self) -> Row:
-        """The keyword arguments of `render`; what the row does not have is not among them."""
-        given = {"messages": self.messages, "tools": self.tools, "documents": self.documents}
-        return {**{key: value for key, value in given.items() if value is not None}, **self.options}
+        """The keyword arguments of `render` that the row gives."""
+        return {"messages": self.messages, **tools_and_documents(self), **self.options}
 
 
-def mapping_of(row: Any, shape: str) -> Mapping[str, Any]:
-    if not isinstance(row, Mapping):
-        message = f"a row of {shape} data is a mapping, not {type(row).__name__}: {short_repr(row)}"
-        raise MessageError(message, hint=f"It looks so: {LOOKS[shape]}.")
-    return row
+def tools_and_documents(row: ParsedRow) -> Row:
+    """Return the tools and documents that the row has."""
+    columns = {"tools": row.tools, "documents": row.documents}
+    return {key: value for key, value in columns.items() if value is not None}
 
 
-def made(
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def build_row(
     shape: str,
     row: Mapping[str, Any],
     used: Iterable[str],
     messages: list[Row],
     options: Row | None = None,
-) -> Conversation:
-    """The conversation, with the columns that may stand beside it in any shape."""
-    found = {} if options is None else dict(options)
+) -> ParsedRow:
+    """Return the parsed row, with the shared columns; `used` are the columns that the shape has read."""
+    found = dict(options or {})
     for key in FLAGS:
         if row.get(key) is not None:
             if not isinstance(row[key], bool | str):
-                raise MessageError(f"is true or false, not {short_repr(row[key])}", path=key)
+                raise MessageError(f"must be true or false, not {short_repr(row[key])}", path=key)
             found[key] = row[key]
-    for key in OPTION_TABLES:
+    for key in OPTION_COLUMNS:
         if row.get(key) is not None:
-            found.update(option_table(row[key], key))
-    known = BESIDE.union(used, (key for key in COLUMNS if row.get(key) is None))
-    rest = {key: value for key, value in row.items() if key not in known}
-    tools = _tools(row.get("tools"), wrap=shape in ("sharegpt", "alpaca"))
-    return Conversation(
-        messages, tools, InputReader().read_documents(row.get("documents")), found, shape, rest
-    )
+            found.update(check_options(row[key], key))
+    empty = {key for key in TURN_COLUMNS if row.get(key) is None}
+    rest = {key: row[key] for key in row if key not in SHARED_COLUMNS.union(used, empty)}
+    tools = _read_tools(row.get("tools"), wrap=shape in ("sharegpt", "alpaca"))
+    documents = InputReader().read_documents(row.get("documents"))
+    return ParsedRow(messages, tools, documents, found, shape, rest)
 
 
-def option_table(value: Any, where: str) -> Mapping[str, Any]:
+def check_options(value: Any, where: str) -> Mapping[str, Any]:
+    """Return a mapping of options; refuse names that are arguments of `render`."""
     if not isinstance(value, Mapping):
         raise MessageError(f"{short_repr(value)} is not a table of options", path=where)
-    if wrong := sorted(RESERVED & value.keys()):
+    if wrong := sorted(ARGUMENT_NAMES & value.keys()):
         raise MessageError(f"it has {', '.join(wrong)}, which are not options", path=where)
     return value
 
 
-def _tools(value: Any, wrap: bool) -> list[Any] | None:
-    """A list, or its JSON text (tables of columns have no other way); LLaMA-Factory's tools get OpenAI's wrapping."""
+def _read_tools(value: Any, wrap: bool) -> list[Any] | None:
+    """Return tools, which may be JSON text; `wrap` puts LLaMA-Factory's bare functions in OpenAI's wrapping."""
     if isinstance(value, str):
-        value = parsed(value, "tools", "a JSON list of tools") if value.strip() else None
+        value = parse_json(value, "tools", "a JSON list of tools") if value.strip() else None
     tools = InputReader().read_tools(value)
     if tools is None or not wrap:
         return tools
-    bare = [
-        isinstance(tool.get("name"), str) and not tool.keys() & {"type", "function"}
-        for tool in tools
-    ]
-    return [
-        {"type": "function", "function": tool} if alone else tool
-        for tool, alone in zip(tools, bare, strict=True)
-    ]
+    return [_wrap_function(tool) for tool in tools]
 
 
-def parsed(text: str, path: str, accepted: str) -> Any:
+def _wrap_function(tool: Row) -> Row:
+    is_function = isinstance(tool.get("name"), str) and not tool.keys() & {"type", "function"}
+    return {"type": "function", "function": tool} if is_function else tool
+
+
+def parse_json(text: str, path: str, accepted: str) -> Any:
+    """Return the value of a JSON text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MessageError(
-            f"is not JSON ({error}): {short_repr(text)}", path=path, hint=f"Accepted: {accepted}."
-        ) from None
+        problem = f"is not JSON ({error}): {short_repr(text)}"
+        raise MessageError(problem, path=path, hint=f"Accepted: {accepted}.") from None
 
 
-def beside(conversation: Conversation) -> Row:
-    """The columns beside the turns, as every shape that is a mapping writes them."""
-    row = dict(conversation.rest)
-    given = {"tools": conversation.tools, "documents": conversation.documents}
-    row.update({key: value for key, value in given.items() if value is not None})
-    row.update({key: conversation.options[key] for key in FLAGS if key in conversation.options})
-    if table := {key: value for key, value in conversation.options.items() if key not in FLAGS}:
-        row["chat_template_kwargs"] = table
-    return row
-
-
-def turns_of(row: Any, shape: str, what: str) -> tuple[str, Sequence[Any]]:
-    """The column that holds the turns, and the turns."""
-    row = mapping_of(row, shape)
-    column = next((name for name in COLUMNS if row.get(name) is not None), None)
+def find_turns(row: Any, shape: str, what: str) -> tuple[str, Sequence[Any]]:
+    """Return the column that holds the turns, and the turns."""
+    row = require_mapping(row, shape)
+    column = _turn_column(row)
     if column is None:
-        raise MessageError(
-            f"a row of {what} has no turns", hint=did_you_mean("conversations", row, "It has")
-        )
+        hint = did_you_mean("conversations", row, "It has")
+        raise MessageError(f"a row of {what} has no turns", hint=hint)
     turns = row[column]
     if not is_list(turns):
-        raise MessageError(
-            f"{what} is a list of turns, not {type(turns).__name__}: {short_repr(turns)}",
-            path=column,
-        )
+        raise MessageError(f"{what} is a list of turns, not {describe(turns)}", path=column)
     if not turns and shape != "openai":
-        raise MessageError(
-            f"{what} has no turns here", path=column, hint=f"It looks so: {LOOKS[shape]}."
-        )
+        hint = f"An example: {EXAMPLES[shape]}."
+        raise MessageError(f"{what} has no turns here", path=column, hint=hint)
     return column, turns
 
 
-def kind_of(row: Any) -> str | None:
-    """Whose turns a row's column holds, by the first of them."""
-    column = (
-        next((name for name in COLUMNS if row.get(name) is not None), None)
-        if isinstance(row, Mapping)
-        else None
-    )
+def _turn_column(row: Mapping[str, Any]) -> str | None:
+    return next((name for name in TURN_COLUMNS if row.get(name) is not None), None)
+
+
+def guess_turn_shape(row: Any) -> str | None:
+    """Return the shape of the turns in a row, told by the first turn or by the column; None without turns."""
+    column = _turn_column(row) if isinstance(row, Mapping) else None
     if column is None:
         return None
     turns = row[column]
@@ -169,87 +164,113 @@ def kind_of(row: Any) -> str | None:
     if is_list(first):
         return "fastchat"
     if isinstance(first, Mapping):
-        for key, kind in (
-            ("role", "openai"),
-            ("from", "sharegpt"),
-            ("input", "xtuner"),
-            ("output", "xtuner"),
-        ):
-            if key in first:
-                return kind
-    return COLUMNS[column]
+        if "role" in first:
+            return "openai"
+        if "from" in first:
+            return "sharegpt"
+        if "input" in first or "output" in first:
+            return "xtuner"
+    return TURN_COLUMNS[column]
 
 
-def text_of(turn: Mapping[str, Any], key: str, path: Path) -> str:
-    """A text that must be there."""
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def describe(value: Any) -> str:
+    """Return the type and the start of a value, for error messages."""
+    return f"{type(value).__name__}: {short_repr(value)}"
+
+
+def require_mapping(row: Any, shape: str) -> Mapping[str, Any]:
+    """Return the row if it is a mapping, else raise MessageError."""
+    if not isinstance(row, Mapping):
+        problem = f"a row of {shape} data is a mapping, not {describe(row)}"
+        raise MessageError(problem, hint=f"An example: {EXAMPLES[shape]}.")
+    return row
+
+
+def require_text(turn: Mapping[str, Any], key: str, path: Path) -> str:
+    """Return a text that a turn must have."""
     if key not in turn:
         hint = did_you_mean(key, turn, "It has") or "It is empty."
-        raise MessageError(f"there is no {key!r}", path=spelt(path), hint=hint)
-    return words(turn[key], (*path, key))
+        raise MessageError(f"there is no {key!r}", path=format_path(path), hint=hint)
+    return check_text(turn[key], (*path, key))
 
 
-def maybe(turn: Mapping[str, Any], key: str, *path: str | int) -> str | None:
-    """A text, or None where it is null or not there."""
-    return None if turn.get(key) is None else words(turn[key], (*path, key))
+def optional_text(turn: Mapping[str, Any], key: str, *path: str | int) -> str | None:
+    """Return a text of a turn; None if it is null or missing."""
+    return None if turn.get(key) is None else check_text(turn[key], (*path, key))
 
 
-def words(value: Any, path: Path) -> str:
+def check_text(value: Any, path: Path) -> str:
+    """Return the value if it is text, else raise MessageError."""
     if not isinstance(value, str):
-        raise MessageError(
-            f"is text, not {type(value).__name__}: {short_repr(value)}", path=spelt(path)
-        )
+        raise MessageError(f"must be text, not {describe(value)}", path=format_path(path))
     return value
 
 
 def is_list(value: Any) -> bool:
+    """Return True for a list or a tuple."""
     return isinstance(value, list | tuple)
 
 
-def listed(names: Iterable[Any]) -> str:
-    found = [str(name)[:40] for name in names]
-    return ", ".join(found[:12]) + (", …" if len(found) > 12 else "")
+def join_names(names: Iterable[Any]) -> str:
+    """Return names separated by commas, shortened for an error message."""
+    texts = [str(name)[:MAX_NAME_LENGTH] for name in names]
+    more = ", …" if len(texts) > MAX_NAMES else ""
+    return ", ".join(texts[:MAX_NAMES]) + more
 
 
-def said(role: str, content: Any) -> Row:
+def make_message(role: str, content: Any) -> Row:
+    """Return a message of a role and a content."""
     return {"role": role, "content": content}
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def system_first(messages: list[Row]) -> tuple[str, list[Row]]:
-    """A system text that can stand in a column, and the messages without it."""
+def extra_columns(row: ParsedRow) -> Row:
+    """Return the columns beside the turns, as every shape that is a mapping writes them."""
+    columns = {**row.rest, **tools_and_documents(row)}
+    options = dict(row.options)
+    for key in FLAGS:
+        if key in options:
+            columns[key] = options.pop(key)
+    if options:
+        columns["chat_template_kwargs"] = options
+    return columns
+
+
+def split_system(messages: list[Row]) -> tuple[str, list[Row]]:
+    """Return the system text that can be written to a column, and the other messages; "" if there is none."""
     if len(messages) < 2 or messages[1].get("role") == "system":
         return "", messages
-    first, *others = messages
-    content = first.get("content")
-    fits = (
-        first.keys() == {"role", "content"}
-        and first["role"] == "system"
-        and isinstance(content, str)
-    )
-    return (str(content), others) if fits and content else ("", messages)
+    first = messages[0]
+    is_plain = first.keys() == {"role", "content"} and first["role"] == "system"
+    if is_plain and isinstance(first["content"], str) and first["content"]:
+        return first["content"], messages[1:]
+    return "", messages
 
 
-def role_name(message: Row, index: int, shape: str, names: Mapping[str, str]) -> str:
+def translate_role(message: Row, index: int, shape: str, names: Mapping[str, str]) -> str:
+    """Return the name that a shape has for the role of a message."""
     role = str(message.get("role"))
     if role not in names:
-        hint = did_you_mean(role, names, "Roles that it has here")
-        problem = f"{shape} data cannot say a message of {short_repr(role)}"
+        hint = did_you_mean(role, names, "Roles that it has")
+        problem = f"{shape} data has no role {short_repr(role)}"
         raise MessageError(problem, path=f"messages[{index}].role", hint=hint)
     return names[role]
 
 
-def plain_text(message: Row, index: int, shape: str) -> str:
+def require_text_content(message: Row, index: int, shape: str) -> str:
+    """Return the content of a message, which must be text in this shape."""
     content = message.get("content")
     if not isinstance(content, str):
-        problem = (
-            f"{shape} data has a text here, not {type(content).__name__}: {short_repr(content)}"
-        )
+        problem = f"{shape} data has a text here, not {describe(content)}"
         raise MessageError(problem, path=f"messages[{index}].content")
     return content
 
 
 def as_json(value: Any, *path: str | int) -> str:
-    """JSON text of plain data. What is not plain becomes a placeholder first, which `write` will find."""
+    """Return plain data as JSON text; other values become placeholders, which `write` finds when it reads back."""
     return json.dumps(InputReader().to_plain(value, *path), ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""ShareGPT's `conversations[{from, value}]`, as LLaMA-Factory and others extended it to systems, tools and calls.
+"""ShareGPT's `conversations[{from, value}]`, with LLaMA-Factory's extensions for system texts, tools and calls.
 
-Other keys of a turn (`weight`, `loss`, ...) stay fields of the message, and are written again. What OpenAI's shape says
-in fields of its own and this one cannot (ids of calls, names, reasoning) is refused when writing, although we would
-read it back: nobody else would.
+Other keys of a turn (`weight`, `loss`, ...) stay fields of the message, and are written again. Fields of OpenAI's shape
+that ShareGPT does not have (ids of calls, names, reasoning) are refused when writing: we could read them back, but no
+other software could.
 """
 
 from __future__ import annotations
@@ -11,142 +11,145 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import REASONING_KEYS, Path
-from turnwise.messages import format_path as spelt
+from turnwise.messages import REASONING_KEYS, Path, format_path
 from turnwise.shapes.row import (
-    Conversation,
+    ParsedRow,
     Row,
     as_json,
-    beside,
+    build_row,
+    check_text,
+    describe,
+    extra_columns,
+    find_turns,
     is_list,
-    made,
-    maybe,
-    parsed,
-    plain_text,
-    role_name,
-    said,
-    system_first,
-    text_of,
-    turns_of,
-    words,
+    make_message,
+    optional_text,
+    parse_json,
+    require_text,
+    require_text_content,
+    split_system,
+    translate_role,
 )
 
-CALL = "a call"
+CALL_TURN = "tool call"
 ROLES = {
     **dict.fromkeys(("human", "user"), "user"),
     **dict.fromkeys(("gpt", "assistant", "chatgpt", "bot", "model"), "assistant"),
     **dict.fromkeys(("observation", "tool", "tool_response", "function_response"), "tool"),
-    **dict.fromkeys(("function_call", "tool_call"), CALL),
+    **dict.fromkeys(("function_call", "tool_call"), CALL_TURN),
     **{name: name for name in ("system", "developer", "function", "environment")},
 }
-# The name that other software knows: the first of each, and no names that only we would read back.
-NAMES = {"user": "human", "assistant": "gpt", "tool": "observation", "system": "system"}
+WRITTEN_ROLES = {"user": "human", "assistant": "gpt", "tool": "observation", "system": "system"}
+"""The names that other software knows."""
 
-# OpenAI gives these a meaning that ShareGPT's readers would not find beside `value`.
-NO_TURN_FIELDS = {"role", "content", "tool_calls", "tool_call_id", "name", *REASONING_KEYS}
+OPENAI_FIELDS = {"role", "content", "tool_calls", "tool_call_id", "name", *REASONING_KEYS}
+"""Fields with a meaning that readers of ShareGPT data would not find beside `value`."""
+
+CALL_KEYS = ("name", "arguments", "id")
+ACCEPTED_CALLS = '{"name": ..., "arguments": ...}, or a list of those'
 
 
-def read(row: Any) -> Conversation:
-    column, turns = turns_of(row, "sharegpt", "ShareGPT data")
+def read(row: Any) -> ParsedRow:
+    """Read a row of `conversations`, with `system` and `tools` beside it."""
+    column, turns = find_turns(row, "sharegpt", "ShareGPT data")
     messages = [_read_turn(turn, (column, index)) for index, turn in enumerate(turns)]
-    system = maybe(row, "system")
-    if system and messages[0]["role"] == "system" and messages[0]["content"] != system:
-        raise MessageError("the first turn is a system text too, and another one", path="system")
-    if system and messages[0]["role"] != "system":
-        messages.insert(0, said("system", system))
-    return made("sharegpt", row, (column, "system"), messages)
+    if system := optional_text(row, "system"):
+        if messages[0]["role"] != "system":
+            messages.insert(0, make_message("system", system))
+        elif messages[0]["content"] != system:
+            problem = "the first turn is a system text too, and another one"
+            raise MessageError(problem, path="system")
+    return build_row("sharegpt", row, (column, "system"), messages)
 
 
 def _read_turn(turn: Any, path: Path) -> Row:
+    where = format_path(path)
     if not isinstance(turn, Mapping):
-        problem = f"a turn is a mapping, not {type(turn).__name__}: {short_repr(turn)}"
-        raise MessageError(
-            problem, path=spelt(path), hint='for example {"from": "human", "value": "Hello!"}'
-        )
-    name = text_of(turn, "from", path)
+        hint = 'for example {"from": "human", "value": "Hello!"}'
+        raise MessageError(f"a turn is a mapping, not {describe(turn)}", path=where, hint=hint)
+    name = require_text(turn, "from", path)
     role = ROLES.get(name.lower())
     if role is None:
         hint = did_you_mean(name.lower(), ROLES, "Accepted")
-        raise MessageError(
-            f"nobody is called {short_repr(name)}", path=spelt((*path, "from")), hint=hint
-        )
-    if clash := sorted(
-        turn.keys() & ({"role", "content"} | ({"tool_calls"} if role is CALL else set()))
-    ):
-        raise MessageError(f"it has {clash[0]!r} beside 'from' and 'value'", path=spelt(path))
-    others = {key: value for key, value in turn.items() if key not in ("from", "value")}
-    if role is CALL:
-        return {**said("assistant", None), "tool_calls": _calls(turn, path), **others}
-    return {**said(role, text_of(turn, "value", path)), **others}
+        raise MessageError(f"unknown role {short_repr(name)}", path=f"{where}.from", hint=hint)
+    if role is CALL_TURN:
+        message = make_message("assistant", None)
+        message["tool_calls"] = _read_calls(turn, path)
+    else:
+        message = make_message(role, require_text(turn, "value", path))
+    for key, value in turn.items():
+        if key in ("from", "value"):
+            continue
+        if key in message:
+            raise MessageError(f"it has {key!r} beside 'from' and 'value'", path=where)
+        message[key] = value
+    return message
 
 
-def _calls(turn: Mapping[str, Any], path: Path) -> list[Row]:
-    """One call or a list of them, in JSON: LLaMA-Factory's `function_call`."""
-    path, accepted = (*path, "value"), '{"name": ..., "arguments": ...}, or a list of those'
+def _read_calls(turn: Mapping[str, Any], path: Path) -> list[Row]:
+    """Return the calls of LLaMA-Factory's `function_call`: one call or a list, as JSON text or as data."""
     value = turn.get("value")
-    value = (
-        value if is_list(value) or isinstance(value, Mapping) else text_of(turn, "value", path[:-1])
-    )
-    value = parsed(value, spelt(path), accepted) if isinstance(value, str) else value
-    calls = []
-    for call in value if is_list(value) and value else [value]:
-        if not isinstance(call, Mapping):
-            raise MessageError(
-                f"is no call: {short_repr(call)}", path=spelt(path), hint=f"Accepted: {accepted}."
-            )
-        for key in ("name", "arguments"):
-            if key not in call:
-                raise MessageError(
-                    f"a call has no {key!r}",
-                    path=spelt(path),
-                    hint=did_you_mean(key, call, "It has"),
-                )
-        if unknown := [str(key) for key in call if key not in ("name", "arguments", "id")]:
-            hint = did_you_mean(unknown[0], ("name", "arguments", "id"), "Accepted")
-            raise MessageError(f"a call has {unknown[0]!r}", path=spelt(path), hint=hint)
-        function = {"name": words(call["name"], (*path, "name")), "arguments": call["arguments"]}
-        calls.append(
-            {
-                **({"id": call["id"]} if "id" in call else {}),
-                "type": "function",
-                "function": function,
-            }
-        )
-    return calls
+    path = (*path, "value")
+    if not is_list(value) and not isinstance(value, Mapping):
+        text = require_text(turn, "value", path[:-1])
+        value = parse_json(text, format_path(path), ACCEPTED_CALLS)
+    calls = value if is_list(value) and value else [value]
+    return [_read_call(call, path) for call in calls]
 
 
-def write(conversation: Conversation) -> Row:
-    system, messages = system_first(conversation.messages)
-    turns = [
-        _write_turn(message, index) for index, message in enumerate(messages, 1 if system else 0)
-    ]
-    row = {**beside(conversation), "conversations": turns}
+def _read_call(call: Any, path: Path) -> Row:
+    where = format_path(path)
+    if not isinstance(call, Mapping):
+        problem = f"is not a tool call: {short_repr(call)}"
+        raise MessageError(problem, path=where, hint=f"Accepted: {ACCEPTED_CALLS}.")
+    for key in ("name", "arguments"):
+        if key not in call:
+            hint = did_you_mean(key, call, "It has")
+            raise MessageError(f"a call has no {key!r}", path=where, hint=hint)
+    for key in call:
+        if key not in CALL_KEYS:
+            hint = did_you_mean(str(key), CALL_KEYS, "Accepted")
+            raise MessageError(f"unknown key {str(key)!r} in a call", path=where, hint=hint)
+    name = check_text(call["name"], (*path, "name"))
+    found: Row = {"id": call["id"]} if "id" in call else {}
+    found |= {"type": "function", "function": {"name": name, "arguments": call["arguments"]}}
+    return found
+
+
+def write(row: ParsedRow) -> Row:
+    """Write a row of `conversations`; a system text and the tools are columns."""
+    system, messages = split_system(row.messages)
+    first = len(row.messages) - len(messages)
+    turns = [_write_turn(message, index) for index, message in enumerate(messages, first)]
+    columns = {**extra_columns(row), "conversations": turns}
     if system:
-        row["system"] = system
-    if conversation.tools is not None:
-        row["tools"] = as_json(conversation.tools, "tools")
-    return row
+        columns["system"] = system
+    if row.tools is not None:
+        columns["tools"] = as_json(row.tools, "tools")
+    return columns
 
 
 def _write_turn(message: Row, index: int) -> Row:
-    others = {key: value for key, value in message.items() if key not in NO_TURN_FIELDS}
-    if calls := _functions(message):
-        value = as_json(calls[0] if len(calls) == 1 else calls, "messages", index, "tool_calls")
-        return {**others, "from": "function_call", "value": value}
-    name = role_name(message, index, "sharegpt", NAMES)
-    return {**others, "from": name, "value": plain_text(message, index, "sharegpt")}
+    turn = {key: value for key, value in message.items() if key not in OPENAI_FIELDS}
+    if calls := _written_calls(message):
+        value: Any = calls[0] if len(calls) == 1 else calls
+        turn["from"] = "function_call"
+        turn["value"] = as_json(value, "messages", index, "tool_calls")
+    else:
+        turn["from"] = translate_role(message, index, "sharegpt", WRITTEN_ROLES)
+        turn["value"] = require_text_content(message, index, "sharegpt")
+    return turn
 
 
-def _functions(message: Row) -> list[Row]:
-    """The calls of a message that does nothing but call."""
+def _written_calls(message: Row) -> list[Row]:
+    """Return the names and arguments of a message that has tool calls and no content."""
     calls = message.get("tool_calls")
     if message.get("role") != "assistant" or message.get("content") or not is_list(calls):
         return []
-    functions = [
-        call.get("function") if isinstance(call, Mapping) else None for call in calls or ()
-    ]
-    plain = [function if isinstance(function, Mapping) else {} for function in functions]
-    return [
-        {key: function[key] for key in ("name", "arguments") if key in function}
-        for function in plain
-    ]
+    found = []
+    for call in calls or ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            function = {}
+        found.append({key: function[key] for key in ("name", "arguments") if key in function})
+    return found
