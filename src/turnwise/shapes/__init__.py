@@ -124,15 +124,19 @@ def write(conversation: ParsedRow, shape: str) -> Any:
         {'conversations': [{'from': 'human', 'value': 'hi'}]}
     """
     target = _get_shape(shape)
-    if not isinstance(conversation, ParsedRow):
-        problem = f"write takes a ParsedRow, not {type(conversation).__name__}"
-        raise MessageError(problem, hint="Read it first: turnwise.shapes.conversation(row).")
+    _check_parsed(conversation)
     row = target.write(conversation)
     lost = _find_difference(_essential(conversation), _essential(target.read(row)), ())
     if lost is not None:
         hint = f"An example of its rows: {EXAMPLES[shape]}."
         raise MessageError(f"{shape} data cannot hold this", path=format_path(lost), hint=hint)
     return row
+
+
+def _check_parsed(value: object) -> None:
+    if not isinstance(value, ParsedRow):
+        problem = f"write takes a ParsedRow, not {type(value).__name__}"
+        raise MessageError(problem, hint="Read it first: turnwise.shapes.conversation(row).")
 
 
 def are_rows(value: Any) -> bool:

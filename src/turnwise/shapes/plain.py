@@ -45,8 +45,8 @@ def _read_message(value: Any, *path: str | int) -> Row:
         raise MessageError(f"a message is a mapping, not {describe(value)}", path=where, hint=hint)
     require_text(message, "role", path)
     if not message.keys() & {"content", "tool_calls", "function_call", *REASONING_KEYS}:
-        hint = did_you_mean("content", message, "It has")
-        raise MessageError("there is no 'content'", path=where, hint=hint)
+        similar = did_you_mean("content", message, "It has")
+        raise MessageError("there is no 'content'", path=where, hint=similar)
     content = message.get("content")
     if isinstance(content, int | float):
         problem = f"must be text, a list of parts, or null; not {describe(content)}"
