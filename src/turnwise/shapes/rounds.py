@@ -91,8 +91,8 @@ def _check_xtuner_turn(turn: Any, path: Path) -> None:
         raise MessageError(problem, path=format_path(path), hint=hint)
     for key in turn:
         if key not in XTUNER_KEYS:
-            hint = did_you_mean(str(key), XTUNER_KEYS, "Accepted")
-            raise MessageError(f"unknown key {str(key)!r}", path=format_path(path), hint=hint)
+            similar = did_you_mean(str(key), XTUNER_KEYS, "Accepted")
+            raise MessageError(f"unknown key {str(key)!r}", path=format_path(path), hint=similar)
 
 
 def _read_weight(value: Any, path: Path) -> Row:

@@ -70,8 +70,8 @@ def _read_turn(turn: Any, path: Path) -> Row:
     name = require_text(turn, "from", path)
     role = ROLES.get(name.lower())
     if role is None:
-        hint = did_you_mean(name.lower(), ROLES, "Accepted")
-        raise MessageError(f"unknown role {short_repr(name)}", path=f"{where}.from", hint=hint)
+        similar = did_you_mean(name.lower(), ROLES, "Accepted")
+        raise MessageError(f"unknown role {short_repr(name)}", path=f"{where}.from", hint=similar)
     if role is CALL_TURN:
         message = make_message("assistant", None)
         message["tool_calls"] = _read_calls(turn, path)
