@@ -185,8 +185,8 @@ def test_a_declaration_that_makes_sense(data: Any) -> None:
         ({"tool_calls": [{"function": 5}]}, r"tool_calls\[0\]"),
         ({"tool_calls": [{"function": {}}]}, "name"),
         ({"tool_calls": [{"function": {"name": 5}}]}, "name"),
-        ({"tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}, "no JSON"),
-        ({"tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}, "an object"),
+        ({"tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}, "a JSON object, not '{'"),
+        ({"tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}, "a JSON object"),
         (
             {"tool_calls": [{"function": {"name": "f", "arguments": {"x": object()}}}]},
             "cannot be written",

@@ -1,37 +1,30 @@
-"""Whether a message that was read is the one that was meant: the same words, thoughts and calls, however spelled."""
+"""Semantic equality of assistant messages: the same text, reasoning and tool calls, however they are spelled."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-from turnwise.messages import message_reasoning
+from turnwise.messages import message_reasoning, message_text, message_tool_calls
+
+__all__ = ["messages_equal"]
 
 
-def messages_equal(read: Mapping[str, Any], meant: Mapping[str, Any]) -> bool:
-    """White space at the ends of texts aside, which markers may take along."""
-    return parts(read) == parts(meant)
+def messages_equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return True if two messages have the same text, reasoning and tool calls.
+
+    White space at the edges of texts is ignored, since markers may contain it; so are the ids of calls.
+
+    Raises:
+        MessageError: a field of a message has the wrong type.
+
+    Example:
+        >>> messages_equal({"content": "Aye.\\n"}, {"content": [{"type": "text", "text": "Aye."}]})
+        True
+    """
+    return _compared_parts(first) == _compared_parts(second)
 
 
-def parts(message: Mapping[str, Any]) -> tuple[str, str, list[tuple[Any, Any]]]:
-    thought = message_reasoning(message)
-    calls = message.get("tool_calls") or []
-    return text(message.get("content")).strip(), text(thought).strip(), [call(one) for one in calls]
-
-
-def text(content: Any) -> str:
-    """A text, or the texts of its parts."""
-    if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    return content or ""
-
-
-def call(one: Mapping[str, Any]) -> tuple[Any, Any]:
-    function = one.get("function", one)
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        with suppress(ValueError):
-            arguments = json.loads(arguments)
-    return function.get("name"), arguments
+def _compared_parts(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    calls = [(call.name, call.arguments) for call in message_tool_calls(message)]
+    return message_text(message).strip(), message_reasoning(message).strip(), calls

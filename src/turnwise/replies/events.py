@@ -1,19 +1,23 @@
-"""What a parser says while a reply comes in, and the message that it gives in the end.
+"""Streaming events of a reply, and the final message.
 
-An event is final: no later event takes anything of it back. So the texts of all events of one kind, put together, are
-what the message holds under that name, however the reply was cut.
+    reply    <think>\\nA\\n</think>\\n\\nOne.<tool_call>...
+    events   reasoning "A", text "One.", start (name), arguments "{...}", end, stop
+    message  {"reasoning_content": "A", "content": "One.", "tool_calls": [...]}
 
-A call that could not be read is not lost and not an error: it is an `Attempt` with a status (`STATUSES`), its place and
-its text. Arguments that are JSON but no object (`[1]`, `5`, `"hi"`) are `malformed`; `null` counts as `{}`. So is a
-call that holds text between two arguments, or a member (name, arguments, id) that is there twice: the arguments that
-were read stay, and the text is a `raw` span. The spans of a message cover the reply from end to end, without gaps and
-without overlaps.
+An event is final: no later event takes anything of it back. So the texts of all events of one kind, joined, are what
+the message contains under that name, whatever the chunks of the reply were.
+
+A call that cannot be parsed is neither lost nor an exception: it becomes an `Attempt` with a status (`STATUSES`), its
+offsets and its text. Arguments that are JSON but not an object (`[1]`, `5`, `"hi"`) are `malformed`; `null` counts as
+`{}`. A call is also malformed if there is text between two arguments, or if a member (name, arguments, id) comes twice:
+the arguments parsed so far are kept, and the text becomes a `raw` span. The spans of a message cover the whole reply,
+without gaps and without overlaps.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -21,32 +25,47 @@ from turnwise.messages import InputReader, InvalidValue, find_lone_surrogate
 
 REASONING: Final = "reasoning"
 TEXT: Final = "text"
-START: Final = "start"  # of a call: its name is known
+START: Final = "start"  # of a call, when its name is known
 ARGUMENTS: Final = "arguments"
 END: Final = "end"  # of a call
 STOP: Final = "stop"
 Kind = Literal["reasoning", "text", "start", "arguments", "end", "stop"]
 
+ARGUMENTS_DEPTH = 4  # containers around the arguments of a call: message, calls, call, function
+
 STATUSES: Mapping[str, str] = {
-    "complete": "a call, read to its end",
-    "unclosed": "a call whose arguments are complete, but what should stand behind them is missing",
-    "unterminated": "the reply ended within the call",
+    "complete": "a complete call",
+    "unclosed": "the arguments of the call are complete, but its closing marker is missing",
+    "unterminated": "the reply ended inside the call",
     "malformed": (
-        "a part of the call cannot be read, or its arguments are no object: what was read stands in it, the rest as it"
-        " was written"
+        "a part of the call cannot be parsed, or its arguments are not an object: the message has what was parsed, and"
+        " the rest as it was written"
     ),
-    "unreadable": "no name could be read: the text is part of the content",
-    "unknown": "a call, read to its end, of a tool that was not offered",
-    "recipient": "a text for someone who is neither the user nor one of the tools",
+    "unreadable": "no name was found: the text is part of the content",
+    "unknown": "a complete call to a tool that was not declared",
+    "recipient": "a text addressed to someone who is neither the user nor one of the tools",
 }
 
-# What a stretch of a reply is. `space`: white space at the edge of a marker; `raw`: text within a call that is no part
-# of it; `rest`: all that stands behind a stop.
+# The kinds of spans. `space`: white space at the edge of a marker; `raw`: text inside a call that is no part of it;
+# `rest`: all text after a stop.
 SPANS = ("text", "reasoning", "name", "id", "arguments", "marker", "space", "raw", "rest")
 
 
 class Event(NamedTuple):
-    """One step of a reply: `text` for reasoning, text and arguments; `call` (which one), `name` and `id` for calls."""
+    """One step of a reply.
+
+    Attributes:
+        kind: "reasoning", "text", "start" of a call, "arguments" of a call, "end" of a call, or "stop".
+        text: the new text, for reasoning, text and arguments; the marker, for stop.
+        call: the number of the call, counted from 0, for start, arguments and end.
+        name: the name of the called tool, for start.
+        id: the id of the call, for start; for end, if it comes after the arguments.
+
+    Example:
+        >>> import turnwise
+        >>> turnwise.load("chatml").parser().feed("Aye, ")
+        [Event(kind='text', text='Aye, ', call=None, name=None, id=None)]
+    """
 
     kind: Kind
     text: str = ""
@@ -55,37 +74,27 @@ class Event(NamedTuple):
     id: str | None = None
 
     def delta(self) -> dict[str, Any]:
-        """The `delta` of a chunk in OpenAI's stream; empty for what has no place there."""
-        return DELTAS[self.kind](self)
+        """Return the `delta` of a chunk in OpenAI's stream; empty if the event has no place there.
 
+        Example:
+            >>> Event("text", "Aye.").delta()
+            {'content': 'Aye.'}
+        """
+        if self.kind == REASONING:
+            return {"reasoning_content": self.text}
+        if self.kind == TEXT:
+            return {"content": self.text}
+        if self.kind == START:
+            function = {"name": self.name, "arguments": ""}
+            return self._call_delta(id=self.id, type="function", function=function)
+        if self.kind == ARGUMENTS:
+            return self._call_delta(function={"arguments": self.text})
+        if self.kind == END and self.id is not None:  # an id that came after the arguments
+            return self._call_delta(id=self.id)
+        return {}
 
-def _start(event: Event) -> dict[str, Any]:
-    function = {"name": event.name, "arguments": ""}
-    call: dict[str, Any] = {
-        "index": event.call,
-        "id": event.id,
-        "type": "function",
-        "function": function,
-    }
-    return {"tool_calls": [call]}
-
-
-def _arguments(event: Event) -> dict[str, Any]:
-    return {"tool_calls": [{"index": event.call, "function": {"arguments": event.text}}]}
-
-
-def _end(event: Event) -> dict[str, Any]:
-    return {"tool_calls": [{"index": event.call, "id": event.id}]} if event.id is not None else {}
-
-
-DELTAS: Mapping[str, Callable[[Event], dict[str, Any]]] = {
-    REASONING: lambda event: {"reasoning_content": event.text},
-    TEXT: lambda event: {"content": event.text},
-    START: _start,
-    ARGUMENTS: _arguments,
-    END: _end,  # only an id that was written behind the arguments is news
-    STOP: lambda event: {},
-}
+    def _call_delta(self, **fields: Any) -> dict[str, Any]:
+        return {"tool_calls": [{"index": self.call, **fields}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,69 +108,85 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A stretch of the reply that was begun as a call; `index` is its place in `tool_calls`, if it has one."""
+    """Characters `start` to `end` of the reply, which begin like a call."""
 
-    status: str
+    status: str  # one of STATUSES
     start: int
     end: int
-    raw: str
+    raw: str  # the text
     name: str | None = None
-    index: int | None = None
+    index: int | None = None  # of the call in `tool_calls`, if it is there
 
 
 class Message(dict[str, Any]):
-    """An assistant message in OpenAI's shape; besides: `attempts`, `spans`, `stop`, and the last `events`."""
+    """A parsed reply: an assistant message in OpenAI's shape, with what else is known about the reply.
+
+    Attributes:
+        attempts: every text that begins like a call, with its status.
+        spans: the kind of every character of the reply.
+        stop: the marker that ended the reply; None if it was cut off, or if the caller removed the marker.
+        events: the events since the last `feed`; from `Template.parse`, all events.
+
+    Example:
+        >>> import turnwise
+        >>> message = turnwise.load("chatml").parse("Aye.<|im_end|>")
+        >>> message["content"], message.stop
+        ('Aye.', '<|im_end|>')
+    """
 
     attempts: tuple[Attempt, ...] = ()
     spans: tuple[Span, ...] = ()
-    stop: str | None = (
-        None  # the marker that ended the reply; None if it was cut off or the marker was taken away
-    )
-    events: tuple[Event, ...] = ()  # what was still held back when the reply was closed
+    stop: str | None = None
+    events: tuple[Event, ...] = ()
 
     def as_turn(self, *, as_text: bool = False) -> dict[str, Any]:
-        """The message as part of a conversation, in plain data: "" for null, arguments as a mapping or as JSON text.
+        """Return the message as plain data that a template can render.
 
-        Arguments that are no JSON object stay as they are, and so do those that hold what no template can be given:
-        `1e999`, half of a surrogate pair. What somebody put in the place of calls is passed on, for `render` to check.
-        A template that is given the message itself does this.
+        Content that is None becomes "". Arguments stay text if they are not a JSON object, or if no template could
+        render them (`1e999`, a lone surrogate). Tool calls of another shape are passed on unchanged.
+
+        Args:
+            as_text: arguments as JSON text; by default as a mapping.
+
+        Example:
+            >>> Message(role="assistant", content=None).as_turn()
+            {'role': 'assistant', 'content': ''}
         """
         turn = {**self, "content": self.get("content") or ""}
         calls = self.get("tool_calls")
         if calls and isinstance(calls, list | tuple):
-            turn["tool_calls"] = [turned(call, as_text) for call in calls]
+            turn["tool_calls"] = [_convert_arguments(call, as_text) for call in calls]
         return turn
 
     def copy(self) -> Message:
-        """A message with the same keys and the same findings."""
+        """Return a message with the same keys and attributes."""
         twin = type(self)(self)
         twin.__dict__.update(self.__dict__)
         return twin
 
 
-WITHIN = 4  # containers around the arguments of a call: message, calls, call, function
-
-
-def turned(call: Any, as_text: bool) -> Any:
-    """A call with its arguments as a mapping or as JSON text; as it is where they cannot be said so."""
+def _convert_arguments(call: Any, as_text: bool) -> Any:
+    """Return a call with its arguments as a mapping or as JSON text; unchanged if that is not possible."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return call
+    given: Any = function.get("arguments")
+    if isinstance(given, str) is as_text:
+        return call
     try:
-        function = {**call["function"]}
-        given = function["arguments"]
-        if isinstance(given, str) is as_text:
+        arguments = given if as_text else json.loads(given)
+        if not isinstance(arguments, dict) or not _is_renderable(arguments):
             return call
-        read = given if as_text else json.loads(given)
-        if not isinstance(read, dict) or not renderable(read):
-            return call
-        function["arguments"] = json.dumps(read, ensure_ascii=False) if as_text else read
-        return {**call, "function": function}
-    except (LookupError, TypeError, ValueError, RecursionError):
-        return call  # somebody else's
+        converted = json.dumps(arguments, ensure_ascii=False) if as_text else arguments
+    except (TypeError, ValueError, RecursionError):
+        return call
+    return {**call, "function": {**function, "arguments": converted}}
 
 
-def renderable(arguments: dict[str, Any]) -> bool:
-    """Whether a template may be given these arguments."""
+def _is_renderable(arguments: dict[str, Any]) -> bool:
+    """Return True if a template may be given these arguments."""
     try:
-        InputReader().copy_value(arguments, WITHIN)
+        InputReader().copy_value(arguments, ARGUMENTS_DEPTH)
     except InvalidValue:
         return False
     return find_lone_surrogate(arguments, ()) is None

@@ -1,15 +1,15 @@
-"""A message that was read, put back into a conversation.
+"""Convert a parsed message to the input format that a template accepts.
 
     template.render([*history, template.parse(reply, prompt)])  ==  prompt + reply
 
-A parser gives OpenAI's shape: arguments are JSON text, a message that only calls has null for its content, reasoning
-stands under `reasoning_content`. Templates are particular about what they take. Most want a mapping and write a text
-within quotes once more; a few want the text; some refuse null, others ask for it; reasoning may go under a name of
-the template's own, or in parts. So the template is asked once, with the probes that its grammar is derived from, and
-the form that was answered is the form in which messages are put back.
+A parser returns OpenAI's shape: arguments are JSON text, the content of a message with only calls is None, reasoning is
+under `reasoning_content`. Templates differ in what they accept. Most expect arguments as a mapping, and would write a
+text with quotes around it; a few expect the text; some fail on None, others check for it; reasoning may have a key of
+the template's own, or be a part of the content. So the template is probed once, with the same probes that its grammar
+is derived from, and the format that it rendered is the format of messages that are put back.
 
-It holds for replies as the template itself writes them. White space that a model puts elsewhere, keys in another order,
-`1e3` for `1000.0` are read, and written as the template writes them.
+The equation holds for replies as the template itself writes them. White space elsewhere, keys in another order, `1e3`
+for `1000.0` are parsed, and rendered as the template writes them.
 """
 
 from __future__ import annotations
@@ -22,52 +22,52 @@ from turnwise.analysis.prober import (
     ARGUMENTS,
     REASONING,
     SETTINGS,
-    THOUGHTS,
     Prober,
     Shape,
     Template,
 )
+from turnwise.messages import REASONING_KEYS
 from turnwise.replies.derive.probe_results import Answers
 from turnwise.replies.derive.reasoning import keys, listed, messages
 from turnwise.replies.events import Message
 
-THOUGHT = THOUGHTS[0]  # where a message that was read has its reasoning
+__all__ = ["IN_PARTS", "InputFormat", "detect_input_format"]
+
+REASONING_KEY = REASONING_KEYS[0]  # of a parsed message
 IN_PARTS = "content"  # reasoning is a part of the content, beside the text
 
 
 class InputFormat(NamedTuple):
-    """How a template takes an assistant's message."""
+    """The form in which a template accepts an assistant's message."""
 
     shape: Shape = Shape()
     parts: bool = False  # content is a list of parts
-    reasoning: str = THOUGHT  # the key of reasoning
+    reasoning: str = REASONING_KEY  # the key of reasoning
 
     def to_message(self, message: Message) -> dict[str, Any]:
-        """The message as plain data in this form."""
-        found = message.as_turn(as_text=self.shape.as_text)
-        said = found["content"] or (self.shape.content if found.get("tool_calls") else "")
-        if self.parts and said and isinstance(said, str):
-            said = [{"type": "text", "text": said}]
-        thought = found.pop(THOUGHT, None)
-        if thought and self.reasoning == IN_PARTS:
-            texts = (
-                said if isinstance(said, list) else [{"type": "text", "text": said}] if said else []
-            )
-            said = [{"type": "thinking", "thinking": thought}, *texts]
-        elif thought:
-            found[self.reasoning] = thought
-        found["content"] = said
-        return {
-            key: value
-            for key, value in {**found, **self.calls(found)}.items()
-            if value is not ABSENT
-        }
+        """Return a parsed message as plain data in this format."""
+        turn = message.as_turn(as_text=self.shape.as_text)
+        reasoning = turn.pop(REASONING_KEY, None)
+        content = turn["content"]
+        if not content and turn.get("tool_calls"):
+            content = self.shape.content
+        reasoning_in_parts = reasoning and self.reasoning == IN_PARTS
+        if content and isinstance(content, str) and (self.parts or reasoning_in_parts):
+            content = [{"type": "text", "text": content}]
+        if reasoning_in_parts:
+            texts = content if isinstance(content, list) else []
+            content = [{"type": "thinking", "thinking": reasoning}, *texts]
+        elif reasoning:
+            turn[self.reasoning] = reasoning
+        turn["content"] = content
+        turn.update(self._reshape_calls(turn))
+        return {key: value for key, value in turn.items() if value is not ABSENT}
 
-    def calls(self, turn: dict[str, Any]) -> dict[str, Any]:
-        """The calls of a turn, if this form has them otherwise."""
+    def _reshape_calls(self, turn: dict[str, Any]) -> dict[str, Any]:
+        """Return the keys in which the calls of this format differ from OpenAI's."""
         calls = turn.get("tool_calls") or []
-        if not isinstance(calls, list) or not all(map(is_call, calls)):
-            return {}  # somebody else's
+        if not isinstance(calls, list) or not all(map(_has_function, calls)):
+            return {}
         if self.shape.single and len(calls) == 1:
             return {"tool_calls": ABSENT, "function_call": calls[0]["function"]}
         if self.shape.bare and calls:
@@ -75,29 +75,27 @@ class InputFormat(NamedTuple):
         return {}
 
 
-def is_call(value: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(value.get("function"), Mapping)
+def _has_function(call: Any) -> bool:
+    return isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
 
 
 def detect_input_format(template: Template) -> InputFormat:
-    """The form in which this template takes messages, as far as its renderings tell."""
+    """Return the format in which a template accepts messages, as far as its renderings show it."""
     prober = Prober(template)
     if not any(map(prober.settle, (False, True))):
         return InputFormat()
-    one = Answers(prober).one
-    shape = one.shape if one is not None else Shape()
-    return InputFormat(shape, prober.parts, thinking(prober, shape))
+    call_probe = Answers(prober).one
+    shape = call_probe.shape if call_probe is not None else Shape()
+    return InputFormat(shape, prober.parts, _find_reasoning_key(prober, shape))
 
 
-def thinking(prober: Prober, shape: Shape) -> str:
-    """The key under which reasoning comes out."""
-    asked = [
-        *messages(prober),
-        *(prober.calls(shape, ARGUMENTS[0], **{key: REASONING}) for key in keys(prober)),
-    ]
+def _find_reasoning_key(prober: Prober, shape: Shape) -> str:
+    """Return the key under which reasoning is rendered."""
+    with_calls = [prober.calls(shape, ARGUMENTS[0], **{key: REASONING}) for key in keys(prober)]
+    probes = [*messages(prober), *with_calls]
     for options in ({}, *prober.switches(SETTINGS)):
-        for message in asked:
+        for message in probes:
             turn = prober.turn(message, **options)
             if turn is not None and REASONING in turn.text and not listed(turn):
                 return next((key for key, value in message.items() if value == REASONING), IN_PARTS)
-    return THOUGHT
+    return REASONING_KEY
