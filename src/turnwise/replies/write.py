@@ -78,9 +78,7 @@ def write(
     if not isinstance(message, Mapping):
         raise MessageError(f"a message must be a mapping, not {short_repr(message)}")
     prefill = _read_prefill(grammar, prompt)
-    parts = MessageParts(
-        message_reasoning(message), message_text(message), message_tool_calls(message)
-    )
+    parts = _read_parts(message)
     try:
         text = _write_reply(grammar, parts)
         if text.startswith(prefill.text):
@@ -92,6 +90,17 @@ def write(
     if stop and grammar.stops and not text.endswith(grammar.stops):
         text += grammar.stops[0]
     return text
+
+
+def _read_parts(message: Mapping[str, Any]) -> MessageParts:
+    calls = message_tool_calls(message)
+    for index, call in enumerate(calls):
+        if not isinstance(call.arguments, Mapping):
+            raise MessageError(
+                f"the arguments must be a JSON object, not {short_repr(call.arguments)}",
+                path=f"tool_calls[{index}].arguments",
+            )
+    return MessageParts(message_reasoning(message), message_text(message), calls)
 
 
 def _read_prefill(grammar: Grammar, prompt: Any) -> Prefill:
@@ -183,14 +192,9 @@ def _rest_of_marker(marker: Marker, prefill: Prefill) -> str:
 
 
 def _write_calls(grammar: Grammar, calls: Calls, given: list[CallFields]) -> str:
-    texts = []
-    for index, call in enumerate(given):
-        if not isinstance(call.arguments, Mapping):
-            raise MessageError(
-                f"the arguments must be a JSON object, not {short_repr(call.arguments)}",
-                path=f"tool_calls[{index}].arguments",
-            )
-        texts.append(_enclose(calls.each, _write_call(calls, call, index)))
+    texts = [
+        _enclose(calls.each, _write_call(calls, call, index)) for index, call in enumerate(given)
+    ]
     if isinstance(calls.call, JsonCall) and calls.call.listed:
         begin, separator, end = calls.call.around
         return _enclose(calls.section, begin + separator.join(texts) + end)
