@@ -20,7 +20,7 @@ from workloads import TEMPLATES, WORKLOADS, corpus, subjects
 import turnwise
 import turnwise.template as template_module
 from turnwise.engine.program import NAMES, Program
-from turnwise.engine.runtime.limits import DEFAULTS, Runtime
+from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Runtime
 from turnwise.messages import measure_input
 
 SHARE = 0.1
@@ -69,10 +69,10 @@ def overheads(names: list[str]) -> dict[str, float]:
             sides = {
                 "charged": [
                     lambda c=context, t=template: t.program.run(
-                        Runtime(DEFAULTS, c, datetime.now), c
+                        Runtime(DEFAULT_LIMITS, c, datetime.now), c
                     )
                 ],
-                "free": [lambda c=context, f=free: f(Free(DEFAULTS, c, datetime.now), c)],
+                "free": [lambda c=context, f=free: f(Free(DEFAULT_LIMITS, c, datetime.now), c)],
             }
             samples = interleave(sides, FULL)
             found[f"{subject.name} ({workload})"] = ratio(samples["charged"], samples["free"])
@@ -95,7 +95,7 @@ def shares() -> dict[str, tuple[float, str]]:
 
     template_module.Run = Watched  # type: ignore[misc]  # watches every rendering from here on
     shallow = replace(
-        DEFAULTS, depth=int(DEFAULTS.depth * SHARE)
+        DEFAULT_LIMITS, depth=int(DEFAULT_LIMITS.depth * SHARE)
     )  # a template that needs more is caught by the budget
     for entry in json.loads((folder / "jinja" / "index.json").read_text(encoding="utf-8")):
         template = turnwise.Template.from_jinja(

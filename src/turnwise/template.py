@@ -35,7 +35,7 @@ from turnwise.engine.option_names import (
 from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
-from turnwise.engine.runtime.limits import DEFAULTS, TEMPLATE_CHARACTERS, Limits
+from turnwise.engine.runtime.limits import DEFAULT_LIMITS, MAX_TEMPLATE_CHARACTERS, Limits
 from turnwise.errors import (
     MessageError,
     SourceError,
@@ -103,7 +103,7 @@ class Template(Immutable):
         name: str = UNNAMED,
         options: Mapping[str, Any] | None = None,
         named: Mapping[str, str] | None = None,
-        limits: Limits = DEFAULTS,
+        limits: Limits = DEFAULT_LIMITS,
         dialect: str = "jinja",
         translation: Translation | None = None,
     ) -> Template:
@@ -633,7 +633,7 @@ def compile(
         raise SourceError(f"a dialect is named by a text, not {type(dialect).__name__}")
     if options is not None and not isinstance(options, Mapping):
         raise SourceError(f"options are a mapping, not {type(options).__name__}")
-    if dialect is None and isinstance(source, str) and len(source) > TEMPLATE_CHARACTERS:
+    if dialect is None and isinstance(source, str) and len(source) > MAX_TEMPLATE_CHARACTERS:
         dialect = "jinja"  # whose reader says that it is too long
     is_source = isinstance(source, (str, Mapping)) or hasattr(source, "sep_style")
     if dialect is None and not is_source:

@@ -19,9 +19,9 @@ from turnwise.engine.provenance import trails
 from turnwise.engine.runtime import access, formatting, limits, operations, values
 from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.functions import FUNCTIONS
+from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.limits import Runtime, limit_error
 from turnwise.engine.runtime.methods import METHODS
-from turnwise.engine.runtime.tests import TESTS
 from turnwise.engine.runtime.values import Denied, Failure, Raised, UndefinedFailure
 from turnwise.errors import (
     TemplateError,
@@ -51,15 +51,17 @@ def _select(module: Any, names: str) -> dict[str, Any]:
 NAMES: dict[str, Any] = {
     **_select(
         access,
-        "attribute, item, neighbour, part, picked, walk, walk_messages, NO_NEXT, NO_PREVIOUS",
+        "get_attribute, get_item, get_neighbour, get_slice, pick_elements, start_loop, "
+        "start_message_loop, NO_NEXT, NO_PREVIOUS",
     ),
-    **_select(formatting, "concatenated, printed, text"),
+    **_select(formatting, "concatenate, to_texts, to_text"),
     **_select(
         operations,
-        "added, assigned, call, captured, compared, contained, equal, hashable, method, only_text, signed",
+        "add_values, apply_sign, assign_attribute, call_method, call_value, capture_output, charge_key, "
+        "compare, contains, is_equal, require_text",
     ),
-    **_select(operations, "spread, spread_keywords, unpacked"),
-    **_select(limits, "limit_error, spent"),
+    **_select(operations, "spread_arguments, spread_keywords, unpack_values"),
+    **_select(limits, "check_call_budget, limit_error"),
     **_select(
         trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP, LSTRIPPED, NEXT, RSTRIPPED, SPLIT, STRIPPED"
     ),
@@ -192,7 +194,7 @@ def _describe_owner(error: Failure, frames: list[tuple[FrameType, int]]) -> str 
     owner = None
     for frame, _ in frames:
         owner = frame.f_locals.get(error.owner, owner)
-    return access.known(owner, error.key) if isinstance(owner, dict) else None
+    return access.describe_keys(owner, error.key) if isinstance(owner, dict) else None
 
 
 def _hide_engine_arguments(error: TypeError) -> str:

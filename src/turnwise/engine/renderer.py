@@ -19,7 +19,7 @@ from typing import Any
 from turnwise.engine.continuation import Continuation
 from turnwise.engine.program import Program
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.engine.runtime.limits import DEFAULTS, Limits, Runtime
+from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Limits, Runtime
 from turnwise.errors import MessageError
 from turnwise.immutable import Immutable
 from turnwise.messages import (
@@ -59,7 +59,7 @@ class Renderer(Immutable):
         program: Program,
         options: Mapping[str, Any] | None = None,
         named: Mapping[str, Program] | None = None,
-        limits: Limits = DEFAULTS,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         reader = InputReader()
         variables = [*program.reads]

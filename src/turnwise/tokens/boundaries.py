@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from turnwise.engine.provenance.piece_table import PieceTable, index_in
+from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
 from turnwise.errors import TurnwiseError, short_repr
@@ -239,7 +239,7 @@ def own_end(table: PieceTable, index: int, region: tuple[int, int]) -> int:
     for at in range(table.index_at(region[0]), table.index_at(region[1] - 1) + 1):
         place = table.starts[at]
         for part, leaf in table.split(at):
-            if isinstance(leaf, Field) and index_in(leaf.path) not in (None, index) and part:
+            if isinstance(leaf, Field) and message_index(leaf.path) not in (None, index) and part:
                 return place
             place += len(part)
     return region[1]

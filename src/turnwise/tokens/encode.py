@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
-from turnwise.engine.provenance.rendering import Origin, Rendering, followed
+from turnwise.engine.provenance.rendering import Origin, Rendering, append_reply
 from turnwise.errors import MessageError, TurnwiseError
 from turnwise.tokens.attribution import Voices
 from turnwise.tokens.boundaries import Boundaries, Turn
@@ -152,7 +152,7 @@ def answered_by(ask: Ask, index: int) -> Encoded:
     prompt, message = ask.prompt(ask.messages[:index]), ask.messages[index]
     parts = ask.reply(message, prompt)
     rendering, start, worker = (
-        followed(prompt, parts, index),
+        append_reply(prompt, parts, index),
         len(prompt.text),
         encoder(ask.tokenizer),
     )

@@ -44,7 +44,7 @@ class AssignmentCompiler:
             writer.line(f"{out} = []")
             with writer.block("if True:"):
                 self.context.compile_scope(body, frame)
-        return writer.store_pair(f"captured(rt, {out})")
+        return writer.store_pair(f"capture_output(rt, {out})")
 
     def bind(self, target: nodes.Node, code: Code, frame: Frame) -> None:
         """Assign a value to a target of any form."""
@@ -76,7 +76,7 @@ class AssignmentCompiler:
         writer = self.writer
         writer.flush()  # output that waits may be the namespace, with its old attribute
         namespace = self.variables.read(target.name, frame).value
-        call = f"assigned({namespace}, {target.attr!r}, {code.pair})"
+        call = f"assign_attribute({namespace}, {target.attr!r}, {code.pair})"
         if target.attr.startswith("_"):  # refused by the runtime
             writer.line(call)
         else:
@@ -88,7 +88,7 @@ class AssignmentCompiler:
     def _unpack(self, target: nodes.Tuple | nodes.List, code: Code, frame: Frame) -> None:
         writer = self.writer
         parts = [writer.new_pair() for _ in target.items]
-        call = f"{join_pairs(parts)}= unpacked(rt, {code.pair}, {len(parts)})"
+        call = f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})"
         if len(parts) == 2 and code.value.isidentifier():
             # Most often these are the items of a dict.
             key, value = parts

@@ -16,9 +16,9 @@ from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
 from turnwise.engine.compiler.lookups import LookupCompiler
 from turnwise.engine.compiler.scopes import CompileError, Frame
 from turnwise.engine.runtime.filters import FILTERS, WITHHELD
+from turnwise.engine.runtime.jinja_tests import INLINE, TESTS
 from turnwise.engine.runtime.methods import METHODS
-from turnwise.engine.runtime.operations import SHORT
-from turnwise.engine.runtime.tests import INLINE, TESTS
+from turnwise.engine.runtime.operations import MAX_FREE_LENGTH
 from turnwise.errors import did_you_mean
 
 CUT_RULES = {"strip": "STRIPPED", "lstrip": "LSTRIPPED", "rstrip": "RSTRIPPED", "split": "SPLIT"}
@@ -130,7 +130,7 @@ class CallCompiler:
         positional = [compile_(argument, frame) for argument in node.args or ()]
         source = "".join(f", ({code.pair})" for code in positional)
         if node.dyn_args is not None:
-            source += f", *spread(rt, {compile_(node.dyn_args, frame).pair})"
+            source += f", *spread_arguments(rt, {compile_(node.dyn_args, frame).pair})"
         keywords = [
             f"{keyword.key!r}: ({compile_(keyword.value, frame).pair})"
             for keyword in node.kwargs or ()
@@ -144,7 +144,7 @@ class CallCompiler:
     def _compile_call(self, node: nodes.Call, frame: Frame, trail: bool) -> Code:
         macro_call = self.compile_macro_call(node, frame)
         if macro_call is not None:
-            result = self.writer.store_pair(f"captured(rt, {macro_call})", Kind.TEXT)
+            result = self.writer.store_pair(f"capture_output(rt, {macro_call})", Kind.TEXT)
             self.writer.reads.forget_changeable()
             return result
         callee_node = node.node
@@ -165,7 +165,7 @@ class CallCompiler:
         """Call any value by the runtime, with `more` arguments that the template does not write."""
         source = self.compile_arguments(node, frame).source
         self.writer.lineno = node.lineno
-        result = self.writer.store_pair(f"call(rt, {callee.pair}{source}{more})")
+        result = self.writer.store_pair(f"call_value(rt, {callee.pair}{source}{more})")
         self.writer.reads.forget_changeable()
         return result
 
@@ -197,7 +197,7 @@ class CallCompiler:
         owner = self.writer.store_value(self.context.compile(method.node, frame))
         arguments = self.compile_arguments(node, frame)
         self.writer.lineno = method.lineno
-        call = f"method(rt, {owner.pair}, {name!r}{arguments.source})"
+        call = f"call_method(rt, {owner.pair}, {name!r}{arguments.source})"
         if not (node.kwargs or node.dyn_args or node.dyn_kwargs):
             code = self._compile_inline_method(owner, name, arguments.positional, call)
             if code is not None:
@@ -234,7 +234,7 @@ class CallCompiler:
         """Strip or split a short text inline; the call charges for a longer one."""
         text = self.writer.store_value(owner)
         result = self.writer.new_pair(kind)
-        limit = SHORT
+        limit = MAX_FREE_LENGTH
         trail = f"{rule}, {text.pair}"
         if rule == "SPLIT":
             limit //= 16

@@ -283,7 +283,7 @@ class CodeWriter:
             self.line(f"{self.out} += ({parts})")
         else:
             self.line(f"if {condition}: {self.out} += ({parts})")
-            self.line(f"else: {self.out} += printed(rt, ({parts}))")
+            self.line(f"else: {self.out} += to_texts(rt, ({parts}))")
 
     def fuse_literals(self, codes: Sequence[Code]) -> list[Code]:
         """Join neighbouring literals to one text, whose trail still lists them one by one."""

@@ -29,8 +29,8 @@ LOOP_ATTRIBUTES = {
     "depth0": "0",
 }
 LOOP_NEIGHBOURS = {
-    "previtem": "neighbour(t{0}, o{0}, i{0} - 1, NO_PREVIOUS)",
-    "nextitem": "neighbour(t{0}, o{0}, i{0} + 1, NO_NEXT)",
+    "previtem": "get_neighbour(t{0}, o{0}, i{0} - 1, NO_PREVIOUS)",
+    "nextitem": "get_neighbour(t{0}, o{0}, i{0} + 1, NO_NEXT)",
 }
 
 
@@ -81,7 +81,7 @@ class LookupCompiler:
             return writer.store_pair(LOOP_NEIGHBOURS[name].format(loop))
         owner = writer.store_value(self.context.compile(node.node, frame))
         writer.lineno = node.lineno
-        call = f"attribute(rt, {owner.pair}, {name!r})"
+        call = f"get_attribute(rt, {owner.pair}, {name!r})"
         if self._is_namespace(node.node):
             pairs = f"{owner.value}.pairs"
             guard = f"{owner.value}.__class__ is Namespace and {name!r} in {pairs}"
@@ -96,7 +96,7 @@ class LookupCompiler:
             return self._compile_slice(owner, node.arg, frame)
         key = self.context.compile(node.arg, frame, False)
         self.writer.lineno = node.lineno
-        call = f"item(rt, {owner.pair}, {key.value})"
+        call = f"get_item(rt, {owner.pair}, {key.value})"
         name = key.literal
         if (
             isinstance(name, str)
@@ -119,7 +119,7 @@ class LookupCompiler:
         for bound in (node.start, node.stop, node.step):
             value = "None" if bound is None else self.context.compile_value(bound, frame)
             bounds += f", {value}"
-        return self.writer.store_pair(f"part(rt, {owner.pair}{bounds})")
+        return self.writer.store_pair(f"get_slice(rt, {owner.pair}{bounds})")
 
     def _read_field(self, owner: Code, name: str, call: str, trail: bool) -> Code:
         key = repr(name)
@@ -155,7 +155,7 @@ class LookupCompiler:
             guard=guard,
             inline=f"{owner.value}[{index.value}]",
             inline_trail=f"({owner.trail}, {place})",
-            call=f"item(rt, {owner.pair}, {index.value})",
+            call=f"get_item(rt, {owner.pair}, {index.value})",
             key=index.value if index.is_literal else "",
         )
         return self._read_once(lookup, trail)

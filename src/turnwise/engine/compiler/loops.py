@@ -24,7 +24,7 @@ from turnwise.engine.compiler.context import CompileContext, StatementHandlers
 from turnwise.engine.compiler.cost import step_cost
 from turnwise.engine.compiler.lookups import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 from turnwise.engine.compiler.scopes import CompileError, Frame
-from turnwise.engine.runtime.operations import CALL_WEIGHT
+from turnwise.engine.runtime.operations import MACRO_CALL_COST
 
 MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
 SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()
@@ -76,10 +76,12 @@ class LoopCompiler:
         cost = step_cost(node.body) + 2
         if items.kind is Kind.MESSAGES:
             elements = Elements.MESSAGES
-            walk = f"t{number} = {items.value}; o{number} = walk_messages(rt, t{number}, {cost})"
+            walk = (
+                f"t{number} = {items.value}; o{number} = start_message_loop(rt, t{number}, {cost})"
+            )
         else:
             elements = Elements.NUMBERS if _is_range(node.iter) else Elements.ANY
-            walk = f"t{number}, o{number}, k{number} = walk(rt, {items.pair}, {cost})"
+            walk = f"t{number}, o{number}, k{number} = start_loop(rt, {items.pair}, {cost})"
         self.writer.line(walk)
         self._compile_loop(ForLoop(node, number, elements), frame)
 
@@ -92,9 +94,11 @@ class LoopCompiler:
         with writer.function(f"def {run}(pair, depth0):"):
             writer.line("out = []")
             writer.line("if depth0 >= rt.depth: raise limit_error('depth')")
-            writer.line(f"def {run}_(pair): return captured(rt, {run}(pair, depth0 + 1))")
-            cost = step_cost(node.body) + CALL_WEIGHT
-            writer.line(f"t{number}, o{number}, k{number} = walk(rt, pair[0], pair[1], {cost})")
+            writer.line(f"def {run}_(pair): return capture_output(rt, {run}(pair, depth0 + 1))")
+            cost = step_cost(node.body) + MACRO_CALL_COST
+            writer.line(
+                f"t{number}, o{number}, k{number} = start_loop(rt, pair[0], pair[1], {cost})"
+            )
             self._compile_loop(ForLoop(node, number), frame)
         writer.line(f"{writer.out} += {run}(({items.pair}), 0)")
 
@@ -186,7 +190,7 @@ class LoopCompiler:
         writer.line(f"{chosen} = []")
         with self._iterate(ForLoop(loop.node, number), inner, is_counted=True):
             writer.line(f"if {self._compile_test(loop, inner)}: {chosen}.append(i{number})")
-        writer.line(f"t{number}, o{number} = picked(t{number}, o{number}, {chosen})")
+        writer.line(f"t{number}, o{number} = pick_elements(t{number}, o{number}, {chosen})")
 
     def _skip_unless_test(self, loop: ForLoop, frame: Frame) -> None:
         """Test an element on its turn; one that fails is not counted."""

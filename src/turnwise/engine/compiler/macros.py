@@ -16,7 +16,7 @@ from turnwise.engine.compiler.codegen import Code, trail_of
 from turnwise.engine.compiler.context import CompileContext, StatementHandlers
 from turnwise.engine.compiler.cost import step_cost
 from turnwise.engine.compiler.scopes import CompileError, Frame, KnownMacro
-from turnwise.engine.runtime.operations import CALL_WEIGHT
+from turnwise.engine.runtime.operations import MACRO_CALL_COST
 from turnwise.engine.runtime.values import Undefined
 
 SPECIAL_NAMES = ("caller", "kwargs", "varargs")
@@ -109,9 +109,9 @@ class MacroCompiler:
         writer = self.writer
         arguments = ", ".join(f"a{i}" for i in range(len(parameters)))
         with writer.function(f"def {function}({arguments}):"):
-            cost = step_cost(node.body) + CALL_WEIGHT
+            cost = step_cost(node.body) + MACRO_CALL_COST
             writer.line(f"out = []; rt.steps -= {cost}; rt.depth -= 1")
-            writer.line("if rt.steps < 0 or rt.depth < 0: spent(rt)")
+            writer.line("if rt.steps < 0 or rt.depth < 0: check_call_budget(rt)")
             for number, parameter in enumerate(parameters):
                 writer.line(f"{parameter}, {trail_of(parameter)} = a{number}")
             self.variables.enter_scope(inner)

@@ -14,7 +14,7 @@ from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, join_pairs, s
 from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
 from turnwise.engine.compiler.scopes import Frame
 from turnwise.engine.compiler.syntax import flatten_chain
-from turnwise.engine.runtime.operations import SHORT
+from turnwise.engine.runtime.operations import MAX_FREE_LENGTH
 
 EQUALITIES = {"eq": "==", "ne": "!="}
 ORDERINGS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
@@ -129,11 +129,11 @@ class OperatorCompiler:
         if left.is_literal or right.is_literal or left.is_scalar or right.is_scalar:
             return f"({left.value} {EQUALITIES[operator]} {right.value})"
         negation = "not " if operator == "ne" else ""
-        return f"({negation}equal(rt, {left.value}, {right.value}))"
+        return f"({negation}is_equal(rt, {left.value}, {right.value}))"
 
     def _compare_order(self, left: Code, operator: str, right: Code) -> str:
         inline = f"{left.value} {ORDERINGS[operator]} {right.value}"
-        call = f"compared(rt, {operator!r}, {left.value}, {right.value})"
+        call = f"compare(rt, {operator!r}, {left.value}, {right.value})"
         others = [code.value for code in (left, right) if code.kind is not Kind.INT]
         if not others:
             return f"({inline})"
@@ -143,13 +143,13 @@ class OperatorCompiler:
 
     def _compile_membership(self, left: Code, container: nodes.Expr, right: Code) -> str:
         inline = f"({left.value} in {right.value})"
-        call = f"contained(rt, {left.value}, {right.value})"
+        call = f"contains(rt, {left.value}, {right.value})"
         if left.kind is Kind.LITERAL and right.value.isidentifier():
             if right.kind is Kind.MESSAGE:
                 return inline
             # Searching a short text is cheaper than charging for it.
             kind = f"{right.value}.__class__"
-            short = f"{kind} is dict or {kind} is str and len({right.value}) < {SHORT}"
+            short = f"{kind} is dict or {kind} is str and len({right.value}) < {MAX_FREE_LENGTH}"
             return f"({inline[1:-1]} if {short} else {call})"
         if isinstance(container, (nodes.List, nodes.Tuple)) and all(
             isinstance(item, nodes.Const) for item in container.items
@@ -164,7 +164,7 @@ class OperatorCompiler:
         self.writer.lineno = node.lineno
         if all(code.kind is Kind.INT for code in codes):
             return scalar(f"({' + '.join(code.value for code in codes)})", Kind.INT)
-        call = f"added(rt, ({join_pairs(codes)}))"
+        call = f"add_values(rt, ({join_pairs(codes)}))"
         if len(codes) == 2 and codes[1].kind is Kind.INT:
             return self._calculate(codes[0], "+", codes[1], call)
         return self.writer.store_pair(call)
@@ -195,13 +195,13 @@ class OperatorCompiler:
 
     def _compile_concat(self, node: nodes.Concat, frame: Frame, trail: bool) -> Code:
         codes = [self.context.compile(part, frame) for part in node.nodes]
-        return self.writer.store_pair(f"concatenated(rt, ({join_pairs(codes)}))", Kind.TEXT)
+        return self.writer.store_pair(f"concatenate(rt, ({join_pairs(codes)}))", Kind.TEXT)
 
     def _compile_neg(self, node: nodes.Neg, frame: Frame, trail: bool) -> Code:
         if isinstance(node.node, nodes.Const) and type(node.node.value) in (int, float):
             number = nodes.Const(-node.node.value, lineno=node.lineno)
             return self.context.compile(number, frame)
-        return scalar(f"signed({self.context.compile_value(node.node, frame)}, True)")
+        return scalar(f"apply_sign({self.context.compile_value(node.node, frame)}, True)")
 
     def _compile_pos(self, node: nodes.Pos, frame: Frame, trail: bool) -> Code:
-        return scalar(f"signed({self.context.compile_value(node.node, frame)}, False)")
+        return scalar(f"apply_sign({self.context.compile_value(node.node, frame)}, False)")

@@ -14,7 +14,7 @@ from jinja2 import nodes
 from jinja2.idtracking import VAR_LOAD_ALIAS, VAR_LOAD_PARAMETER, VAR_LOAD_RESOLVE, Symbols
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, CodeWriter, Kind, trail_of
-from turnwise.engine.provenance.trails import root
+from turnwise.engine.provenance.trails import root_trail
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.engine.runtime.values import Undefined
 
@@ -176,7 +176,7 @@ class Variables:
             writer.constants[variable] = FUNCTIONS[name]
         else:
             kind = Kind.MESSAGES if name == "messages" else Kind.ANY
-            code = Code(variable, writer.share_constant("R", root(name)), kind)
+            code = Code(variable, writer.share_constant("R", root_trail(name)), kind)
             absence = self.undefined_name(name)
             self.input_lines.append(
                 f"    {variable} = context[{name!r}] if {name!r} in context else {absence}"

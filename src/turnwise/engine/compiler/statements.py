@@ -85,7 +85,7 @@ class StatementCompiler:
             return
         writer.flush()
         writer.lineno = node.lineno
-        calculate = f"{writer.out} += text(rt, *added(rt, ({join_pairs(codes)})))"
+        calculate = f"{writer.out} += to_text(rt, *add_values(rt, ({join_pairs(codes)})))"
         if any(code.is_scalar for code in codes):
             writer.line(calculate)
             return
@@ -133,7 +133,7 @@ class StatementCompiler:
         text = self.assignments.capture(node.body, inner)
         code = self.calls.apply_filters(node.filter, text, inner)
         if code.kind is not Kind.TEXT:
-            code = self.writer.store_pair(f"only_text({code.pair})", Kind.TEXT)
+            code = self.writer.store_pair(f"require_text({code.pair})", Kind.TEXT)
         self.writer.queue_output(code)
 
     def _compile_with(self, node: nodes.With, frame: Frame) -> None:

@@ -24,7 +24,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.lexer import Lexer, float_re, integer_re, newline_re
 from jinja2.parser import Parser
 
-from turnwise.engine.runtime.limits import NESTING, TEMPLATE_CHARACTERS, TEMPLATE_TOKENS
+from turnwise.engine.runtime.limits import MAX_NESTING, MAX_TEMPLATE_CHARACTERS, MAX_TEMPLATE_TOKENS
 from turnwise.errors import TemplateError, TemplateLimitError, TemplateSyntaxError
 
 COLUMN_BITS = 21
@@ -135,8 +135,8 @@ class TokenScan:
             self._add_token("data", data)
 
     def _check_token_count(self) -> None:
-        if len(self.tokens) > TEMPLATE_TOKENS:
-            raise TemplateTooLarge(f"more than {TEMPLATE_TOKENS} tokens", self._lineno())
+        if len(self.tokens) > MAX_TEMPLATE_TOKENS:
+            raise TemplateTooLarge(f"more than {MAX_TEMPLATE_TOKENS} tokens", self._lineno())
 
     def _lineno(self) -> int:
         return pack_position(self.line, self.offset - self.line_start + 1)
@@ -175,8 +175,8 @@ class TokenScan:
         """Keep the list of brackets that are still to be closed."""
         if operator in CLOSING:
             open_brackets.append(CLOSING[operator])
-            if len(open_brackets) > NESTING:
-                message = f"more than {NESTING} brackets within brackets"
+            if len(open_brackets) > MAX_NESTING:
+                message = f"more than {MAX_NESTING} brackets within brackets"
                 raise TemplateTooLarge(message, self._lineno(), "depth")
         elif operator in ("}", ")", "]"):
             expected = open_brackets.pop() if open_brackets else None
@@ -262,8 +262,8 @@ def parse(text: str, name: str) -> nodes.Template:
     """
     if not isinstance(text, str):
         raise TemplateSyntaxError(f"a template is text, not {type(text).__name__}", name=name)
-    if len(text) > TEMPLATE_CHARACTERS:
-        size = f"{len(text)} characters, more than {TEMPLATE_CHARACTERS}"
+    if len(text) > MAX_TEMPLATE_CHARACTERS:
+        size = f"{len(text)} characters, more than {MAX_TEMPLATE_CHARACTERS}"
         raise _limit_error(f"the template is too large: {size}", name)
     _refuse_surrogates(text, name)
     try:

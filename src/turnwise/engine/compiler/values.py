@@ -73,7 +73,7 @@ class ValueCompiler:
         for item in node.items:
             key = writer.name_value(self.context.compile(item.key, frame))
             if key.kind not in HASHABLE_KINDS:
-                key = writer.store_value(Code(f"hashable(rt, {key.value})", key.trail))
+                key = writer.store_value(Code(f"charge_key(rt, {key.value})", key.trail))
             value = self.context.compile(item.value, frame, trail)
             values.append(f"{key.value}: {value.value}")
             value_trails.append(f"{key.value}: {value.trail}")

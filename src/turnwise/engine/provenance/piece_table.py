@@ -24,11 +24,11 @@ from turnwise.engine.provenance.trails import (
     NOWHERE,
     PART,
     ROOT,
-    Cache,
     Field,
     Fragment,
+    FragmentCache,
     Path,
-    follow,
+    resolve,
     split_by_origin,
 )
 
@@ -62,7 +62,7 @@ class PieceTable:
         if self.starts[-1] != size:
             self._clip(size)
         self._followed: dict[int, list[Fragment]] = {}
-        self._cache = Cache()
+        self._cache = FragmentCache()
 
     def message_of(self, index: int) -> int | None:
         """The message that was being written at this text."""
@@ -222,9 +222,9 @@ def message_of_trail(trail: Any) -> int | None:
     """The index, if the trail leads to a whole message, or to a dict that the template made of one."""
     if len(trail) == 2 and trail[0] == MESSAGES and type(trail[1]) is int:
         return trail[1]
-    found = follow(trail)
+    found = resolve(trail)
     if isinstance(found, Field):
-        return index_in(found.path) if len(found.path) == 2 else None
+        return message_index(found.path) if len(found.path) == 2 else None
     if (
         type(found) is tuple
         and found[0] is ITEMS
@@ -233,13 +233,13 @@ def message_of_trail(trail: Any) -> int | None:
     ):
         for key in ("content", "role"):
             for _, leaf in split_by_origin(" ", found[1].get(key)):
-                index = index_in(leaf.path) if isinstance(leaf, Field) else None
+                index = message_index(leaf.path) if isinstance(leaf, Field) else None
                 if index is not None:
                     return index
     return None
 
 
-def index_in(path: Path) -> int | None:
+def message_index(path: Path) -> int | None:
     """The message that a path leads into."""
     index = path[1] if len(path) > 1 and path[0] == "messages" else None
     return index if isinstance(index, int) else None

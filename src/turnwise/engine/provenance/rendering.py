@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from turnwise.engine.provenance.piece_table import PieceTable, index_in
+from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.trails import (
     DONE,
     JOINED,
@@ -133,7 +133,7 @@ class Rendering:
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
         if self._pieces is None:
-            self._pieces = tuple(Cutting(self).cut(self.piece_table))
+            self._pieces = tuple(PieceBuilder(self).cut(self.piece_table))
         return self._pieces
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -145,7 +145,7 @@ class Rendering:
             return Origin("template", line, column, leaf, None, False, message, generation)
         if type(leaf) is Field:
             path = self._given(leaf.path) if self._aliases else leaf.path
-            message = index_in(path) if message is None else message
+            message = message_index(path) if message is None else message
             return Origin("field", None, None, None, path, leaf.key, message, generation)
         sources = tuple(map(self._given, leaf.sources)) if isinstance(leaf, Computed) else ()
         return Origin("computed", None, None, None, None, False, message, generation, sources)
@@ -207,7 +207,9 @@ class Rendering:
         return "".join(shown)
 
 
-def followed(prompt: Rendering, parts: Sequence[tuple[str, str | None]], message: int) -> Rendering:
+def append_reply(
+    prompt: Rendering, parts: Sequence[tuple[str, str | None]], message: int
+) -> Rendering:
     """The prompt, and behind it what an assistant says: texts of the fields of its message, and markers (None)."""
     whole = (ROOT, "messages"), message
     out = [*prompt._out, "", LOOP, "", whole]
@@ -224,7 +226,7 @@ def _restored(text: str, pieces: tuple[Piece, ...], changes: tuple[Any, ...]) ->
     return rendering
 
 
-class Cutting:
+class PieceBuilder:
     """Follows the trails of a piece table and puts the pieces together."""
 
     def __init__(self, rendering: Rendering) -> None:

@@ -75,11 +75,11 @@ class Rule:
 ROOT = Rule("ROOT")
 
 
-def root(name: str) -> Trail:
+def root_trail(name: str) -> Trail:
     return (ROOT, name)
 
 
-def follow(trail: Trail) -> Trail | Field:
+def resolve(trail: Trail) -> Trail | Field:
     """Resolve a chain of children to a field, or to the rule (or node) that made the value."""
     keys: list[Any] = []
     while True:
@@ -99,7 +99,7 @@ def follow(trail: Trail) -> Trail | Field:
             trail = head
 
 
-def from_input(trail: Trail) -> bool:
+def is_from_input(trail: Trail) -> bool:
     """A trail that leads to a part of the input as it was given: a tree that was measured at the door."""
     while type(trail) is tuple:
         head = trail[0]
@@ -114,7 +114,7 @@ def from_input(trail: Trail) -> bool:
     return False
 
 
-class Cache:
+class FragmentCache:
     """Runs that were found before: parts of one text all ask for the runs of the whole."""
 
     def __init__(self) -> None:
@@ -123,36 +123,36 @@ class Cache:
         ] = {}  # by identity; the trail itself must stay
 
 
-def split_by_origin(text: str, trail: Trail, cache: Cache | None = None) -> list[Fragment]:
+def split_by_origin(text: str, trail: Trail, cache: FragmentCache | None = None) -> list[Fragment]:
     """Split text into runs by origin; their texts join to `text`.
 
     A rule asks for the runs of its inputs by yielding them, and the asking is kept on a list: a text that was built in
     ten thousand steps has a trail ten thousand deep, and Python's stack is not.
     """
-    cache = cache or Cache()
+    cache = cache or FragmentCache()
     waiting: list[tuple[str, Any, Steps]] = []
-    answer: Any = started(text, trail, waiting, cache)  # None starts a generator
+    answer: Any = start_splitting(text, trail, waiting, cache)  # None starts a generator
     while waiting:
         whole, found, steps = waiting[-1]
         try:
             asked = steps.send(answer)
         except StopIteration as finished:
             waiting.pop()
-            answer = checked(whole, finished.value)
+            answer = check_fragments(whole, finished.value)
             cache.found[id(found), whole] = (found, answer)
         else:
-            answer = started(*asked, waiting, cache)
+            answer = start_splitting(*asked, waiting, cache)
     result: list[Fragment] = answer
     return result
 
 
-def started(
-    text: str, trail: Trail, waiting: list[tuple[str, Any, Steps]], cache: Cache
+def start_splitting(
+    text: str, trail: Trail, waiting: list[tuple[str, Any, Steps]], cache: FragmentCache
 ) -> list[Fragment] | None:
     """The runs, if they are plain to see or were seen before; else the rule that finds them starts."""
     if not text:
         return []
-    found: Any = follow(trail)
+    found: Any = resolve(trail)
     if found is None:
         return [(text, NOWHERE)]
     if type(found) is int or type(found) is Field:
@@ -164,19 +164,19 @@ def started(
         return [(text, NOWHERE)]
     made = rule.runs(text, *inputs)
     if isinstance(made, list):
-        return checked(text, made)
+        return check_fragments(text, made)
     waiting.append((text, found, made))
     return None
 
 
-def checked(text: str, result: list[Fragment]) -> list[Fragment]:
+def check_fragments(text: str, result: list[Fragment]) -> list[Fragment]:
     """A rule that lost count must not misattribute: then all of its leaves answer for all of the text."""
     if "".join([part for part, _ in result]) != text:
-        return [(text, merged(leaf for _, leaf in result))]
-    return coalesced(result) if len(result) > 64 else result
+        return [(text, merge_leaves(leaf for _, leaf in result))]
+    return merge_neighbours(result) if len(result) > 64 else result
 
 
-def coalesced(result: list[Fragment]) -> list[Fragment]:
+def merge_neighbours(result: list[Fragment]) -> list[Fragment]:
     """Neighbours with one leaf as one run."""
     return [
         ("".join([part for part, _ in group]), leaf)
@@ -184,7 +184,7 @@ def coalesced(result: list[Fragment]) -> list[Fragment]:
     ]
 
 
-def merged(leaves: Iterable[Leaf]) -> Leaf:
+def merge_leaves(leaves: Iterable[Leaf]) -> Leaf:
     """One leaf for text that several went into."""
     kinds = list(dict.fromkeys(leaves))
     if len(kinds) == 1:
@@ -195,7 +195,7 @@ def merged(leaves: Iterable[Leaf]) -> Leaf:
     return Computed(tuple(dict.fromkeys(sources)))
 
 
-def texts_of(parts: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
+def pairs_of(parts: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
     """The pairs of a flat `text, trail, text, trail, ...` sequence."""
     return zip(parts[::2], parts[1::2], strict=True)
 
@@ -205,7 +205,7 @@ def texts_of(parts: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
 
 def _joined(text: str, parts: Sequence[Any]) -> Steps:
     result: list[Fragment] = []
-    for part, trail in texts_of(parts):
+    for part, trail in pairs_of(parts):
         result += yield part, trail
     return result
 
@@ -265,9 +265,9 @@ def _replaced(
 def _blend(text: str, *inputs: Any) -> Steps:
     """Text that some operation made of these texts and trails; one leaf for all of it."""
     leaves: list[Leaf] = []
-    for part, trail in texts_of(inputs):
+    for part, trail in pairs_of(inputs):
         leaves += [leaf for _, leaf in (yield part or " ", trail)]
-    return [(text, merged(leaves or [NOWHERE]))]
+    return [(text, merge_leaves(leaves or [NOWHERE]))]
 
 
 def _around(text: str, whole: str, trail: Trail) -> Steps:
@@ -275,7 +275,7 @@ def _around(text: str, whole: str, trail: Trail) -> Steps:
     before = yield whole, trail
     at = text.find(whole)
     if at < 0:
-        return [(text, merged(leaf for _, leaf in before))]
+        return [(text, merge_leaves(leaf for _, leaf in before))]
     padded = [(text[:at], NOWHERE), *before, (text[at + len(whole) :], NOWHERE)]
     return [run for run in padded if run[0]]
 
@@ -299,7 +299,7 @@ def slice_fragments(before: list[Fragment], start: int, stop: int) -> list[Fragm
     """The runs between two offsets. Where the runs are many, the first is looked up rather than walked to."""
     first, at = 0, 0
     if len(before) > 16:
-        ends = ends_of(before)
+        ends = fragment_ends(before)
         first = bisect_right(ends, start)
         at = ends[first - 1] if first else 0
     result = []
@@ -314,7 +314,7 @@ def slice_fragments(before: list[Fragment], start: int, stop: int) -> list[Fragm
     return result
 
 
-def ends_of(before: list[Fragment]) -> list[int]:
+def fragment_ends(before: list[Fragment]) -> list[int]:
     """Where each run ends; kept until other runs are asked about, since one text is mostly cut many times."""
     global LAST_CUT
     last, ends = LAST_CUT
@@ -381,13 +381,13 @@ def _pairs_child(key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
 
 def key_leaf(trail: Trail, key: Any) -> Leaf:
     """The leaf of a key's text: it came with the mapping, or whoever made the mapping wrote it."""
-    owner = follow(trail)
+    owner = resolve(trail)
     if type(owner) is Field:
         return Field((*owner.path, key), key=True)
     if type(owner) is tuple and owner[0] is ITEMS and len(owner) > 2:
-        return merged(leaf for _, leaf in split_by_origin(" ", owner[2].get(key)))
+        return merge_leaves(leaf for _, leaf in split_by_origin(" ", owner[2].get(key)))
     if type(owner) is tuple and owner[0] is EACH:
-        return merged(leaf for _, leaf in split_by_origin(" ", owner))
+        return merge_leaves(leaf for _, leaf in split_by_origin(" ", owner))
     return owner if type(owner) is int else NOWHERE
 
 
@@ -396,7 +396,7 @@ def _key_runs(text: str, trail: Trail, key: Any) -> list[Fragment]:
 
 
 def _split_child(key: Any, whole: str, trail: Trail, parts: Sequence[str]) -> Trail:
-    return (PART, whole, trail, starts(whole, parts)[key])
+    return (PART, whole, trail, part_starts(whole, parts)[key])
 
 
 def _letters_child(key: Any, whole: str, trail: Trail) -> Trail:
@@ -406,7 +406,7 @@ def _letters_child(key: Any, whole: str, trail: Trail) -> Trail:
 LAST_SPLIT: tuple[Any, list[int]] = (None, [])
 
 
-def starts(whole: str, parts: Sequence[str]) -> list[int]:
+def part_starts(whole: str, parts: Sequence[str]) -> list[int]:
     """Where each part begins. Parts come in order and never overlap, so looking from the last end finds them.
 
     The answer is kept until another split is asked about, since mostly all parts of one are, one after the other.
@@ -440,7 +440,7 @@ SPLIT = Rule("SPLIT", child=_split_child)  # whole, its trail, parts
 # ---- written-out values: JSON and Python's repr ----
 
 
-class Style(NamedTuple):
+class JsonStyle(NamedTuple):
     """How `json.dumps` writes a container."""
 
     ensure_ascii: bool
@@ -451,7 +451,12 @@ class Style(NamedTuple):
 
 
 def _json_runs(
-    text: str, value: Any, trail: Trail, style: Style, node: int | None, memo: dict[Any, Any] | None
+    text: str,
+    value: Any,
+    trail: Trail,
+    style: JsonStyle,
+    node: int | None,
+    memo: dict[Any, Any] | None,
 ) -> list[Fragment]:
     """Each text inside is its field's; the punctuation is the template's. Tools that stay are cut only once."""
     key = (id(value), style, node, "runs")
@@ -459,22 +464,22 @@ def _json_runs(
         kept: list[Fragment] = memo[key]
         return kept
     result: list[Fragment] = []
-    JsonRuns(result, style, NOWHERE if node is None else node).write(value, trail)
+    JsonSplitter(result, style, NOWHERE if node is None else node).write(value, trail)
     if memo is not None:
         memo[key] = result
     return result
 
 
-class JsonRuns:
+class JsonSplitter:
     """Writes a value as `json.dumps` does, run by run. Open containers are on a list, not on Python's stack."""
 
-    def __init__(self, result: list[Fragment], style: Style, mark: Leaf) -> None:
+    def __init__(self, result: list[Fragment], style: JsonStyle, mark: Leaf) -> None:
         self.result = result
         self.style = style
         self.mark = mark
         self.escape = encode_basestring_ascii if style.ensure_ascii else encode_basestring
         self.held = ""  # punctuation that is not a run yet
-        self.open: list[Open] = []
+        self.open: list[OpenContainer] = []
 
     def write(self, value: Any, trail: Trail) -> None:
         self.value(value, trail)
@@ -519,9 +524,9 @@ class JsonRuns:
             self.held += '"'
         elif isinstance(value, dict):
             items = sorted(value.items()) if self.style.sort_keys else value.items()
-            self.open.append(Open(iter(items), trail, "{", "}"))
+            self.open.append(OpenContainer(iter(items), trail, "{", "}"))
         elif isinstance(value, (list, tuple)):
-            self.open.append(Open(iter(enumerate(value)), trail, "[", "]"))
+            self.open.append(OpenContainer(iter(enumerate(value)), trail, "[", "]"))
         else:
             spelled = (
                 json.dumps(value)
@@ -532,7 +537,7 @@ class JsonRuns:
                 self.put(part, leaf)
 
 
-class Open:
+class OpenContainer:
     """A container that is being written: what is left of it, and what comes before its next entry."""
 
     __slots__ = ("end", "entries", "separator", "trail")
@@ -547,7 +552,7 @@ class Open:
 
 
 def _repr_runs(text: str, value: Any, trail: Trail) -> list[Fragment]:
-    whole = follow(trail)
+    whole = resolve(trail)
     mark = (
         Computed((whole.path,)) if type(whole) is Field else NOWHERE
     )  # Python's brackets, made of this value

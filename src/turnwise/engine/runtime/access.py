@@ -23,11 +23,11 @@ from turnwise.engine.provenance.trails import (
     PICK,
     ROOT,
     Trail,
-    from_input,
+    is_from_input,
 )
-from turnwise.engine.runtime.formatting import hashable
+from turnwise.engine.runtime.formatting import charge_key
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.methods import METHODS, bound
+from turnwise.engine.runtime.methods import METHODS, bind_method
 from turnwise.engine.runtime.values import (
     Cycler,
     Denied,
@@ -66,39 +66,39 @@ NO_PREVIOUS = Undefined("there is no previous item")
 NO_NEXT = Undefined("there is no next item")
 
 
-def attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
+def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
     """`value.name`"""
     kind = type(value)
     if kind is dict:
         if name in METHODS[dict]:
-            return bound(rt, value, trail, name)
+            return bind_method(rt, value, trail, name)
         if name in value:
             return value[name], (trail, name)
-        return missing(value, name)
+        return make_undefined(value, name)
     if kind is Namespace:
         if name in value.pairs:
             pair: Pair = value.pairs[name]
             return pair
-        return missing(value, name)
+        return make_undefined(value, name)
     if kind is Undefined:
         raise value.failure()
-    found = special(value, trail, name)
+    found = get_engine_attribute(value, trail, name)
     if found is not None:
         return found
     if name in METHODS.get(kind, ()):
-        return bound(rt, value, trail, name)
-    return missing(value, name)
+        return bind_method(rt, value, trail, name)
+    return make_undefined(value, name)
 
 
-def special(value: Any, trail: Trail, name: str) -> Pair | None:
+def get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
     """Attributes of the values that only the engine makes."""
     if type(value) is Loop:
         if name in LOOP_ATTRIBUTES:
             return LOOP_ATTRIBUTES[name](value), None
         if name == "previtem":
-            return neighbour(value.items, value.trails, value.index0 - 1, NO_PREVIOUS)
+            return get_neighbour(value.items, value.trails, value.index0 - 1, NO_PREVIOUS)
         if name == "nextitem":
-            return neighbour(value.items, value.trails, value.index0 + 1, NO_NEXT)
+            return get_neighbour(value.items, value.trails, value.index0 + 1, NO_NEXT)
     elif type(value) is Macro and name in MACRO_ATTRIBUTES:
         return MACRO_ATTRIBUTES[name](value), None
     elif type(value) is Function and (value.name, name) == ("dict", "fromkeys"):
@@ -112,7 +112,7 @@ def special(value: Any, trail: Trail, name: str) -> Pair | None:
 
 def from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     """`dict.fromkeys(keys, value)`"""
-    found, trail = sequence(rt, *keys)
+    found, trail = to_sequence(rt, *keys)
     rt.step(len(found))
     rt.take(16 * len(found))
     trails = {key: value[1] for key in found}
@@ -123,18 +123,18 @@ def from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     )
 
 
-def neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair:
+def get_neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair:
     if 0 <= index < len(items):
         return items[index], trails[index] if type(trails) is list else None
     return otherwise, None
 
 
-def item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
+def get_item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
     """`value[key]`"""
     kind = type(value)
     if kind is dict:
         try:
-            if hashable(rt, key) in value:
+            if charge_key(rt, key) in value:
                 return value[key], (trail, key)
         except TypeError:  # a key that cannot be hashed is in no dict
             pass
@@ -148,18 +148,18 @@ def item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
         raise value.failure()
     if isinstance(key, str):
         if kind is dict and key not in METHODS[dict]:
-            return missing(value, key)
-        return attribute(rt, value, trail, key)
-    return missing(value, key)
+            return make_undefined(value, key)
+        return get_attribute(rt, value, trail, key)
+    return make_undefined(value, key)
 
 
-def part(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step: Any) -> Pair:
+def get_slice(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step: Any) -> Pair:
     """`value[start:stop:step]`"""
     if type(value) is Undefined:
         raise value.failure()
     if not isinstance(value, (str, list, tuple, range)):
         raise Failure(
-            f"{kind_name(value)!r} object cannot be sliced", f"the value is {short_repr(value)}"
+            f"{type_name(value)!r} object cannot be sliced", f"the value is {short_repr(value)}"
         )
     try:
         picked = range(len(value))[start:stop:step]
@@ -174,7 +174,7 @@ def part(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step: Any
     return result, trail
 
 
-def missing(value: Any, key: Any) -> Pair:
+def make_undefined(value: Any, key: Any) -> Pair:
     """The `Undefined` for a key that is not there, or a refusal when the key aims at Python itself."""
     if (
         isinstance(key, str)
@@ -184,11 +184,11 @@ def missing(value: Any, key: Any) -> Pair:
         raise Denied(
             f"access to {short_repr(key)} is not possible: templates read fields and methods, not Python attributes"
         )
-    return Undefined(lambda: (absence(value, key), known(value, key))), None
+    return Undefined(lambda: (describe_absence(value, key), describe_keys(value, key))), None
 
 
-def absence(value: Any, key: Any) -> str:
-    owner = "None" if value is None else f"{kind_name(value)} object"
+def describe_absence(value: Any, key: Any) -> str:
+    owner = "None" if value is None else f"{type_name(value)} object"
     return (
         f"{owner!r} has no attribute {key!r}"
         if isinstance(key, str)
@@ -196,10 +196,12 @@ def absence(value: Any, key: Any) -> str:
     )
 
 
-def known(value: Any, key: Any) -> str | None:
+def describe_keys(value: Any, key: Any) -> str | None:
     """What the value has instead."""
     if type(value) is dict:
-        return did_you_mean(key if isinstance(key, str) else "", value, f"a {described(value)} has")
+        return did_you_mean(
+            key if isinstance(key, str) else "", value, f"a {name_container(value)} has"
+        )
     if type(value) is Namespace:
         return did_you_mean(key if isinstance(key, str) else "", value.pairs, "the namespace has")
     if isinstance(value, (list, tuple)):
@@ -209,7 +211,7 @@ def known(value: Any, key: Any) -> str | None:
     return f"the value is {short_repr(value)}"
 
 
-def described(value: dict[Any, Any]) -> str:
+def name_container(value: dict[Any, Any]) -> str:
     """The word that people use for such a dict."""
     for word, key in (
         ("message", "role"),
@@ -223,8 +225,8 @@ def described(value: dict[Any, Any]) -> str:
 
 
 NO_TRAILS = repeat(None)
-LOOP_WEIGHT = 24  # what starting a loop costs
-MANY = 1 << 20
+LOOP_START_COST = 24  # what starting a loop costs
+MAX_CACHED_TRAILS = 1 << 20
 ROOT_TRAILS: dict[str, list[Trail]] = {}
 
 
@@ -232,17 +234,17 @@ def root_trails(name: str, count: int) -> list[Trail]:
     """The trails of an input's elements. They are the same for every rendering, so they are kept."""
     trails = ROOT_TRAILS.setdefault(name, [])
     if len(trails) < count:
-        if count > MANY or len(ROOT_TRAILS) > 64:
+        if count > MAX_CACHED_TRAILS or len(ROOT_TRAILS) > 64:
             return [((ROOT, name), number) for number in range(count)]
         trails = ROOT_TRAILS[name] = [((ROOT, name), number) for number in range(2 * count)]
     return trails
 
 
-def walk(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool]:
+def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool]:
     """What a loop goes over: the elements, the trail of each, and whether they may be messages. Pays for the loop."""
-    elements, trail = sequence(rt, value, trail)
+    elements, trail = to_sequence(rt, value, trail)
     count = len(elements)
-    rt.steps -= count * weight + LOOP_WEIGHT
+    rt.steps -= count * weight + LOOP_START_COST
     if rt.steps < 0:
         rt.step(0)
     if trail is None:
@@ -275,7 +277,7 @@ def may_be_messages(trail: Trail) -> bool:
     return trail is not None and trail[0] is not ROOT
 
 
-def walk_messages(rt: Runtime, messages: list[Any], weight: int) -> list[Trail]:
+def start_message_loop(rt: Runtime, messages: list[Any], weight: int) -> list[Trail]:
     """The trails of the messages, for a loop that is certainly over them."""
     count = len(messages)
     rt.steps -= count * weight
@@ -284,13 +286,13 @@ def walk_messages(rt: Runtime, messages: list[Any], weight: int) -> list[Trail]:
     return root_trails("messages", count)
 
 
-def picked(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[Any], Any]:
+def pick_elements(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[Any], Any]:
     """The elements of a loop that pass its test."""
     kept = [trails[index] for index in chosen] if type(trails) is list else trails
     return [elements[index] for index in chosen], kept
 
 
-def sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
+def to_sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
     """The elements of a value, and the trail of that sequence."""
     kind = type(value)
     if kind is list or kind is tuple:
@@ -300,7 +302,7 @@ def sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
         return keys, (KEYS, trail, keys)
     if isinstance(value, str):
         rt.take(8 * len(value))
-        whole = type(trail) is int or from_input(trail)
+        whole = type(trail) is int or is_from_input(trail)
         return list(value), (EACH, trail) if whole else (LETTERS, value, trail)
     if kind is View:
         return value.items, value.trail
@@ -315,11 +317,11 @@ def sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
         trails = value.trails if type(value.trails) is list else None
         return value.items[start:], (ITEMS, trails[start:]) if trails else None
     raise Failure(
-        f"{kind_name(value)!r} object is not iterable", f"the value is {short_repr(value)}"
+        f"{type_name(value)!r} object is not iterable", f"the value is {short_repr(value)}"
     )
 
 
-def kind_name(value: Any) -> str:
+def type_name(value: Any) -> str:
     """The type's name as Python's own messages say it."""
     if isinstance(value, Function):
         return "function"

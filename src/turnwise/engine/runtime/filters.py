@@ -23,30 +23,50 @@ from urllib.parse import quote, quote_plus
 
 from markupsafe import Markup
 
-from turnwise.engine.provenance.trails import BLEND, EACH, ITEMS, LINES, PART, RECASED, Style, Trail
-from turnwise.engine.runtime.access import attribute, kind_name, missing, sequence
-from turnwise.engine.runtime.formatting import PLAIN, concatenated, encoded, percent, text
+from turnwise.engine.provenance.trails import (
+    BLEND,
+    EACH,
+    ITEMS,
+    LINES,
+    PART,
+    RECASED,
+    JsonStyle,
+    Trail,
+)
+from turnwise.engine.runtime.access import get_attribute, make_undefined, to_sequence, type_name
+from turnwise.engine.runtime.formatting import (
+    DEFAULT_STYLE,
+    concatenate,
+    format_percent,
+    to_json,
+    to_text,
+)
 from turnwise.engine.runtime.limits import Runtime, limit_error
-from turnwise.engine.runtime.methods import METHODS, interleaved, plain, whole_number
-from turnwise.engine.runtime.operations import escaped as html_escaped
+from turnwise.engine.runtime.methods import (
+    METHODS,
+    join_with_separator,
+    require_defined,
+    require_integer,
+)
+from turnwise.engine.runtime.operations import escape_html as html_escaped
 from turnwise.engine.runtime.sequence_filters import (
-    at_end,
-    batched,
-    by_name,
-    chosen,
-    dict_sorted,
-    elements,
-    extreme,
-    grouped_by,
+    charge_elements,
+    count_elements,
+    drop_duplicates,
+    find_by_name,
+    get_by_path,
+    group_elements,
     item_pairs,
-    length,
-    listed,
-    ordered,
-    reached,
-    reversed_,
-    sliced,
-    summed,
-    unique,
+    make_end_filter,
+    make_extreme_filter,
+    make_selection,
+    reverse_elements,
+    sort_dict,
+    sort_elements,
+    split_into_batches,
+    split_into_slices,
+    sum_elements,
+    to_list,
 )
 from turnwise.engine.runtime.values import Failure, Pair, Safe, Stream, Undefined
 from turnwise.errors import short_repr
@@ -58,22 +78,22 @@ STRINGS = METHODS[str]
 
 
 def as_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    return (value, trail) if type(value) is str else text(rt, value, trail)
+    return (value, trail) if type(value) is str else to_text(rt, value, trail)
 
 
-def text_only(value: Any, trail: Trail, name: str) -> Pair:
+def require_text_input(value: Any, trail: Trail, name: str) -> Pair:
     """The value of a filter that does not print what it is given."""
     if isinstance(value, Undefined):
         raise value.failure()
     if not isinstance(value, str):
         raise Failure(
-            f"{name}: the value is text, not {kind_name(value)}",
+            f"{name}: the value is text, not {type_name(value)}",
             f"the value is {short_repr(value)}",
         )
     return value, trail
 
 
-def on_text(name: str) -> Filter:
+def make_text_filter(name: str) -> Filter:
     """The string method of that name, on whatever the value prints as."""
     method = STRINGS[name]
 
@@ -86,7 +106,7 @@ def on_text(name: str) -> Filter:
 # ---- text ----
 
 
-def replaced(
+def replace_text(
     rt: Runtime, value: Any, trail: Trail, old: Pair, new: Pair, count: Pair = NONE
 ) -> Pair:
     limit = (-1, None) if count[0] is None else count
@@ -95,7 +115,7 @@ def replaced(
     )
 
 
-def titled(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def change_to_title_case(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
     rt.take(3 * len(written))
     rt.step(len(written) // 2)
@@ -107,11 +127,11 @@ def title_case(written: str) -> str:
     return "".join(word[:1].upper() + word[1:].lower() for word in words)
 
 
-def centred(rt: Runtime, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair:
+def centre_text(rt: Runtime, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair:
     return STRINGS["center"](rt, *as_text(rt, value, trail), width)
 
 
-def indented(
+def indent_lines(
     rt: Runtime,
     value: Any,
     trail: Trail,
@@ -119,8 +139,8 @@ def indented(
     first: Pair = FALSE,
     blank: Pair = FALSE,
 ) -> Pair:
-    written, source = text_only(value, trail, "indent")
-    margin = width[0] if isinstance(width[0], str) else " " * bounded(rt, width)
+    written, source = require_text_input(value, trail, "indent")
+    margin = width[0] if isinstance(width[0], str) else " " * charge_width(rt, width)
     rt.take(len(written) + (written.count("\n") + 1) * len(margin))
     lines = (written + "\n").splitlines() if blank[0] else written.splitlines()
     if written.endswith("\n") and not blank[0]:
@@ -130,14 +150,14 @@ def indented(
     return (margin + result if first[0] else result), (LINES, written, source)
 
 
-def bounded(rt: Runtime, width: Pair) -> int:
+def charge_width(rt: Runtime, width: Pair) -> int:
     """A width that is about to be obeyed."""
-    size = whole_number(width)
+    size = require_integer(width)
     rt.take(max(size, 0))
     return size
 
 
-def truncated(
+def truncate_text(
     rt: Runtime,
     value: Any,
     trail: Trail,
@@ -146,22 +166,22 @@ def truncated(
     end: Pair = ("...", None),
     leeway: Pair = (5, None),
 ) -> Pair:
-    size, tail = whole_number(length), as_text(rt, plain(end), None)[0]
-    spare = 5 if leeway[0] is None else whole_number(leeway)
+    size, tail = require_integer(length), as_text(rt, require_defined(end), None)[0]
+    spare = 5 if leeway[0] is None else require_integer(leeway)
     if size < len(tail) or spare < 0:
         raise Failure(
             f"truncate: expected length >= {len(tail)} and leeway >= 0, got {size} and {spare}"
         )
     if isinstance(value, (str, list, tuple, dict, Undefined)) and len(value) <= size + spare:
         return value, trail
-    written, source = text_only(value, trail, "truncate")
+    written, source = require_text_input(value, trail, "truncate")
     kept = written[: size - len(tail)]
     if not killwords[0]:
         kept = kept.rsplit(" ", 1)[0]
-    return concatenated(rt, (kept, (PART, written, source, 0), tail, end[1]))
+    return concatenate(rt, (kept, (PART, written, source, 0), tail, end[1]))
 
 
-def wrapped(
+def wrap_words(
     rt: Runtime,
     value: Any,
     trail: Trail,
@@ -170,8 +190,8 @@ def wrapped(
     wrapstring: Pair = NONE,
     break_on_hyphens: Pair = (True, None),
 ) -> Pair:
-    written, source = text_only(value, trail, "wordwrap")
-    size = whole_number(width)
+    written, source = require_text_input(value, trail, "wordwrap")
+    size = require_integer(width)
     if size < 1 and written:
         raise Failure(f"wordwrap: the width is at least 1, not {size}")
     rt.step(12 * len(written))
@@ -182,13 +202,13 @@ def wrapped(
         break_long_words=bool(break_long_words[0]),
         break_on_hyphens=bool(break_on_hyphens[0]),
     )
-    newline = "\n" if wrapstring[0] is None else as_text(rt, plain(wrapstring), None)[0]
+    newline = "\n" if wrapstring[0] is None else as_text(rt, require_defined(wrapstring), None)[0]
     lines = [part for line in written.splitlines() for part in wrapper.wrap(line) or [""]]
     rt.take(len(written) + len(lines) * len(newline))
     return newline.join(lines), (BLEND, written, source, newline, wrapstring[1])
 
 
-def escaped(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def escape_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if type(value) is Safe:
         return value, trail
     written, source = as_text(rt, value, trail)
@@ -196,17 +216,17 @@ def escaped(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return Safe(html_escaped(written)), (RECASED, written, source, html_escaped)
 
 
-def stripped_of_tags(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def strip_tags(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
     rt.step(len(written))
     return Markup(written).striptags(), (BLEND, written, source)
 
 
-def url_encoded(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if isinstance(value, (dict, list, tuple)):
-        pairs = value.items() if isinstance(value, dict) else map(two, value)
+        pairs = value.items() if isinstance(value, dict) else map(require_pair, value)
         parts = [
-            f"{quote_plus(text(rt, key, None)[0])}={quote_plus(text(rt, entry, None)[0])}"
+            f"{quote_plus(to_text(rt, key, None)[0])}={quote_plus(to_text(rt, entry, None)[0])}"
             for key, entry in pairs
         ]
         return "&".join(parts), trail
@@ -215,50 +235,52 @@ def url_encoded(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return quote(written, safe="/"), (RECASED, written, source, quote)
 
 
-def two(entry: Any) -> tuple[Any, Any]:
+def require_pair(entry: Any) -> tuple[Any, Any]:
     if not isinstance(entry, (list, tuple, str)) or len(entry) != 2:
         raise Failure("urlencode: a list is of pairs", f"the value is {short_repr(entry)}")
     return entry[0], entry[1]
 
 
-def safe(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def mark_safe(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
     return Safe(written), source
 
 
-def joined(
+def join_elements(
     rt: Runtime, value: Any, trail: Trail, d: Pair = ("", None), attribute: Pair = NONE
 ) -> Pair:
-    found, found_trail = elements(rt, value, trail)
+    found, found_trail = charge_elements(rt, value, trail)
     separator, separator_trail = as_text(rt, *d)
     if attribute[0] is not None:
         picked = [
-            reached(rt, entry, (found_trail, number), attribute[0])
+            get_by_path(rt, entry, (found_trail, number), attribute[0])
             for number, entry in enumerate(found)
         ]
         found, found_trail = [pair[0] for pair in picked], (ITEMS, [pair[1] for pair in picked])
     if all([type(entry) is str for entry in found]):
-        return interleaved(rt, found, found_trail, separator, separator_trail)
+        return join_with_separator(rt, found, found_trail, separator, separator_trail)
     written = [as_text(rt, entry, (found_trail, number)) for number, entry in enumerate(found)]
     trails = (ITEMS, [pair[1] for pair in written])
-    return interleaved(rt, [pair[0] for pair in written], trails, separator, separator_trail)
+    return join_with_separator(
+        rt, [pair[0] for pair in written], trails, separator, separator_trail
+    )
 
 
-def formatted(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+def format_with_percent(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
     if args and kwargs:
         raise Failure("can't handle positional and keyword arguments at the same time")
     written, source = as_text(rt, value, trail)
     if kwargs:
         fields = {key: pair[0] for key, pair in kwargs.items()}
-        return percent(
+        return format_percent(
             rt, written, source, fields, (ITEMS, {key: pair[1] for key, pair in kwargs.items()})
         )
-    return percent(
+    return format_percent(
         rt, written, source, tuple(pair[0] for pair in args), (ITEMS, [pair[1] for pair in args])
     )
 
 
-def word_count(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def count_words(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, _ = as_text(rt, value, trail)
     rt.take(len(written))
     rt.step(len(written) // 4)
@@ -267,10 +289,10 @@ def word_count(rt: Runtime, value: Any, trail: Trail) -> Pair:
 
 # ---- JSON ----
 
-WIDEST = 64  # the widest indent that anybody reads
+MAX_INDENT = 64  # the widest indent that anybody reads
 
 
-def to_json(
+def filter_to_json(
     rt: Runtime,
     value: Any,
     trail: Trail,
@@ -282,19 +304,19 @@ def to_json(
 ) -> Pair:
     """`json.dumps` with transformers' defaults; the punctuation is the template's, each text inside is its field's."""
     if ensure_ascii is FALSE and indent is NONE and separators is NONE and sort_keys is FALSE:
-        return encoded(rt, value, trail, PLAIN, node)
+        return to_json(rt, value, trail, DEFAULT_STYLE, node)
     margin = indent[0]
     if isinstance(margin, int):
-        if margin > WIDEST:
+        if margin > MAX_INDENT:
             raise limit_error("bytes")
         margin = " " * margin
-    elif margin is not None and (not isinstance(margin, str) or len(margin) > WIDEST):
+    elif margin is not None and (not isinstance(margin, str) or len(margin) > MAX_INDENT):
         raise Failure(f"tojson: indent is a number or a short text, not {short_repr(margin)}")
     comma, colon = (", " if margin is None else ",", ": ")
     if separators[0] is not None:
         pair = separators[0] if isinstance(separators[0], (list, tuple, str)) else ()
         short = (
-            [mark for mark in pair if isinstance(mark, str) and len(mark) <= WIDEST]
+            [mark for mark in pair if isinstance(mark, str) and len(mark) <= MAX_INDENT]
             if len(pair) == 2
             else []
         )
@@ -304,20 +326,20 @@ def to_json(
                 f"the value is {short_repr(pair)}",
             )
         comma, colon = short
-    return encoded(
+    return to_json(
         rt,
         value,
         trail,
-        Style(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])),
+        JsonStyle(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])),
         node,
     )
 
 
-def from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def filter_from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
     """The value that a JSON text says. Every part of it, however deep, has the text's own origin."""
     if not isinstance(value, str):
         raise Failure(
-            f"from_json: the value is JSON text, not {kind_name(value)}",
+            f"from_json: the value is JSON text, not {type_name(value)}",
             f"the value is {short_repr(value)}",
         )
     rt.take(16 * len(value))
@@ -327,8 +349,8 @@ def from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
         raise Failure(f"from_json: not JSON: {error}", f"the text is {short_repr(value)}") from None
 
 
-def mapped(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
-    found, found_trail = sequence(
+def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
+    found, found_trail = to_sequence(
         rt, value or (), trail
     )  # as in jinja2, nothing is mapped over what is false
     rt.step(8 * len(found))
@@ -337,12 +359,12 @@ def mapped(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -
         if kwargs:
             raise Failure(f"Unexpected keyword argument {next(iter(kwargs))!r}")
         pairs = [
-            reached(rt, entry, (found_trail, i), path, default) for i, entry in enumerate(found)
+            get_by_path(rt, entry, (found_trail, i), path, default) for i, entry in enumerate(found)
         ]
     else:
         if not args:
             raise Failure("map requires a filter argument")
-        run = by_name(FILTERS, args[0][0], "filter")
+        run = find_by_name(FILTERS, args[0][0], "filter")
         pairs = [
             run(rt, entry, (found_trail, i), *args[1:], **kwargs) for i, entry in enumerate(found)
         ]
@@ -353,15 +375,15 @@ def mapped(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -
 # ---- numbers and choices ----
 
 
-def attribute_only(rt: Runtime, value: Any, trail: Trail, name: Pair) -> Pair:
+def get_attribute_only(rt: Runtime, value: Any, trail: Trail, name: Pair) -> Pair:
     """`value|attr("name")`: methods and the like, never items."""
-    key = str(plain(name))
+    key = str(require_defined(name))
     if isinstance(value, dict) and key not in METHODS[dict]:
-        return missing({}, key)
-    return attribute(rt, value, trail, key)
+        return make_undefined({}, key)
+    return get_attribute(rt, value, trail, key)
 
 
-def default(
+def use_default(
     rt: Runtime, value: Any, trail: Trail, default_value: Pair = ("", None), boolean: Pair = FALSE
 ) -> Pair:
     if type(value) is Undefined or (boolean[0] and not value):
@@ -375,7 +397,7 @@ def as_integer(
     try:
         if isinstance(value, str):
             rt.take(len(value))
-            return int(value, whole_number(base)), trail
+            return int(value, require_integer(base)), trail
         return int(value), trail
     except (TypeError, ValueError, OverflowError):
         pass
@@ -392,14 +414,14 @@ def as_float(rt: Runtime, value: Any, trail: Trail, default: Pair = (0.0, None))
         return default
 
 
-def rounded(
+def round_number(
     rt: Runtime,
     value: Any,
     trail: Trail,
     precision: Pair = (0, None),
     method: Pair = ("common", None),
 ) -> Pair:
-    digits = whole_number(precision)
+    digits = require_integer(precision)
     if method[0] not in ("common", "ceil", "floor"):
         raise Failure("method must be common, ceil or floor")
     if abs(digits) > 300:
@@ -412,14 +434,14 @@ def rounded(
         raise Failure(f"round: {error}", f"the value is {short_repr(value)}") from None
 
 
-def absolute(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def take_absolute(rt: Runtime, value: Any, trail: Trail) -> Pair:
     try:
         return abs(value), None
     except TypeError as error:
         raise Failure(str(error), f"the value is {short_repr(value)}") from None
 
 
-def file_size(rt: Runtime, value: Any, trail: Trail, binary: Pair = FALSE) -> Pair:
+def format_file_size(rt: Runtime, value: Any, trail: Trail, binary: Pair = FALSE) -> Pair:
     size, base = as_float(rt, value, trail, (math.nan, None))[0], 1024 if binary[0] else 1000
     if math.isnan(size):
         raise Failure("filesizeformat: the value is a number", f"the value is {short_repr(value)}")
@@ -433,58 +455,58 @@ def file_size(rt: Runtime, value: Any, trail: Trail, binary: Pair = FALSE) -> Pa
 
 
 FILTERS: dict[str, Filter] = {
-    "abs": absolute,
-    "attr": attribute_only,
-    "batch": batched,
-    "capitalize": on_text("capitalize"),
-    "center": centred,
-    "count": length,
-    "d": default,
-    "default": default,
-    "dictsort": dict_sorted,
-    "e": escaped,
-    "escape": escaped,
-    "filesizeformat": file_size,
-    "first": at_end(last=False),
+    "abs": take_absolute,
+    "attr": get_attribute_only,
+    "batch": split_into_batches,
+    "capitalize": make_text_filter("capitalize"),
+    "center": centre_text,
+    "count": count_elements,
+    "d": use_default,
+    "default": use_default,
+    "dictsort": sort_dict,
+    "e": escape_text,
+    "escape": escape_text,
+    "filesizeformat": format_file_size,
+    "first": make_end_filter(last=False),
     "float": as_float,
-    "forceescape": escaped,
-    "format": formatted,
-    "from_json": from_json,
-    "fromjson": from_json,
-    "groupby": grouped_by,
-    "indent": indented,
+    "forceescape": escape_text,
+    "format": format_with_percent,
+    "from_json": filter_from_json,
+    "fromjson": filter_from_json,
+    "groupby": group_elements,
+    "indent": indent_lines,
     "int": as_integer,
     "items": item_pairs,
-    "join": joined,
-    "last": at_end(last=True),
-    "length": length,
-    "list": listed,
-    "lower": on_text("lower"),
-    "map": mapped,
-    "max": extreme("max"),
-    "min": extreme("min"),
-    "reject": chosen(keep=False, by_attribute=False),
-    "rejectattr": chosen(keep=False, by_attribute=True),
-    "replace": replaced,
-    "reverse": reversed_,
-    "round": rounded,
-    "safe": safe,
-    "select": chosen(keep=True, by_attribute=False),
-    "selectattr": chosen(keep=True, by_attribute=True),
-    "slice": sliced,
-    "sort": ordered,
+    "join": join_elements,
+    "last": make_end_filter(last=True),
+    "length": count_elements,
+    "list": to_list,
+    "lower": make_text_filter("lower"),
+    "map": map_elements,
+    "max": make_extreme_filter("max"),
+    "min": make_extreme_filter("min"),
+    "reject": make_selection(keep=False, by_attribute=False),
+    "rejectattr": make_selection(keep=False, by_attribute=True),
+    "replace": replace_text,
+    "reverse": reverse_elements,
+    "round": round_number,
+    "safe": mark_safe,
+    "select": make_selection(keep=True, by_attribute=False),
+    "selectattr": make_selection(keep=True, by_attribute=True),
+    "slice": split_into_slices,
+    "sort": sort_elements,
     "string": as_text,
-    "striptags": stripped_of_tags,
-    "sum": summed,
-    "title": titled,
-    "tojson": to_json,
-    "trim": on_text("strip"),
-    "truncate": truncated,
-    "unique": unique,
-    "upper": on_text("upper"),
-    "urlencode": url_encoded,
-    "wordcount": word_count,
-    "wordwrap": wrapped,
+    "striptags": strip_tags,
+    "sum": sum_elements,
+    "title": change_to_title_case,
+    "tojson": filter_to_json,
+    "trim": make_text_filter("strip"),
+    "truncate": truncate_text,
+    "unique": drop_duplicates,
+    "upper": make_text_filter("upper"),
+    "urlencode": encode_url,
+    "wordcount": count_words,
+    "wordwrap": wrap_words,
 }
 
 WITHHELD = {

@@ -22,9 +22,9 @@ from turnwise.engine.provenance.trails import (
     JSON,
     PART,
     REPR,
-    Style,
+    JsonStyle,
     Trail,
-    from_input,
+    is_from_input,
 )
 from turnwise.engine.runtime.limits import Runtime, limit_error
 from turnwise.engine.runtime.values import (
@@ -45,7 +45,7 @@ DIGITS = re.compile(r"\d+")
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
 
 
-def text(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     """What `{{ value }}` prints."""
     kind = type(value)
     if kind is str:
@@ -55,21 +55,21 @@ def text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if kind is Undefined:
         return "", None
     if kind in (dict, list, tuple, View):
-        return represented(rt, value, trail), (REPR, value, trail)
+        return to_repr(rt, value, trail), (REPR, value, trail)
     if kind is Namespace:  # it can change, so where its parts came from is not kept
-        return represented(rt, value, trail), None
+        return to_repr(rt, value, trail), None
     if kind in (Function, Stream):
         repr(value)  # says that it cannot be printed
     return f"<{kind.__name__}>" if kind in PLACEHOLDERS else str(value), trail
 
 
-def represented(rt: Runtime, value: Any, trail: Trail) -> str:
+def to_repr(rt: Runtime, value: Any, trail: Trail) -> str:
     """Python's own spelling of a container; templates print some by mistake."""
     known: str | None = (
         rt.json_cache.get((id(value), "repr")) if id(value) in rt.cacheable_ids else None
     )
     if known is None:
-        measure(rt, value, trail)
+        charge_container(rt, value, trail)
         known = repr(value)
         if id(value) in rt.cacheable_ids:
             rt.json_cache[id(value), "repr"] = known
@@ -77,9 +77,9 @@ def represented(rt: Runtime, value: Any, trail: Trail) -> str:
     return known
 
 
-def measure(rt: Runtime, value: Any, trail: Trail) -> None:
+def charge_container(rt: Runtime, value: Any, trail: Trail) -> None:
     """Charge a container for being written out, unless it is part of the input."""
-    if from_input(trail):
+    if is_from_input(trail):
         return
     level: list[Any] = [value]
     for _ in range(rt.limits.depth):
@@ -102,27 +102,27 @@ def measure(rt: Runtime, value: Any, trail: Trail) -> None:
     raise limit_error("depth")
 
 
-def hashable(rt: Runtime, key: Any) -> Any:
+def charge_key(rt: Runtime, key: Any) -> Any:
     """A key, after paying for its hash: that of a tuple is as deep as the tuple."""
     if type(key) is tuple:
-        measure(rt, key, None)
+        charge_container(rt, key, None)
     return key
 
 
-def printed(rt: Runtime, parts: tuple[Any, ...]) -> list[Any]:
+def to_texts(rt: Runtime, parts: tuple[Any, ...]) -> list[Any]:
     """Values and trails, flat, with every value as text."""
     texts: list[Any] = []
     for value, trail in zip(parts[::2], parts[1::2], strict=True):
-        texts += (value, trail) if type(value) is str else text(rt, value, trail)
+        texts += (value, trail) if type(value) is str else to_text(rt, value, trail)
     return texts
 
 
-def concatenated(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
+def concatenate(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
     """`a ~ b ~ c`, given flat: value, trail, value, trail."""
-    return glued(rt, printed(rt, parts))
+    return join_parts(rt, to_texts(rt, parts))
 
 
-def glued(rt: Runtime, parts: Any) -> Pair:
+def join_parts(rt: Runtime, parts: Any) -> Pair:
     """Texts and trails, flat, as one text."""
     pieces = parts[::2]
     rt.take(sum(map(len, pieces)))
@@ -132,24 +132,24 @@ def glued(rt: Runtime, parts: Any) -> Pair:
 # ---- % ----
 
 
-def percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail: Trail) -> Pair:
+def format_percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail: Trail) -> Pair:
     """`form % value`, one conversion at a time."""
-    arguments = Arguments(value, value_trail)
+    arguments = PercentArguments(value, value_trail)
     parts: list[Any] = []
     at = 0
     rt.step(16 * form.count("%"))
     for spec in PERCENT.finditer(form):
         parts += (form[at : spec.start()], (PART, form, trail, at))
-        parts += conversion(rt, spec, arguments)
+        parts += format_conversion(rt, spec, arguments)
         at = spec.end()
     rest = form[at:]
     if "%" in rest:
         raise Failure("incomplete format")
     arguments.finish()
-    return glued(rt, [*parts, rest, (PART, form, trail, at)])
+    return join_parts(rt, [*parts, rest, (PART, form, trail, at)])
 
 
-class Arguments:
+class PercentArguments:
     """What the conversions of one format take from, in order or by name."""
 
     def __init__(self, value: Any, trail: Trail) -> None:
@@ -177,7 +177,7 @@ class Arguments:
             raise Failure("not all arguments converted during string formatting")
 
 
-def conversion(rt: Runtime, spec: re.Match[str], arguments: Arguments) -> Pair:
+def format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArguments) -> Pair:
     key, flags, width, precision, kind = spec.groups()
     if kind == "%":
         return "%", None
@@ -188,18 +188,18 @@ def conversion(rt: Runtime, spec: re.Match[str], arguments: Arguments) -> Pair:
     value, trail = arguments.named(key) if key is not None else arguments.next()
     if type(value) is Undefined and kind not in "sra":
         raise value.failure()
-    plain, plain_trail = text(rt, value, trail) if kind == "s" else (value, trail)
+    plain, plain_trail = to_text(rt, value, trail) if kind == "s" else (value, trail)
     if kind in "ra" and isinstance(value, (dict, list, tuple)):
-        measure(rt, value, None)
+        charge_container(rt, value, None)
     dot = f".{sizes[1]}" if precision is not None else ("." if "." in spec[0] else "")
     try:
         result = f"%{flags}{sizes[0] or ''}{dot}{kind}" % (plain,)
     except (TypeError, ValueError, OverflowError) as error:
         raise Failure(str(error)) from None
-    return placed(result, plain, plain_trail)
+    return trail_of_formatted(result, plain, plain_trail)
 
 
-def placed(result: str, value: Any, trail: Trail) -> Pair:
+def trail_of_formatted(result: str, value: Any, trail: Trail) -> Pair:
     """The trail of a value that was formatted: itself, padded, or changed."""
     if not isinstance(value, str):
         return result, trail
@@ -211,7 +211,7 @@ def placed(result: str, value: Any, trail: Trail) -> Pair:
 # ---- {} ----
 
 
-class Fields:
+class FormatFields:
     """The arguments of one `format`, by position or by name; unnamed fields count up."""
 
     def __init__(self, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> None:
@@ -251,7 +251,9 @@ class Fields:
         return value, trail
 
 
-def braces(rt: Runtime, form: str, trail: Trail, fields: Fields, depth: int = 2) -> Pair:
+def format_braces(
+    rt: Runtime, form: str, trail: Trail, fields: FormatFields, depth: int = 2
+) -> Pair:
     """`form.format(*args, **kwargs)`; fields may reach items, never Python attributes."""
     if depth < 0:
         raise Failure("Max string recursion exceeded")
@@ -269,39 +271,41 @@ def braces(rt: Runtime, form: str, trail: Trail, fields: Fields, depth: int = 2)
         if name is not None:
             value, value_trail = fields.find(name)
             inner = (
-                braces(rt, spec, None, fields, depth - 1)[0] if spec and "{" in spec else spec or ""
+                format_braces(rt, spec, None, fields, depth - 1)[0]
+                if spec and "{" in spec
+                else spec or ""
             )
-            parts += formatted(rt, value, value_trail, inner, convert)
-    return glued(rt, parts)
+            parts += format_field(rt, value, value_trail, inner, convert)
+    return join_parts(rt, parts)
 
 
-def formatted(rt: Runtime, value: Any, trail: Trail, spec: str, convert: str | None) -> Pair:
+def format_field(rt: Runtime, value: Any, trail: Trail, spec: str, convert: str | None) -> Pair:
     rt.take(sum(int(number[:12]) for number in DIGITS.findall(spec)))
     if convert in ("r", "a"):
-        measure(rt, value, trail) if isinstance(value, (dict, list, tuple)) else None
+        charge_container(rt, value, trail) if isinstance(value, (dict, list, tuple)) else None
         value, trail = CONVERSIONS[convert](value), (REPR, value, trail)
     elif convert == "s" or not isinstance(value, (str, int, float)):
         if type(value) is Undefined and spec and convert is None:
             raise Failure("unsupported format string passed to Undefined.__format__")
-        value, trail = text(rt, value, trail)
+        value, trail = to_text(rt, value, trail)
     try:
         result = format(value, spec)
     except (TypeError, ValueError, OverflowError) as error:
         raise Failure(str(error)) from None
-    return placed(result, value, trail)
+    return trail_of_formatted(result, value, trail)
 
 
 # ---- JSON ----
 
 SEPARATORS = (", ", ": ")
-PLAIN = Style(False, None, *SEPARATORS, False)
-ENCODERS: dict[Style, Any] = {}
-KEPT = 512  # texts that are kept for one list of tools
+DEFAULT_STYLE = JsonStyle(False, None, *SEPARATORS, False)
+JSON_WRITERS: dict[JsonStyle, Any] = {}
+MAX_CACHED_TEXTS = 512  # texts that are kept for one list of tools
 PLACEHOLDERS = (bytes, complex, set, frozenset)
 
 
-def encoded(
-    rt: Runtime, value: Any, trail: Trail, style: Style = PLAIN, node: int | None = None
+def to_json(
+    rt: Runtime, value: Any, trail: Trail, style: JsonStyle = DEFAULT_STYLE, node: int | None = None
 ) -> Pair:
     """`value|tojson`. Tools that were rendered before are not written again: see `messages.Tools`."""
     lasting = id(value) in rt.cacheable_ids
@@ -310,9 +314,9 @@ def encoded(
         if known is not None:
             rt.take(len(known))
             return known, (JSON, value, trail, style, node, rt.json_cache)
-    if not from_input(trail) and isinstance(value, (dict, list, tuple)):
-        measure(rt, value, trail)
-    write = ENCODERS.get(style) or writer(style)
+    if not is_from_input(trail) and isinstance(value, (dict, list, tuple)):
+        charge_container(rt, value, trail)
+    write = JSON_WRITERS.get(style) or make_json_writer(style)
     try:
         result = write(value)
     except TypeError as error:
@@ -324,12 +328,12 @@ def encoded(
             f"JSON cannot say this value: {error}", f"the value is {short_repr(value)}"
         ) from None
     rt.take(len(result))
-    if lasting and len(rt.json_cache) < KEPT:
+    if lasting and len(rt.json_cache) < MAX_CACHED_TEXTS:
         rt.json_cache[id(value), style] = result
     return result, (JSON, value, trail, style, node, rt.json_cache if lasting else None)
 
 
-def writer(style: Style) -> Any:
+def make_json_writer(style: JsonStyle) -> Any:
     """`json.dumps` with these options, made once: its set-up costs more than a small value."""
 
     def refuse(value: Any) -> Any:
@@ -361,6 +365,6 @@ def writer(style: Style) -> Any:
         def write(value: Any) -> str:
             return "".join(fast(value, 0))
 
-    if len(ENCODERS) < 64:
-        ENCODERS[style] = write
+    if len(JSON_WRITERS) < 64:
+        JSON_WRITERS[style] = write
     return write

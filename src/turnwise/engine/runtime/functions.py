@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import Any
 
 from turnwise.engine.provenance.trails import ITEMS, Trail
-from turnwise.engine.runtime.access import sequence
-from turnwise.engine.runtime.formatting import hashable, text
+from turnwise.engine.runtime.access import to_sequence
+from turnwise.engine.runtime.formatting import charge_key, to_text
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.methods import plain, whole_number
+from turnwise.engine.runtime.methods import require_defined, require_integer
 from turnwise.engine.runtime.values import (
     Cycler,
     Failure,
@@ -27,21 +27,21 @@ from turnwise.engine.runtime.values import (
 )
 from turnwise.errors import short_repr
 
-RANGE = 100_000  # as in jinja2's sandbox
-NOISE = 100_000  # characters of a raised text that are kept
-WIDTH = re.compile(r"%[_\-^0#]*\d")
+MAX_RANGE = 100_000  # as in jinja2's sandbox
+MAX_RAISED_LENGTH = 100_000  # characters of a raised text that are kept
+STRFTIME_WIDTH = re.compile(r"%[_\-^0#]*\d")
 
 
 def raise_exception(rt: Runtime, message: Pair) -> Pair:
-    raise Raised(text(rt, *message)[0][:NOISE])
+    raise Raised(to_text(rt, *message)[0][:MAX_RAISED_LENGTH])
 
 
 def strftime_now(rt: Runtime, form: Pair) -> Pair:
     """The time of the rendering, never the clock's: the edge passes the clock in."""
-    layout = plain(form)
+    layout = require_defined(form)
     if not isinstance(layout, str):
         raise Failure(f"strftime_now: the format is text, not {type(layout).__name__}")
-    if "\0" in layout or WIDTH.search(layout):
+    if "\0" in layout or STRFTIME_WIDTH.search(layout):
         raise Failure(
             f"strftime_now: this format is not portable: {short_repr(layout)}",
             "use plain codes such as %Y-%m-%d",
@@ -53,32 +53,32 @@ def strftime_now(rt: Runtime, form: Pair) -> Pair:
         raise Failure(f"strftime_now: {error}") from None
 
 
-def span(rt: Runtime, *bounds: Pair) -> Pair:
-    numbers = [whole_number(bound) for bound in bounds]
+def make_range(rt: Runtime, *bounds: Pair) -> Pair:
+    numbers = [require_integer(bound) for bound in bounds]
     try:
         result = range(*numbers)
     except (TypeError, ValueError) as error:
         raise Failure(str(error)) from None
-    if len(result) > RANGE:
+    if len(result) > MAX_RANGE:
         raise Failure(
-            f"Range too big. The largest range is {RANGE} elements, this one has {len(result)}."
+            f"Range too big. The largest range is {MAX_RANGE} elements, this one has {len(result)}."
         )
     return result, None
 
 
-def namespace(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
+def make_namespace(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
     if args:
-        values, trails = merged(rt, args, kwargs)
+        values, trails = make_dict(rt, args, kwargs)
         kwargs = {str(key): (value, trails[key]) for key, value in values.items()}
     return Namespace(kwargs), None
 
 
-def dictionary(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
-    values, trails = merged(rt, args, kwargs)
+def dict_from_arguments(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
+    values, trails = make_dict(rt, args, kwargs)
     return values, (ITEMS, trails, {})
 
 
-def merged(
+def make_dict(
     rt: Runtime, args: tuple[Pair, ...], kwargs: dict[str, Pair]
 ) -> tuple[dict[Any, Any], dict[Any, Trail]]:
     """`dict(mapping or pairs, **entries)`"""
@@ -92,24 +92,26 @@ def merged(
         if isinstance(source, dict):
             entries = [(key, item, (trail, key)) for key, item in source.items()]
         else:
-            found, found_trail = sequence(rt, source, trail)
+            found, found_trail = to_sequence(rt, source, trail)
             rt.step(2 * len(found))
-            entries = [(*two(entry), ((found_trail, i), 1)) for i, entry in enumerate(found)]
+            entries = [
+                (*require_entry(entry), ((found_trail, i), 1)) for i, entry in enumerate(found)
+            ]
         rt.take(16 * len(entries))
         for key, item, item_trail in entries:
-            values[hashable(rt, key)], trails[key] = item, item_trail
+            values[charge_key(rt, key)], trails[key] = item, item_trail
     for key, pair in kwargs.items():
         values[key], trails[key] = pair
     return values, trails
 
 
-def two(entry: Any) -> tuple[Any, Any]:
+def require_entry(entry: Any) -> tuple[Any, Any]:
     if not isinstance(entry, (list, tuple)) or len(entry) != 2:
         raise Failure("a dict is made of pairs", f"the value is {short_repr(entry)}")
     return entry[0], entry[1]
 
 
-def joiner(rt: Runtime, sep: Pair = (", ", None)) -> Pair:
+def make_joiner(rt: Runtime, sep: Pair = (", ", None)) -> Pair:
     """A function that gives nothing the first time and the separator from then on."""
     used: list[bool] = []
 
@@ -122,19 +124,19 @@ def joiner(rt: Runtime, sep: Pair = (", ", None)) -> Pair:
     return Function("joiner", run), None
 
 
-def cycler(rt: Runtime, *items: Pair) -> Pair:
+def make_cycler(rt: Runtime, *items: Pair) -> Pair:
     if not items:
         raise Failure("at least one item has to be provided")
     return Cycler(list(items)), None
 
 
 TABLE: dict[str, Callable[..., Pair]] = {
-    "cycler": cycler,
-    "dict": dictionary,
-    "joiner": joiner,
-    "namespace": namespace,
+    "cycler": make_cycler,
+    "dict": dict_from_arguments,
+    "joiner": make_joiner,
+    "namespace": make_namespace,
     "raise_exception": raise_exception,
-    "range": span,
+    "range": make_range,
     "strftime_now": strftime_now,
 }
 FUNCTIONS = {name: Function(name, run) for name, run in TABLE.items()}

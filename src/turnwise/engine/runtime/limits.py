@@ -42,17 +42,17 @@ class Limits:
     output_per_character: int = 6
 
 
-DEFAULTS = Limits()
+DEFAULT_LIMITS = Limits()
 
-TEMPLATE_CHARACTERS = 1 << 20  # a longer text is refused before it is read
-TEMPLATE_TOKENS = (
+MAX_TEMPLATE_CHARACTERS = 1 << 20  # a longer text is refused before it is read
+MAX_TEMPLATE_TOKENS = (
     12_000  # about three times the longest template known; reading one costs microseconds each
 )
-NESTING = 60  # blocks within blocks, brackets within brackets
-INTEGER_BITS = 14_000  # about the 4,300 digits that Python itself agrees to print
+MAX_NESTING = 60  # blocks within blocks, brackets within brackets
+MAX_INTEGER_BITS = 14_000  # about the 4,300 digits that Python itself agrees to print
 
 
-NOTHING: frozenset[int] = frozenset()
+NO_IDS: frozenset[int] = frozenset()
 
 
 class Runtime:
@@ -86,7 +86,7 @@ class Runtime:
         )
         self.context: Mapping[str, Any] | None = context
         self.now = now
-        self.cacheable_ids: frozenset[int] = NOTHING
+        self.cacheable_ids: frozenset[int] = NO_IDS
         self.json_cache: dict[Any, Any] = {}
 
     def step(self, count: int) -> None:
@@ -121,14 +121,14 @@ class Runtime:
         return True
 
 
-def spent(rt: Runtime) -> None:
+def check_call_budget(rt: Runtime) -> None:
     """Steps or depth ran out while a macro was entered."""
     rt.step(0)
     if rt.depth < 0:
         raise limit_error("depth")
 
 
-MEANING = {
+BUDGET_MEANINGS = {
     "steps": "it does more work than any real template",
     "bytes": "it would build more text than any real template",
     "output": "its output would be longer than any real prompt",
@@ -138,5 +138,5 @@ MEANING = {
 
 def limit_error(budget: str) -> TemplateLimitError:
     return TemplateLimitError(
-        f"the template went over its budget of {budget}: {MEANING[budget]}", budget=budget
+        f"the template went over its budget of {budget}: {BUDGET_MEANINGS[budget]}", budget=budget
     )

@@ -22,7 +22,12 @@ from turnwise.engine.provenance.trails import (
     SPLIT,
     Trail,
 )
-from turnwise.engine.runtime.formatting import Fields, braces, hashable, measure
+from turnwise.engine.runtime.formatting import (
+    FormatFields,
+    charge_container,
+    charge_key,
+    format_braces,
+)
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.values import (
     Cycler,
@@ -42,7 +47,7 @@ UNLIMITED: Pair = (-1, None)
 Method = Callable[..., Pair]
 
 
-def plain(argument: Pair) -> Any:
+def require_defined(argument: Pair) -> Any:
     """The value of an argument; one that is undefined fails here rather than inside Python."""
     value = argument[0]
     if type(value) is Undefined:
@@ -50,8 +55,8 @@ def plain(argument: Pair) -> Any:
     return value
 
 
-def whole_number(argument: Pair) -> int:
-    value = plain(argument)
+def require_integer(argument: Pair) -> int:
+    value = require_defined(argument)
     if not isinstance(value, int):
         raise Failure(f"{type(value).__name__!r} object cannot be interpreted as an integer")
     return int(value)
@@ -60,11 +65,13 @@ def whole_number(argument: Pair) -> int:
 # ---- strings: parts of the text keep their place in it ----
 
 
-def stripped(start: bool, end: bool) -> Method:
+def make_strip(start: bool, end: bool) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, chars: Pair = NONE) -> Pair:
         letters = chars[0]
         if letters is not None and not isinstance(letters, str):
-            raise Failure(f"strip arg must be None or str, not {type(plain(chars)).__name__}")
+            raise Failure(
+                f"strip arg must be None or str, not {type(require_defined(chars)).__name__}"
+            )
         rest = value.lstrip(letters) if start else value
         result = rest.rstrip(letters) if end else rest
         if len(result) == len(value):  # nothing was copied
@@ -78,23 +85,23 @@ def stripped(start: bool, end: bool) -> Method:
 def split(
     rt: Runtime, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED
 ) -> Pair:
-    return pieces(rt, value, trail, value.split, sep, maxsplit)
+    return split_text(rt, value, trail, value.split, sep, maxsplit)
 
 
 def rsplit(
     rt: Runtime, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED
 ) -> Pair:
-    return pieces(rt, value, trail, value.rsplit, sep, maxsplit)
+    return split_text(rt, value, trail, value.rsplit, sep, maxsplit)
 
 
-def pieces(
+def split_text(
     rt: Runtime, value: str, trail: Trail, cut: Callable[..., list[str]], sep: Pair, maxsplit: Pair
 ) -> Pair:
     separator, limit = sep[0], maxsplit[0]
     if isinstance(separator, str) and separator:
         rt.take(2 * len(value) + 60 * value.count(separator) + 60)
     else:
-        separator, limit = plain(sep), whole_number(maxsplit)
+        separator, limit = require_defined(sep), require_integer(maxsplit)
         if separator is not None:
             raise Failure(
                 "empty separator"
@@ -102,21 +109,21 @@ def pieces(
                 else f"must be str or None, not {type(separator).__name__}"
             )
         rt.take(30 * len(value) + 60)
-    parts = cut(separator, limit if maxsplit is UNLIMITED else whole_number(maxsplit))
+    parts = cut(separator, limit if maxsplit is UNLIMITED else require_integer(maxsplit))
     return parts, (SPLIT, value, trail, parts)
 
 
 def splitlines(rt: Runtime, value: str, trail: Trail, keepends: Pair = (False, None)) -> Pair:
     rt.take(60 * value.count("\n") + 2 * len(value) + 60)
-    parts = value.splitlines(bool(plain(keepends)))
+    parts = value.splitlines(bool(require_defined(keepends)))
     return parts, (SPLIT, value, trail, parts)
 
 
-def partitioned(name: str) -> Method:
+def make_partition(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, sep: Pair) -> Pair:
         rt.take(2 * len(value))
         try:
-            parts = getattr(value, name)(plain(sep))
+            parts = getattr(value, name)(require_defined(sep))
         except (TypeError, ValueError) as error:
             raise Failure(str(error)) from None
         return parts, (SPLIT, value, trail, parts)
@@ -124,11 +131,11 @@ def partitioned(name: str) -> Method:
     return run
 
 
-def without(name: str) -> Method:
+def make_affix_remover(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, affix: Pair) -> Pair:
         rt.take(len(value))
         try:
-            result = getattr(value, name)(plain(affix))
+            result = getattr(value, name)(require_defined(affix))
         except TypeError as error:
             raise Failure(str(error)) from None
         return result, (
@@ -144,7 +151,7 @@ def without(name: str) -> Method:
 # ---- strings: other text ----
 
 
-def recased(change: Callable[[str], str]) -> Method:
+def make_case_change(change: Callable[[str], str]) -> Method:
     def run(rt: Runtime, value: str, trail: Trail) -> Pair:
         rt.take(3 * len(value))
         return change(value), (RECASED, value, trail, change)
@@ -155,7 +162,7 @@ def recased(change: Callable[[str], str]) -> Method:
 def replace(
     rt: Runtime, value: str, trail: Trail, old: Pair, new: Pair, count: Pair = (-1, None)
 ) -> Pair:
-    needle, other, limit = plain(old), plain(new), whole_number(count)
+    needle, other, limit = require_defined(old), require_defined(new), require_integer(count)
     if not isinstance(needle, str) or not isinstance(other, str):
         raise Failure(
             f"replace() arguments must be str, not {type(needle).__name__} and {type(other).__name__}"
@@ -174,13 +181,15 @@ def replace(
     )
 
 
-def padded(name: str) -> Method:
+def make_padding(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, width: Pair, fill: Pair = (" ", None)) -> Pair:
-        size = whole_number(width)
+        size = require_integer(width)
         rt.take(max(size, len(value)))
         try:
             result = (
-                getattr(value, name)(size, plain(fill)) if name != "zfill" else value.zfill(size)
+                getattr(value, name)(size, require_defined(fill))
+                if name != "zfill"
+                else value.zfill(size)
             )
         except TypeError as error:
             raise Failure(str(error)) from None
@@ -190,34 +199,36 @@ def padded(name: str) -> Method:
 
 
 def expandtabs(rt: Runtime, value: str, trail: Trail, tabsize: Pair = (8, None)) -> Pair:
-    size = whole_number(tabsize)
+    size = require_integer(tabsize)
     rt.take(len(value) + value.count("\t") * max(size, 1))
     return value.expandtabs(size), (BLEND, value, trail)
 
 
-def format_text(rt: Runtime, value: str, trail: Trail, /, *args: Pair, **kwargs: Pair) -> Pair:
-    return braces(rt, value, trail, Fields(args, kwargs))
+def format_with_braces(
+    rt: Runtime, value: str, trail: Trail, /, *args: Pair, **kwargs: Pair
+) -> Pair:
+    return format_braces(rt, value, trail, FormatFields(args, kwargs))
 
 
 def format_map(rt: Runtime, value: str, trail: Trail, mapping: Pair) -> Pair:
-    fields = plain(mapping)
+    fields = require_defined(mapping)
     if not isinstance(fields, dict):
         raise Failure("format_map() needs a mapping")
     named = {str(key): (item, (mapping[1], key)) for key, item in fields.items()}
-    return braces(rt, value, trail, Fields((), named))
+    return format_braces(rt, value, trail, FormatFields((), named))
 
 
-def joined(rt: Runtime, value: str, trail: Trail, items: Pair) -> Pair:
-    elements, trails = listed(items)
+def join_texts(rt: Runtime, value: str, trail: Trail, items: Pair) -> Pair:
+    elements, trails = to_joinable_list(items)
     for number, element in enumerate(elements):
         if not isinstance(element, str):
             raise Failure(
                 f"sequence item {number}: expected str instance, {type(element).__name__} found"
             )
-    return interleaved(rt, elements, trails, value, trail)
+    return join_with_separator(rt, elements, trails, value, trail)
 
 
-def listed(items: Pair) -> tuple[list[Any], Trail]:
+def to_joinable_list(items: Pair) -> tuple[list[Any], Trail]:
     """Whatever can be walked over, as a list."""
     value, trail = items
     if isinstance(value, Stream):
@@ -231,7 +242,7 @@ def listed(items: Pair) -> tuple[list[Any], Trail]:
     return list(value), trail
 
 
-def interleaved(
+def join_with_separator(
     rt: Runtime, texts: list[str], trail: Trail, separator: str, separator_trail: Trail
 ) -> Pair:
     """`separator.join(texts)`, charged before it is built."""
@@ -247,11 +258,11 @@ def interleaved(
 # ---- strings: questions ----
 
 
-def question(name: str) -> Method:
+def make_query(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
         rt.take(len(value))
         try:
-            return getattr(value, name)(*map(plain, args)), None
+            return getattr(value, name)(*map(require_defined, args)), None
         except (TypeError, ValueError) as error:
             raise Failure(str(error)) from None
 
@@ -263,7 +274,7 @@ def question(name: str) -> Method:
 
 def get(rt: Runtime, value: dict[Any, Any], trail: Trail, key: Pair, default: Pair = NONE) -> Pair:
     try:
-        if hashable(rt, key[0]) in value:
+        if charge_key(rt, key[0]) in value:
             return value[key[0]], (trail, key[0])
     except TypeError as error:
         raise Failure(str(error)) from None
@@ -291,14 +302,14 @@ def copy(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return value.copy(), trail
 
 
-def pay_for_search(rt: Runtime, value: Any, wanted: Any) -> None:
+def charge_search(rt: Runtime, value: Any, wanted: Any) -> None:
     rt.step(len(value))
     if isinstance(wanted, (list, tuple, dict)):
-        measure(rt, wanted, None)
+        charge_container(rt, wanted, None)
 
 
 def index(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
-    pay_for_search(rt, value, wanted[0])
+    charge_search(rt, value, wanted[0])
     try:
         return value.index(wanted[0]), None
     except ValueError as error:
@@ -306,11 +317,11 @@ def index(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
 
 
 def count(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
-    pay_for_search(rt, value, wanted[0])
+    charge_search(rt, value, wanted[0])
     return value.count(wanted[0]), None
 
 
-def changes(name: str) -> Method:
+def make_refusal(name: str) -> Method:
     def run(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
         kind = type(value).__name__
         raise Denied(
@@ -330,9 +341,9 @@ def cycle(rt: Runtime, loop: Loop, trail: Trail, *items: Pair) -> Pair:
     return items[loop.index0 % len(items)]
 
 
-def changed(rt: Runtime, loop: Loop, trail: Trail, *values: Pair) -> Pair:
+def has_changed(rt: Runtime, loop: Loop, trail: Trail, *values: Pair) -> Pair:
     seen = tuple(pair[0] for pair in values)
-    measure(rt, seen, None)
+    charge_container(rt, seen, None)
     if loop.last_seen == seen:
         return False, None
     loop.last_seen = seen
@@ -350,7 +361,7 @@ def reset(rt: Runtime, cycler: Cycler, trail: Trail) -> Pair:
     return None, None
 
 
-QUESTIONS = [
+STRING_QUERIES = [
     "count",
     "endswith",
     "find",
@@ -374,27 +385,27 @@ QUESTIONS = [
 
 METHODS: dict[type, dict[str, Method]] = {
     str: {
-        "strip": stripped(True, True),
-        "lstrip": stripped(True, False),
-        "rstrip": stripped(False, True),
+        "strip": make_strip(True, True),
+        "lstrip": make_strip(True, False),
+        "rstrip": make_strip(False, True),
         "split": split,
         "rsplit": rsplit,
         "splitlines": splitlines,
-        "partition": partitioned("partition"),
-        "rpartition": partitioned("rpartition"),
-        "removeprefix": without("removeprefix"),
-        "removesuffix": without("removesuffix"),
+        "partition": make_partition("partition"),
+        "rpartition": make_partition("rpartition"),
+        "removeprefix": make_affix_remover("removeprefix"),
+        "removesuffix": make_affix_remover("removesuffix"),
         "replace": replace,
-        "format": format_text,
+        "format": format_with_braces,
         "format_map": format_map,
-        "join": joined,
+        "join": join_texts,
         "expandtabs": expandtabs,
-        **{name: padded(name) for name in ("center", "ljust", "rjust", "zfill")},
+        **{name: make_padding(name) for name in ("center", "ljust", "rjust", "zfill")},
         **{
-            name: recased(getattr(str, name))
+            name: make_case_change(getattr(str, name))
             for name in ["capitalize", "casefold", "lower", "swapcase", "title", "upper"]
         },
-        **{name: question(name) for name in QUESTIONS},
+        **{name: make_query(name) for name in STRING_QUERIES},
     },
     dict: {
         "get": get,
@@ -402,30 +413,29 @@ METHODS: dict[type, dict[str, Method]] = {
         "keys": keys,
         "values": values,
         "copy": copy,
-        **{name: changes(name) for name in ("clear", "pop", "popitem", "setdefault", "update")},
+        **{
+            name: make_refusal(name) for name in ("clear", "pop", "popitem", "setdefault", "update")
+        },
     },
     list: {
         "index": index,
         "count": count,
         "copy": copy,
         **{
-            name: changes(name)
+            name: make_refusal(name)
             for name in ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"]
         },
     },
     tuple: {"index": index, "count": count},
-    Loop: {"cycle": cycle, "changed": changed},
+    Loop: {"cycle": cycle, "changed": has_changed},
     Cycler: {"next": next_item, "reset": reset},
 }
 METHODS[Safe] = METHODS[str]
 
 
-def bound(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
+def bind_method(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
     """A method as a value: what `content.strip` is before it is called."""
     run = METHODS[type(value)][name]
     return Function(
         name, lambda meter, *args, **kwargs: run(meter, value, trail, *args, **kwargs)
     ), None
-
-
-__all__ = ["METHODS", "bound", "interleaved", "plain", "whole_number"]

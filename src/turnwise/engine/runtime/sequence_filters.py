@@ -11,12 +11,12 @@ from itertools import groupby as grouped
 from typing import Any
 
 from turnwise.engine.provenance.trails import BLEND, ITEMS, PAIRS, PICK, Trail
-from turnwise.engine.runtime.access import item, kind_name, sequence
-from turnwise.engine.runtime.formatting import measure
+from turnwise.engine.runtime.access import get_item, to_sequence, type_name
+from turnwise.engine.runtime.formatting import charge_container
+from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.methods import whole_number
-from turnwise.engine.runtime.operations import plus
-from turnwise.engine.runtime.tests import TESTS
+from turnwise.engine.runtime.methods import require_integer
+from turnwise.engine.runtime.operations import add_pair
 from turnwise.engine.runtime.values import Failure, Pair, Stream, Undefined
 from turnwise.errors import short_repr
 
@@ -25,9 +25,9 @@ FALSE: Pair = (False, None)
 Filter = Callable[..., Pair]
 
 
-def elements(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
+def charge_elements(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
     """A list of the elements, for filters that look at each."""
-    found, found_trail = sequence(rt, value, trail)
+    found, found_trail = to_sequence(rt, value, trail)
     rt.step(8 * len(found))
     rt.take(8 * len(found))
     return list(found), found_trail
@@ -36,27 +36,27 @@ def elements(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
 # ---- sequences ----
 
 
-def length(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def count_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
     try:
         return len(value), None
     except TypeError:
         raise Failure(
-            f"object of type {kind_name(value)!r} has no len()", f"the value is {short_repr(value)}"
+            f"object of type {type_name(value)!r} has no len()", f"the value is {short_repr(value)}"
         ) from None
 
 
-def listed(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    found, found_trail = sequence(rt, value, trail)
+def to_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
+    found, found_trail = to_sequence(rt, value, trail)
     rt.step(len(found))
     rt.take(8 * len(found))
     return list(found), found_trail
 
 
-def at_end(last: bool) -> Filter:
+def make_end_filter(last: bool) -> Filter:
     def run(rt: Runtime, value: Any, trail: Trail) -> Pair:
         if last and isinstance(value, Stream):
             raise Failure("'generator' object is not reversible", "add |list before |last")
-        found, found_trail = sequence(rt, value, trail)
+        found, found_trail = to_sequence(rt, value, trail)
         if not found:
             return Undefined(f"No {'last' if last else 'first'} item, sequence was empty."), None
         index = len(found) - 1 if last else 0
@@ -65,11 +65,11 @@ def at_end(last: bool) -> Filter:
     return run
 
 
-def reversed_(rt: Runtime, value: Any, trail: Trail) -> Pair:
+def reverse_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if isinstance(value, str):
         rt.take(len(value))
         return value[::-1], (BLEND, value, trail)
-    found, found_trail = elements(rt, value, trail)
+    found, found_trail = charge_elements(rt, value, trail)
     return Stream(found[::-1], (PICK, found_trail, range(len(found) - 1, -1, -1))), None
 
 
@@ -88,7 +88,7 @@ def lower_key(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def dict_sorted(
+def sort_dict(
     rt: Runtime,
     value: Any,
     trail: Trail,
@@ -100,21 +100,21 @@ def dict_sorted(
         raise value.failure()
     if not isinstance(value, dict):
         raise Failure(
-            f"{kind_name(value)!r} object has no attribute 'items'",
+            f"{type_name(value)!r} object has no attribute 'items'",
             f"the value is {short_repr(value)}",
         )
     if by[0] not in ("key", "value"):
         raise Failure('You can only sort by either "key" or "value"')
     column = 0 if by[0] == "key" else 1
     keys = [pair[column] for pair in value.items()]
-    order = sorted_indices(rt, keys, not case_sensitive[0], bool(whole_number(reverse)))
+    order = sort_indices(rt, keys, not case_sensitive[0], bool(require_integer(reverse)))
     pairs = list(value.items())
     return [pairs[i] for i in order], (PICK, (PAIRS, trail, list(value)), order)
 
 
-def sorted_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
+def sort_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
     rt.step(len(keys) * (2 + len(keys).bit_length()))
-    pay_for_containers(rt, keys)
+    charge_containers(rt, keys)
     if fold:
         keys = [lower_key(key) for key in keys]
     try:
@@ -126,14 +126,14 @@ def sorted_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> l
         raise Failure(str(error)) from None
 
 
-def pay_for_containers(rt: Runtime, keys: list[Any]) -> None:
+def charge_containers(rt: Runtime, keys: list[Any]) -> None:
     """Comparing or hashing a container is as much work as there is in it, counted as often as it is shared."""
     for key in keys:
         if isinstance(key, (list, tuple, dict)):
-            measure(rt, key, None)
+            charge_container(rt, key, None)
 
 
-def ordered(
+def sort_elements(
     rt: Runtime,
     value: Any,
     trail: Trail,
@@ -141,7 +141,7 @@ def ordered(
     case_sensitive: Pair = FALSE,
     attribute: Pair = NONE,
 ) -> Pair:
-    found, found_trail = elements(rt, value, trail)
+    found, found_trail = charge_elements(rt, value, trail)
     names = attribute[0].split(",", 16) if isinstance(attribute[0], str) else [attribute[0]]
     if len(names) > 16:
         raise Failure("sort: too many attributes")
@@ -149,25 +149,25 @@ def ordered(
     if names != [None]:
         rt.step(8 * len(found) * len(names))
         keys = [
-            [folded(reached(rt, entry, None, name)[0], case_sensitive) for name in names]
+            [fold_case(get_by_path(rt, entry, None, name)[0], case_sensitive) for name in names]
             for entry in found
         ]
     elif not case_sensitive[0]:
         keys = [lower_key(entry) for entry in found]
-    order = sorted_indices(rt, keys, False, bool(whole_number(reverse)))
+    order = sort_indices(rt, keys, False, bool(require_integer(reverse)))
     return [found[i] for i in order], (PICK, found_trail, order)
 
 
-def folded(value: Any, case_sensitive: Pair) -> Any:
+def fold_case(value: Any, case_sensitive: Pair) -> Any:
     return value if case_sensitive[0] else lower_key(value)
 
 
-def unique(
+def drop_duplicates(
     rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
 ) -> Pair:
-    found, found_trail = elements(rt, value, trail)
-    keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
-    pay_for_containers(rt, keys)
+    found, found_trail = charge_elements(rt, value, trail)
+    keys = [get_by_path(rt, entry, None, attribute[0])[0] for entry in found]
+    charge_containers(rt, keys)
     seen, order = set(), []
     for index, entry in enumerate(keys):
         key = entry if case_sensitive[0] else lower_key(entry)
@@ -180,15 +180,15 @@ def unique(
     return Stream([found[i] for i in order], (PICK, found_trail, order)), None
 
 
-def extreme(name: str) -> Filter:
+def make_extreme_filter(name: str) -> Filter:
     def run(
         rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
     ) -> Pair:
-        found, found_trail = elements(rt, value, trail)
+        found, found_trail = charge_elements(rt, value, trail)
         if not found:
             return Undefined("No aggregated item, sequence was empty."), None
-        keys = [reached(rt, entry, None, attribute[0])[0] for entry in found]
-        order = sorted_indices(rt, keys, not case_sensitive[0], False)
+        keys = [get_by_path(rt, entry, None, attribute[0])[0] for entry in found]
+        order = sort_indices(rt, keys, not case_sensitive[0], False)
         folded = keys if case_sensitive[0] else [lower_key(key) for key in keys]
         best = (
             order[0] if name == "min" else max(range(len(folded)), key=folded.__getitem__)
@@ -198,22 +198,24 @@ def extreme(name: str) -> Filter:
     return run
 
 
-def summed(
+def sum_elements(
     rt: Runtime, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)
 ) -> Pair:
-    found, found_trail = elements(rt, value, trail)
+    found, found_trail = charge_elements(rt, value, trail)
     total, total_trail = start
     for number, entry in enumerate(found):
-        part = reached(rt, entry, (found_trail, number), attribute[0])
+        part = get_by_path(rt, entry, (found_trail, number), attribute[0])
         if isinstance(total, str):
             raise Failure("sum() can't sum strings", "use |join")
-        total, total_trail = plus(rt, total, total_trail, *part)
+        total, total_trail = add_pair(rt, total, total_trail, *part)
     return total, total_trail
 
 
-def batched(rt: Runtime, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE) -> Pair:
-    found, found_trail = elements(rt, value, trail)
-    size = whole_number(linecount)
+def split_into_batches(
+    rt: Runtime, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE
+) -> Pair:
+    found, found_trail = charge_elements(rt, value, trail)
+    size = require_integer(linecount)
     rt.take(8 * max(size, 0))
     rows: list[list[Any]] = []
     trails: list[list[Trail]] = []
@@ -233,9 +235,11 @@ def batched(rt: Runtime, value: Any, trail: Trail, linecount: Pair, fill_with: P
     return Stream(rows, (ITEMS, [(ITEMS, row_trails) for row_trails in trails])), None
 
 
-def sliced(rt: Runtime, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE) -> Pair:
-    found, found_trail = elements(rt, value, trail)
-    count = whole_number(slices)
+def split_into_slices(
+    rt: Runtime, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE
+) -> Pair:
+    found, found_trail = charge_elements(rt, value, trail)
+    count = require_integer(slices)
     if count < 1:
         raise Failure("slice: the number of slices is at least 1")
     rt.take(64 * count)
@@ -252,7 +256,7 @@ def sliced(rt: Runtime, value: Any, trail: Trail, slices: Pair, fill_with: Pair 
     return Stream(rows, (ITEMS, trails)), None
 
 
-def grouped_by(
+def group_elements(
     rt: Runtime,
     value: Any,
     trail: Trail,
@@ -260,15 +264,15 @@ def grouped_by(
     default: Pair = NONE,
     case_sensitive: Pair = FALSE,
 ) -> Pair:
-    found, found_trail = elements(rt, value, trail)
-    keys = [reached(rt, entry, None, attribute[0], default)[0] for entry in found]
+    found, found_trail = charge_elements(rt, value, trail)
+    keys = [get_by_path(rt, entry, None, attribute[0], default)[0] for entry in found]
     shown_keys = keys if case_sensitive[0] else [lower_key(key) for key in keys]
-    order = sorted_indices(rt, shown_keys, False, False)
+    order = sort_indices(rt, shown_keys, False, False)
     groups, trails = [], []
     for _, indices in grouped(order, key=shown_keys.__getitem__):
         members = list(indices)
         groups.append((keys[members[0]], [found[i] for i in members]))
-        key_trail = reached(
+        key_trail = get_by_path(
             rt, found[members[0]], (found_trail, members[0]), attribute[0], default
         )[1]
         trails.append((ITEMS, (key_trail, (PICK, found_trail, members))))
@@ -278,33 +282,33 @@ def grouped_by(
 # ---- choosing elements ----
 
 
-def reached(rt: Runtime, value: Any, trail: Trail, path: Any, default: Pair = NONE) -> Pair:
+def get_by_path(rt: Runtime, value: Any, trail: Trail, path: Any, default: Pair = NONE) -> Pair:
     """The `attribute=` of many filters: `a.b.0`, an index, or nothing at all."""
     if path is None:
         return value, trail
     steps = path.split(".") if isinstance(path, str) else [path]
     for step in steps:
         key = int(step) if isinstance(step, str) and step.isdigit() else step
-        value, trail = item(rt, value, trail, key)
+        value, trail = get_item(rt, value, trail, key)
         if type(value) is Undefined and default[0] is not None:
             return default
     return value, trail
 
 
-def chosen(keep: bool, by_attribute: bool) -> Filter:
+def make_selection(keep: bool, by_attribute: bool) -> Filter:
     def run(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
         if by_attribute and not args:
             raise Failure("Missing parameter for attribute name")
-        found, found_trail = sequence(rt, value or (), trail)
+        found, found_trail = to_sequence(rt, value or (), trail)
         rt.step(8 * len(found))
         path, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
-        test = by_name(TESTS, rest[0][0], "test") if rest else None
+        test = find_by_name(TESTS, rest[0][0], "test") if rest else None
         order = []
         for index, entry in enumerate(found):
             if type(entry) is dict and type(path) is str and path in entry:
                 looked_at = entry[path]
             else:
-                looked_at = reached(rt, entry, None, path)[0]
+                looked_at = get_by_path(rt, entry, None, path)[0]
             passed = test(rt, looked_at, *(pair[0] for pair in rest[1:])) if test else looked_at
             if bool(passed) is keep:
                 order.append(index)
@@ -314,7 +318,7 @@ def chosen(keep: bool, by_attribute: bool) -> Filter:
     return run
 
 
-def by_name(table: dict[str, Any], name: Any, what: str) -> Any:
+def find_by_name(table: dict[str, Any], name: Any, what: str) -> Any:
     if not isinstance(name, str) or name not in table:
         raise Failure(f"No {what} named {name!r}.")
     return table[name]

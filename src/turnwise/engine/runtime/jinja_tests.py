@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from turnwise.engine.runtime.formatting import text
+from turnwise.engine.runtime.formatting import to_text
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.operations import compared, contained, equal
+from turnwise.engine.runtime.operations import compare, contains, is_equal
 from turnwise.engine.runtime.values import (
     Failure,
     Function,
@@ -38,7 +38,7 @@ ITERABLE = (str, list, tuple, dict, Undefined, Loop, Stream, View, range)
 SEQUENCE = (str, list, tuple, dict, range)
 
 
-def inline(name: str) -> Test:
+def make_inline_test(name: str) -> Test:
     code = compile(INLINE[name].format("value"), f"<{name}>", "eval")
     names = {"Undefined": Undefined, "Safe": Safe}
 
@@ -48,18 +48,18 @@ def inline(name: str) -> Test:
     return run
 
 
-def unequal(rt: Runtime, value: Any, other: Any) -> bool:
-    return not equal(rt, value, other)
+def is_unequal(rt: Runtime, value: Any, other: Any) -> bool:
+    return not is_equal(rt, value, other)
 
 
-def ordering(name: str) -> Test:
+def make_comparison_test(name: str) -> Test:
     def run(rt: Runtime, value: Any, other: Any) -> bool:
-        return bool(compared(rt, name, value, other))
+        return bool(compare(rt, name, value, other))
 
     return run
 
 
-def number(value: Any) -> Any:
+def require_number(value: Any) -> Any:
     if type(value) is Undefined:
         raise value.failure()
     if not isinstance(value, (int, float)):
@@ -67,15 +67,15 @@ def number(value: Any) -> Any:
     return value
 
 
-def divisible(rt: Runtime, value: Any, by: Any) -> bool:
-    if number(by) == 0:
+def is_divisible(rt: Runtime, value: Any, by: Any) -> bool:
+    if require_number(by) == 0:
         raise Failure("division by zero")
-    return bool(number(value) % by == 0)
+    return bool(require_number(value) % by == 0)
 
 
-def text_test(name: str) -> Test:
+def make_text_test(name: str) -> Test:
     def run(rt: Runtime, value: Any) -> bool:
-        written, _ = text(rt, value, None)
+        written, _ = to_text(rt, value, None)
         rt.take(len(written))
         return bool(getattr(written, name)())
 
@@ -83,41 +83,34 @@ def text_test(name: str) -> Test:
 
 
 TESTS: dict[str, Test] = {
-    **{name: inline(name) for name in INLINE},
+    **{name: make_inline_test(name) for name in INLINE},
     "callable": lambda rt, value: isinstance(value, (Macro, Function, Undefined)),
-    "divisibleby": divisible,
-    "eq": equal,
-    "==": equal,
-    "equalto": equal,
-    "ne": unequal,
-    "!=": unequal,
-    "lt": ordering("lt"),
-    "<": ordering("lt"),
-    "lessthan": ordering("lt"),
-    "le": ordering("lteq"),
-    "<=": ordering("lteq"),
-    "gt": ordering("gt"),
-    ">": ordering("gt"),
-    "greaterthan": ordering("gt"),
-    "ge": ordering("gteq"),
-    ">=": ordering("gteq"),
-    "even": lambda rt, value: bool(number(value) % 2 == 0),
-    "odd": lambda rt, value: bool(number(value) % 2 == 1),
-    "in": contained,
+    "divisibleby": is_divisible,
+    "eq": is_equal,
+    "==": is_equal,
+    "equalto": is_equal,
+    "ne": is_unequal,
+    "!=": is_unequal,
+    "lt": make_comparison_test("lt"),
+    "<": make_comparison_test("lt"),
+    "lessthan": make_comparison_test("lt"),
+    "le": make_comparison_test("lteq"),
+    "<=": make_comparison_test("lteq"),
+    "gt": make_comparison_test("gt"),
+    ">": make_comparison_test("gt"),
+    "greaterthan": make_comparison_test("gt"),
+    "ge": make_comparison_test("gteq"),
+    ">=": make_comparison_test("gteq"),
+    "even": lambda rt, value: bool(require_number(value) % 2 == 0),
+    "odd": lambda rt, value: bool(require_number(value) % 2 == 1),
+    "in": contains,
     "integer": lambda rt, value: type(value) is int,
     "float": lambda rt, value: type(value) is float,
     "number": lambda rt, value: isinstance(value, (int, float)),
     "iterable": lambda rt, value: isinstance(value, ITERABLE),
     "sequence": lambda rt, value: isinstance(value, SEQUENCE) or type(value) is Undefined,
     "sameas": lambda rt, value, other: value is other,
-    "lower": text_test("islower"),
-    "upper": text_test("isupper"),
+    "lower": make_text_test("islower"),
+    "upper": make_text_test("isupper"),
     "escaped": lambda rt, value: isinstance(value, Safe),
 }
-
-
-def exists(names: Any) -> Test:
-    return lambda rt, value: isinstance(value, str) and value in names
-
-
-__all__ = ["INLINE", "TESTS", "exists"]
