@@ -119,6 +119,7 @@ class CallCompiler:
             hint = did_you_mean(node.name, known, f"there is no such {what}; known")
         if not frame.conditional:
             raise CompileError(message, node.lineno, hint)
+        self.writer.lineno = node.lineno
         self.writer.line(f"raise Failure({message!r}, {hint!r})")
         return Code("None")
 

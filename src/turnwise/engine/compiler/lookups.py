@@ -12,7 +12,7 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, scalar, trail_of
 from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
-from turnwise.engine.compiler.scopes import CompileError, Frame
+from turnwise.engine.compiler.scopes import Frame
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Undefined
 
@@ -54,12 +54,7 @@ class LookupCompiler:
         self.variables = context.variables
 
     def handlers(self) -> ExpressionHandlers:
-        return {
-            nodes.Getattr: self._compile_getattr,
-            nodes.Getitem: self._compile_getitem,
-            nodes.Slice: self._refuse_slice,
-            nodes.NSRef: self._refuse_namespace_attribute,
-        }
+        return {nodes.Getattr: self._compile_getattr, nodes.Getitem: self._compile_getitem}
 
     def find_loop(self, node: nodes.Expr, frame: Frame) -> str | None:
         """Return the number of the loop whose `loop` this node is, if the loop has no object."""
@@ -199,9 +194,3 @@ class LookupCompiler:
             trail = f"{trail} if {lookup.guard} else {lookup.call}[1]"
         self.writer.line(f"{code.trail} = {trail}")
         return code
-
-    def _refuse_slice(self, node: nodes.Slice, frame: Frame, trail: bool) -> Code:
-        raise CompileError("a slice is only allowed in brackets", node.lineno)
-
-    def _refuse_namespace_attribute(self, node: nodes.NSRef, frame: Frame, trail: bool) -> Code:
-        raise CompileError("a namespace attribute is assigned with {% set %}", node.lineno)

@@ -34,14 +34,14 @@ class OperatorCompiler:
         arithmetic = (nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow)
         return {
             nodes.Not: self._compile_not,
-            nodes.And: self._compile_and,
-            nodes.Or: self._compile_or,
+            nodes.And: self._compile_logic,
+            nodes.Or: self._compile_logic,
             nodes.CondExpr: self._compile_ternary,
             nodes.Compare: self._compile_compare,
             nodes.Add: self._compile_add,
             nodes.Concat: self._compile_concat,
-            nodes.Neg: self._compile_neg,
-            nodes.Pos: self._compile_pos,
+            nodes.Neg: self._compile_sign,
+            nodes.Pos: self._compile_sign,
             **dict.fromkeys(arithmetic, self._compile_arithmetic),
         }
 
@@ -50,17 +50,10 @@ class OperatorCompiler:
     def _compile_not(self, node: nodes.Not, frame: Frame, trail: bool) -> Code:
         return scalar(f"(not {self.context.compile_value(node.node, frame)})")
 
-    def _compile_and(self, node: nodes.And, frame: Frame, trail: bool) -> Code:
-        return self._compile_logic(node, frame, trail, "and", "if {}:")
-
-    def _compile_or(self, node: nodes.Or, frame: Frame, trail: bool) -> Code:
-        return self._compile_logic(node, frame, trail, "or", "if not {}:")
-
-    def _compile_logic(
-        self, node: nodes.BinExpr, frame: Frame, trail: bool, operator: str, head: str
-    ) -> Code:
+    def _compile_logic(self, node: nodes.And | nodes.Or, frame: Frame, trail: bool) -> Code:
         """The right side runs only if the left one does not decide."""
         writer = self.writer
+        operator, needs_right = ("and", "") if isinstance(node, nodes.And) else ("or", "not ")
         left = self.context.compile(node.left, frame, trail)
         left_lineno = writer.lineno
         result = writer.new_pair()
@@ -71,7 +64,7 @@ class OperatorCompiler:
             return scalar(f"({left.value} {operator} {right.value})")
         right_lineno, writer.lineno = writer.lineno, left_lineno
         self._assign(result, left, trail)
-        with writer.block(head.format(result.value)):
+        with writer.block(f"if {needs_right}{result.value}:"):
             writer.adopt(draft)
             writer.lineno = right_lineno
             self._assign(result, right, trail)
@@ -176,20 +169,21 @@ class OperatorCompiler:
         if isinstance(node, nodes.Sub) and left.kind is right.kind is Kind.INT:
             return scalar(f"({left.value} - {right.value})", Kind.INT)
         sign = COUNTER_SIGNS.get(type(node))
-        if sign is not None and right.kind is Kind.INT and right.literal != 0:
+        is_count = sign is not None and right.kind is Kind.INT and right.literal != 0
+        if is_count:
             left = self.writer.store_value(left)
         call = f"do_{type(node).__name__}(rt, {left.pair}, {right.pair})"
-        if sign is not None and right.kind is Kind.INT and right.literal != 0:
-            return self._calculate(left, sign, right, call)
-        return self.writer.store_pair(call)
+        return (
+            self._calculate(left, sign, right, call) if is_count else self.writer.store_pair(call)
+        )
 
-    def _calculate(self, left: Code, sign: str, right: Code, call: str) -> Code:
+    def _calculate(self, left: Code, sign: str | None, right: Code, call: str) -> Code:
         """Calculate inline while the left side is a small int, as counters are."""
         result = self.writer.new_pair()
         number = left.value
         is_counter = f"{number}.__class__ is int and -{MAX_COUNTER} < {number} < {MAX_COUNTER}"
-        sum_ = f"{number} {sign} {right.value}"
-        self.writer.line(f"if {is_counter}: {result.value} = {sum_}; {result.trail} = {NO_TRAIL}")
+        inline = f"{result.value} = {number} {sign} {right.value}; {result.trail} = {NO_TRAIL}"
+        self.writer.line(f"if {is_counter}: {inline}")
         self.writer.line(f"else: {result.pair} = {call}")
         return result
 
@@ -197,11 +191,12 @@ class OperatorCompiler:
         codes = [self.context.compile(part, frame) for part in node.nodes]
         return self.writer.store_pair(f"concatenate(rt, ({join_pairs(codes)}))", Kind.TEXT)
 
-    def _compile_neg(self, node: nodes.Neg, frame: Frame, trail: bool) -> Code:
-        if isinstance(node.node, nodes.Const) and type(node.node.value) in (int, float):
-            number = nodes.Const(-node.node.value, lineno=node.lineno)
-            return self.context.compile(number, frame)
-        return scalar(f"apply_sign({self.context.compile_value(node.node, frame)}, True)")
-
-    def _compile_pos(self, node: nodes.Pos, frame: Frame, trail: bool) -> Code:
-        return scalar(f"apply_sign({self.context.compile_value(node.node, frame)}, False)")
+    def _compile_sign(self, node: nodes.Neg | nodes.Pos, frame: Frame, trail: bool) -> Code:
+        is_negative = isinstance(node, nodes.Neg)
+        if (
+            is_negative
+            and isinstance(node.node, nodes.Const)
+            and type(node.node.value) in (int, float)
+        ):
+            return self.context.compile(nodes.Const(-node.node.value, lineno=node.lineno), frame)
+        return scalar(f"apply_sign({self.context.compile_value(node.node, frame)}, {is_negative})")

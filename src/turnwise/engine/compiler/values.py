@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
 
 from jinja2 import nodes
 
@@ -11,6 +10,7 @@ from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind
 from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
 from turnwise.engine.compiler.scopes import CompileError, Frame
 
+SURROGATE = re.compile("[\ud800-\udfff]")
 HASHABLE_KINDS = (Kind.LITERAL, Kind.CONSTANT, Kind.INT, Kind.TEXT)
 
 
@@ -23,47 +23,36 @@ class ValueCompiler:
 
     def handlers(self) -> ExpressionHandlers:
         return {
-            nodes.Const: self._compile_const,
-            nodes.TemplateData: self._compile_template_data,
-            nodes.List: self._compile_list,
-            nodes.Tuple: self._compile_tuple,
+            nodes.Const: self._compile_constant,
+            nodes.TemplateData: self._compile_constant,
+            nodes.List: self._compile_sequence,
+            nodes.Tuple: self._compile_sequence,
             nodes.Dict: self._compile_dict,
             nodes.Name: self._compile_name,
         }
 
-    def _compile_const(self, node: nodes.Const, frame: Frame, trail: bool) -> Code:
-        return self._compile_constant(node.value, node.lineno)
-
-    def _compile_template_data(self, node: nodes.TemplateData, frame: Frame, trail: bool) -> Code:
-        return self._compile_constant(node.data, node.lineno)
-
-    def _compile_constant(self, value: Any, lineno: int) -> Code:
-        source = repr(value)
-        if isinstance(value, str):
-            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-                raise CompileError("half of a surrogate pair cannot be written as UTF-8", lineno)
-            return Code(source, self.writer.add_text_position(lineno), Kind.LITERAL, value)
-        trail = self.writer.add_text_position(lineno)
-        if type(value) is int:
-            return Code(f"({source})", trail, Kind.INT, value)
-        if isinstance(value, float) and source in ("inf", "-inf", "nan"):
-            source = f"float({source!r})"
-        return Code(source, trail, Kind.CONSTANT)
-
-    def _compile_list(self, node: nodes.List, frame: Frame, trail: bool) -> Code:
-        return self._compile_items(node.items, frame, trail, "[{}]", "[]")
-
-    def _compile_tuple(self, node: nodes.Tuple, frame: Frame, trail: bool) -> Code:
-        return self._compile_items(node.items, frame, trail, "({},)", "()")
-
-    def _compile_items(
-        self, items: Sequence[nodes.Expr], frame: Frame, trail: bool, form: str, empty: str
+    def _compile_constant(
+        self, node: nodes.Const | nodes.TemplateData, frame: Frame, trail: bool
     ) -> Code:
-        if not items:
-            return Code(empty)
-        codes = [self.context.compile(item, frame, trail) for item in items]
-        value = form.format(", ".join(code.value for code in codes))
-        if not trail:
+        value = node.data if isinstance(node, nodes.TemplateData) else node.value
+        source = repr(value)
+        position = self.writer.add_text_position(node.lineno)
+        if isinstance(value, str):
+            if not value.isascii() and SURROGATE.search(value):
+                message = "half of a surrogate pair cannot be written as UTF-8"
+                raise CompileError(message, node.lineno)
+            return Code(source, position, Kind.LITERAL, value)
+        if type(value) is int:
+            return Code(f"({source})", position, Kind.INT, value)
+        if source in ("inf", "-inf", "nan"):
+            source = f"float({source!r})"
+        return Code(source, position, Kind.CONSTANT)
+
+    def _compile_sequence(self, node: nodes.List | nodes.Tuple, frame: Frame, trail: bool) -> Code:
+        codes = [self.context.compile(item, frame, trail) for item in node.items]
+        values = "".join(f"{code.value}, " for code in codes)
+        value = f"[{values}]" if isinstance(node, nodes.List) else f"({values})"
+        if not trail or not codes:
             return Code(value)
         return Code(value, f"(ITEMS, ({', '.join(code.trail for code in codes)},))")
 
