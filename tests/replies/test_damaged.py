@@ -27,8 +27,8 @@ from turnwise.errors import TurnwiseError
 from turnwise.replies.derive import derive
 from turnwise.replies.events import SPANS, STATUSES, Message
 from turnwise.replies.grammar import Grammar, JsonCall
-from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS, Plan
-from turnwise.replies.parser.detokenizer import markers
+from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS, CompiledGrammar
+from turnwise.replies.parser.marker_text import collect_texts
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write
 
@@ -193,7 +193,7 @@ def strange(grammar: Grammar, message: Message, texts: list[str]) -> list[str]:
     """Words within markers that no marker has."""
     keys = [call["function"]["arguments"] for call in message.get("tool_calls", ())]
     known = "".join("\0".join([*words(grammar), *keys]).split())
-    if Plan(grammar).channels is not None:
+    if CompiledGrammar(grammar).header_format is not None:
         return []
     found = [word for text in texts for word in WORD.findall(text)]
     return [f"marker {word!r}" for word in found if not any(halves(known, word))]
@@ -210,7 +210,7 @@ def words_of(texts: tuple[str, ...]) -> list[str]:
 
 
 def words(grammar: Grammar) -> list[str]:
-    return words_of(tuple(markers(grammar)))
+    return words_of(tuple(collect_texts(grammar)))
 
 
 # -- the tests

@@ -32,7 +32,7 @@ from odd_templates import (
 from turnwise.replies.derive import derive
 from turnwise.replies.derive.validate import ALL, FIELDS, PARTS
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.detokenizer import markers
+from turnwise.replies.parser.marker_text import collect_texts
 
 
 def compiled(odd: Odd) -> tuple[turnwise.Template, Grammar]:
@@ -180,7 +180,7 @@ def test_what_is_not_read_is_named(name: str) -> None:
 
 
 def texts_of(grammar: Grammar) -> list[str]:
-    return [text for part in PARTS for text in markers(getattr(grammar, part))]
+    return [text for part in PARTS for text in collect_texts(getattr(grammar, part))]
 
 
 @pytest.mark.parametrize("name", BEYOND)

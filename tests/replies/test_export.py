@@ -16,7 +16,7 @@ from corpus import needs_corpus
 from reply_grammars import EXAMPLES, GRAMMARS, Example
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import parse
-from turnwise.replies.parser.prefill import header
+from turnwise.replies.parser.prefill import assistant_header
 from turnwise.replies.write import write
 
 SAID = 230  # of the corpus' templates, at least
@@ -137,7 +137,11 @@ def test_vectors() -> None:
         ):
             continue
         tool = row.get("layer") == "tool"  # its parser is called where the reasoning is over
-        prompt = header(replyvectors.grammar(name)) if tool else replyvectors.rendered(row, name)
+        prompt = (
+            assistant_header(replyvectors.grammar(name))
+            if tool
+            else replyvectors.rendered(row, name)
+        )
         ours = replyvectors.template(name).parse(row["input"], prompt, row.get("tools"))
         strict = parse(
             replyvectors.grammar(name),

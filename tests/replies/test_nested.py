@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import turnwise
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
-from turnwise.replies.parser.xml_values import elements
+from turnwise.replies.parser.xml_values import parse_elements
 from turnwise.tokens import tokenizers
 
 BEFORE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls or [] %}"
@@ -99,7 +99,7 @@ def written(value: Any) -> str:
 
 @given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=3))
 def test_what_is_written_is_read(value: dict[str, Any]) -> None:
-    assert elements(written(value), PAIRS) == (value, True)
+    assert parse_elements(written(value), PAIRS) == (value, True)
     assert read(keyed, invoked(written({"a": value}))) == ([("f", {"a": value})], ["complete"])
 
 
@@ -107,7 +107,7 @@ def test_what_is_written_is_read(value: dict[str, Any]) -> None:
     "text", ["<a>1", "<a>1</b>", "x<a>1</a>", "<a>1</a>x", "<a><b>1</b>x</a>", "", "<a", "</a>"]
 )
 def test_what_is_no_value_is_text(text: str) -> None:
-    assert elements(text, PAIRS)[0] is None
+    assert parse_elements(text, PAIRS) is None
 
 
 def test_an_element_may_hold_its_own_name() -> None:

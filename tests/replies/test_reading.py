@@ -1,4 +1,4 @@
-"""What the reading of calls does with the unusual: weak openers, lines, text where none belongs, things said twice.
+"""What the reading of calls does with the unusual: ambiguous openers, text where none belongs, things said twice.
 
 Every case is read whole, in all its cuts into two and letter by letter, and must come out the same.
 """
@@ -13,9 +13,9 @@ import pytest
 from reply_grammars import GRAMMARS, region, tagged
 from turnwise.replies.events import SPANS, STATUSES, Message
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs
-from turnwise.replies.parser.ambiguity import WINDOW, likely
-from turnwise.replies.parser.compiled_grammar import Plan
-from turnwise.replies.parser.matcher import Found, Watch
+from turnwise.replies.parser.ambiguity import LOOKAHEAD, looks_like_call
+from turnwise.replies.parser.compiled_grammar import CompiledGrammar
+from turnwise.replies.parser.matcher import MarkerKind, MarkerMatch, MarkerMatcher, MarkerTag
 from turnwise.replies.parser.parser import Parser
 
 
@@ -258,55 +258,18 @@ def test_the_bracket_of_a_list_ends_it() -> None:
 
 
 def test_it_is_decided_within_a_few_characters() -> None:
-    layout = Plan(SIGNED["(("]).layouts[0]
-    assert likely("f", layout, ["f"], last=False) is None
-    assert likely("f", layout, ["f"], last=True) is False
-    assert likely("f:", layout, ["f"], last=False) is True
-    assert likely("f: {", layout, [], last=False) is True
-    assert likely("x" * WINDOW, layout, [], last=False) is False
+    format = CompiledGrammar(SIGNED["(("]).call_formats[0]
+    assert looks_like_call("f", format, ["f"], is_last=False) is None
+    assert looks_like_call("f", format, ["f"], is_last=True) is False
+    assert looks_like_call("f:", format, ["f"], is_last=False) is True
+    assert looks_like_call("f: {", format, [], is_last=False) is True
+    assert looks_like_call("x" * LOOKAHEAD, format, [], is_last=False) is False
 
 
-# -- lines
-
-
-def lined(separator: str, strings: str = "raw") -> Grammar:
-    value = region(separator, "\n")
-    pairs = Pairs(string=value, other=value, strings=strings)
-    return Grammar(
-        calls=Calls(
-            tagged("{name}", "\n", "{arguments}", pairs=pairs), each=region("<call>\n", "</call>")
-        )
-    )
-
-
-@pytest.mark.parametrize("separator", [": ", " = ", "\n"])
-def test_arguments_in_lines(separator: str) -> None:
-    reply = f"Aye.<call>\nf\na{separator} x: <b> = 1 \nb{separator}2\n</call><call>\ng\n</call>"
-    message = read(lined(separator), reply, OFFERED)
-    assert (message["content"], calls(message)) == (
-        "Aye.",
-        [("f", {"a": " x: <b> = 1 ", "b": 2}), ("g", {})],
-    )
-    assert statuses(message) == ["complete"] * 2
-
-
-def test_a_line_that_is_no_argument() -> None:
-    reply = "<call>\nf\na: x\nand so on\nb: 2\n</call>"
-    message = read(lined(": "), reply)
-    assert (calls(message), statuses(message)) == ([("f", {"a": "x", "b": 2})], ["malformed"])
-    assert spans(message, reply, "raw") == ["and so on"]
-
-
-@pytest.mark.parametrize(
-    "cut", ["<call>\nf\na: x", "<call>\nf\na", "<call>\nf\n", "<call>\nf\na: x\n</ca"]
-)
-def test_lines_that_break_off(cut: str) -> None:
-    assert statuses(read(lined(": "), cut)) == ["unterminated"]
+# -- literals
 
 
 def test_a_closer_within_quotes_is_none() -> None:
-    lines = read(lined(": ", "json"), '<call>\nf\na: "x </call> \\n y"\nb: 2\n</call>')
-    assert calls(lines) == [("f", {"a": "x </call> \n y", "b": 2})]
     value = region(">", "</p>")
     pairs = Pairs(Marker("<p="), value, value, strings="json")
     grammar = Grammar(
@@ -454,14 +417,15 @@ def test_the_stops_of_a_template_with_channels(
     assert set(statuses(message)) <= {"complete"}
 
 
-def test_a_watch_with_a_limit() -> None:
+def test_a_matcher_with_a_limit() -> None:
     """It finds what starts within the limit, however long it is, and nothing behind that."""
-    watch = Watch([("</key>", "close")])
-    assert watch.find("abc</key>", 0, True, 3) == (Found("close", 3, 9), 3)
-    assert watch.find("abcd</key>", 0, True, 3)[0] is None
-    assert watch.find("xxabc</key>", 2, True, 3) == (Found("close", 5, 11), 5)
-    assert watch.find("abc</ke", 0, False, 3) == (None, 3)  # it may still come
-    assert watch.find("a" * 1000 + "</key>", 0, False, 3)[0] is None
+    close = MarkerTag(MarkerKind.VALUE_CLOSE)
+    matcher = MarkerMatcher([("</key>", close)])
+    assert matcher.find("abc</key>", 0, True, 3) == (MarkerMatch(close, 3, 9), 3)
+    assert matcher.find("abcd</key>", 0, True, 3)[0] is None
+    assert matcher.find("xxabc</key>", 2, True, 3) == (MarkerMatch(close, 5, 11), 5)
+    assert matcher.find("abc</ke", 0, False, 3) == (None, 3)  # it may still come
+    assert matcher.find("a" * 1000 + "</key>", 0, False, 3)[0] is None
 
 
 def test_a_key_that_is_too_long_is_no_key() -> None:

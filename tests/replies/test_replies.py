@@ -19,10 +19,11 @@ from reply_grammars import EXAMPLES, GRAMMARS, Example
 from turnwise.errors import TokenizerError
 from turnwise.replies.events import SPANS, STATUSES, Event, Message
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, Region, TaggedCall
-from turnwise.replies.parser.compiled_grammar import ALL
+from turnwise.replies.parser.coercion import coerce
+from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES
 from turnwise.replies.parser.parser import Parser, parse
-from turnwise.replies.parser.values import DEPTH, Reader, as_json, typed
-from turnwise.replies.parser.variants import suffix
+from turnwise.replies.parser.values import MAX_DEPTH, ValueParser, to_json
+from turnwise.replies.parser.variants import common_tag_suffix
 
 IDS = [f"{example.grammar}-{at}" for at, example in enumerate(EXAMPLES)]
 EACH = pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
@@ -285,7 +286,7 @@ def test_declared_types(value: str, schema: Any, expected: Any) -> None:
     ],
 )
 def test_undeclared_types_follow_one_rule(value: str, expected: Any) -> None:
-    assert json.loads(typed(value, frozenset())) == expected
+    assert json.loads(coerce(value, frozenset())) == expected
     message = parse(GRAMMARS["qwen3.5"], tagged(value))
     assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"x": expected}
 
@@ -308,12 +309,12 @@ VALUES = st.recursive(
 
 
 def read_value(text: str, cuts: Sequence[int], **more: Any) -> str:
-    reader, buffer, out = Reader(**more), "", ""
+    parser, buffer, out = ValueParser(**more), "", ""
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         buffer += text[start:end]
-        buffer = buffer[reader.read(buffer, 0) :]
-        out += reader.take()
-    assert reader.done and not buffer, (reader.failed, buffer)
+        buffer = buffer[parser.feed(buffer, 0) :]
+        out += parser.take()
+    assert parser.done and not buffer, (parser.error, buffer)
     return out
 
 
@@ -473,10 +474,10 @@ def test_a_reply_from_another_model(grammar: str) -> None:
         assert {attempt.status for attempt in message.attempts} <= set(STATUSES)
 
 
-@pytest.mark.parametrize("off", sorted(ALL))
+@pytest.mark.parametrize("off", sorted(ALL_TOLERANCES))
 def test_every_tolerance_can_be_switched_off(off: str) -> None:
     for example in EXAMPLES:
-        message = parse(GRAMMARS[example.grammar], example.reply, tolerances=ALL - {off})
+        message = parse(GRAMMARS[example.grammar], example.reply, tolerances=ALL_TOLERANCES - {off})
         tiles(message, example.reply)
 
 
@@ -524,20 +525,23 @@ def test_a_slip_is_forgiven_unless_it_is_switched_off(slip: str) -> None:
         for at in range(0, len(reply), size):
             parser.feed(reply[at : at + size])
         assert everything(parser.close()) == everything(message)
-    strict = parse(grammar, reply, tolerances=ALL - {slip.partition(" ")[0]})
+    strict = parse(grammar, reply, tolerances=ALL_TOLERANCES - {slip.partition(" ")[0]})
     assert strict.get("tool_calls") != message["tool_calls"]
     tiles(strict, reply)
 
 
 def test_a_suffix_is_one_only_if_all_tags_have_it() -> None:
-    assert suffix(["<think:open>", "</think:open>", "<call:open>", "</call:open>"]) == ":open"
-    assert suffix(["<mini:call>", "</mini:call>", '<invoke name="', "</invoke>"]) == ""
-    assert suffix(["<seed:think>", "</seed:think>", "<seed:call>", "<function=f>"]) == ""
+    assert (
+        common_tag_suffix(["<think:open>", "</think:open>", "<call:open>", "</call:open>"])
+        == ":open"
+    )
+    assert common_tag_suffix(["<mini:call>", "</mini:call>", '<invoke name="', "</invoke>"]) == ""
+    assert common_tag_suffix(["<seed:think>", "</seed:think>", "<seed:call>", "<function=f>"]) == ""
 
 
 def test_depth_is_limited() -> None:
-    assert as_json("[" * DEPTH + "]" * DEPTH) is not None
-    assert as_json("[" * (DEPTH + 1) + "]" * (DEPTH + 1)) is None
+    assert to_json("[" * MAX_DEPTH + "]" * MAX_DEPTH) is not None
+    assert to_json("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1)) is None
 
 
 # -- ids

@@ -55,7 +55,7 @@ def test_a_prompt_in_any_shape(name: str) -> None:
         assert message["reasoning_content"].strip().endswith("Well, so"), shape
         assert message["content"] == "Yes"
     shapes = [prompt, str(prompt), encoded, encoded.input_ids]
-    tails = {template.parser(shape, tokenizer="turnwise").tail for shape in shapes}
+    tails = {template.parser(shape, tokenizer="turnwise").prefill_text for shape in shapes}
     assert len(tails) == 1
 
 

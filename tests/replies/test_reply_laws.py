@@ -28,7 +28,7 @@ from corpus import needs_corpus
 from reply_vectors import template
 from turnwise.replies.events import Event
 from turnwise.replies.grammar import Grammar, JsonCall, TaggedCall
-from turnwise.replies.parser.detokenizer import markers
+from turnwise.replies.parser.marker_text import collect_texts
 from turnwise.replies.write import write
 
 FEW, MANY = 4, 100
@@ -76,7 +76,7 @@ def messages(draw: st.DrawFn, grammar: Grammar) -> dict[str, Any]:
         message["reasoning_content"] = "Well: " + draw(TEXTS)
     if grammar.calls is not None and draw(st.booleans()):
         texts = (
-            TEXTS | st.sampled_from(markers(grammar)) | st.text(max_size=20)
+            TEXTS | st.sampled_from(collect_texts(grammar)) | st.text(max_size=20)
             if is_json(grammar)
             else TEXTS
         )

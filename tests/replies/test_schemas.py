@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import turnwise
-from turnwise.replies.parser.values import declared, types_of
+from turnwise.replies.parser.tool_schema import read_tool_types, schema_types
 
 TEXT, COUNT = {"type": "string"}, {"type": "integer"}
 X = {"type": "object", "properties": {"x": TEXT}}
@@ -71,7 +71,7 @@ def test_schemas_without_end_end() -> None:
     deep: Any = TEXT
     for _ in range(100_000):
         deep = {"anyOf": [deep, COUNT]}
-    assert types_of(deep) == {"integer"}
+    assert schema_types(deep) == {"integer"}
     wide = {
         "$defs": {
             str(n): {"anyOf": [{"$ref": f"#/$defs/{m}"} for m in range(60)]} for n in range(60)
@@ -81,4 +81,4 @@ def test_schemas_without_end_end() -> None:
         "name": "f",
         "parameters": {**wide, "properties": {str(n): {"$ref": f"#/$defs/{n}"} for n in range(60)}},
     }
-    assert set(declared([tool])["f"].values()) == {frozenset()}
+    assert set(read_tool_types([tool])["f"].named.values()) == {frozenset()}

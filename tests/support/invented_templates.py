@@ -412,15 +412,6 @@ def tagged(draw: Draw) -> str:
     )
 
 
-def lines(draw: Draw) -> str:
-    """A key and its value on a line, or on two."""
-    draw.made.raw.append("\n")
-    opens, closes = draw.mark(CALLS)
-    pair = "{{ k }}" + text(draw.pick([": ", " = ", "\n"])) + VALUE + text("\n")
-    pairs = "{% for k, v in c.function.arguments | items %}" + pair + "{% endfor %}"
-    return around(draw, NAME + text("\n") + pairs, (opens + "\n", closes))
-
-
 def pythonic(draw: Draw) -> str:
     value = draw.pick(["{{ v | tojson }}", "{{ '%r' | format(v) }}"])
     pairs = (
@@ -466,7 +457,6 @@ LAYOUTS: dict[str, Callable[[Draw], str]] = {
     "name in the opener": name_in_opener,
     "brackets": brackets,
     "tagged": tagged,
-    "lines": lines,
     "pythonic": pythonic,
     "custom object": custom_object,
     "action": action,

@@ -367,12 +367,6 @@ ODD = {
         calls('<call>{"name": {{ c.function.name | tojson }}, "arguments": ' + JSON.replace("tojson", "tojson | tojson")
               + "}</call>")
     ),
-    "arguments are lines": Odd(
-        calls("<call>\n{{ c.function.name }}\n" + PAIRS + "{{ k }} = " + VALUE + "\n{% endfor %}</call>")
-    ),
-    "arguments are lines of JSON": Odd(
-        calls("<call>\nname: {{ c.function.name }}\n" + PAIRS + "{{ k }}: {{ v | tojson }}\n{% endfor %}</call>")
-    ),
     "arguments are left out if there are none": Odd(
         calls("<call>{{ c.function.name }}{% if c.function.arguments %}<with>" + JSON + "{% endif %}</call>")
     ),

@@ -18,7 +18,7 @@ import turnwise
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
-from turnwise.replies.parser.prefill import header
+from turnwise.replies.parser.prefill import assistant_header
 
 # What a vector calls a template, where the corpus has it under another name.
 NAMES = {
@@ -84,17 +84,17 @@ def parser(row: Mapping[str, Any]) -> Parser:
     rules, settings = grammar(name), row["reasoning"] or {}
     layer = row.get("layer")
     if parser_name(row) in APPENDING and rules.reasoning is not None:
-        head, opened = header(rules) or "\x00", rules.reasoning.open.core
+        head, opened = assistant_header(rules) or "\x00", rules.reasoning.open.core
         rules = dataclasses.replace(rules, opening=head, empty="", reasoning=None)
         return Parser(rules, head + opened, row.get("tools"))
     thinking = (settings.get("chat_template_kwargs") or {}).get("enable_thinking", True)
     if layer in ("reasoning", "tool"):
-        head = header(rules) or "\x00"
+        head = assistant_header(rules) or "\x00"
         inside = layer == "reasoning" and thinking and parser_name(row) not in OUTSIDE
         opened = rules.reasoning.open.text if inside and rules.reasoning else ""
         return Parser(dataclasses.replace(rules, opening=head), head + opened, row.get("tools"))
     prompt = rendered(row, name)
-    if isinstance(prompt, str) and not header(
+    if isinstance(prompt, str) and not assistant_header(
         rules
     ):  # a turn without a header: it begins where the prompt does
         rules, prompt = dataclasses.replace(rules, opening="\x00"), "\x00" + prompt
@@ -133,7 +133,7 @@ def rendered(row: Mapping[str, Any], name: str) -> Any:
     going_on = bool(options.get("continue_final_message"))
     messages = row.get("messages") or [{"role": "user", "content": "Hi"}]
     if going_on:
-        return header(grammar(name)) + begun(
+        return assistant_header(grammar(name)) + begun(
             grammar(name), messages[-1], settings.get("reasoning_format") != "none"
         )
     try:

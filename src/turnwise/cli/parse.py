@@ -143,7 +143,7 @@ def parser_of(
 def rest_of(parser: Parser, message: Message) -> str:
     """What stands behind the stop."""
     size = sum(span.end - span.start for span in message.spans if span.kind == "rest")
-    return parser.spelling.plain(parser.raw.getvalue())[-size:] if size else ""
+    return parser.text[-size:] if size else ""
 
 
 # -- what comes in

@@ -32,8 +32,8 @@ from typing import Any
 from turnwise.analysis.stops import id_of
 from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
 from turnwise.messages import InputReader
-from turnwise.replies.events import REASONING, Attempt, Message
-from turnwise.replies.parser.detokenizer import Spelling
+from turnwise.replies.events import Attempt, Message
+from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 from turnwise.tokens.attribution import SPEAKERS
@@ -246,8 +246,7 @@ class Renderer:
         ends = list(accumulate(len(text) for text in spelled(ids, self.tokenizer)))
         calls = [self._attempt(message, attempt, ids, ends) for attempt in message.attempts]
         thought = message.get("reasoning_content")
-        open_ = parser.reading.state == REASONING
-        return ParsedResponse(message["content"] or "", thought, calls, not open_)
+        return ParsedResponse(message["content"] or "", thought, calls, not parser.in_reasoning)
 
     def _attempt(
         self, message: Message, attempt: Attempt, ids: list[int], ends: list[int]
@@ -304,9 +303,9 @@ class Renderer:
 
 def spelled(ids: list[int], tokenizer: Tokenizer) -> list[str]:
     """What each id adds to the text."""
-    spelling = Spelling(tokenizer)
-    texts = [spelling.read([id]) for id in ids]
-    return [*texts[:-1], texts[-1] + spelling.flush()] if texts else []
+    detokenizer = IncrementalDetokenizer(tokenizer)
+    texts = [detokenizer.decode([id]) for id in ids]
+    return [*texts[:-1], texts[-1] + detokenizer.flush()] if texts else []
 
 
 def some(messages: Any) -> list[Mapping[str, Any]]:

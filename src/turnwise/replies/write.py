@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import CallFields, message_reasoning, message_text, message_tool_calls
-from turnwise.replies.events import REASONING
 from turnwise.replies.grammar import (
     KEY,
     Calls,
@@ -105,8 +104,8 @@ def _read_parts(message: Mapping[str, Any]) -> MessageParts:
 
 def _read_prefill(grammar: Grammar, prompt: Any) -> Prefill:
     parser = Parser(grammar, prompt)
-    reasoning, content = parser.stream.thought.getvalue(), parser.stream.content.getvalue()
-    return Prefill(parser.tail, reasoning, content, parser.reading.state == REASONING)
+    reasoning, content = parser.reasoning, parser.content
+    return Prefill(parser.prefill_text, reasoning, content, parser.in_reasoning)
 
 
 def _write_reply(grammar: Grammar, parts: MessageParts) -> str:

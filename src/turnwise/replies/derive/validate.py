@@ -13,7 +13,7 @@ from typing import Any
 
 from turnwise.analysis.prober import ARGUMENTS, WORDS
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.detokenizer import markers
+from turnwise.replies.parser.marker_text import collect_texts
 
 LONGEST = 1_000  # characters of one marker
 LEAD = 70  # white space before a marker, or instead of one
@@ -31,7 +31,7 @@ REFUSED = (
 
 def fault(part: Any) -> str | None:
     """Why this part of a grammar cannot be right; None if it may be."""
-    texts = markers(part)
+    texts = collect_texts(part)
     if any(word.lower() in text.lower() for text in texts for word in FIELDS):
         return HELD
     return LONG if any(len(text) > LONGEST or lead(text) > LEAD for text in texts) else None
@@ -55,5 +55,5 @@ def fitting(grammar: Grammar) -> Grammar:
             kept[part] = getattr(Grammar(), part)
     sources = {part: source for part, source in grammar.sources.items() if part not in kept}
     found = replace(grammar, **kept, sources=sources, unreached=(*grammar.unreached, *notes))
-    size = sum(len(text) for part in PARTS for text in markers(getattr(found, part)))
+    size = sum(len(text) for part in PARTS for text in collect_texts(getattr(found, part)))
     return found if size <= ALL else Grammar(unreached=(REFUSED,))

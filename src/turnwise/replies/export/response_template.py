@@ -33,7 +33,7 @@ from turnwise.replies.grammar_parts import (
     Region,
     TaggedCall,
 )
-from turnwise.replies.parser.prefill import header
+from turnwise.replies.parser.prefill import assistant_header
 
 __all__ = ["to_response_template"]
 
@@ -138,7 +138,7 @@ def _close_pattern(grammar: GrammarParts, marker: Marker, *next_texts: str) -> J
 
 def _start_anchor(grammar: GrammarParts) -> Json:
     """Return the text of a prompt after which the reply begins."""
-    turn_header = header(grammar)
+    turn_header = assistant_header(grammar)
     if turn_header.strip():
         return {"start_anchor": turn_header}
     at_opening = f"(?={re.escape(grammar.opening)}\\Z)" if grammar.opening else r"\Z"

@@ -1,1 +1,9 @@
-"""A reply is read by a grammar: the plan of what is watched for, the stream, and everything that a call may hold."""
+"""The streaming parser of replies: `Parser` for chunks, `parse` for a whole reply.
+
+How the parsers of one reply work together is drawn at the top of `state.py`.
+"""
+
+from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, TOLERANCES
+from turnwise.replies.parser.parser import Parser, parse
+
+__all__ = ["ALL_TOLERANCES", "TOLERANCES", "Parser", "parse"]

@@ -1,12 +1,18 @@
-"""Openers without a letter (`((`, `<`, `>>>`), which may stand in any text: is it a call that follows?
+"""Decide by bounded lookahead whether an ambiguous opener starts a call.
 
-A call is likely if the next opener follows and has letters; or if a name follows and the sign that is due behind it,
-and the name is one of the tools or the arguments are JSON and begin. Of a call that is a JSON object the first key must
-be one that calls have. All of this stands within a few characters, and nothing is read before it is decided.
+An opener without letters (`((`, `<`, `>>>`) may occur in any text. A call is likely if the next
+opener follows and has letters; or if a name follows and then the marker that must follow a name,
+and the name is one of the tools or JSON arguments begin. Of a call that is a JSON object the first
+key must be one that calls have. All of this is within a few characters, and nothing is emitted
+before it is decided.
 
-Where calls are JSON without any opener, a brace behind content is one if it says a name, and arguments right behind it.
+Where calls are JSON without any opener, a brace after content starts a call if the object starts
+with a name, followed by arguments.
 
-The limit: `<f><x>1</x></f>` is a call only where the tools are given. Without them nobody could tell it from markup.
+The limit: `<f><x>1</x></f>` is a call only where the tools are given. Without them it cannot be
+told from markup.
+
+All functions return None while more text is needed for a decision.
 """
 
 from __future__ import annotations
@@ -14,114 +20,117 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from turnwise.replies.grammar import JsonCall
-from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS, Layout
+from turnwise.replies.grammar_parts import JsonCall
+from turnwise.replies.parser.call_format import CallFormat
+from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
 
-WINDOW = 320  # characters that are looked at
-NAME = re.compile(r"[\w.\-]+")
-KEY = re.compile(r'\{\s*"(\w+)"\s*:')
+LOOKAHEAD = 320  # characters that are looked at
+_NAME = re.compile(r"[\w.\-]+")
+_FIRST_KEY = re.compile(r'\{\s*"(\w+)"\s*:')
 
-
-# An object that says a name first, and arguments next, piece by piece.
-PIECES = tuple(
-    map(
-        re.compile,
-        (
-            r"\{\s*",
-            r'"(\w*)"',
-            r"\s*:\s*",
-            r'"([\w.\-]*)"',
-            r"\s*,\s*",
-            r'"(\w*)"',
-            r"\s*:\s*",
-            r"\{",
-        ),
-    )
+# An object that starts with a name, followed by arguments, token by token.
+_NAME_THEN_ARGUMENTS = (
+    re.compile(r"\{\s*"),
+    re.compile(r'"(\w*)"'),
+    re.compile(r"\s*:\s*"),
+    re.compile(r'"([\w.\-]*)"'),
+    re.compile(r"\s*,\s*"),
+    re.compile(r'"(\w*)"'),
+    re.compile(r"\s*:\s*"),
+    re.compile(r"\{"),
 )
-BEGUN = re.compile(r'\s*|"[\w.\-]*')  # of a piece that is not over
+_INCOMPLETE_TOKEN = re.compile(r'\s*|"[\w.\-]*')
 
 
-def weak(opener: str) -> bool:
-    """Whether an opener alone does not tell that a call follows."""
+def is_ambiguous(opener: str) -> bool:
+    """Return whether an opener consists of punctuation only, so that it may occur in any text."""
     return not any(map(str.isalnum, opener))
 
 
-def likely(
-    text: str, layout: Layout, offered: Collection[str], last: bool, openers: Sequence[str] = ()
+def looks_like_call(
+    text: str,
+    format: CallFormat,
+    tool_names: Collection[str],
+    is_last: bool,
+    openers: Sequence[str] = (),
 ) -> bool | None:
-    """Whether this text behind an opener goes on as a call; None if it cannot be told yet. `openers` come first."""
-    verdict = starts(text.lstrip(), layout, offered, openers)
-    return bool(verdict) if last or len(text) >= WINDOW else verdict
+    """Return whether the text after an opener goes on as a call.
+
+    Args:
+        text: The text after the opener, at most `LOOKAHEAD` characters.
+        format: The format of the call.
+        tool_names: The names of the tools; empty if none are given.
+        is_last: No more text will come.
+        openers: The other openers of the call, which must come first.
+    """
+    verdict = _starts_call(text.lstrip(), format, tool_names, openers)
+    if is_last or len(text) >= LOOKAHEAD:
+        return bool(verdict)
+    return verdict
 
 
-def starts(
-    body: str, layout: Layout, offered: Collection[str], openers: Sequence[str]
+def _starts_call(
+    body: str, format: CallFormat, tool_names: Collection[str], openers: Sequence[str]
 ) -> bool | None:
     for opener in map(str.strip, openers):
         if not body.startswith(opener):
             return None if opener.startswith(body) else False
-        if not weak(opener):
+        if not is_ambiguous(opener):
             return True
         body = body[len(opener) :].lstrip()
-    call = layout.calls.call
-    return (
-        object_starts(body, call, offered)
-        if isinstance(call, JsonCall)
-        else name_starts(body, layout, offered)
-    )
+    call = format.calls.call
+    if isinstance(call, JsonCall):
+        return _starts_object(body, call, tool_names)
+    return _starts_with_name(body, format, tool_names)
 
 
-def object_starts(body: str, call: JsonCall, offered: Collection[str]) -> bool | None:
-    match = KEY.match(body)
+def _starts_object(body: str, call: JsonCall, tool_names: Collection[str]) -> bool | None:
+    match = _FIRST_KEY.match(body)
     if match is None:
-        return (
-            None
-            if "{".startswith(body[:1]) and not body[1:].strip().strip('"').count('"')
-            else False
-        )
+        # The key may not be complete yet: at most its opening quote has come.
+        has_whole_string = '"' in body[1:].strip().strip('"')
+        may_continue = body[:1] in ("", "{") and not has_whole_string
+        return None if may_continue else False
+    key = match.group(1)
     if call.name is None:
-        return match.group(1) in offered
-    return match.group(1) in (
-        call.name,
-        call.arguments,
-        call.id,
-        "type",
-        *NAME_KEYS,
-        *ARGUMENT_KEYS,
-    )
+        return key in tool_names
+    call_keys = (call.name, call.arguments, call.id, "type", *NAME_KEYS, *ARGUMENT_KEYS)
+    return key in call_keys
 
 
-def says_call(text: str, call: JsonCall, offered: Collection[str], last: bool) -> bool | None:
-    """Whether a text is an object that says a name, an offered one where tools are given, and then its arguments."""
-    at, said = 0, list[str]()
-    for piece in PIECES:
-        match = piece.match(text, at)
-        if match is None:
-            return (
-                None
-                if not last and at + WINDOW > len(text) and BEGUN.fullmatch(text, at)
-                else False
-            )
-        said += match.groups()
-        at = match.end()
-        wanted = ((call.name,), offered, (call.arguments, *ARGUMENT_KEYS))[: len(said)]
-        if any(known and word not in known for word, known in zip(said, wanted, strict=True)):
-            return False
-    return True
-
-
-def name_starts(body: str, layout: Layout, offered: Collection[str]) -> bool | None:
-    match = NAME.match(body)
-    if match is None or layout.items[0].slot != "name":
+def _starts_with_name(body: str, format: CallFormat, tool_names: Collection[str]) -> bool | None:
+    match = _NAME.match(body)
+    if match is None or format.parts[0].slot != "name":
         return False if body else None
     if match.end() == len(body):
         return None
-    due = layout.items[1].text.strip() if len(layout.items) > 1 else ""
+    marker = format.parts[1].text.strip() if len(format.parts) > 1 else ""
     rest = body[match.end() :].lstrip()
-    if not rest.startswith(due):
-        return None if due.startswith(rest) else False
-    behind = rest[len(due) :].lstrip()
-    known = bool(due) and match.group() in offered
-    if known or layout.pairs is not None:
-        return known
-    return behind.startswith("{") if behind else None
+    if not rest.startswith(marker):
+        return None if marker.startswith(rest) else False
+    is_tool = bool(marker) and match.group() in tool_names
+    if is_tool or format.pairs is not None:
+        return is_tool
+    arguments = rest[len(marker) :].lstrip()
+    return arguments.startswith("{") if arguments else None
+
+
+def is_json_call(
+    text: str, call: JsonCall, tool_names: Collection[str], is_last: bool
+) -> bool | None:
+    """Return whether a text is an object that starts with a name, of a tool if tools are given, and then arguments."""
+    allowed = ((call.name,), tool_names, (call.arguments, *ARGUMENT_KEYS))
+    position, strings = 0, list[str]()
+    for token in _NAME_THEN_ARGUMENTS:
+        match = token.match(text, position)
+        if match is None:
+            may_continue = not is_last and len(text) < position + LOOKAHEAD
+            if may_continue and _INCOMPLETE_TOKEN.fullmatch(text, position):
+                return None
+            return False
+        strings += match.groups()
+        position = match.end()
+        for string, names in zip(strings, allowed, strict=False):
+            if names and string not in names:
+                return False
+    return True

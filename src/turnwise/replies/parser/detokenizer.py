@@ -1,12 +1,14 @@
-"""Token ids as text in which the control tokens cannot be mistaken.
+"""Incremental detokenizer: token ids become text in which control tokens cannot be mistaken.
 
-A marker such as `<tool_call>` is one token of the vocabulary, and the same characters can be written with ordinary
-tokens, for instance by a model that explains its own format. With ids the two can be told apart: every added token that
-occurs in a marker is spelled as one character that no text can hold (half of a surrogate pair), in the markers that are
-watched for and in the stream. On the way out it is written in full again.
+A marker such as `<tool_call>` is one token of the vocabulary, but the same characters can be
+written with ordinary tokens, for instance by a model that explains its own format. Token ids tell
+the two apart: every added token that occurs in a marker is *masked*, that is replaced by one code
+point that no text can hold (half of a surrogate pair). Markers and stream are masked alike; on the
+way out each mask becomes the token's text again.
 
-Ids are decoded as they come. A character may be spread over several tokens: it is given out when it is whole. An id
-that the vocabulary does not have (models are wider than their vocabularies) is shown as U+FFFD, not dropped.
+Ids are decoded as they come. A character may be spread over several tokens: incomplete UTF-8 is
+buffered until it is complete. An id that the vocabulary does not have (models are wider than their
+vocabularies) is short_repr as U+FFFD.
 """
 
 from __future__ import annotations
@@ -21,143 +23,171 @@ from typing import Any
 
 from turnwise.errors import TokenizerError, short_repr
 
-FIRST, LAST = 0xD800, 0xDFFF
-BROKEN = "\ufffd"
-BYTES = 4  # of a character, at most; as many tokens may be needed for it
-CONTEXT = 2  # tokens that are decoded again with the next one, for the spaces between them
+_FIRST_MASK, _LAST_MASK = 0xD800, 0xDFFF
+_INCOMPLETE = "\ufffd"  # what a tokenizer decodes an incomplete character to
+_MAX_TOKENS_OF_CHARACTER = 4  # a character has at most four bytes, each of which may be a token
+_CONTEXT_SIZE = 2  # tokens that are decoded again with the next one, for the spaces between them
 
 
-class Spelling:
-    """One stream of ids, spelled."""
+class IncrementalDetokenizer:
+    """The text of one stream of ids. Without a tokenizer nothing is masked."""
 
     def __init__(self, tokenizer: Any = None, texts: Iterable[str] = ()) -> None:
-        self.tokenizer = tokenizer
-        self.added: dict[int, str] = {}  # id -> how it is spelled
-        self.full: dict[int, str] = {}  # a spelled character -> its text
-        self.escaped: dict[int, str] = {}  # the same within a JSON string
-        self.pattern: re.Pattern[str] | None = None
-        self.signs: dict[str, str] = {}
-        self.past: list[int] = []
-        self.waiting: list[int] = []
-        self.known: set[int] = set()  # ids that the vocabulary has
-        if tokenizer is not None:
-            self._name(tokenizer.added, "\0".join(texts))
+        """Prepare to decode.
 
-    def again(self) -> Spelling:
-        """Another stream, spelled the same way."""
+        Args:
+            tokenizer: The tokenizer of the ids; None for a stream of text.
+            texts: The texts of a grammar; added tokens that occur in them are masked.
+        """
+        self.tokenizer = tokenizer
+        self._added: dict[int, str] = {}  # id -> its text, or its mask
+        self._masks: dict[str, str] = {}  # text of an added token -> its mask
+        self._texts: dict[int, str] = {}  # code point of a mask -> text
+        self._json_texts: dict[int, str] = {}  # the same, escaped for a JSON string
+        self._pattern: re.Pattern[str] | None = None
+        self._context: list[int] = []
+        self._incomplete: list[int] = []
+        self._known_ids: set[int] = set()
+        if tokenizer is not None:
+            self._choose_masks(tokenizer.added, "\0".join(texts))
+
+    def fork(self) -> IncrementalDetokenizer:
+        """Return a detokenizer for another stream, with the same masks."""
         other = copy(self)
-        other.past, other.waiting = [], []
+        other._context, other._incomplete = [], []
         return other
 
-    def _name(self, added: Mapping[str, Any], markers: str) -> None:
+    def _choose_masks(self, added: Mapping[str, Any], markers: str) -> None:
+        # Longest first, so that the pattern prefers a token to another one that it starts with.
         for text, token in sorted(added.items(), key=lambda row: (-len(row[0]), row[0])):
-            code = FIRST + len(self.signs)
-            if text.strip() and text in markers and code <= LAST:
-                self.signs[text] = chr(code)
-                self.full[code] = text
-                self.escaped[code] = text.replace("\\", "\\\\").replace('"', '\\"')
-            self.added[token.id] = self.signs.get(text, text)
-        if self.signs:
-            self.pattern = re.compile("|".join(map(re.escape, self.signs)))
+            code = _FIRST_MASK + len(self._masks)
+            if text.strip() and text in markers and code <= _LAST_MASK:
+                self._masks[text] = chr(code)
+                self._texts[code] = text
+                self._json_texts[code] = text.replace("\\", "\\\\").replace('"', '\\"')
+            self._added[token.id] = self._masks.get(text, text)
+        if self._masks:
+            self._pattern = re.compile("|".join(map(re.escape, self._masks)))
 
-    def spell(self, text: str) -> str:
-        """A marker, or a prompt, with its tokens spelled."""
-        return (
-            self.pattern.sub(lambda match: self.signs[match.group()], text)
-            if self.pattern
-            else text
-        )
+    # -- masks
 
-    def plain(self, text: str) -> str:
-        """Spelled text as it is read."""
-        return text.translate(self.full) if self.full else text
+    @property
+    def has_masks(self) -> bool:
+        return bool(self._masks)
 
-    def quoted(self, text: str) -> str:
-        """Spelled JSON as it is read."""
-        return text.translate(self.escaped) if self.full else text
+    def is_mask(self, char: str) -> bool:
+        return ord(char) in self._texts
 
-    def places(self, text: str) -> Callable[[int], int]:
-        """From places in spelled text to places in the text as it is read."""
-        if not self.full:
-            return lambda at: at
-        signs = [at for at, char in enumerate(text) if ord(char) in self.full]
-        sums = [0, *accumulate(len(self.full[ord(text[at])]) - 1 for at in signs)]
-        return lambda at: at + sums[bisect_left(signs, at)]
+    def mask_specials(self, text: str) -> str:
+        """Return the text of a marker or a prompt with its control tokens masked."""
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(lambda match: self._masks[match.group()], text)
 
-    def read(self, ids: Sequence[int]) -> str:
-        """The text of the next ids, as far as it is whole."""
+    def unmask(self, text: str) -> str:
+        """Return masked text with the texts of its control tokens."""
+        return text.translate(self._texts) if self._texts else text
+
+    def unmask_json(self, text: str) -> str:
+        """Return masked JSON with the texts of its control tokens, which are within strings."""
+        return text.translate(self._json_texts) if self._texts else text
+
+    def offset_mapper(self, text: str) -> Callable[[int], int]:
+        """Return a function from offsets in masked text to offsets in the same text unmasked."""
+        if not self._texts:
+            return lambda offset: offset
+        masks = [offset for offset, char in enumerate(text) if self.is_mask(char)]
+        growth = [0, *accumulate(len(self._texts[ord(text[offset])]) - 1 for offset in masks)]
+        return lambda offset: offset + growth[bisect_left(masks, offset)]
+
+    # -- ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the masked text of the next ids, as far as its characters are complete."""
         out: list[str] = []
-        run: list[int] = []  # ids of ordinary text
+        ordinary: list[int] = []
         for id in ids:
-            if id not in self.added and (id in self.known or self.has(id)):
-                run.append(id)
+            if id not in self._added and self._is_known(id):
+                ordinary.append(id)
                 continue
-            out += (self.ordinary(run), self.flush(), self.added.get(id, BROKEN))
-            run = []
-            if id in self.added:
-                self.past.clear()
-        out.append(self.ordinary(run))
+            # An added or unknown token: what came before it will not be completed any more.
+            out += (self._decode_ordinary(ordinary), self.flush())
+            out.append(self._added.get(id, _INCOMPLETE))
+            ordinary = []
+            if id in self._added:
+                self._context.clear()
+        out.append(self._decode_ordinary(ordinary))
         return "".join(out)
 
-    def has(self, id: int) -> bool:
+    def flush(self) -> str:
+        """Return the text of ids whose missing bytes will not come."""
+        return self._decode_incomplete(is_last=True) if self._incomplete else ""
+
+    def _is_known(self, id: int) -> bool:
+        if id in self._known_ids:
+            return True
         if self.tokenizer.token(id) is None:
             return False
-        self.known.add(id)
+        self._known_ids.add(id)
         return True
 
-    def ordinary(self, ids: list[int]) -> str:
-        """At once if every character of it is whole, else id by id: in both ways it is the same text."""
-        if len(ids) > 1 and not self.waiting:
-            text = self.decoded(ids)
-            if BROKEN not in text:
-                return self.said(ids, text)
-        return "".join(map(self.next, ids))
+    def _decode_ordinary(self, ids: list[int]) -> str:
+        """Decode all ids at once if every character is complete, else one by one: the text is the same."""
+        if len(ids) > 1 and not self._incomplete:
+            text = self._decode_in_context(ids)
+            if _INCOMPLETE not in text:
+                return self._accept(ids, text)
+        return "".join(map(self._decode_one, ids))
 
-    def next(self, id: int) -> str:
-        self.waiting.append(id)
-        return self.whole()
+    def _decode_one(self, id: int) -> str:
+        self._incomplete.append(id)
+        return self._decode_incomplete()
 
-    def whole(self, last: bool = False) -> str:
-        text = self.decoded(self.waiting)
-        if text.endswith(BROKEN) and len(self.waiting) < BYTES and not last:
+    def _decode_incomplete(self, is_last: bool = False) -> str:
+        text = self._decode_in_context(self._incomplete)
+        may_be_completed = len(self._incomplete) < _MAX_TOKENS_OF_CHARACTER and not is_last
+        if text.endswith(_INCOMPLETE) and may_be_completed:
             return ""
-        waiting, self.waiting = self.waiting, []
-        return self.said(waiting, text)
+        ids, self._incomplete = self._incomplete, []
+        return self._accept(ids, text)
 
-    def decoded(self, ids: list[int]) -> str:
-        """The text of ids, behind those before them."""
-        before = self.tokenizer.decode(self.past) if self.past else ""
-        text: str = self.tokenizer.decode(self.past + ids)
+    def _decode_in_context(self, ids: list[int]) -> str:
+        before = self.tokenizer.decode(self._context) if self._context else ""
+        text: str = self.tokenizer.decode(self._context + ids)
         return text[len(before) :]
 
-    def said(self, ids: list[int], text: str) -> str:
-        self.past = (self.past + ids)[-CONTEXT:]
-        return (
-            "".join(char for char in text if not FIRST <= ord(char) <= LAST) if self.full else text
-        )
-
-    def flush(self) -> str:
-        """What was waiting for more of its bytes, which will not come."""
-        return self.whole(last=True) if self.waiting else ""
+    def _accept(self, ids: list[int], text: str) -> str:
+        """Remember ids as context, and drop lone surrogates from their text: only masks may be some."""
+        self._context = (self._context + ids)[-_CONTEXT_SIZE:]
+        if not self._texts:
+            return text
+        return "".join(char for char in text if not _FIRST_MASK <= ord(char) <= _LAST_MASK)
 
 
-PLAIN = Spelling()  # of text that is only looked at; a stream has its own
+NO_TOKENIZER = IncrementalDetokenizer()  # for text that is only looked at; a stream has its own
 
 
-def ids_of(value: Any, what: str) -> list[int]:
-    """Token ids, from whatever holds some: a number, a list, a tuple, an array."""
+def to_token_ids(value: Any, what: str) -> list[int]:
+    """Return token ids as a list, from a number, a list, a tuple, an array or a tensor.
+
+    Args:
+        value: The ids.
+        what: What they are, for the message of an error: "a reply".
+
+    Raises:
+        TokenizerError: if these are no token ids.
+    """
     if type(value) is int and value >= 0:
         return [value]  # as a stream mostly brings them
     rows = value.tolist() if hasattr(value, "tolist") else value
     rows = [rows] if isinstance(rows, int) else rows
     if isinstance(rows, (str, bytes, bytearray, Mapping, Set)) or not isinstance(rows, Iterable):
-        raise TokenizerError(
-            f"{what} is text or token ids, not {short_repr(value)}", hint=HINTS.get(type(value))
-        )
-    return [checked(id, what) for id in rows]
+        hint = "decode it first: reply.decode()" if type(value) in (bytes, bytearray) else None
+        raise TokenizerError(f"{what} is text or token ids, not {short_repr(value)}", hint=hint)
+    return [_to_token_id(id, what) for id in rows]
 
 
-def checked(id: Any, what: str) -> int:
+def _to_token_id(id: Any, what: str) -> int:
     try:
         number = -1 if isinstance(id, bool) else index(id)
     except TypeError:
@@ -168,27 +198,3 @@ def checked(id: Any, what: str) -> int:
             hint="an id is a number from 0 on",
         )
     return number
-
-
-HINTS: Mapping[type, str] = {
-    bytes: "decode it first: reply.decode()",
-    bytearray: "decode it first: reply.decode()",
-}
-
-
-def markers(grammar: Any) -> list[str]:
-    """All texts of a grammar, or of a part of one, wherever they stand in it."""
-    found: list[str] = []
-
-    def walk(value: Any) -> None:
-        if isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, tuple):
-            for one in value:
-                walk(one)
-        elif hasattr(value, "__dataclass_fields__"):
-            for name in value.__dataclass_fields__:
-                walk(getattr(value, name))
-
-    walk(grammar)
-    return found

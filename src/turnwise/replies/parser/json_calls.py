@@ -1,177 +1,201 @@
-"""Calls that are one JSON object, its keys in any order; and how any call starts and ends.
+"""Parse calls that are one JSON object, its keys in any order.
 
-The first name, the first arguments and the first id count. A second one is `raw` text, and the call is malformed. A
-member that calls do not have (`"thought": "..."`) is `raw` text too, but does no harm.
+The first name, the first arguments and the first id count. A second one is `raw` text, and the call
+is malformed. A member that calls do not have (`"thought": "..."`) is `raw` text too, but does no
+harm.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
-from turnwise.replies.grammar import JsonCall, Marker
-from turnwise.replies.parser.arguments import Arguments
-from turnwise.replies.parser.buffer import Call, Steps, Stream
-from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS, Plan
+from turnwise.replies.grammar_parts import JsonCall, Marker
+from turnwise.replies.parser.arguments import UNREADABLE, ArgumentParser
+from turnwise.replies.parser.buffer import Answer
+from turnwise.replies.parser.call_end import CallEndParser
+from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
+from turnwise.replies.parser.message_builder import ParsedCall
+from turnwise.replies.parser.state import ParserState
 
-Verdict = Generator[None, None, bool | None]  # whether it was a call; None: go on reading
+
+class MemberResult(Enum):
+    """What the members of an object have shown so far."""
+
+    CONTINUE = auto()  # parse on
+    CALL_ENDED = auto()  # a call that cannot be parsed any further
+    NO_CALL = auto()  # the object is no call
+
+
+_MemberSteps = Generator[None, None, MemberResult]
 
 
 @dataclass(slots=True)
-class Seen:
-    """What an object has shown so far."""
+class _ObjectDraft:
+    """A call as far as the members of its object have shown it."""
 
+    spec: JsonCall
+    is_bare: bool  # the object has no opener, so it must look like a call
     name: str | None = None
     id: str | None = None
-    kept: str | None = None  # arguments that stood before the name
-    call: Call | None = None
-    start: int = 0  # of the member that is being read
-    stray: bool = False  # something is there twice
+    early_arguments: str | None = None  # arguments that came before the name
+    call: ParsedCall | None = None
+    member_start: int = 0
+    has_duplicate: bool = False
+
+    @property
+    def has_arguments(self) -> bool:
+        return self.early_arguments is not None or self.call is not None
 
 
-class JsonCalls(Arguments):
-    """Calls that are JSON objects."""
+class JsonCallParser:
+    """Parses calls that are JSON objects."""
 
     def __init__(
-        self, stream: Stream, plan: Plan, types: Mapping[str, Mapping[str, frozenset[str]]]
+        self, state: ParserState, arguments: ArgumentParser, call_end: CallEndParser
     ) -> None:
-        super().__init__(stream, plan, types)
-        self.broken = False  # the last call could not be read: its closers are text too
+        self._state = state
+        self._buffer = state.buffer
+        self._builder = state.builder
+        self._arguments = arguments
+        self._call_end = call_end
 
-    def object(self, spec: JsonCall, bare: bool) -> Generator[None, None, bool]:
-        """A call that is one JSON object; False if it is not."""
-        stream, seen = self.stream, Seen()
-        stream.consume(1, "marker")
-        self.depth = 1
-        while self.depth:
-            char = yield from stream.spaces("marker")
+    def parse(self, spec: JsonCall, is_bare: bool) -> Answer:
+        """Parse the object that comes next; False if it is no call."""
+        state, buffer = self._state, self._buffer
+        draft = _ObjectDraft(spec, is_bare)
+        buffer.consume(1, "marker")
+        state.json_depth = 1
+        while state.json_depth:
+            char = yield from buffer.skip_space("marker")
             if char in ("}", ","):
-                stream.consume(1, "marker")
-                self.depth -= char == "}"
+                buffer.consume(1, "marker")
+                state.json_depth -= char == "}"
                 continue
-            seen.start = stream.at
-            key = yield from self.member_key("marker" if spec.name is not None else "name")
+            draft.member_start = self._builder.position
+            key = yield from self._read_key("name" if spec.name is None else "marker")
             if key is None:
-                return (yield from self.cut(seen))
-            if key == spec.inside and (yield from stream.peek()) == "{":
-                stream.consume(1, "marker")  # its members are read as if they stood here
-                self.depth += 1
+                return (yield from self._end_unreadable(draft)) is MemberResult.CALL_ENDED
+            if key == spec.inside and (yield from buffer.peek()) == "{":
+                # The members of the inner object are parsed as if they were here.
+                buffer.consume(1, "marker")
+                state.json_depth += 1
                 continue
-            verdict = yield from self.member(spec, seen, key, bare)
-            if verdict is not None:
-                return verdict
-        return (yield from self.object_over(spec, seen, bare))
+            result = yield from self._parse_member(draft, key)
+            if result is not MemberResult.CONTINUE:
+                return result is MemberResult.CALL_ENDED
+        return (yield from self._finish(draft))
 
-    def member_key(self, span: str) -> Generator[None, None, str | None]:
-        """A key and its colon, up to the value."""
-        stream = self.stream
-        key = yield from self.value(span)
-        if not isinstance(key, str) or (yield from stream.spaces("marker")) != ":":
+    def _read_key(self, span: str) -> Generator[None, None, str | None]:
+        """Read a key and its colon, up to the value; None if they are not there."""
+        key = yield from self._arguments.read_value(span)
+        if not isinstance(key, str) or (yield from self._buffer.skip_space("marker")) != ":":
             return None
-        stream.consume(1, "marker")
-        return key if (yield from stream.spaces("marker")) else None
+        self._buffer.consume(1, "marker")
+        has_value = yield from self._buffer.skip_space("marker")
+        return key if has_value else None
 
-    def member(self, spec: JsonCall, seen: Seen, key: str, bare: bool) -> Verdict:
-        first = seen.kept is None and seen.call is None
-        if key == spec.arguments or spec.name is None or (key in ARGUMENT_KEYS and first):
-            return (
-                self.arguments_member(spec, seen, key, bare) if first else self.member_again(seen)
-            )
-        if (key == spec.name and seen.name is not None) or (key == spec.id and seen.id is not None):
-            return self.member_again(seen)
-        return self.other_member(spec, seen, key, bare)
+    def _parse_member(self, draft: _ObjectDraft, key: str) -> _MemberSteps:
+        spec = draft.spec
+        is_like_arguments = key in ARGUMENT_KEYS and not draft.has_arguments
+        if key == spec.arguments or spec.name is None or is_like_arguments:
+            if draft.has_arguments:
+                return self._skip_duplicate(draft)
+            return self._parse_arguments(draft, key)
+        has_name = key == spec.name and draft.name is not None
+        has_id = key == spec.id and draft.id is not None
+        if has_name or has_id:
+            return self._skip_duplicate(draft)
+        return self._parse_other_member(draft, key)
 
-    def member_again(self, seen: Seen) -> Verdict:
-        """What is there already: the first one counts."""
-        seen.stray = True
-        yield from self.value("raw")
-        if self.lost:
-            return (yield from self.cut(seen))
-        self.stream.rename("raw", self.stream.at - seen.start)
-        return None
+    def _skip_duplicate(self, draft: _ObjectDraft) -> _MemberSteps:
+        draft.has_duplicate = True
+        value = yield from self._arguments.read_value("raw")
+        if value is UNREADABLE:
+            return (yield from self._end_unreadable(draft))
+        self._builder.relabel_from(draft.member_start, "raw")
+        return MemberResult.CONTINUE
 
-    def arguments_member(self, spec: JsonCall, seen: Seen, key: str, bare: bool) -> Verdict:
-        if spec.name is None and seen.call is None:
-            seen.name = key
-        if bare and seen.name is not None and not self.offered(seen.name):
-            return False
-        if seen.name is not None and seen.call is None:
-            seen.call = self.start(seen.name, seen.id, later=spec.id is not None)
-            return None if (yield from self.json_arguments(seen.call)) else True
-        seen.kept = yield from self.kept_arguments()
-        return False if seen.kept is None else None
+    def _parse_arguments(self, draft: _ObjectDraft, key: str) -> _MemberSteps:
+        if draft.spec.name is None:
+            draft.name = key  # the name is the key of the arguments
+        if draft.name is None:
+            draft.early_arguments = yield from self._arguments.read_early()
+            is_readable = draft.early_arguments is not None
+            return MemberResult.CONTINUE if is_readable else MemberResult.NO_CALL
+        if draft.is_bare and not self._state.is_offered(draft.name):
+            return MemberResult.NO_CALL
+        call = self._start_call(draft, draft.name)
+        is_complete = yield from self._arguments.parse_json(call)
+        return MemberResult.CONTINUE if is_complete else MemberResult.CALL_ENDED
 
-    def other_member(self, spec: JsonCall, seen: Seen, key: str, bare: bool) -> Verdict:
-        span = span_of(spec, key)
-        value = yield from self.value(span)
-        if self.lost:
-            return (yield from self.cut(seen))
-        if span == "raw" or (span == "marker" and not written(spec, value)):
-            self.stream.rename("raw", self.stream.at - seen.start)
-        if key == spec.name or (key in NAME_KEYS and seen.name is None):
-            seen.name = value if isinstance(value, str) and value else seen.name
+    def _parse_other_member(self, draft: _ObjectDraft, key: str) -> _MemberSteps:
+        """Parse a name, an id, or a member that calls do not have."""
+        spec = draft.spec
+        span = _member_span(spec, key)
+        value = yield from self._arguments.read_value(span)
+        if value is UNREADABLE:
+            return (yield from self._end_unreadable(draft))
+        if span == "raw" or (span == "marker" and not _is_written(spec, value)):
+            self._builder.relabel_from(draft.member_start, "raw")
+        if key == spec.name or (key in NAME_KEYS and draft.name is None):
+            if value and isinstance(value, str):
+                draft.name = value
         elif key == spec.id:
-            seen.id = str(value)
-        if seen.name is not None and seen.kept is not None and seen.call is None:
-            seen.call = self.start(seen.name, seen.id, later=spec.id is not None)
-            self.stream.argue(seen.call, seen.kept)
-        elif bare and seen.name is None and seen.kept is None and key not in (spec.id, "type"):
-            return False
-        return None
+            draft.id = str(value)
+        if draft.call is None and draft.name is not None and draft.early_arguments is not None:
+            call = self._start_call(draft, draft.name)
+            self._builder.add_arguments(call, draft.early_arguments)
+            return MemberResult.CONTINUE
+        is_known = draft.name is not None or draft.early_arguments is not None
+        if draft.is_bare and not is_known and key not in (spec.id, "type"):
+            return MemberResult.NO_CALL
+        return MemberResult.CONTINUE
 
-    def object_over(self, spec: JsonCall, seen: Seen, bare: bool) -> Generator[None, None, bool]:
-        if seen.call is None:
-            if seen.name is None or bare:
-                return False
-            seen.call = self.start(seen.name, seen.id, later=spec.id is not None)
-            self.stream.argue(seen.call, seen.kept if seen.kept is not None else "{}")
-        self.stray = seen.stray
-        yield from self.finish(seen.call, seen.id)
-        return True
+    def _start_call(self, draft: _ObjectDraft, name: str) -> ParsedCall:
+        draft.call = self._state.start_call(name, draft.id, id_follows=draft.spec.id is not None)
+        return draft.call
 
-    def cut(self, seen: Seen) -> Generator[None, None, bool]:
-        """An object that does not go on as one: its last member cannot be read."""
-        stream, call = self.stream, seen.call
+    def _finish(self, draft: _ObjectDraft) -> Answer:
+        """End the call at the end of its object; False if the object was no call."""
+        call = draft.call
         if call is None:
-            return False
-        ended = stream.ended and stream.position >= len(stream.buffer)
-        if not ended:
-            yield from stream.until(self.layout.end(), lambda text: None, "raw")
-        if stream.at > seen.start:
-            stream.rename("raw", stream.at - seen.start)
-        stream.end_call(call, "unterminated" if ended else "malformed")
+            if draft.name is None or draft.is_bare:
+                return False
+            call = self._start_call(draft, draft.name)
+            self._builder.add_arguments(call, draft.early_arguments or "{}")
+        self._state.is_malformed = draft.has_duplicate
+        yield from self._call_end.finish(call, draft.id)
         return True
 
-    # -- any call
-
-    def offered(self, name: str) -> bool:
-        return not self.types or name in self.types
-
-    def start(self, name: str, id: str | None = None, later: bool = False) -> Call:
-        self.broken = self.stray = False
-        index = len(self.stream.calls)
-        return self.stream.start_call(
-            name.strip(), id or (None if later else self.stream.invented(index))
-        )
-
-    def finish(self, call: Call, id: str | None) -> Steps:
-        """What stands behind the arguments; only the reader of the whole reply knows."""
-        raise NotImplementedError
+    def _end_unreadable(self, draft: _ObjectDraft) -> _MemberSteps:
+        """The object does not go on as one: its last member cannot be read."""
+        if draft.call is None:
+            return MemberResult.NO_CALL
+        is_truncated = self._buffer.is_exhausted
+        if not is_truncated:
+            end_matcher = self._state.call_format.end_matcher
+            yield from self._buffer.read_until(end_matcher, lambda text: None, "raw")
+        self._builder.relabel_from(draft.member_start, "raw")
+        self._builder.end_call(draft.call, "unterminated" if is_truncated else "malformed")
+        return MemberResult.CALL_ENDED
 
 
-def span_of(spec: JsonCall, key: str) -> str:
-    """What the value of a member is."""
-    known = {spec.name: "name", spec.id: "id", "type": "marker"}
-    return known.get(key) or (
-        "name" if key in NAME_KEYS else "marker" if written(spec, key) else "raw"
-    )
+def _member_span(spec: JsonCall, key: str) -> str:
+    """Return the kind of span that the value of a member is."""
+    if key == spec.id:
+        return "id"
+    if key == spec.name or key in NAME_KEYS:
+        return "name"
+    return "marker" if key == "type" or _is_written(spec, key) else "raw"
 
 
-def written(spec: JsonCall, value: Any) -> bool:
-    """Whether the template itself writes this, or any call may say it of itself."""
+def _is_written(spec: JsonCall, value: Any) -> bool:
+    """Return whether the template itself writes this value, or any call may have it."""
+    if value == "function":
+        return True
     text = json.dumps(value, ensure_ascii=False)
-    return value == "function" or any(
-        text in part.text for part in spec.parts if isinstance(part, Marker)
-    )
+    return any(text in part.text for part in spec.parts if isinstance(part, Marker))

@@ -1,89 +1,145 @@
-"""Watching a stream for markers.
+"""Find markers in a stream of text.
 
-A watch is a set of literal texts, each with a name. Looking at a buffer it answers: the first marker that is complete,
-and from where on the buffer must be held back since it may still become a marker. The white space that belongs to a
-marker in front is part of it, as much of it as is there: `\\n</think>` is watched as `\\n</think>` and as `</think>`.
+A `MarkerMatcher` looks for a set of literal markers, each with a tag. For a buffer it answers two
+questions:
 
-The texts are literals, so the one regular expression that looks for them never goes back; what may still become a
-marker is asked of the set of all their beginnings, at most as often as the longest marker has characters.
+* which complete marker comes first?
+* which suffix of the buffer must be held back, because it is a prefix of some marker?
+
+Whitespace before a marker belongs to it, as much of it as is there: `\\n</think>` is matched as
+`\\n</think>` and as `</think>`. The markers are literals, so the regular expression never
+backtracks. The suffix is found in the set of all proper prefixes of the markers, with at most as
+many lookups as the longest marker has characters.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
 from typing import NamedTuple
 
+_CACHE_SIZE = 512
 
-class Found(NamedTuple):
+
+class MarkerKind(Enum):
+    """What a marker does where it is matched."""
+
+    # Between and around the regions of a reply.
+    REASONING_OPEN = auto()
+    REASONING_CLOSE = auto()
+    CONTENT_OPEN = auto()
+    CONTENT_CLOSE = auto()
+    MESSAGE_START = auto()  # another message of the same reply: `<|start|>assistant`
+    HEADER = auto()  # the beginning of a header: `<|channel|>`
+    HEADER_END = auto()
+    STOP = auto()
+    # Around calls.
+    SECTION_OPEN = auto()
+    CALL_OPEN = auto()  # `MarkerTag.index` says which of the call's openers it is
+    BARE_CALL = auto()  # the brace of a JSON call that has no opener
+    CALL_CLOSE = auto()  # a closer of a call or section that is seen where no call is open
+    CALL_END = auto()  # whatever ends the call that is open
+    # Within a call.
+    PART = auto()  # a part of the call; `MarkerTag.index` is the part after it
+    SLOT = auto()  # the beginning of the slot `MarkerTag.index`
+    KEY_OPEN = auto()
+    VALUE_OPEN = auto()
+    VALUE_CLOSE = auto()
+    SAME_ELEMENT = auto()  # an element with the same name as the value that is open
+    OTHER_MARKER = auto()  # a marker of the call that no value should hold
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerTag:
+    """The meaning of a marker: its kind, and for markers of calls which call format and which part of it."""
+
+    kind: MarkerKind
+    format: int = 0
+    index: int = 0
+
+
+class MarkerMatch(NamedTuple):
     """A complete marker in a buffer."""
 
-    tag: str
+    tag: MarkerTag
     start: int
     end: int
 
 
-class Watch:
-    """Literal texts, watched for together."""
+TaggedText = tuple[str, MarkerTag]
 
-    __slots__ = ("beginnings", "first", "longest", "pattern", "shortest", "tags")
 
-    def __init__(self, texts: Iterable[tuple[str, str]]) -> None:
-        self.tags: dict[str, str] = {}
-        for text, tag in texts:
-            for form in forms(text):
+class MarkerMatcher:
+    """Literal markers that are matched together. Of equal markers the first one's tag counts."""
+
+    __slots__ = ("_first_characters", "_longest", "_pattern", "_prefixes", "_shortest", "tags")
+
+    def __init__(self, markers: Iterable[TaggedText]) -> None:
+        self.tags: dict[str, MarkerTag] = {}
+        for text, tag in markers:
+            for form in _with_leading_space(text):
                 self.tags.setdefault(form, tag)
+        # The longest alternative comes first: a regular expression takes the first that matches.
         literals = sorted(self.tags, key=len, reverse=True)
-        self.pattern = re.compile("|".join(map(re.escape, literals)) if literals else r"(?!)")
-        self.beginnings = frozenset(
-            form[:size] for form in literals for size in range(1, len(form))
+        self._pattern = re.compile("|".join(map(re.escape, literals)) or r"(?!)")
+        self._prefixes = frozenset(
+            literal[:size] for literal in literals for size in range(1, len(literal))
         )
-        self.first = frozenset(form[0] for form in literals)
-        self.longest = len(literals[0]) if literals else 0
-        self.shortest = len(literals[-1]) if literals else 0
+        self._first_characters = frozenset(literal[0] for literal in literals)
+        self._longest = len(literals[0]) if literals else 0
+        self._shortest = len(literals[-1]) if literals else 0
 
-    def hold(self, text: str, start: int) -> int:
-        """Where the longest ending of `text` starts that may still become a marker; its length if there is none."""
-        size, first, beginnings = len(text), self.first, self.beginnings
-        if size - start >= self.longest:
-            start = size - self.longest + 1
-        for at in range(start, size):
-            if text[at] in first and text[at:] in beginnings:
-                return at
+    def partial_match_start(self, text: str, start: int) -> int:
+        """Return where the longest suffix of `text` starts that is a prefix of some marker, or its length."""
+        size = len(text)
+        start = max(start, size - self._longest + 1)
+        for position in range(start, size):
+            if text[position] in self._first_characters and text[position:] in self._prefixes:
+                return position
         return size
 
     def find(
         self, text: str, start: int, ended: bool, limit: int | None = None
-    ) -> tuple[Found | None, int]:
-        """The first complete marker, if it can be decided; and up to where `text` is certainly no marker.
+    ) -> tuple[MarkerMatch | None, int]:
+        """Return the first complete marker, if it can be decided, and up to where the text can be emitted.
 
-        With a limit, only markers that start at most so many characters ahead are looked for.
+        Args:
+            text: The buffer.
+            start: Where to start in it.
+            ended: No more text follows.
+            limit: Only markers that start within so many characters are matched.
         """
-        if len(text) - start < self.shortest and not ended:
-            return None, self.hold(text, start)
-        end = len(text) if limit is None else start + limit + self.longest
-        match = self.pattern.search(text, start, end)
+        if len(text) - start < self._shortest and not ended:
+            return None, self.partial_match_start(text, start)
+        end = len(text) if limit is None else start + limit + self._longest
+        match = self._pattern.search(text, start, end)
         if match is None:
-            return None, len(text) if ended else self.hold(text, start)
+            return None, len(text) if ended else self.partial_match_start(text, start)
         if not ended:
-            held = self.hold(text, start)
-            if held <= match.start():  # an earlier or a longer marker may still be coming
-                return None, held
-        return Found(self.tags[match.group()], match.start(), match.end()), match.start()
+            # An earlier or a longer marker may still be completed by the next chunk.
+            partial = self.partial_match_start(text, start)
+            if partial <= match.start():
+                return None, partial
+        tag = self.tags[match.group()]
+        return MarkerMatch(tag, match.start(), match.end()), match.start()
 
 
-def forms(text: str) -> Iterator[str]:
-    """A marker with all, some and none of the white space in front of it; white space alone is itself."""
+def _with_leading_space(text: str) -> Iterator[str]:
+    """Yield a marker with all, some and none of the whitespace before it; whitespace alone as it is."""
     core = text.strip()
+    if not core:
+        if text:
+            yield text
+        return
     lead = text[: len(text) - len(text.lstrip())]
-    for size in range(len(lead) + 1 if core else 0):
+    for size in range(len(lead) + 1):
         yield lead[size:] + core
-    if text and not core:
-        yield text
 
 
-@lru_cache(maxsize=512)
-def watching(texts: tuple[tuple[str, str], ...]) -> Watch:
-    """A watch, made once for the same texts."""
-    return Watch(texts)
+@lru_cache(maxsize=_CACHE_SIZE)
+def matcher_for(markers: tuple[TaggedText, ...]) -> MarkerMatcher:
+    """Return the matcher of these markers, built once."""
+    return MarkerMatcher(markers)

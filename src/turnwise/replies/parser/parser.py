@@ -5,17 +5,19 @@
         events = parser.feed(chunk)
     message = parser.close()
 
-It starts by reading the end of the prompt, from where the assistant's turn begins: a reasoning block that the prompt
-opened is open, one that it also closed is closed, and a text that was begun there is part of the message (`prefill`).
-After that every chunk is read once. What is held back is what may still become a marker that matters now, and the white
-space that would belong to it. Nothing that was said is taken back, so cutting a reply differently changes nothing but
-the sizes of the events.
+It starts with the end of the prompt, from where the assistant's turn begins: a reasoning block that
+the prompt opened is open, one that it also closed is closed, and a text that was begun there is
+part of the message (`prefill`). After that every chunk is parsed once. Held back is what may still
+become a marker in the current state, and the whitespace that would belong to it. No event is ever
+retracted, so cutting a reply differently changes nothing but the sizes of the events.
 
-Nothing raises on what a model wrote. A call whose name cannot be read is text; a call whose arguments cannot be read
-keeps them as they were written; both are listed in `attempts`. So is a call whose arguments are JSON but no object: it
-is `malformed`. Only `null` is forgiven, as no arguments.
+Nothing raises on what a model wrote. A call whose name cannot be read is content; a call whose
+arguments cannot be read keeps them as they were written; both are listed in `attempts`. So is a
+call whose arguments are JSON but no object: it is `malformed`. Only `null` is tolerated, as no
+arguments.
 
-What the caller gives is checked: a reply is text or ids from its first chunk to its last, and nothing follows that.
+What the caller gives is checked: a reply is text or ids from its first chunk to its last, and
+nothing follows that.
 """
 
 from __future__ import annotations
@@ -26,250 +28,326 @@ from typing import Any
 
 from turnwise.errors import MessageError, TokenizerError, TurnwiseError, did_you_mean, short_repr
 from turnwise.messages import prepared_tools
-from turnwise.replies.events import Event, Message, Span
-from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.buffer import Stream, attempt
-from turnwise.replies.parser.compiled_grammar import ALL as ALL
-from turnwise.replies.parser.compiled_grammar import Plan
-from turnwise.replies.parser.detokenizer import Spelling, ids_of, markers
-from turnwise.replies.parser.prefill import begun, sent
-from turnwise.replies.parser.reply import Reading
-from turnwise.replies.parser.values import declared
+from turnwise.replies.events import Attempt, Event, Message, Span
+from turnwise.replies.grammar_parts import GrammarParts
+from turnwise.replies.parser.buffer import ParseBuffer
+from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGrammar
+from turnwise.replies.parser.detokenizer import IncrementalDetokenizer, to_token_ids
+from turnwise.replies.parser.marker_text import collect_texts
+from turnwise.replies.parser.message_builder import AttemptRecord, MessageBuilder
+from turnwise.replies.parser.prefill import prefill_of, prompt_text
+from turnwise.replies.parser.reply import ReplyParser
+from turnwise.replies.parser.state import OpenRegion, ParserState
+from turnwise.replies.parser.tool_schema import read_tool_types
 
-ONE = "one parser reads one reply, of one kind: start another one"
-ANOTHER = "another reply has another parser: template.parser()"
-RENDERED = "render it first: template.render(messages, add_generation_prompt=True)"
+__all__ = ["ALL_TOLERANCES", "Parser", "parse"]
+
+_ONE_KIND_HINT = "one parser reads one reply, of one kind: start another one"
+_CLOSED_HINT = "another reply has another parser: template.parser()"
+_RENDER_HINT = "render it first: template.render(messages, add_generation_prompt=True)"
+_CACHE_SIZE = 64  # compiled grammars
+_PARSED_STATUSES = ("complete", "unknown", "unclosed")  # of calls whose arguments were all read
 
 
 class Parser:
-    """Reads one reply. The first chunk decides what it is made of: text, or token ids if there is a tokenizer."""
+    """Parses one reply. The first chunk decides what it is made of: text, or token ids if there is a tokenizer.
+
+    Args:
+        grammar: The grammar of the reply: `template.grammar`.
+        prompt: What was sent: a rendering, its text, an encoded conversation, or token ids.
+        tools: The tools that were offered; their schemas decide the types of arguments.
+        tokenizer: The tokenizer of a reply of token ids.
+        tolerances: The names of tolerances that are on (`TOLERANCES`); all by default.
+
+    Raises:
+        TurnwiseError: if an argument is of another kind.
+
+    Example:
+        >>> import turnwise
+        >>> parser = Parser(turnwise.load("qwen3").grammar)
+        >>> [event.text for event in parser.feed("Hello")]
+        ['Hello']
+        >>> parser.close()["content"]
+        'Hello'
+    """
 
     def __init__(
         self,
-        grammar: Grammar,
+        grammar: GrammarParts,
         prompt: Any = None,
         tools: Any = None,
         *,
         tokenizer: Any = None,
-        tolerances: Iterable[str] = ALL,
+        tolerances: Iterable[str] = ALL_TOLERANCES,
     ) -> None:
-        check_given(grammar, prompt)
+        _check_arguments(grammar, prompt)
         self.grammar = grammar
-        self.tokenizer = tokenizer
-        self.tolerances = forgiven(tolerances)
-        self.types = declared(prepared_tools(tools).plain)
-        text = None if prompt is None else sent(prompt, tokenizer)
-        self.tail = begun(grammar, text)
-        self.history = (text or "").removesuffix(self.tail)  # what was sent before the reply begins
-        self.prefill: list[Event] = []  # what the prompt already holds of the message
-        self.message: Message | None = None
-        self._begin(None)
-        self._fresh = True
+        self.prefill: list[Event] = []  # events of the part of the message that the prompt holds
+        self._tokenizer = tokenizer
+        self._tolerances = _check_tolerances(tolerances)
+        self._tools = read_tool_types(prepared_tools(tools).plain)
+        text = None if prompt is None else prompt_text(prompt, tokenizer)
+        self.prefill_text = prefill_of(grammar, text)
+        self._history = (text or "").removesuffix(self.prefill_text)
+        self._message: Message | None = None
+        self._start(None)
 
-    def _begin(self, tokenizer: Any) -> None:
-        plan = planned(self.grammar, self.tolerances, tokenizer)
-        self.spelling = spelling = plan.spelling.again()
-        self.raw = StringIO()  # the tail of the prompt, and the reply
-        self.stream = Stream(spelling, self.history)
-        self.reading = Reading(self.stream, plan, self.types)
-        self.steps = self.reading.run()
-        next(self.steps)
-        tail = spelling.spell(self.tail)
-        self.offset = len(tail)
-        if tail:
-            self.prefill = self._push(tail)
-            self._settle()
-        self.reading.prompting = False
-        self._fresh = False
+    def _start(self, tokenizer: Any) -> None:
+        """Parse the prefill, and wait for a reply of text, or of the ids of `tokenizer`."""
+        grammar = _compile_grammar(self.grammar, self._tolerances, tokenizer)
+        self._detokenizer = grammar.detokenizer.fork()
+        self._raw = StringIO()  # the prefill and the reply, masked
+        self._builder = MessageBuilder(self._detokenizer, self._history)
+        self._buffer = ParseBuffer(self._builder)
+        self._state = ParserState(grammar, self._tools, self._buffer, self._builder)
+        reply_parser = ReplyParser(self._state)
+        self._steps = reply_parser.run()
+        next(self._steps)
+        prefill = self._detokenizer.mask_specials(self.prefill_text)
+        self._reply_start = len(prefill)
+        if prefill:
+            self.prefill = self._push(prefill)
+            self._drop_prompt_space()
+        reply_parser.in_prompt = False
+        self._is_fresh = True
 
-    def _settle(self) -> None:
-        """White space behind the last marker of a prompt is the template's, and no part of the reply."""
-        stream = self.stream
-        rest = stream.buffer[stream.position :]
-        if stream.fresh and not rest.strip():
-            stream.gap.clear()
-            stream.consume(len(rest), "space")
+    def _drop_prompt_space(self) -> None:
+        """Whitespace after the last marker of a prompt is the template's, and no part of the reply."""
+        rest = self._buffer.text[self._buffer.position :]
+        if self._builder.at_region_start and not rest.strip():
+            self._builder.drop_leading_space()
+            self._buffer.consume_rest("space")
 
-    # -- in
+    # -- what has been parsed so far
+
+    @property
+    def in_reasoning(self) -> bool:
+        """Whether reasoning is open."""
+        return self._state.region is OpenRegion.REASONING
+
+    @property
+    def content(self) -> str:
+        """The content so far."""
+        return self._builder.content.getvalue()
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning so far."""
+        return self._builder.reasoning.getvalue()
+
+    @property
+    def text(self) -> str:
+        """The prefill and the reply so far, as text."""
+        return self._detokenizer.unmask(self._raw.getvalue())
+
+    # -- input
 
     def feed(self, chunk: str | int | Sequence[int]) -> list[Event]:
-        """The next part of the reply."""
-        text = self._text(chunk) if isinstance(chunk, str) else self._spelled(chunk)
+        """Parse the next part of the reply.
+
+        Args:
+            chunk: Text, one token id, or several.
+
+        Returns:
+            The events that are certain now. None of them is ever retracted.
+
+        Raises:
+            TurnwiseError: if the reply was closed.
+            TokenizerError: if this is neither text nor ids, or not what the reply began with.
+        """
+        text = self._check_text(chunk) if isinstance(chunk, str) else self._decode(chunk)
         return self._push(text) if text else []
 
-    def _check_open(self, chunk: Any) -> None:
-        if self.message is not None:
-            raise TurnwiseError(
-                f"this reply was closed; it cannot go on with {short_repr(chunk)}", hint=ANOTHER
-            )
-
-    def _text(self, text: str) -> str:
+    def _check_text(self, text: str) -> str:
         if text:
             self._check_open(text)
-        if text and self.spelling.tokenizer is not None:
+        if text and self._detokenizer.tokenizer is not None:
             raise TokenizerError(
                 f"this reply began with token ids; it cannot go on with text: {short_repr(text)}",
-                hint=ONE,
+                hint=_ONE_KIND_HINT,
             )
         return text
 
-    def _spelled(self, chunk: Any) -> str:
-        ids = ids_of(chunk, "a reply")
+    def _decode(self, chunk: Any) -> str:
+        ids = to_token_ids(chunk, "a reply")
         if not ids:
             return ""
         self._check_open(ids)
-        if self.tokenizer is None:
+        if self._tokenizer is None:
             raise TokenizerError(
                 "token ids can only be read with a tokenizer", hint="give the parser `tokenizer=`"
             )
-        if self._fresh:
-            self._begin(self.tokenizer)
-        if self.spelling.tokenizer is None:
+        if self._is_fresh:
+            self._start(self._tokenizer)
+        if self._detokenizer.tokenizer is None:
             raise TokenizerError(
                 f"this reply began with text; it cannot go on with token ids: {short_repr(ids)}",
-                hint=ONE,
+                hint=_ONE_KIND_HINT,
             )
-        return self.spelling.read(ids)
+        # Even if they are no whole character yet, the reply consists of ids from now on.
+        self._is_fresh = False
+        return self._detokenizer.decode(ids)
+
+    def _check_open(self, chunk: Any) -> None:
+        if self._message is not None:
+            raise TurnwiseError(
+                f"this reply was closed; it cannot go on with {short_repr(chunk)}",
+                hint=_CLOSED_HINT,
+            )
 
     def _push(self, text: str) -> list[Event]:
-        stream = self.stream
-        self._fresh = False
-        self.raw.write(text)
-        stream.refill(stream.buffer[stream.position :] + text)
-        next(self.steps, None)
-        return stream.take_events()
+        """Resume the coroutine with more text."""
+        self._is_fresh = False
+        self._raw.write(text)
+        self._buffer.append(text)
+        next(self._steps, None)
+        return self._builder.take_events()
 
-    # -- out
+    # -- output
 
     def close(self) -> Message:
-        """The reply has ended: the message. What was held back until now is in its `events`."""
-        if self.message is None:
-            stream = self.stream
-            rest = self.spelling.flush()
-            events = self._push(rest) if rest else []
-            stream.ended = True
-            events += self._push("")
-            if stream.gap and not (stream.content.tell() or stream.thought.tell() or stream.calls):
-                gap = "".join(stream.gap)
-                stream.fresh = False
-                stream.text(gap)
-                stream.rename("text", len(gap))
-            stream.consume(len(stream.buffer) - stream.position, "raw")
-            events += stream.take_events()
-            self.message = self._message(tuple(events))
-        return self.message
+        """End the reply.
 
-    def _message(self, events: tuple[Event, ...]) -> Message:
-        stream = self.stream
-        content, thought = stream.content.getvalue(), stream.thought.getvalue()
-        message = Message(
-            role="assistant", content=content if content or not stream.calls else None
-        )
-        if thought:
-            message["reasoning_content"] = thought
-        if stream.calls:
+        Returns:
+            The message. What was held back until now is in its `events`.
+        """
+        if self._message is None:
+            rest = self._detokenizer.flush()
+            events = self._push(rest) if rest else []
+            self._buffer.ended = True
+            events += self._push("")
+            self._builder.keep_blank_reply()
+            self._buffer.consume_rest("raw")
+            events += self._builder.take_events()
+            self._message = self._build_message(events)
+        return self._message
+
+    def _build_message(self, events: list[Event]) -> Message:
+        builder = self._builder
+        has_content = bool(self.content) or not builder.calls
+        message = Message(role="assistant", content=self.content if has_content else None)
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if builder.calls:
             message["tool_calls"] = [
                 {
                     "id": call.id,
                     "type": "function",
                     "function": {"name": call.name, "arguments": call.arguments.getvalue()},
                 }
-                for call in stream.calls
+                for call in builder.calls
             ]
-        message.stop, message.events = stream.stop, events
+        message.stop, message.events = builder.stop, tuple(events)
         self._locate(message)
         return message
 
     def _locate(self, message: Message) -> None:
-        """Spans and attempts, in characters of the reply as it is read."""
-        raw = self.raw.getvalue()
-        places = self.spelling.places(raw)
-        zero = places(self.offset)
+        """Add spans and attempts, in characters of the unmasked reply."""
+        builder = self._builder
+        to_unmasked = self._detokenizer.offset_mapper(self._raw.getvalue())
+        reply_start = to_unmasked(self._reply_start)
 
-        def place(at: int) -> int:
-            return max(0, places(at) - zero)
+        def to_reply(offset: int) -> int:
+            """Return an offset in the reply; what is in the prefill is at 0."""
+            return max(0, to_unmasked(offset) - reply_start)
 
-        stream = self.stream
-        edges = [*(start for _, start in stream.spans), stream.at]
         spans: list[Span] = []
-        for (kind, _), start, end in zip(stream.spans, edges, edges[1:], strict=False):
-            if place(end) > place(start):
-                if spans and spans[-1].kind == kind:
-                    spans[-1] = Span(kind, spans[-1].start, place(end))
-                else:
-                    spans.append(Span(kind, place(start), place(end)))
+        ends = [*(span.start for span in builder.spans[1:]), builder.position]
+        for (kind, masked_start), masked_end in zip(builder.spans, ends, strict=False):
+            start, end = to_reply(masked_start), to_reply(masked_end)
+            if start == end:
+                continue
+            if spans and spans[-1].kind == kind:
+                start = spans.pop().start
+            spans.append(Span(kind, start, end))
         message.spans = tuple(spans)
-        text = self.spelling.plain(raw)[zero:]
-        message.attempts = tuple(
-            attempt(
-                (self._status(status, index), place(start), place(end), name, index),
-                text[place(start) : place(end)],
-            )
-            for status, start, end, name, index in stream.attempts
-        )
 
-    def _status(self, status: str, index: int | None) -> str:
-        """What was read to its end and is no object cannot be the arguments of a call."""
-        if index is None or status not in ENDED:
-            return status
-        return (
-            status
-            if self.stream.calls[index].arguments.getvalue().lstrip().startswith("{")
-            else "malformed"
-        )
+        text = self.text[reply_start:]
+        attempts: list[Attempt] = []
+        for record in builder.attempts:
+            start, end = to_reply(record.start), to_reply(record.end)
+            status = self._final_status(record)
+            attempts.append(Attempt(status, start, end, text[start:end], record.name, record.index))
+        message.attempts = tuple(attempts)
+
+    def _final_status(self, record: AttemptRecord) -> str:
+        """Return the status of an attempt: arguments that were read but are no object make it malformed."""
+        if record.index is None or record.status not in _PARSED_STATUSES:
+            return record.status
+        arguments = self._builder.calls[record.index].arguments.getvalue()
+        return record.status if arguments.lstrip().startswith("{") else "malformed"
 
 
-ENDED = ("complete", "unknown", "unclosed")
-PLANS: dict[tuple[int, int, frozenset[str]], tuple[Grammar, Any, Plan]] = {}
-PLANNED = 64  # plans that are kept
+_compiled: dict[tuple[int, int, frozenset[str]], tuple[GrammarParts, Any, CompiledGrammar]] = {}
 
 
-def planned(grammar: Grammar, tolerances: frozenset[str], tokenizer: Any) -> Plan:
-    """The plan of a grammar, for text or for the ids of a tokenizer.
+def _compile_grammar(
+    grammar: GrammarParts, tolerances: frozenset[str], tokenizer: Any
+) -> CompiledGrammar:
+    """Compile a grammar for text, or for the ids of a tokenizer, once.
 
-    Parsers may share it: what it adds to itself is the same whoever asks. What it was made for is kept with it, so that
-    no other grammar can have the same `id`.
+    Grammars and tokenizers are not hashable, so the cache is keyed by their identity. They are kept with the result, so
+    that no other object can get the same `id`.
     """
     key = id(grammar), id(tokenizer), tolerances
-    known = PLANS.get(key)
-    if known is None:
-        if len(PLANS) >= PLANNED:
-            PLANS.clear()
-        spelling = Spelling(tokenizer, () if tokenizer is None else markers(grammar))
-        known = PLANS[key] = grammar, tokenizer, Plan(grammar, tolerances, spelling)
-    return known[2]
+    entry = _compiled.get(key)
+    if entry is None:
+        if len(_compiled) >= _CACHE_SIZE:
+            _compiled.clear()
+        texts = () if tokenizer is None else collect_texts(grammar)
+        detokenizer = IncrementalDetokenizer(tokenizer, texts)
+        entry = grammar, tokenizer, CompiledGrammar(grammar, tolerances, detokenizer)
+        _compiled[key] = entry
+    return entry[2]
 
 
-def check_given(grammar: Any, prompt: Any) -> None:
-    """A template is no grammar yet, and a conversation no prompt."""
-    if not isinstance(grammar, Grammar):
+def _check_arguments(grammar: Any, prompt: Any) -> None:
+    """Refuse a template in place of a grammar, and a conversation in place of a prompt."""
+    if not isinstance(grammar, GrammarParts):
         hint = "the parser of a template is template.parser(), its grammar template.grammar"
         raise TurnwiseError(f"a parser is made of a grammar, not {short_repr(grammar)}", hint=hint)
     if isinstance(prompt, list | tuple) and isinstance(next(iter(prompt), None), Mapping):
         raise MessageError(
-            "a prompt is what was sent, not a conversation", path="prompt", hint=RENDERED
+            "a prompt is what was sent, not a conversation", path="prompt", hint=_RENDER_HINT
         )
 
 
-def forgiven(names: Iterable[str]) -> frozenset[str]:
-    """Tolerances by their names."""
+def _check_tolerances(names: Iterable[str]) -> frozenset[str]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TurnwiseError(
             f"tolerances are a set of names, not {short_repr(names)}",
-            hint=did_you_mean("", ALL, "there are"),
+            hint=did_you_mean("", ALL_TOLERANCES, "there are"),
         )
-    found = list(names)
-    for name in found:
-        if not isinstance(name, str) or name not in ALL:
-            hint = did_you_mean(str(name), sorted(ALL), "there are")
+    tolerances = list(names)
+    for name in tolerances:
+        if not isinstance(name, str) or name not in ALL_TOLERANCES:
+            hint = did_you_mean(str(name), sorted(ALL_TOLERANCES), "there are")
             raise TurnwiseError(f"no tolerance is called {short_repr(name)}", hint=hint)
-    return frozenset(found)
+    return frozenset(tolerances)
 
 
 def parse(
-    grammar: Grammar, reply: str | Sequence[int], prompt: Any = None, tools: Any = None, **more: Any
+    grammar: GrammarParts,
+    reply: str | Sequence[int],
+    prompt: Any = None,
+    tools: Any = None,
+    **more: Any,
 ) -> Message:
-    """A whole reply at once."""
+    """Parse a whole reply at once; its `events` are those of the whole reply.
+
+    Args:
+        grammar: The grammar of the reply.
+        reply: Text, or token ids.
+        prompt: What was sent; see `Parser`.
+        tools: The tools that were offered.
+        **more: `tokenizer` and `tolerances` of `Parser`.
+
+    Returns:
+        The message.
+
+    Raises:
+        TurnwiseError: if an argument is of another kind.
+    """
     parser = Parser(grammar, prompt, tools, **more)
     events = parser.feed(reply)
     message = parser.close()

@@ -1,30 +1,38 @@
-"""How arguments are written, and one reader for all of it.
+"""Parse argument values in any notation, incrementally, and write them as JSON.
 
-JSON, Python's literals and the dialects with marks around strings and bare keys differ in little: what may stand around
-a string, whether a key needs quotes, the words for true and nothing, the sign between key and value. `SYNTAXES` holds
-these differences; `Reader` reads them all, piece by piece, and writes JSON as it goes. What is JSON already goes
-through as it stands, white space included. A word or a number is written when it is over, a string at once.
+JSON, Python literals and formats with quote marks of their own and bare keys
+(`{city:<|"|>Oslo<|"|>}`) differ in little: what stands around a string, whether a key needs quotes,
+the words for true and null, the sign between key and value. `SYNTAXES` holds these differences.
+`ValueParser` is one state machine for all of them:
 
-Values between tags are texts. What they become is decided by the schema of the tool (`typed`): a declared string stays
-as it is, down to the last space; a declared number, boolean, object or list is converted if the text is one. If nothing
-is declared there is one rule: a text that is JSON as it stands, and no string, is that value; all else is text.
+    state     expects                              goes to
+    VALUE     a value                              STRING, WORD, KEY or VALUE (of a container), AFTER
+    STRING    the rest of a string                 AFTER, or COLON after a key
+    WORD      the rest of a bare word or number    AFTER, or COLON after a key
+    KEY       a key, or the end of an object       STRING, WORD, AFTER
+    COLON     the sign between key and value       VALUE
+    AFTER     a separator, or a closing bracket    KEY, VALUE
+
+What is JSON already is copied as it stands, whitespace included. A string is written while it comes
+in; a word or a number when it is complete, since more digits may follow.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from json.encoder import encode_basestring
-from typing import Any
-from urllib.parse import unquote
 
-LOOK = 200  # characters behind a quote that tell whether it ends a string
-DEPTH = 64  # containers within containers
-TOKEN = 400  # characters of a number; a longer one is text
+from turnwise.replies.parser.tool_schema import STRING_ONLY, ParameterTypes, types_at
 
-WORDS = {
+MAX_DEPTH = 64  # containers within containers
+MAX_NUMBER_LENGTH = 400  # a longer number is text
+_QUOTE_LOOKAHEAD = 200  # characters after a quote that tell whether it ends its string
+
+JSON_WORDS = {
     "true": "true",
     "True": "true",
     "false": "false",
@@ -32,62 +40,93 @@ WORDS = {
     "null": "null",
     "None": "null",
 }
-CLOSERS = {"{": "}", "[": "]", "(": ")"}
-NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
-SPACE = re.compile(r"\s+")
-STRANGE = re.compile(r"[^\S \t\n\r]")  # white space that JSON does not know
-HEX = frozenset("0123456789abcdefABCDEF")
-SIMPLE_ESCAPES = frozenset('bfnrt"\\/')
+JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
+_CLOSING_BRACKETS = {"{": "}", "[": "]", "(": ")"}
+_SPACE = re.compile(r"\s+")
+_NON_JSON_SPACE = re.compile(r"[^\S \t\n\r]")  # whitespace that JSON does not know
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+_HEX_ESCAPE_LENGTHS = {"u": 4, "x": 2, "U": 8}
+_SIMPLE_ESCAPES = frozenset('bfnrt"\\/')
 
 
 def escape(text: str) -> str:
-    """`text` as the inside of a JSON string."""
+    """Return `text` as the inside of a JSON string."""
     return encode_basestring(text)[1:-1]
 
 
+def to_json_string(text: str) -> str:
+    """Return `text` as a JSON string."""
+    return encode_basestring(text)
+
+
 @dataclass(frozen=True, slots=True)
-class Syntax:
-    """What one way of writing values allows."""
+class ValueSyntax:
+    """What one notation allows."""
 
     word: re.Pattern[str] = re.compile(r"[\w.+\-]+")  # a bare word as a value
     key: re.Pattern[str] = re.compile(r"[\w.$\-]+")  # a bare word as a key
-    texts: bool = False  # a bare word that is no other value is a text
-    sets: bool = False  # `{1, 2}` is a list
+    has_bare_strings: bool = False  # a bare word that is no other value is a string
+    has_sets: bool = False  # `{1, 2}` is a list
 
 
-SYNTAXES: Mapping[str, Syntax] = {
-    "json": Syntax(),
-    "python": Syntax(sets=True),
-    "quoted": Syntax(word=re.compile(r"[^,\]})]+"), key=re.compile(r"[^\s:=,\]})]+"), texts=True),
+SYNTAXES: Mapping[str, ValueSyntax] = {
+    "json": ValueSyntax(),
+    "python": ValueSyntax(has_sets=True),
+    "quoted": ValueSyntax(
+        word=re.compile(r"[^,\]})]+"), key=re.compile(r"[^\s:=,\]})]+"), has_bare_strings=True
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Quote:
-    """How one kind of string ends, and what can go through it as it stands."""
+class QuoteStyle:
+    """How one kind of string ends, and which characters can be copied as they are."""
 
     close: str
-    run: re.Pattern[str]
-    escapes: bool
+    plain_run: re.Pattern[str]
+    has_escapes: bool
 
 
-def quote(close: str, escapes: bool) -> Quote:
-    run = re.compile(r"[^" + re.escape('"\\' + close[0]) + r"\x00-\x1f\ud800-\udfff]+")
-    return Quote(close, run, escapes)
+def _quote_style(close: str, has_escapes: bool) -> QuoteStyle:
+    special = re.escape('"\\' + close[0])
+    plain_run = re.compile(rf"[^{special}\x00-\x1f\ud800-\udfff]+")
+    return QuoteStyle(close, plain_run, has_escapes)
 
 
-QUOTES = {'"': quote('"', True), "'": quote("'", True)}
-
-VALUE, STRING, WORD, KEY, COLON, AFTER = range(6)
-WAIT = -1  # a step's answer when it cannot go on without more text
+_QUOTES = {'"': _quote_style('"', True), "'": _quote_style("'", True)}
 
 
-class Reader:
-    """One value, or the members of one object up to `closer`; `take()` is its JSON, as far as it is certain."""
+class ValueState(IntEnum):
+    """What a `ValueParser` expects next."""
+
+    VALUE = 0
+    STRING = 1
+    WORD = 2
+    KEY = 3
+    COLON = 4
+    AFTER = 5
+
+
+NEED_MORE = -1  # the answer of a step that cannot go on without more text
+
+
+class ValueParser:
+    """Parses one value, or the members of one object up to `closer`, and writes it as JSON.
+
+    Args:
+        syntax: A name in `SYNTAXES`.
+        marks: Opening and closing quote marks of strings, besides quotes.
+        closer: The bracket that ends the members, where their opening bracket was read already.
+        parameters: Declared types of the members: a bare word is a string where one is declared.
+        follows: The characters that may follow the value; then a quote that cannot end its string is part of it.
+            None: every quote ends its string.
+        separator: What is written between two members, besides a comma.
+        has_masks: Control tokens are masked with lone surrogates, and cannot be part of a string.
+    """
 
     __slots__ = (
-        "brace", "closers", "control", "done", "failed", "follows", "is_key", "key", "last", "marks", "objects", "out",
-        "quote", "separators", "state", "syntax", "tied", "types", "word",
+        "_brace_index", "_closers", "_follows", "_has_masks", "_is_key", "_is_object", "_key", "_marks", "_parameters",
+        "_pending_comma", "_quote", "_separators", "_syntax", "_word", "done", "error", "is_last", "out", "state",
     )  # fmt: skip
 
     def __init__(
@@ -96,495 +135,351 @@ class Reader:
         *,
         marks: tuple[str, str] | None = None,
         closer: str | None = None,
-        types: Mapping[str, frozenset[str]] | None = None,
+        parameters: ParameterTypes | None = None,
         follows: frozenset[str] | None = None,
         separator: str = ",",
-        control: bool = False,
+        has_masks: bool = False,
     ) -> None:
-        self.control = (
-            control  # control tokens are spelled with halves of surrogate pairs, and are no text
-        )
-        self.separators = (",", separator or ",")  # what stands between two members
-        self.syntax = SYNTAXES[syntax]
-        self.follows = follows  # what may stand behind the whole; None: every quote ends a string
-        self.last = False  # no more text will come
-        self.marks = {marks[0]: quote(marks[1], False)} if marks else {}
-        self.closers = [closer] if closer else []
-        self.objects = [True] if closer else []
-        self.types = types
-        self.state = KEY if closer else VALUE
+        self._syntax = SYNTAXES[syntax]
+        self._marks = {marks[0]: _quote_style(marks[1], False)} if marks else {}
+        self._parameters = parameters
+        self._follows = follows
+        self._separators = (",", separator or ",")
+        self._has_masks = has_masks
+        # The result.
+        self.state = ValueState.KEY if closer else ValueState.VALUE
         self.out: list[str] = ["{"] if closer else []
         self.done = False
-        self.failed: str | None = None
-        self.quote = QUOTES['"']
-        self.brace: int | None = (
-            None  # where in `out` a brace stands of which it is not known yet what it opens
-        )
-        self.tied = ""  # a comma that is written only if something follows
-        self.word: list[str] = []
-        self.is_key = False
-        self.key: list[str] | None = None  # the last key at the top, if types are asked for
+        self.error: str | None = None
+        self.is_last = False  # set by the caller: no more text will come
+        # The containers that are open.
+        self._closers = [closer] if closer else []
+        self._is_object = [True] if closer else []
+        # Python's `{` opens an object or a set: its index in `out` until it is known which.
+        self._brace_index: int | None = None
+        self._pending_comma = ""  # a comma and whitespace, written only if a member follows
+        # The string, word or key that is being read.
+        self._quote = _QUOTES['"']
+        self._word: list[str] = []
+        self._is_key = False
+        self._key: list[str] | None = None  # the last key at the top, if types are declared
 
-    def read(self, text: str, at: int) -> int:
-        """Read on from `at`; up to where. What is left needs more text, unless the value is done or has failed."""
+    def feed(self, text: str, position: int) -> int:
+        """Parse on from `position` and return up to where.
+
+        What is left needs more text, unless the value is `done` or there is an `error`.
+        """
         size = len(text)
-        while at < size and not self.done and self.failed is None:
-            went = STEPS[self.state](self, text, at)
-            if went == WAIT:
+        while position < size and not self.done and self.error is None:
+            reached = _STEPS[self.state](self, text, position)
+            if reached == NEED_MORE:
                 break
-            at = went
-        return at
+            position = reached
+        return position
 
     def take(self) -> str:
-        """What was written since the last time."""
-        if self.brace is not None:
-            text = "".join(self.out[: self.brace])
-            del self.out[: self.brace]
-            self.brace = 0
-            return text
-        text = "".join(self.out)
-        self.out.clear()
+        """Return the JSON that was written since the last time, as far as it is certain."""
+        certain = len(self.out) if self._brace_index is None else self._brace_index
+        text = "".join(self.out[:certain])
+        del self.out[:certain]
+        if self._brace_index is not None:
+            self._brace_index = 0
         return text
 
-    def fail(self, reason: str) -> int:
-        self.brace = None
-        self.untie()
-        self.failed = reason
-        return WAIT
+    def _fail(self, reason: str) -> int:
+        self._brace_index = None
+        self._write_comma()
+        self.error = reason
+        return NEED_MORE
 
-    def put(self, text: str) -> None:
+    def _write_string(self, text: str) -> None:
         self.out.append(text)
-        if self.is_key and self.key is not None:
-            self.key.append(text)
+        if self._is_key and self._key is not None:
+            self._key.append(text)
 
-    # -- steps: each reads from `at` and says up to where, or WAIT
+    def _write_comma(self) -> None:
+        if self._pending_comma:
+            self.out.append(self._pending_comma)
+            self._pending_comma = ""
 
-    def value(self, text: str, at: int) -> int:
-        char = text[at]
+    # -- steps: each parses from `position` and returns up to where, or NEED_MORE
+
+    def _parse_value(self, text: str, position: int) -> int:
+        char = text[position]
         if char.isspace():
-            return self.space(text, at)
-        if char in CLOSERS:
-            return self.open(char, at)
-        if self.closers and char == self.closers[-1]:
-            return self.close(at)
-        if (went := self.string_start(text, at, is_key=False)) is not None:
-            return went
-        return self.word_start(text, at, self.syntax.word, is_key=False)
+            return self._copy_space(text, position)
+        if char in _CLOSING_BRACKETS:
+            return self._open_container(char, position)
+        if self._closers and char == self._closers[-1]:
+            return self._close_container(position)
+        return self._start_scalar(text, position, is_key=False)
 
-    def member(self, text: str, at: int) -> int:
-        char = text[at]
+    def _parse_key(self, text: str, position: int) -> int:
+        char = text[position]
         if char.isspace():
-            return self.space(text, at)
-        if char == self.closers[-1]:
-            return self.close(at)
-        self.key = [] if self.types is not None and len(self.closers) == 1 else None
-        if (went := self.string_start(text, at, is_key=True)) is not None:
-            return went
-        return self.word_start(text, at, self.syntax.key, is_key=True)
+            return self._copy_space(text, position)
+        if char == self._closers[-1]:
+            return self._close_container(position)
+        is_typed = self._parameters is not None and len(self._closers) == 1
+        self._key = [] if is_typed else None
+        return self._start_scalar(text, position, is_key=True)
 
-    def space(self, text: str, at: int) -> int:
-        match = SPACE.match(text, at)
-        end = match.end() if match else at
-        written = STRANGE.sub(
-            " ", text[at:end]
-        )  # one by one, so that it does not matter where a text is cut
-        if self.tied:
-            self.tied += written
+    def _parse_colon(self, text: str, position: int) -> int:
+        char = text[position]
+        if char.isspace():
+            return self._copy_space(text, position)
+        if self._brace_index is not None and char in ",}":
+            # No colon: what was read as the first key is the first element of a Python set.
+            self.out[self._brace_index] = "["
+            self._brace_index, self._is_object[-1] = None, False
+            self.state = ValueState.AFTER
+            return position
+        if char not in ":=":
+            return self._fail("a key without a value")
+        self._brace_index = None
+        self.out.append(":" if char == ":" else ": ")
+        self.state = ValueState.VALUE
+        return position + 1
+
+    def _parse_after(self, text: str, position: int) -> int:
+        char = text[position]
+        if char.isspace():
+            return self._copy_space(text, position)
+        if char in self._separators:
+            self._pending_comma = ","
+            self.state = ValueState.KEY if self._is_object[-1] else ValueState.VALUE
+            return position + 1
+        if char == self._closers[-1]:
+            return self._close_container(position)
+        return self._fail("expected a comma or the end")
+
+    def _copy_space(self, text: str, position: int) -> int:
+        match = _SPACE.match(text, position)
+        end = match.end() if match else position
+        # Character by character, so that it does not matter where a text is cut.
+        space = _NON_JSON_SPACE.sub(" ", text[position:end])
+        if self._pending_comma:
+            self._pending_comma += space
         else:
-            self.out.append(written)
+            self.out.append(space)
         return end
 
-    def untie(self) -> None:
-        if self.tied:
-            self.out.append(self.tied)
-            self.tied = ""
+    def _open_container(self, char: str, position: int) -> int:
+        if len(self._closers) >= MAX_DEPTH:
+            return self._fail("too deep")
+        self._write_comma()
+        is_brace = char == "{"
+        self._closers.append(_CLOSING_BRACKETS[char])
+        self._is_object.append(is_brace)
+        if is_brace and self._syntax.has_sets and self._brace_index is None:
+            self._brace_index = len(self.out)
+        self.out.append("{" if is_brace else "[")
+        self.state = ValueState.KEY if is_brace else ValueState.VALUE
+        return position + 1
 
-    def open(self, char: str, at: int) -> int:
-        if len(self.closers) >= DEPTH:
-            return self.fail("too deep")
-        self.untie()
-        self.closers.append(CLOSERS[char])
-        self.objects.append(char == "{")
-        if char == "{" and self.syntax.sets and self.brace is None:
-            self.brace = len(self.out)
-        self.out.append("{" if char == "{" else "[")
-        self.state = KEY if char == "{" else VALUE
-        return at + 1
+    def _close_container(self, position: int) -> int:
+        self._brace_index = None
+        self.out.append(self._pending_comma[1:])  # JSON has no trailing comma
+        self._pending_comma = ""
+        self._closers.pop()
+        self.out.append("}" if self._is_object.pop() else "]")
+        self._end_value()
+        return position + 1
 
-    def close(self, at: int) -> int:
-        self.brace = None
-        self.out.append(self.tied[1:])  # without the comma that nothing followed
-        self.tied = ""
-        self.closers.pop()
-        self.out.append("}" if self.objects.pop() else "]")
-        self.over()
-        return at + 1
+    def _end_value(self) -> None:
+        self.state = ValueState.AFTER
+        self.done = not self._closers
 
-    def over(self) -> None:
-        """A value has ended."""
-        self.state = AFTER
-        self.done = not self.closers
+    def _start_scalar(self, text: str, position: int, is_key: bool) -> int:
+        """Begin a string or a bare word."""
+        for mark, style in self._marks.items():
+            if text.startswith(mark, position):
+                return self._start_string(style, position + len(mark), is_key)
+            if mark.startswith(text[position : position + len(mark)]):
+                return NEED_MORE
+        if text[position] in _QUOTES:
+            return self._start_string(_QUOTES[text[position]], position + 1, is_key)
+        pattern = self._syntax.key if is_key else self._syntax.word
+        if not pattern.match(text, position):
+            return self._fail("expected a value")
+        self._write_comma()
+        self._is_key = is_key
+        self.state = ValueState.WORD
+        return position
 
-    def after(self, text: str, at: int) -> int:
-        char = text[at]
-        if char.isspace():
-            return self.space(text, at)
-        if char in self.separators:
-            self.tied = ","
-            self.state = KEY if self.objects[-1] else VALUE
-            return at + 1
-        if char == self.closers[-1]:
-            return self.close(at)
-        return self.fail("no comma and no end where one is due")
-
-    def colon(self, text: str, at: int) -> int:
-        char = text[at]
-        if char.isspace():
-            return self.space(text, at)
-        if self.brace is not None and char in ",}":
-            return self.set_found(at)
-        if char not in ":=":
-            return self.fail("a key without a value")
-        self.brace = None
-        self.out.append(":" if char == ":" else ": ")
-        self.state = VALUE
-        return at + 1
-
-    def set_found(self, at: int) -> int:
-        """What was read as the first key is the first element of a Python set."""
-        assert self.brace is not None
-        self.out[self.brace] = "["
-        self.brace, self.objects[-1] = None, False
-        self.state = AFTER
-        return at
-
-    def string_start(self, text: str, at: int, is_key: bool) -> int | None:
-        for mark, kind in self.marks.items():
-            if text.startswith(mark, at):
-                return self.begin_string(kind, at + len(mark), is_key)
-            if mark.startswith(text[at : at + len(mark)]):
-                return WAIT
-        if text[at] in QUOTES:
-            return self.begin_string(QUOTES[text[at]], at + 1, is_key)
-        return None
-
-    def begin_string(self, kind: Quote, at: int, is_key: bool) -> int:
-        self.untie()
-        self.quote, self.is_key = kind, is_key
-        self.state = STRING
+    def _start_string(self, style: QuoteStyle, position: int, is_key: bool) -> int:
+        self._write_comma()
+        self._quote, self._is_key = style, is_key
+        self.state = ValueState.STRING
         self.out.append('"')
-        return at
+        return position
 
-    def string(self, text: str, at: int) -> int:
-        match = self.quote.run.match(text, at)
+    def _parse_string(self, text: str, position: int) -> int:
+        match = self._quote.plain_run.match(text, position)
         if match:
-            self.put(match.group())
+            self._write_string(match.group())
             return match.end()
-        char = text[at]
-        if char == self.quote.close[0]:
-            if text.startswith(self.quote.close, at):
-                inner = self.follows is not None and not self.is_key and self.inner(text, at + 1)
-                if inner is None:
-                    return WAIT
-                if inner:
-                    self.put(escape(char))
-                    return at + 1
-                self.out.append('"')
-                if self.is_key:
-                    self.is_key, self.state = False, COLON
-                else:
-                    self.over()
-                return at + len(self.quote.close)
-            if self.quote.close.startswith(text[at : at + len(self.quote.close)]):
-                return WAIT
-        if char == "\\" and self.quote.escapes:
-            return self.escaped(text, at)
-        if self.control and "\ud800" <= char <= "\udfff":
-            return self.fail("a control token within a text")
-        self.put(escape(char))
-        return at + 1
+        char, close = text[position], self._quote.close
+        if text.startswith(close, position):
+            return self._parse_quote(text, position)
+        if close.startswith(text[position : position + len(close)]):
+            return NEED_MORE  # the beginning of a mark
+        if char == "\\" and self._quote.has_escapes:
+            return self._parse_escape(text, position)
+        if self._has_masks and "\ud800" <= char <= "\udfff":
+            return self._fail("a control token within a string")
+        self._write_string(escape(char))
+        return position + 1
 
-    def inner(self, text: str, at: int) -> bool | None:
-        """Whether a quote before `at` is part of its string, for what follows it fits no end; None: not known yet.
-
-        Behind the end stand closers of what is open, then a comma; behind the last closer, what may follow the whole.
-        """
-        window = text[at : at + LOOK]
-        depth, where = len(self.closers), 0
-        while True:
-            rest = window[where:].lstrip()
-            if not rest:
-                return False if self.last or len(window) == LOOK else None
-            if depth == 0:
-                return bool(self.follows) and rest[0] not in (self.follows or ())
-            if rest[0] == ",":
-                return (
-                    self.keyless(rest[1:], len(window) == LOOK)
-                    if depth == 1 and depth == len(self.closers)
-                    else False
-                )
-            if rest[0] != self.closers[depth - 1]:
-                return True
-            where = len(window) - len(rest) + 1
-            depth -= 1
-
-    def keyless(self, rest: str, full: bool) -> bool | None:
-        """Whether no key follows a comma; None: not known yet."""
-        body = rest.lstrip()
-        match = self.syntax.key.match(body)
-        behind = body[match.end() :].lstrip() if match else body
-        if not behind:
-            return False if self.last or full else None
-        return behind[0] not in "=:" if match else behind[0] != self.closers[0]
-
-    def escaped(self, text: str, at: int) -> int:
-        follows = text[at + 1 : at + 2]
-        if not follows:
-            return WAIT
-        digits = {"u": 4, "x": 2, "U": 8}.get(follows, 0)
-        code = text[at + 2 : at + 2 + digits]
-        if digits and len(code) < digits and HEX.issuperset(code):
-            return WAIT
-        if digits and HEX.issuperset(code) and (digits < 8 or int(code, 16) <= 0x10FFFF):
-            self.put(f"\\u{code:0>4}" if digits < 8 else json.dumps(chr(int(code, 16)))[1:-1])
-            return at + 2 + digits
-        if follows in SIMPLE_ESCAPES:
-            self.put("\\" + follows)
-        elif follows == "'":
-            self.put("'")
+    def _parse_quote(self, text: str, position: int) -> int:
+        """A closing quote ends its string, unless what follows shows that it is part of it."""
+        if self._follows is not None and not self._is_key:
+            is_inner = self._is_inner_quote(text, position + 1)
+            if is_inner is None:
+                return NEED_MORE
+            if is_inner:
+                self._write_string(escape(text[position]))
+                return position + 1
+        self.out.append('"')
+        if self._is_key:
+            self._is_key, self.state = False, ValueState.COLON
         else:
-            self.put("\\\\" + escape(follows))  # no escape at all: the backslash means itself
-        return at + 2
+            self._end_value()
+        return position + len(self._quote.close)
 
-    def word_start(self, text: str, at: int, pattern: re.Pattern[str], is_key: bool) -> int:
-        if not pattern.match(text, at):
-            return self.fail("no value where one is due")
-        self.untie()
-        self.is_key = is_key
-        self.state = WORD
-        return at
+    def _is_inner_quote(self, text: str, position: int) -> bool | None:
+        """Return whether the text from `position` on fits no end of the string; None: more text is needed.
 
-    def bare(self, text: str, at: int) -> int:
-        pattern = self.syntax.key if self.is_key else self.syntax.word
-        match = pattern.match(text, at)
+        A string is followed by closers of the open containers, then by a comma, or after the last closer by what may
+        follow the whole value.
+        """
+        window = text[position : position + _QUOTE_LOOKAHEAD]
+        is_complete = self.is_last or len(window) == _QUOTE_LOOKAHEAD
+        rest = window.lstrip()
+        depth = len(self._closers)
+        while depth and rest[:1] == self._closers[depth - 1]:
+            rest = rest[1:].lstrip()
+            depth -= 1
+        if not rest:
+            return False if is_complete else None
+        if depth == 0:
+            return bool(self._follows) and rest[0] not in (self._follows or ())
+        if rest[0] != ",":
+            return True
+        if depth == len(self._closers) == 1:
+            return self._lacks_key(rest[1:], is_complete)
+        return False
+
+    def _lacks_key(self, text: str, is_complete: bool) -> bool | None:
+        """Return whether no key follows a comma; None: more text is needed."""
+        body = text.lstrip()
+        key = self._syntax.key.match(body)
+        rest = body[key.end() :].lstrip() if key else body
+        if not rest:
+            return False if is_complete else None
+        if key:
+            return rest[0] not in "=:"
+        return rest[0] != self._closers[0]
+
+    def _parse_escape(self, text: str, position: int) -> int:
+        letter = text[position + 1 : position + 2]
+        if not letter:
+            return NEED_MORE
+        length = _HEX_ESCAPE_LENGTHS.get(letter, 0)
+        digits = text[position + 2 : position + 2 + length]
+        if length and _HEX_DIGITS.issuperset(digits):
+            if len(digits) < length:
+                return NEED_MORE
+            if length < 8 or int(digits, 16) <= 0x10FFFF:
+                self._write_string(_unicode_escape(digits))
+                return position + 2 + length
+        if letter in _SIMPLE_ESCAPES:
+            self._write_string("\\" + letter)
+        elif letter == "'":
+            self._write_string("'")
+        else:
+            # Not an escape at all: the backslash means itself.
+            self._write_string("\\\\" + escape(letter))
+        return position + 2
+
+    def _parse_word(self, text: str, position: int) -> int:
+        pattern = self._syntax.key if self._is_key else self._syntax.word
+        match = pattern.match(text, position)
         if match:
-            self.word.append(match.group())
+            self._word.append(match.group())
             return match.end()
-        word = "".join(self.word)
-        self.word.clear()
-        if self.is_key:
+        word = "".join(self._word)
+        self._word.clear()
+        if self._is_key:
             self.out.append('"')
-            self.put(escape(word) + '"')
-            self.is_key, self.state = False, COLON
-            return at
+            self._write_string(escape(word) + '"')
+            self._is_key, self.state = False, ValueState.COLON
+            return position
         core = word.rstrip()
-        written = self.written(core)
-        if written is None:
+        value = self._word_to_json(core)
+        if value is None:
             self.out.append(word)
-            return self.fail("a word that is no value")
-        self.out += (written, STRANGE.sub(" ", word[len(core) :]))
-        self.over()
-        return at
+            return self._fail("a word that is no value")
+        self.out += (value, _NON_JSON_SPACE.sub(" ", word[len(core) :]))
+        self._end_value()
+        return position
 
-    def written(self, word: str) -> str | None:
-        """A bare word as JSON."""
-        if self.key is not None and self.types is not None and len(self.closers) == 1:
-            types = self.types.get("".join(self.key).rstrip('"'))
-            if types == TEXT_ONLY:
-                return f'"{escape(word)}"'
-        value = scalar(word)
-        return f'"{escape(word)}"' if value is None and self.syntax.texts else value
-
-
-STEPS = {
-    VALUE: Reader.value,
-    STRING: Reader.string,
-    WORD: Reader.bare,
-    KEY: Reader.member,
-    COLON: Reader.colon,
-    AFTER: Reader.after,
-}
+    def _word_to_json(self, word: str) -> str | None:
+        if self._key is not None and len(self._closers) == 1:
+            key = "".join(self._key).rstrip('"')
+            if types_at(self._parameters, key) == STRING_ONLY:
+                return to_json_string(word)
+        value = scalar_to_json(word)
+        if value is None and self._syntax.has_bare_strings:
+            return to_json_string(word)
+        return value
 
 
-def scalar(word: str) -> str | None:
-    """A word or number as JSON, however it was spelled; None if it is neither."""
-    if word in WORDS:
-        return WORDS[word]
-    if len(word) > TOKEN:
+# In the order of `ValueState`: a tuple, since this is looked up for every token of a value.
+_STEPS = (
+    ValueParser._parse_value,
+    ValueParser._parse_string,
+    ValueParser._parse_word,
+    ValueParser._parse_key,
+    ValueParser._parse_colon,
+    ValueParser._parse_after,
+)
+
+
+def _unicode_escape(digits: str) -> str:
+    """Return the JSON escape of a code point; beyond the basic plane it takes two."""
+    if len(digits) < 8:
+        return f"\\u{digits:0>4}"
+    return json.dumps(chr(int(digits, 16)))[1:-1]
+
+
+def scalar_to_json(word: str) -> str | None:
+    """Return a word or number as JSON, however it was spelled; None if it is neither."""
+    if word in JSON_WORDS:
+        return JSON_WORDS[word]
+    if len(word) > MAX_NUMBER_LENGTH:
         return None
-    if NUMBER.fullmatch(word):
+    if JSON_NUMBER.fullmatch(word):
         return word
-    if word[:1] in "+-.0123456789":
-        try:  # not as JSON spells it: +5, .5, 5., 07, 1_000
-            number = float(word)
-            whole = int(word) if word.lstrip("+-").replace("_", "").isdigit() else None
-        except ValueError:
-            return None
-        return str(whole) if whole is not None else (repr(number) if number - number == 0 else None)
-    return None
-
-
-def as_json(text: str, syntax: str = "json") -> str | None:
-    """A whole text as JSON if it is a value, however it was spelled."""
-    reader = Reader(syntax)
-    at = reader.read(text, 0)
-    if reader.state == WORD and at == len(text):
-        reader.read(" ,", 0)
-    return reader.take().strip() if reader.done and not text[at:].strip() else None
-
-
-# -- types
-
-TEXT_ONLY = frozenset({"string"})
-NO_TYPES: frozenset[str] = frozenset()
-KINDS = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    list: "array",
-    dict: "object",
-}
-PARTS = 256  # schemas that are looked at for one type: behind a `$ref`, in an `anyOf`
-MADE_OF = ("anyOf", "oneOf", "allOf")
-
-
-def parts_of(schema: Any, root: Any) -> Iterator[Mapping[str, Any]]:
-    """The schema and those that it is made of, each once; `root` is where a `$ref` points into."""
-    waiting, seen = [schema], set[int]()
-    while waiting and len(seen) < PARTS:
-        one = waiting.pop()
-        if isinstance(one, Mapping) and id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            waiting += [inner for key in MADE_OF for inner in listed(one.get(key))]
-            waiting += [
-                pointed(root, pointer) for pointer in [one.get("$ref")] if isinstance(pointer, str)
-            ]
-
-
-def types_of(schema: Any, root: Any = None) -> frozenset[str]:
-    """The types that a schema allows; empty if it does not say."""
-    found: set[str] = set()
-    nullable = False
-    for part in parts_of(schema, root):
-        named = part.get("type")
-        types = {
-            x
-            for x in (named if isinstance(named, (list, tuple)) else [named])
-            if isinstance(x, str)
-        }
-        values = [*listed(part.get("enum")), *([part["const"]] if "const" in part else [])]
-        found |= types or {KINDS.get(type(x), "null") for x in values}
-        nullable = nullable or part.get("nullable") is True
-    return frozenset(found | {"null"} if nullable and found else found)
-
-
-def listed(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, (list, tuple)) else ()
-
-
-def pointed(root: Any, pointer: str) -> Any:
-    """What a `$ref` means within its own document; None if it points elsewhere, or at nothing."""
-    if not pointer.startswith("#"):
+    if word[:1] not in "+-.0123456789":
         return None
-    found = root
-    for step in pointer.split("/")[1:]:
-        name = unquote(step).replace("~1", "/").replace("~0", "~")
-        members = dict(zip(map(str, range(PARTS)), listed(found), strict=False))
-        found = (found if isinstance(found, Mapping) else members).get(name)
-    return found
+    # Not as JSON spells it: +5, .5, 5., 07, 1_000.
+    try:
+        number = float(word)
+        if word.lstrip("+-").replace("_", "").isdigit():
+            return str(int(word))
+    except ValueError:
+        return None
+    is_finite = number - number == 0
+    return repr(number) if is_finite else None
 
 
-Types = Mapping[str, Mapping[str, frozenset[str]]]
-
-
-class Fields(dict[str, frozenset[str]]):
-    """The types of a tool's parameters; `rest` are those of parameters that it does not name."""
-
-    rest = NO_TYPES
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return super().get(key, self.rest or default)
-
-    def __bool__(self) -> bool:
-        return bool(len(self) or self.rest)
-
-
-def fields_of(schema: Any) -> Fields:
-    """What a tool says of its parameters, wherever in its schema."""
-    found = Fields()
-    for part in parts_of(schema, schema):
-        properties = part.get("properties")
-        for key, value in (properties if isinstance(properties, Mapping) else {}).items():
-            found[str(key)] = found.setdefault(str(key), NO_TYPES) | types_of(value, schema)
-        found.rest |= types_of(part.get("additionalProperties"), schema)
-    return found
-
-
-def declared(tools: Any) -> dict[str, Fields]:
-    """Of each tool by its name: the types of its parameters. Whatever is no tool is passed over."""
-    found: dict[str, Fields] = {}
-    for tool in tools or ():
-        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            found[function["name"]] = fields_of(
-                function.get("parameters", function.get("input_schema"))
-            )
-    return found
-
-
-def _word(text: str, wanted: str) -> str | None:
-    word = WORDS.get(text.strip()) or WORDS.get(text.strip().lower())
-    return word if word in wanted.split() else None
-
-
-def _number(text: str) -> str | None:
-    value = scalar(text.strip())
-    return value if value is not None and value not in WORDS else None
-
-
-def _container(text: str, bracket: str) -> str | None:
-    return as_json(text) if text.lstrip()[:1] in bracket.split() else None
-
-
-CONVERTERS: Mapping[str, Callable[[str], str | None]] = {
-    "null": lambda text: _word(text, "null"),
-    "boolean": lambda text: _word(text, "true false"),
-    "integer": _number,
-    "number": _number,
-    "array": lambda text: _container(text, "[ ("),
-    "object": lambda text: _container(text, "{"),
-}
-
-
-def typed(text: str, types: frozenset[str]) -> str:
-    """A text between tags as JSON, by the types declared for it."""
-    if not types:
-        value = undeclared(text)
-        return value if value is not None else f'"{escape(text)}"'
-    for name, convert in CONVERTERS.items():
-        if name in types and (value := convert(text)) is not None:
-            return value
-    return f'"{escape(text)}"'
-
-
-def undeclared(text: str) -> str | None:
-    """JSON that is no string, spelled as JSON spells it; None if the text is anything else."""
-    core = text.strip()
-    if core[:1] in "{[":
-        try:
-            json.loads(core) if len(core) and core.count("[") + core.count("{") < 10_000 else None
-        except (ValueError, RecursionError):
-            return None
-        return as_json(core)
-    return (
-        core
-        if core in ("true", "false", "null") or (len(core) <= TOKEN and NUMBER.fullmatch(core))
-        else None
-    )
-
-
-def may_be_other(char: str) -> bool:
-    """Whether an undeclared text that starts so may be anything but text."""
-    return char in "{[-0123456789tfn"
+def to_json(text: str, syntax: str = "json") -> str | None:
+    """Return a whole text as JSON if it is a value, however it was spelled."""
+    parser = ValueParser(syntax)
+    end = parser.feed(text, 0)
+    if parser.state == ValueState.WORD and end == len(text):
+        parser.feed(" ,", 0)  # something that ends the word
+    if not parser.done or text[end:].strip():
+        return None
+    return parser.take().strip()

@@ -1,90 +1,90 @@
-"""Markers as models write them: the template's own text, and the slips that are forgiven.
+"""Markers as models write them: the template's own text, and slips that are tolerated.
 
-    blanks      a blank within a tag is left out, or is the sign by which a tokenizer shows it:
-                `<function name="` as `<functionname="`, `<functionĠname="`; or there are more of them than due:
+    blanks      a blank within a tag is missing, or is the sign by which a tokenizer shows it:
+                `<function name="` as `<functionname="`, `<functionĠname="`; or there are blanks too many:
                 `<|open|>think<|sep|>` as `<|open|> think <|sep|>`
-    suffixes    all tags of a grammar end with the same word behind a colon, which names an edition of the model and not
-                the tag: `<think:open>` as `<think>`
+    suffixes    all tags of a grammar end with the same word after a colon, which names an edition of the model and
+                not the tag: `<think:open>` as `<think>`
 
-A slip is a literal text like the marker itself, so it is watched for in the same way. Where markers are control tokens
-there are no slips within them: a variant must be made of the same tokens.
+A slip is a literal like the marker itself, so it is matched in the same way. Where markers are
+control tokens there are no slips within them: a variant must consist of the same tokens.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from turnwise.replies.parser.detokenizer import PLAIN, Spelling
-from turnwise.replies.parser.matcher import Watch, watching
+from turnwise.replies.parser.detokenizer import NO_TOKENIZER, IncrementalDetokenizer
+from turnwise.replies.parser.matcher import MarkerMatcher, TaggedText, matcher_for
 
-SHOWN = "Ġ"  # how byte-level vocabularies show a blank
-TAGS = 3  # with the same suffix, so that it is one
+_CACHE_SIZE = 512
+_BYTE_LEVEL_BLANK = "Ġ"  # how byte-level vocabularies show a blank
+_MIN_TAGS = 3  # with one suffix, so that it counts as the suffix of a grammar
 
-# On markers only, never on a reply.
-BLANK = re.compile(r"(?<=\w) (?=\w)")
-WORD = re.compile(r"(?<=>)(\w+)(?=<)")
-SUFFIXED = re.compile(r"</?\w+(:\w+)(?=[\s>])")
-TAG = re.compile(r"</?[\w:]+(?=[\s>])")
+# Used on markers only, never on a reply.
+_BLANK = re.compile(r"(?<=\w) (?=\w)")
+_WORD_BETWEEN_TAGS = re.compile(r"(?<=>)(\w+)(?=<)")
+_TAG = re.compile(r"</?[\w:]+(?=[\s>])")
+_TAG_WITH_SUFFIX = re.compile(r"</?\w+(:\w+)(?=[\s>])")
 
-BLANKS: tuple[Callable[[str], str], ...] = (
-    lambda text: BLANK.sub("", text),
-    lambda text: BLANK.sub(SHOWN, text),
-    lambda text: WORD.sub(r" \1 ", text),
+_BLANK_SLIPS: tuple[Callable[[str], str], ...] = (
+    lambda text: _BLANK.sub("", text),
+    lambda text: _BLANK.sub(_BYTE_LEVEL_BLANK, text),
+    lambda text: _WORD_BETWEEN_TAGS.sub(r" \1 ", text),
 )
 
 
-def suffix(texts: Iterable[str]) -> str:
-    """The word behind a colon with which all tags end; empty if there is none."""
-    every, found = set[str](), dict[str, set[str]]()
+def common_tag_suffix(texts: Iterable[str]) -> str:
+    """Return the word after a colon with which all tags in these texts end, or ""."""
+    tags: set[str] = set()
+    tags_by_suffix: dict[str, set[str]] = {}
     for text in texts:
-        every.update(TAG.findall(text))
-        for match in SUFFIXED.finditer(text):
-            found.setdefault(match.group(1), set()).add(match.group())
-    if len(found) != 1:
+        tags.update(_TAG.findall(text))
+        for match in _TAG_WITH_SUFFIX.finditer(text):
+            tags_by_suffix.setdefault(match.group(1), set()).add(match.group())
+    if len(tags_by_suffix) != 1 or len(tags) < _MIN_TAGS:
         return ""
-    word, tags = found.popitem()
-    return word if len(tags) >= TAGS and tags == every else ""
+    suffix, tags_with_suffix = tags_by_suffix.popitem()
+    return suffix if tags_with_suffix == tags else ""
 
 
-class Variants:
-    """How the markers of one grammar may be written."""
+class MarkerVariants:
+    """The spellings of one grammar's markers, and matchers that know them."""
 
     def __init__(
-        self, spelling: Spelling = PLAIN, forgiven: frozenset[str] = frozenset(), suffix: str = ""
+        self,
+        detokenizer: IncrementalDetokenizer = NO_TOKENIZER,
+        tolerances: frozenset[str] = frozenset(),
+        suffix: str = "",
     ) -> None:
-        self.spelling = spelling
-        self.blanks = "blanks" in forgiven
-        self.suffix = suffix if "suffixes" in forgiven else ""
-        self.of = lru_cache(maxsize=512)(self._of)
+        self._detokenizer = detokenizer
+        self._slips: list[Callable[[str], str]] = []
+        if "blanks" in tolerances:
+            self._slips += _BLANK_SLIPS
+        if suffix and "suffixes" in tolerances:
+            self._slips.append(lambda text: text.replace(suffix, ""))
+        self.spellings = lru_cache(maxsize=_CACHE_SIZE)(self._spellings)
 
-    def _of(self, text: str) -> tuple[str, ...]:
-        """A marker as it is spelled, and its variants."""
-        return tuple(dict.fromkeys(self._written(text)))
-
-    def _written(self, text: str) -> Iterator[str]:
-        meant = self.spelling.spell(text)
-        yield meant
+    def _spellings(self, text: str) -> tuple[str, ...]:
+        """Return a marker as it is masked in the stream, and its variants."""
+        mask = self._detokenizer.mask_specials
+        meant = mask(text)
         if "<" not in text:
-            return
-        for changed in (*(change(text) for change in BLANKS if self.blanks), self.unsuffixed(text)):
-            written = self.spelling.spell(changed)
-            if self.tokens(written) == self.tokens(meant):
-                yield written
+            return (meant,)
+        variants = [mask(slip(text)) for slip in self._slips]
+        tokens = self._masks_in(meant)
+        same = [variant for variant in variants if self._masks_in(variant) == tokens]
+        return tuple(dict.fromkeys([meant, *same]))
 
-    def unsuffixed(self, text: str) -> str:
-        return text.replace(self.suffix, "") if self.suffix else text
+    def _masks_in(self, text: str) -> list[str]:
+        return [char for char in text if self._detokenizer.is_mask(char)]
 
-    def tokens(self, text: str) -> list[str]:
-        return [char for char in text if ord(char) in self.spelling.full]
-
-    def watch(
-        self, texts: Iterable[tuple[str, str]], blanks: Iterable[tuple[str, str]] = ()
-    ) -> Watch:
-        """All of these texts, each with its name, and their variants; white space only where it is asked for."""
-        pairs = [(text, tag) for text, tag in texts if text.strip()]
-        meant = [(self.spelling.spell(text), tag) for text, tag in pairs]
-        return watching(
-            (*meant, *((form, tag) for text, tag in pairs for form in self.of(text)[1:]), *blanks)
-        )
+    def matcher(self, markers: Iterable[TaggedText]) -> MarkerMatcher:
+        """Return a matcher for these markers and their variants. Markers of only whitespace are left out."""
+        visible = [(text, tag) for text, tag in markers if text.strip()]
+        # The template's own spelling of any marker goes before a variant of another one.
+        meant = [(self._detokenizer.mask_specials(text), tag) for text, tag in visible]
+        variants = [(form, tag) for text, tag in visible for form in self.spellings(text)[1:]]
+        return matcher_for((*meant, *variants))

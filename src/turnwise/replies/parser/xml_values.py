@@ -1,7 +1,9 @@
-"""Values within values, written with the same markers again: `<a><b>1</b><c>x</c></a>`; a row of `item` is a list.
+"""XML-style nested values: `<a><b>1</b><c>x</c></a>` is an object, and a row of `<item>` elements
+is a list.
 
-One pass over the text. An element holds elements or a text; where it holds both, or tags do not fit each other, there
-is no such value, and all of it is text. A name that is there twice keeps both values, and the call is not whole.
+One pass over the text with a stack of open elements. An element holds elements or a text; where it
+holds both, or tags do not match, the text is no nested value. If a name occurs twice in an object,
+both values are kept as a list, and the value is reported as incomplete.
 """
 
 from __future__ import annotations
@@ -9,93 +11,115 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from turnwise.replies.grammar import KEY, Pairs
-from turnwise.replies.parser.values import DEPTH, NO_TYPES, typed
+from turnwise.replies.grammar_parts import KEY, Pairs
+from turnwise.replies.parser.coercion import coerce
+from turnwise.replies.parser.tool_schema import ARRAY_ONLY, OBJECT_ONLY, UNDECLARED, TypeSet
+from turnwise.replies.parser.values import MAX_DEPTH
 
-NAME = r"[\w.:\-]{1,256}"
-LIST_ONLY, OBJECT_ONLY = frozenset({"array"}), frozenset({"object"})
-
-
-class Strange(ValueError):
-    """Too deep to be read."""
+_NAME = r"[\w.:\-]{1,256}"
+_CACHE_SIZE = 64
 
 
-class Frame:
-    """An element that is open."""
+class TooDeep(ValueError):
+    """Elements within elements beyond `MAX_DEPTH`."""
 
-    __slots__ = ("children", "name", "says", "start")
+
+class NestedValue(NamedTuple):
+    """A value, and whether every element of the text is in it as it was written."""
+
+    value: Any
+    is_exact: bool
+
+
+class _Element:
+    """An element that is open; `start` is where its inside starts."""
+
+    __slots__ = ("children", "has_text", "name", "start")
 
     def __init__(self, name: str, start: int) -> None:
         self.name, self.start = name, start
         self.children: list[tuple[str, Any]] = []
-        self.says = False  # there is text in it
+        self.has_text = False
 
 
-def nesting(pairs: Pairs) -> bool:
-    """Whether values within values are written with the same markers again."""
+def has_nested_values(pairs: Pairs) -> bool:
+    """Return whether values within values are written with the same markers again."""
     return pairs.echoed or pairs.values == "tags"
 
 
-@lru_cache(maxsize=64)
-def tags(key: str, opened: str, close: str) -> re.Pattern[str]:
-    before, _, behind = close.partition(KEY)
-    end = (
-        f"{re.escape(before)}(?P<end>{NAME}){re.escape(behind)}"
-        if KEY in close
-        else re.escape(close)
-    )
-    return re.compile(f"{end}|{re.escape(key)}(?P<start>{NAME}){re.escape(opened)}")
+def parse_elements(text: str, pairs: Pairs, types: TypeSet = UNDECLARED) -> NestedValue | None:
+    """Return the value of a text of elements; None if the text is something else.
 
-
-def elements(text: str, pairs: Pairs, types: frozenset[str] = NO_TYPES) -> tuple[Any, bool]:
-    """The value, and whether all of it is in there; None if the text is no such value."""
-    root = Frame("", 0)
-    stack, last, whole = [root], 0, True
-    for match in tags(pairs.key.core, pairs.string.open.core, pairs.string.close.core).finditer(
-        text
-    ):
-        frame = stack[-1]
-        frame.says = frame.says or bool(text[last : match.start()].strip())
-        last = match.end()
-        if match.lastgroup == "start" and not frame.says:
-            stack.append(Frame(match.group("start"), last))
-            if len(stack) > DEPTH:
-                raise Strange("too deep")
-        elif (
-            match.lastgroup != "start"
-            and frame is not root
-            and match.groupdict().get("end") in (None, frame.name)
-        ):
-            if frame.children and frame.says:
-                return None, True
+    Raises:
+        TooDeep: if elements are nested too deeply.
+    """
+    tag = _tag_pattern(pairs.key.core, pairs.string.open.core, pairs.string.close.core)
+    root = _Element("", 0)
+    stack, last_end, is_exact = [root], 0, True
+    for match in tag.finditer(text):
+        element = stack[-1]
+        if text[last_end : match.start()].strip():
+            element.has_text = True
+        last_end = match.end()
+        if _opens_element(match, element):
+            stack.append(_Element(match.group("start"), last_end))
+            if len(stack) > MAX_DEPTH:
+                raise TooDeep("too deep")
+        elif element is not root and _closes_element(match, element):
+            value = _close_element(element, text[element.start : match.start()])
+            if value is None:
+                return None
             stack.pop()
-            said = text[frame.start : match.start()]
-            value, fits = grouped(frame.children) if frame.children else (plain(said), True)
-            stack[-1].children.append((frame.name, value))
-            whole = whole and fits
+            stack[-1].children.append((element.name, value.value))
+            is_exact = is_exact and value.is_exact
         else:
-            frame.says = True  # a tag within a text
-    if len(stack) > 1 or not root.children or root.says or text[last:].strip():
-        return None, True
-    value, fits = grouped(root.children, types)
-    return value, whole and fits
+            element.has_text = True  # a tag within a text
+    if len(stack) > 1 or not root.children or root.has_text or text[last_end:].strip():
+        return None
+    value = _combine(root.children, types)
+    return NestedValue(value.value, is_exact and value.is_exact)
 
 
-def plain(text: str) -> Any:
-    return json.loads(typed(text, NO_TYPES))
+@lru_cache(maxsize=_CACHE_SIZE)
+def _tag_pattern(key: str, opened: str, close: str) -> re.Pattern[str]:
+    closing = re.escape(close)
+    if KEY in close:
+        before, _, after = close.partition(KEY)
+        closing = f"{re.escape(before)}(?P<end>{_NAME}){re.escape(after)}"
+    return re.compile(f"{closing}|{re.escape(key)}(?P<start>{_NAME}){re.escape(opened)}")
 
 
-def grouped(children: list[tuple[str, Any]], types: frozenset[str] = NO_TYPES) -> tuple[Any, bool]:
-    """A list of items, or an object; and whether every name is there once."""
-    if types == LIST_ONLY or (types != OBJECT_ONLY and all(name == "item" for name, _ in children)):
-        return [value for _, value in children], True
-    found: dict[str, Any] = {}
-    twice: dict[str, list[Any]] = {}
+def _opens_element(match: re.Match[str], parent: _Element) -> bool:
+    return match.lastgroup == "start" and not parent.has_text
+
+
+def _closes_element(match: re.Match[str], element: _Element) -> bool:
+    if match.lastgroup == "start":
+        return False
+    return match.groupdict().get("end") in (None, element.name)
+
+
+def _close_element(element: _Element, text: str) -> NestedValue | None:
+    """Return the value of an element; None if it holds both elements and text."""
+    if not element.children:
+        return NestedValue(json.loads(coerce(text, UNDECLARED)), True)
+    if element.has_text:
+        return None
+    return _combine(element.children)
+
+
+def _combine(children: list[tuple[str, Any]], types: TypeSet = UNDECLARED) -> NestedValue:
+    """Return elements as a list of items, or as an object."""
+    is_list = all(name == "item" for name, _ in children)
+    if types == ARRAY_ONLY or (is_list and types != OBJECT_ONLY):
+        return NestedValue([value for _, value in children], True)
+    members: dict[str, Any] = {}
+    repeated: dict[str, list[Any]] = {}
     for name, value in children:
-        if name in found:
-            twice.setdefault(name, [found[name]]).append(value)
+        if name in members:
+            repeated.setdefault(name, [members[name]]).append(value)
         else:
-            found[name] = value
-    return found | twice, not twice
+            members[name] = value
+    return NestedValue(members | repeated, not repeated)

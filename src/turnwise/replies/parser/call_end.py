@@ -1,0 +1,102 @@
+"""Parse what follows the arguments of a call: its closers, and what separates it from the next
+call.
+
+Models leave out closers, and write brackets too many. A call without a distinctive closer is
+`unclosed`; brackets before a closer are skipped, and the call is malformed.
+"""
+
+from __future__ import annotations
+
+from turnwise.replies.parser.buffer import Answer, Steps
+from turnwise.replies.parser.marker_text import is_tag_like, trailing_space, whitespace_only
+from turnwise.replies.parser.message_builder import ParsedCall
+from turnwise.replies.parser.state import ParserState
+
+_SURPLUS_BRACKETS = "}]) \t\r\n"  # what models write too often at the end of a call
+_MAX_SURPLUS = 16
+
+
+class CallEndParser:
+    """Parses the end of calls."""
+
+    def __init__(self, state: ParserState) -> None:
+        self._state = state
+        self._buffer = state.buffer
+
+    def finish(self, call: ParsedCall, id: str | None) -> Steps:
+        """End a call whose arguments are complete; `id` counts if it has none yet."""
+        state, format = self._state, self._state.call_format
+        status = "complete" if state.is_offered(call.name) else "unknown"
+        last = whitespace_only(format.calls.each.close)
+        for text in format.closers:
+            if (yield from self._take_closer(text)):
+                last = text
+            elif is_tag_like(text):
+                status = "unclosed"
+        if state.is_malformed:
+            status = "malformed"
+        state.builder.end_call(call, status, id or state.builder.invent_id(call.index))
+        if last.strip() in state.grammar.grammar.stops:
+            yield from state.end_turn(last.strip())
+        elif not (yield from self._take_separator()):
+            yield from self._buffer.take_space(trailing_space(last))
+
+    def _take_closer(self, text: str) -> Answer:
+        """Take this closer if it comes next; a distinctive one also after brackets too many."""
+        if (yield from self._state.take_marker(text)):
+            return True
+        if not is_tag_like(text) or not (yield from self._skip_brackets(text)):
+            return False
+        return (yield from self._state.take_marker(text))
+
+    def _skip_brackets(self, closer: str) -> Answer:
+        """Skip brackets before a closer. They are no part of the call, and no text."""
+        buffer = self._buffer
+        forms = self._state.grammar.variants.spellings(closer)
+        cores = tuple(form.strip() for form in forms)
+        window_size = _MAX_SURPLUS + max(map(len, cores))
+        while True:
+            window = buffer.text[buffer.position : buffer.position + window_size]
+            rest = window.lstrip(_SURPLUS_BRACKETS)
+            if rest.startswith(cores):
+                buffer.consume(len(window) - len(rest), "raw")
+                self._state.is_malformed = True
+                return True
+            if buffer.ended or len(window) == window_size:
+                return False
+            if not any(core.startswith(rest) for core in cores):
+                return False
+            yield
+
+    def _take_separator(self) -> Answer:
+        """Take what separates calls, or ends the section, if it comes next."""
+        buffer, grammar, format = self._buffer, self._state.grammar, self._state.call_format
+        # Of equal separators the first counts, so it is written last.
+        separators = {
+            form.strip(): text
+            for text in reversed(format.separators)
+            for form in grammar.variants.spellings(text)
+        }
+        if not separators:
+            return False
+        # Longer markers that start with a separator go before it.
+        stops = grammar.grammar.stops
+        others = (
+            *stops,
+            *grammar.grammar.starts,
+            *format.section_openers[:1],
+            *format.openers[:1],
+        )
+        visible = [text for text in others if text.strip()]
+        marker, space = yield from buffer.find_next([*separators, *visible])
+        if marker not in separators or marker in stops:
+            return False
+        buffer.consume(space, "space")
+        buffer.consume(len(marker), "marker")
+        last = separators[marker]
+        if last in format.section_closers[:1]:
+            for text in format.section_closers[1:]:
+                yield from self._state.take_marker(text)
+                last = text
+        yield from buffer.take_space(trailing_space(last))
+        return True

@@ -1,0 +1,236 @@
+"""One way of writing calls, compiled: its markers tag by tag, and matchers for each place in a
+call.
+
+    <tool_call>\\n<function=NAME>\\n<parameter=K>\\nV\\n</parameter>\\n</function>\\n</tool_call>
+    `--------------------'    `'                                   `------------------------'
+          openers           parts: NAME, ">", arguments                    closers
+
+Markers are split where one tag ends and the next begins, so that whitespace between them is
+optional and a missing wrapper is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from turnwise.replies.grammar_parts import Calls, JsonCall, Marker, Pairs, RawCall, TaggedCall
+from turnwise.replies.parser.marker_text import (
+    PUNCTUATION,
+    is_tag_like,
+    remove_start,
+    split_tags,
+)
+from turnwise.replies.parser.matcher import MarkerKind, MarkerMatcher, MarkerTag, TaggedText
+from turnwise.replies.parser.variants import MarkerVariants
+
+REPEATED_SLOT = "echo"  # a slot that occurred before; its text must be the same
+
+
+@dataclass(frozen=True, slots=True)
+class CallPart:
+    """A part of a call: the text of a marker, or a slot (`grammar.SLOTS`)."""
+
+    text: str = ""
+    slot: str = ""
+
+
+class CallFormat:
+    """One way of writing calls."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        number: int,
+        starts: tuple[str, ...],
+        stops: tuple[str, ...],
+        variants: MarkerVariants,
+    ) -> None:
+        """Compile the format.
+
+        Args:
+            calls: The format as the grammar describes it.
+            number: Its place among the formats of the grammar.
+            starts: The starts of messages, which are matched on their own.
+            stops: The stops, which end a call too.
+            variants: The spellings of markers.
+        """
+        self.calls = calls
+        self.number = number
+        self._stops = stops
+        self._variants = variants
+        self.section_openers = split_tags(remove_start(calls.section.open.text, starts))
+        self.section_closers = split_tags(calls.section.close.text)
+        self.openers = split_tags(remove_start(calls.each.open.text, starts))
+        self.closers = split_tags(calls.each.close.text)
+        self.parts: list[CallPart] = []
+        self.pairs: Pairs | None = None
+        self.members_closer = ""  # the bracket that ends arguments that have no tags
+        if isinstance(calls.call, TaggedCall):
+            self._compile_parts(calls.call)
+        self.bare_starts = self._find_bare_starts()
+        self._slot_matchers: dict[int, MarkerMatcher] = {}
+
+    def _compile_parts(self, call: TaggedCall) -> None:
+        parts = list(call.parts)
+        while parts and isinstance(first := parts[0], Marker):
+            self.openers += split_tags(first.text)
+            del parts[0]
+        closers: list[str] = []
+        while parts and isinstance(last := parts[-1], Marker):
+            closers[:0] = split_tags(last.text)
+            del parts[-1]
+        self.closers[:0] = closers
+        seen: set[str] = set()
+        for part in parts:
+            if isinstance(part, Marker):
+                texts = split_tags(part.text) or [part.text]
+                self.parts += [CallPart(text=text) for text in texts]
+            else:
+                self.parts.append(CallPart(slot=REPEATED_SLOT if part in seen else part))
+                seen.add(part)
+        self.pairs = call.pairs
+        if self.pairs is not None and not self.pairs.key.core and not self.pairs.echoed:
+            self.members_closer = self._take_members_closer()
+
+    def _take_members_closer(self) -> str:
+        """Take the bracket that ends the arguments off its marker: the parser of values takes it."""
+        for texts in (self.closers, self.section_closers):
+            for index, text in enumerate(texts):
+                bracket = text.strip()[:1]
+                if bracket in ("}", ")", "]"):
+                    texts[index : index + 1] = split_tags(text.lstrip()[1:])
+                    return bracket
+        return "}"
+
+    def _find_bare_starts(self) -> str:
+        """Return the characters with which a call may start that has no marker."""
+        first = self.section_openers[:1]
+        has_marker = any(text.strip(PUNCTUATION) for text in first)
+        if has_marker or self.openers or isinstance(self.calls.call, RawCall):
+            return ""
+        if isinstance(self.calls.call, JsonCall):
+            return "{["
+        return first[0].strip()[:1] if first else "["
+
+    # -- properties
+
+    @property
+    def first_marker(self) -> str:
+        """The marker that calls start with."""
+        texts = (*self.section_openers, *self.openers)
+        return texts[0].strip() if texts else ""
+
+    @property
+    def has_open_list(self) -> bool:
+        """Whether the bracket of a list of calls is part of the marker before it."""
+        call = self.calls.call
+        return isinstance(call, JsonCall) and call.listed and not call.around[0]
+
+    @property
+    def starts_with_name(self) -> bool:
+        """Whether a call starts with its name, followed by a tag."""
+        if self.section_openers or self.openers or len(self.parts) < 2:
+            return False
+        name, following = self.parts[:2]
+        return name.slot == "name" and not following.slot and is_tag_like(following.text)
+
+    @property
+    def separators(self) -> list[str]:
+        """What may follow a call, however little distinctive: what is between calls, or ends the section.
+
+        What is between calls without openers is left to the parser of rows.
+        """
+        if not self.openers:
+            return []
+        texts = (self.calls.between.text, *self.section_closers[:1])
+        return [text for text in texts if text.strip()]
+
+    @property
+    def index_separator(self) -> str:
+        """The marker between a name and the index after it: `:` in `functions.NAME:0`."""
+        for position in range(len(self.parts) - 2):
+            name, marker, index = self.parts[position : position + 3]
+            if name.slot == "name" and index.slot == "index":
+                return marker.text
+        return ""
+
+    @cached_property
+    def following_characters(self) -> frozenset[str]:
+        """The characters with which the text after a call may start; empty if it may be any."""
+        between = self.calls.between
+        if not self.openers and not between.core:
+            return frozenset()  # another name may follow
+        texts = [between.text, *(text for text, _ in self._call_ends()), ",", ";"]
+        spellings = [self._variants.spellings(text.strip()) for text in texts if text.strip()]
+        return frozenset(forms[0][0] for forms in spellings)
+
+    def continues_with(self, char: str) -> bool:
+        """Return whether a call may go on with this character after its first marker."""
+        is_bracket = char in ("{", "[")
+        has_one_marker = len(self.section_openers) + len(self.openers) == 1
+        if isinstance(self.calls.call, JsonCall) and has_one_marker:
+            return is_bracket
+        return not is_bracket
+
+    # -- markers
+
+    def opening_markers(self) -> list[TaggedText]:
+        """Return what a call starts with: the section, or the call without a section."""
+        if not self.section_openers and not self.openers and self.bare_starts == "{[":
+            return [("{", MarkerTag(MarkerKind.BARE_CALL, self.number))]
+        section = MarkerTag(MarkerKind.SECTION_OPEN, self.number)
+        call = MarkerTag(MarkerKind.CALL_OPEN, self.number)
+        markers = [(text, section) for text in self.section_openers[:1]]
+        return markers + [(text, call) for text in self.openers[:1]]
+
+    def later_markers(self) -> list[TaggedText]:
+        """Return the distinctive later openers of a call, with which it starts if the first is missing."""
+        return [
+            (text, MarkerTag(MarkerKind.CALL_OPEN, self.number, index))
+            for index, text in enumerate(self.openers)
+            if index and is_tag_like(text)
+        ]
+
+    def _call_ends(self) -> list[TaggedText]:
+        """Return whatever ends a call: its closers, another call, a stop."""
+        closers = [text for text in (*self.closers, *self.section_closers) if text.strip()]
+        openers = [*self.section_openers[:1], *self.openers[:1]]
+        tag_like = [text for text in openers if is_tag_like(text)]
+        tag = MarkerTag(MarkerKind.CALL_END)
+        return [(text, tag) for text in (*closers, *tag_like, *self._stops)]
+
+    @cached_property
+    def end_matcher(self) -> MarkerMatcher:
+        """Matches whatever ends a call."""
+        return self._variants.matcher(self._call_ends())
+
+    @cached_property
+    def key_matcher(self) -> MarkerMatcher:
+        """Matches what follows an argument: the next key, or the end of the call."""
+        assert self.pairs is not None
+        key = (self.pairs.key.text, MarkerTag(MarkerKind.KEY_OPEN))
+        return self._variants.matcher([key, *self._call_ends()])
+
+    def slot_matcher(self, index: int) -> MarkerMatcher:
+        """Return the matcher of what follows the slot `index`: the next marker, or a later one if that is missing."""
+        if index not in self._slot_matchers:
+            markers = [*self._markers_after(index), *self._call_ends()]
+            self._slot_matchers[index] = self._variants.matcher(markers)
+        return self._slot_matchers[index]
+
+    def _markers_after(self, index: int) -> Iterator[TaggedText]:
+        for later in range(index + 1, len(self.parts)):
+            part = self.parts[later]
+            if part.slot == "arguments":
+                tag = MarkerTag(MarkerKind.SLOT, index=later)
+                if self.pairs is None:
+                    yield "{", tag
+                elif not self.members_closer:
+                    yield self.pairs.key.text, tag
+            elif part.text.strip():
+                yield part.text, MarkerTag(MarkerKind.PART, index=later + 1)
+                # A bracket after a tag could be part of a name; the brace of JSON cannot.
+                if is_tag_like(part.text) and self.pairs is not None:
+                    return

@@ -1,0 +1,386 @@
+"""Parse calls: sections, rows of calls, and calls whose parts are delimited by markers.
+
+    section     <tool_calls> CALL CALL </tool_calls>
+    row         [{"name": ...}, {"name": ...}]       calls without openers, one after another
+    parts       <function= NAME > ARGUMENTS </function>
+
+A call whose name cannot be read is content, unless the reply ends before the name could come.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping
+from enum import Enum, auto
+
+from turnwise.replies.grammar_parts import JsonCall, RawCall
+from turnwise.replies.parser.arguments import ArgumentParser
+from turnwise.replies.parser.buffer import Answer, Steps
+from turnwise.replies.parser.call_end import CallEndParser
+from turnwise.replies.parser.call_format import REPEATED_SLOT, CallPart
+from turnwise.replies.parser.json_calls import JsonCallParser
+from turnwise.replies.parser.marker_text import PUNCTUATION, is_tag_like, trailing_space
+from turnwise.replies.parser.matcher import MarkerKind, MarkerMatch
+from turnwise.replies.parser.message_builder import ParsedCall
+from turnwise.replies.parser.state import ParserState
+
+MAX_NAME_LENGTH = 256
+_NOT_IN_NAMES = frozenset("{}[]()\"',<>")
+_NOT_IN_IDS = frozenset(PUNCTUATION) - {":"}
+
+
+class ListState(Enum):
+    """Whether the calls of a row are in a JSON list."""
+
+    NONE = auto()
+    OPEN = auto()
+    CLOSED = auto()
+
+
+class CallParser:
+    """Parses calls from their first marker on."""
+
+    def __init__(self, state: ParserState) -> None:
+        self._state = state
+        self._buffer = state.buffer
+        self._builder = state.builder
+        self._arguments = ArgumentParser(state)
+        self._call_end = CallEndParser(state)
+        self._json_calls = JsonCallParser(state, self._arguments, self._call_end)
+
+    # -- openers
+
+    def parse_section(self, match: MarkerMatch) -> Steps:
+        """Parse a section from its opener on."""
+        state, format = self._state, self._state.call_format
+        self._builder.open_call()
+        self._buffer.consume_match(match)
+        if (yield from self._parse_other_format()):
+            return
+        for text in format.section_openers[1:]:
+            yield from state.take_marker(text)
+        if not format.openers:
+            yield from self.parse_row()
+            return
+        for index, text in enumerate(format.openers):
+            # A later opener counts only if it is distinctive.
+            is_candidate = index == 0 or is_tag_like(text)
+            if is_candidate and (yield from state.take_marker(text)):
+                yield from self._parse_after_opener(index)
+                return
+        self.reject(is_truncated=self._buffer.is_exhausted)
+
+    def parse_opened_call(self, match: MarkerMatch) -> Steps:
+        """Parse a call from one of its openers on: the first, or a later one if that is missing."""
+        index = match.tag.index
+        self._builder.open_call()
+        self._buffer.consume_match(match)
+        if index == 0 and (yield from self._parse_other_format()):
+            return
+        yield from self._parse_after_opener(index)
+
+    def parse_unopened_call(self) -> Steps:
+        """Parse a call that starts with its name."""
+        self._builder.open_call()
+        yield from self._parse_after_opener(0)
+
+    def parse_bare_row(self) -> Steps:
+        """Parse calls that have no opener; what does not look like a call is content."""
+        self._builder.open_call()
+        yield from self.parse_row(is_bare=True)
+
+    def parse_addressed_call(self, name: str, first_part: int) -> Steps:
+        """Parse the rest of a call whose name was in a header, from part `first_part` on."""
+        if not (yield from self._parse_parts(first=first_part, known={"name": name})):
+            self.reject(is_truncated=self._buffer.ended)
+
+    def _parse_other_format(self) -> Answer:
+        """After a marker that several formats start with: parse another format if the text fits it better."""
+        state = self._state
+        if len(state.grammar.call_formats) == 1:
+            return False
+        char, _ = yield from self._buffer.look_past_space()
+        format = state.grammar.choose_format(state.call_format, char) if char else state.call_format
+        if format is state.call_format:
+            return False
+        state.call_format = format
+        yield from self._parse_after_opener(0) if format.openers else self.parse_row()
+        return True
+
+    def _parse_after_opener(self, index: int) -> Steps:
+        format = self._state.call_format
+        for text in format.openers[index + 1 :]:
+            yield from self._state.take_marker(text)
+        call = format.calls.call
+        if isinstance(call, JsonCall):
+            yield from self.parse_row()
+        elif isinstance(call, RawCall):
+            yield from self._parse_raw(call)
+        elif not (yield from self._parse_parts()):
+            self.reject(is_truncated=self._buffer.ended)
+
+    def _parse_raw(self, spec: RawCall) -> Steps:
+        """Parse a call whose text is its one argument."""
+        buffer, builder = self._buffer, self._builder
+        end_matcher = self._state.call_format.end_matcher
+        call = self._state.start_call(spec.name)
+        yield from buffer.skip_space()
+        if spec.fenced:
+            texts: list[str] = []
+            match = yield from buffer.read_until(end_matcher, texts.append, "arguments")
+            if match is not None:
+                code = _remove_fence(self._state.unmask("".join(texts)))
+                arguments = json.dumps({spec.argument: code}, ensure_ascii=False)
+                builder.add_arguments(call, arguments)
+        else:
+            builder.add_arguments(call, f'{{"{spec.argument}": "')
+            match = yield from buffer.read_until(
+                end_matcher, builder.add_argument_text, "arguments"
+            )
+            if match is not None:
+                builder.add_arguments(call, '"}')
+        if match is None:
+            builder.end_call(call, "unterminated")
+        else:
+            yield from self._call_end.finish(call, None)
+
+    def reject(self, is_truncated: bool) -> None:
+        """A call without a name is content, unless the reply ended before the name could come."""
+        builder = self._builder
+        if not is_truncated:
+            builder.reject_call()
+            self._state.last_call_failed = True
+            return
+        self._buffer.consume_rest("raw")
+        builder.record_attempt("unterminated")
+        builder.relabel(builder.position - builder.call_start, "raw")
+        builder.unnamed_call = None
+
+    # -- rows
+
+    def parse_row(self, is_bare: bool = False) -> Steps:
+        """Parse calls one after another, with only brackets, commas and separators between them."""
+        state, buffer, builder = self._state, self._buffer, self._builder
+        format = state.call_format
+        lists = ListState.OPEN if format.has_open_list and not is_bare else ListState.NONE
+        while True:
+            is_open = builder.unnamed_call is not None  # no call since the last opener
+            char, space = yield from buffer.look_past_space()
+            if self._starts_call(char):
+                is_separate = not is_open and lists is not ListState.OPEN
+                if is_separate and (yield from self._starts_marker(char)):
+                    break
+                buffer.consume(space, "space")
+                if not is_open:
+                    builder.open_call()
+                if not (yield from self._parse_row_call(is_bare)):
+                    break
+                continue
+            if format.openers and not is_open and lists is not ListState.OPEN:
+                break  # each call has an opener of its own
+            next_lists = _next_list_state(lists, char, is_open)
+            if next_lists is not None:
+                buffer.consume(space, "space")
+                buffer.consume(1, "marker")
+                lists = next_lists
+            elif is_open or not (yield from self._take_row_separator()):
+                break
+        if builder.unnamed_call is None:
+            yield from self._end_section(lists is ListState.CLOSED)
+        elif is_bare and not buffer.is_exhausted:
+            builder.reject_call(record=False)
+        else:
+            self.reject(is_truncated=buffer.is_exhausted)
+
+    def _starts_call(self, char: str) -> bool:
+        """Return whether a call of a row may start with `char`."""
+        if isinstance(self._state.call_format.calls.call, JsonCall):
+            return char == "{"
+        return char.isalpha() or char == "_"
+
+    def _starts_marker(self, char: str) -> Answer:
+        """Return whether a marker comes next that starts with `char`, as a call might."""
+        grammar = self._state.grammar
+        markers = list(grammar.content_matcher.tags)
+        for text in self._state.call_format.section_closers:
+            markers += grammar.variants.spellings(text)
+        candidates = [marker for marker in markers if marker.lstrip().startswith(char)]
+        if not candidates:
+            return False
+        marker, _ = yield from self._buffer.find_next(candidates)
+        return bool(marker)
+
+    def _parse_row_call(self, is_bare: bool) -> Answer:
+        call = self._state.call_format.calls.call
+        if isinstance(call, JsonCall):
+            return self._json_calls.parse(call, is_bare)
+        return self._parse_parts(is_bare)
+
+    def _take_row_separator(self) -> Answer:
+        between = self._state.call_format.calls.between
+        if not between.core:
+            return False
+        return (yield from self._state.take_marker(between.text))
+
+    def _end_section(self, is_list_closed: bool) -> Steps:
+        """Take what ends a section whose calls have no openers; the bracket of its list may be taken already."""
+        format = self._state.call_format
+        if format.openers:
+            return
+        last = ""
+        for text in format.section_closers:
+            rest = text.strip().removeprefix("]") if is_list_closed else text
+            if rest.strip() and not (yield from self._state.take_marker(rest)):
+                return
+            last, is_list_closed = text, False
+        yield from self._buffer.take_space(trailing_space(last))
+
+    # -- calls of several parts
+
+    def _parse_parts(
+        self, is_bare: bool = False, first: int = 0, known: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Parse a call whose parts are delimited by markers.
+
+        Args:
+            is_bare: The call has no opener, so its name must be that of a tool.
+            first: The part to start with.
+            known: Slots that were read before.
+
+        Returns:
+            False if there is no readable name.
+        """
+        state, builder, parts = self._state, self._builder, self._state.call_format.parts
+        slots = dict(known or {})
+        call: ParsedCall | None = None
+        early_arguments = "{}"
+        state.is_malformed, state.json_depth = False, 0
+        index = first
+        while index < len(parts):
+            part = parts[index]
+            if not part.slot:
+                yield from self._take_part(part)
+                index += 1
+            elif part.slot != "arguments":
+                start = builder.position
+                next_index = yield from self._read_slot(index, slots)
+                if next_index is None:
+                    return call is not None and self._end_unfinished(call, start)
+                index = next_index
+            elif "name" not in slots and CallPart(slot="name") in parts[index:]:
+                arguments = yield from self._arguments.read_early()
+                if arguments is None:
+                    return False
+                early_arguments = arguments
+                index += 1
+            else:
+                id_follows = CallPart(slot="id") in parts[index:]
+                call = self._start_call(slots, is_bare, id_follows)
+                if call is None:
+                    return False
+                if not (yield from self._arguments.parse(call)):
+                    return True  # the call is over
+                index += 1
+        if call is None:
+            # Starting a call resets this; a repeated slot may have set it.
+            is_malformed = state.is_malformed
+            call = self._start_call(slots, is_bare)
+            if call is None:
+                return False
+            builder.add_arguments(call, early_arguments)
+            state.is_malformed = is_malformed
+        yield from self._call_end.finish(call, slots.get("id"))
+        return True
+
+    def _take_part(self, part: CallPart) -> Steps:
+        """Take a marker within a call; if it is missing, that is tolerated."""
+        if part.text.strip() and (yield from self._state.take_marker(part.text)):
+            yield from self._buffer.take_space(trailing_space(part.text))
+
+    def _read_slot(self, index: int, slots: dict[str, str]) -> Generator[None, None, int | None]:
+        """Read the name, id or index that is part `index`, and return the next part; None if it has no end."""
+        state, format = self._state, self._state.call_format
+        slot = format.parts[index].slot
+        span = "name" if slot in ("name", REPEATED_SLOT) else "id"
+        texts: list[str] = []
+        yield from self._buffer.skip_space()
+        start = self._builder.position
+        match = yield from self._buffer.read_until(
+            format.slot_matcher(index), texts.append, span, limit=MAX_NAME_LENGTH
+        )
+        if match is None:
+            return None
+        text = state.unmask("".join(texts)).strip()
+        if slot == REPEATED_SLOT and text not in slots.values():
+            state.mark_malformed(start)
+        slots.setdefault(slot, text)
+        if match.tag.kind is MarkerKind.CALL_END:
+            return len(format.parts)
+        if match.tag.kind is MarkerKind.PART:
+            self._buffer.consume_match(match)
+            marker = format.parts[match.tag.index - 1]
+            yield from self._buffer.take_space(trailing_space(marker.text))
+        return match.tag.index
+
+    def _end_unfinished(self, call: ParsedCall, start: int) -> bool:
+        """End a call that cannot be read from `start` on."""
+        is_truncated = self._buffer.ended
+        if is_truncated:
+            self._buffer.consume_rest("raw")
+        self._builder.relabel_from(start, "raw")
+        self._builder.end_call(call, "unterminated" if is_truncated else "malformed")
+        return True
+
+    def _start_call(
+        self, slots: Mapping[str, str], is_bare: bool, id_follows: bool = False
+    ) -> ParsedCall | None:
+        """Start a call whose slots are read; None if there is no name."""
+        id = slots.get("id") or None
+        name = slots.get("name")
+        if name is None and id is not None:
+            name = _name_in_id(id)
+        if not name or not _NOT_IN_NAMES.isdisjoint(name) or any(map(str.isspace, name)):
+            return None
+        if is_bare and not self._state.is_offered(name):
+            return None
+        return self._state.start_call(name, id or self._numbered_id(slots), id_follows)
+
+    def _numbered_id(self, slots: Mapping[str, str]) -> str | None:
+        """Return an id that consists of the name and a number: `functions.NAME:0`."""
+        format = self._state.call_format
+        separator = format.index_separator
+        if not slots.get("index") or not separator:
+            return None
+        id = slots["name"] + separator + slots["index"]
+        if not _NOT_IN_IDS.isdisjoint(id):
+            return None
+        openers = format.openers
+        has_prefix = len(openers) > 1 and not is_tag_like(openers[-1])
+        return openers[-1].strip() + id if has_prefix else id
+
+
+def _next_list_state(lists: ListState, char: str, is_open: bool) -> ListState | None:
+    """Return the state after a comma or bracket between calls; None for any other character."""
+    is_list = lists is ListState.OPEN
+    if char in (",", ";"):
+        return ListState.OPEN if is_list else ListState.NONE
+    if char == "[" and is_open and not is_list:
+        return ListState.OPEN
+    if char == "]" and is_list:
+        return ListState.CLOSED
+    return None
+
+
+def _name_in_id(id: str) -> str:
+    """Return the name in an id such as `functions.NAME:0`."""
+    name = id.rpartition(":")[0] or id
+    return name.rpartition(".")[2]
+
+
+def _remove_fence(text: str) -> str:
+    """Return code without the fence around it."""
+    core = text.strip()
+    first_line, _, rest = core.partition("\n")
+    if not core.startswith("```") or len(first_line) >= MAX_NAME_LENGTH:
+        return text
+    return rest.removesuffix("```").removesuffix("\n")

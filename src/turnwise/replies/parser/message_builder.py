@@ -1,0 +1,238 @@
+"""What has been parsed of a reply: typed spans, content, reasoning, calls, attempts, and the events
+to hand out.
+
+Events are final, so whitespace at the start of a region is kept back until something else follows
+it: of a region that holds nothing else it is no part. While a call has no name yet, its text is
+kept, since it may turn out to be content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import StringIO
+from typing import NamedTuple
+from zlib import crc32
+
+from turnwise.replies.events import (
+    ARGUMENTS,
+    END,
+    REASONING,
+    START,
+    STOP,
+    TEXT,
+    Event,
+    Kind,
+)
+from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
+from turnwise.replies.parser.values import escape
+
+
+class ParsedCall:
+    """A call, as far as it has been parsed."""
+
+    __slots__ = ("arguments", "id", "index", "name")
+
+    def __init__(self, index: int, name: str, id: str | None) -> None:
+        self.index = index
+        self.name = name
+        self.id = id
+        self.arguments = StringIO()
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """An attempt at a call, in offsets of the masked reply."""
+
+    status: str
+    start: int
+    end: int
+    name: str | None = None
+    index: int | None = None
+
+
+class SpanStart(NamedTuple):
+    """Where a span of the masked reply starts; it ends where the next one starts."""
+
+    kind: str
+    start: int
+
+
+class MessageBuilder:
+    """Collects what the parsers find."""
+
+    def __init__(self, detokenizer: IncrementalDetokenizer, prompt: str = "") -> None:
+        self._detokenizer = detokenizer
+        self._prompt = prompt
+        self.position = 0  # in the reply
+        self.spans: list[SpanStart] = []
+        self.content, self.reasoning = StringIO(), StringIO()
+        self.calls: list[ParsedCall] = []
+        self.attempts: list[AttemptRecord] = []
+        self.stop: str | None = None
+        # The call that is open: its text until its name is known, and where it started.
+        self.unnamed_call: list[str] | None = None
+        self.call_start = 0
+        self._call_span = 0
+        # The region that is open: whether nothing but whitespace has come, and that whitespace.
+        self.at_region_start = True
+        self._leading_space: list[str] = []
+        # Events, and the text of one that may still grow.
+        self._events: list[Event] = []
+        self._event_text: list[str] = []
+        self._event_key: tuple[Kind, int | None] = (TEXT, None)
+
+    # -- spans
+
+    def add_span(self, text: str, kind: str) -> None:
+        """Add the next characters of the reply, which are of this kind."""
+        if not self.spans or self.spans[-1].kind != kind:
+            self.spans.append(SpanStart(kind, self.position))
+        self.position += len(text)
+        if self.unnamed_call is not None:
+            self.unnamed_call.append(text)
+
+    def relabel(self, size: int, kind: str) -> None:
+        """Change the kind of the last `size` characters."""
+        start = self.position - size
+        while self.spans and self.spans[-1].start >= start:
+            self.spans.pop()
+        if not self.spans or self.spans[-1].kind != kind:
+            self.spans.append(SpanStart(kind, start))
+
+    def relabel_from(self, start: int, kind: str) -> None:
+        """Change the kind of all characters from `start` on, if there are any."""
+        if self.position > start:
+            self.relabel(self.position - start, kind)
+
+    # -- regions
+
+    def add_content(self, text: str) -> None:
+        self._add_region_text(TEXT, self.content, text)
+
+    def add_reasoning(self, text: str) -> None:
+        self._add_region_text(REASONING, self.reasoning, text)
+
+    def _add_region_text(self, kind: Kind, sink: StringIO, text: str) -> None:
+        if self.at_region_start:
+            if text.isspace():
+                self._leading_space.append(text)
+                self.relabel(len(text), "space")
+                return
+            if self._leading_space:
+                text = "".join(self._leading_space) + text
+                self.relabel(len(text), kind)
+                self._leading_space.clear()
+            self.at_region_start = False
+        text = self._detokenizer.unmask(text)
+        sink.write(text)
+        self._extend_event(kind, text)
+
+    def end_region(self) -> None:
+        self.at_region_start = True
+        self._leading_space.clear()
+
+    def drop_leading_space(self) -> None:
+        """Whitespace at the start of the region belongs to a marker."""
+        self._leading_space.clear()
+
+    def keep_blank_reply(self) -> None:
+        """Of a reply that is nothing but whitespace, that whitespace is the content."""
+        is_empty = not (self.content.tell() or self.reasoning.tell() or self.calls)
+        if self._leading_space and is_empty:
+            text = "".join(self._leading_space)
+            self.end_region()
+            self.at_region_start = False
+            self.relabel(len(text), TEXT)
+            self.add_content(text)
+
+    def stop_at(self, stop: str) -> None:
+        """Record the marker that ended the reply; only the first one counts."""
+        if self.stop is None:
+            self.stop = stop
+            self._emit(Event(STOP, stop))
+
+    # -- calls
+
+    def open_call(self) -> None:
+        self.call_start, self._call_span = self.position, len(self.spans)
+        self.unnamed_call = []
+
+    def start_call(self, name: str, id: str | None) -> ParsedCall:
+        """Add the call that is open, now that its name is known."""
+        call = ParsedCall(len(self.calls), name, id)
+        self.calls.append(call)
+        self.unnamed_call = None
+        self.at_region_start = False
+        self._emit(Event(START, "", call.index, name, id))
+        return call
+
+    def invent_id(self, index: int) -> str:
+        """Return an id for a call that has none: nine letters and digits, as some templates demand.
+
+        It depends on the prompt: calls of two turns differ, and the same reply to the same prompt gives the same ids.
+        """
+        if not self._prompt:
+            return f"call{index:05}"
+        checksum = crc32(self._prompt.encode("utf-8", "surrogatepass"))
+        return f"{checksum % 0x1000000:06x}{index:03}"
+
+    def add_arguments(self, call: ParsedCall, json_text: str) -> None:
+        if json_text:
+            json_text = self._detokenizer.unmask_json(json_text)
+            call.arguments.write(json_text)
+            self._extend_event(ARGUMENTS, json_text, call.index)
+
+    def add_argument_text(self, text: str) -> None:
+        """Add text to a JSON string in the arguments of the last call."""
+        self.add_arguments(self.calls[-1], escape(text))
+
+    def end_call(self, call: ParsedCall, status: str, late_id: str | None = None) -> None:
+        """End a call; `late_id` counts if it has no id yet."""
+        new_id = late_id if call.id is None else None
+        if new_id is not None:
+            call.id = new_id
+        self.record_attempt(status, call.name, call.index)
+        if status != "unterminated":
+            self._emit(Event(END, "", call.index, None, new_id))
+        self.end_region()
+
+    def record_attempt(
+        self, status: str, name: str | None = None, index: int | None = None
+    ) -> None:
+        self.attempts.append(AttemptRecord(status, self.call_start, self.position, name, index))
+
+    def reject_call(self, record: bool = True) -> None:
+        """What was opened as a call is none: its text is content."""
+        text = "".join(self.unnamed_call or ())
+        self.unnamed_call = None
+        del self.spans[self._call_span :]
+        if text:
+            self.spans.append(SpanStart(TEXT, self.call_start))
+            if record:
+                self.record_attempt("unreadable")
+            self.add_content(text)
+
+    # -- events
+
+    def take_events(self) -> list[Event]:
+        """Return the events since the last time."""
+        self._flush_event()
+        events, self._events = self._events, []
+        return events
+
+    def _extend_event(self, kind: Kind, text: str, index: int | None = None) -> None:
+        """Add text to the last event if it is of the same kind, else to a new one."""
+        if self._event_key != (kind, index):
+            self._flush_event()
+            self._event_key = (kind, index)
+        self._event_text.append(text)
+
+    def _flush_event(self) -> None:
+        if self._event_text:
+            kind, index = self._event_key
+            self._events.append(Event(kind, "".join(self._event_text), index))
+            self._event_text.clear()
+
+    def _emit(self, event: Event) -> None:
+        self._flush_event()
+        self._events.append(event)

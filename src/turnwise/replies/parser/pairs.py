@@ -1,0 +1,426 @@
+"""Parse arguments that are written one by one, each between tags: `<arg=city>Oslo</arg>`.
+
+Text where only a tag can follow is kept as a `raw` span, the call is malformed, and parsing goes
+on: the arguments that can be read stay. The limit: a text without quotes ends with the first closer
+in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Set
+from enum import Enum, auto
+from typing import NamedTuple
+
+from turnwise.replies.grammar_parts import Pairs
+from turnwise.replies.parser.buffer import Answer
+from turnwise.replies.parser.coercion import coerce, coerce_python, may_be_json
+from turnwise.replies.parser.marker_text import (
+    common_prefix,
+    cut_last_word,
+    fill_key,
+    is_tag_like,
+    split_tags,
+)
+from turnwise.replies.parser.matcher import (
+    MarkerKind,
+    MarkerMatch,
+    MarkerMatcher,
+    MarkerTag,
+    TaggedText,
+)
+from turnwise.replies.parser.message_builder import ParsedCall
+from turnwise.replies.parser.state import ParserState
+from turnwise.replies.parser.tool_schema import (
+    ARRAY_ONLY,
+    OBJECT_ONLY,
+    STRING_ONLY,
+    ParameterTypes,
+    TypeSet,
+    types_at,
+)
+from turnwise.replies.parser.values import SYNTAXES, ValueParser, to_json, to_json_string
+from turnwise.replies.parser.xml_values import TooDeep, has_nested_values, parse_elements
+
+MAX_KEY_LENGTH = 256
+# Keys of an argument that may hold all the others.
+_WRAPPER_KEYS = ("arguments", "parameters", "properties", "input")
+# Words by which models name the type of a value, whichever of them the template writes.
+_TYPE_WORDS = (
+    *("string", "integer", "number", "boolean", "array", "object", "null", "true", "false"),
+    *("json", "str", "int", "float", "bool", "list", "dict"),
+)
+_LITERAL_STARTS = frozenset("\"'[{(")  # of values that have an end of their own
+_VALUE_ENDS = frozenset({MarkerKind.VALUE_CLOSE, MarkerKind.KEY_OPEN, MarkerKind.CALL_END})
+_NESTED_VALUE_ENDS = _VALUE_ENDS | {MarkerKind.SAME_ELEMENT}
+_EMPTY_VALUES = {ARRAY_ONLY: "[]", OBJECT_ONLY: "{}"}  # what an empty text is, if values are nested
+
+
+class ValueKind(Enum):
+    """What the markers around a value say of it."""
+
+    STRING = auto()
+    OTHER = auto()
+    UNKNOWN = auto()
+
+
+class ArgumentKey(NamedTuple):
+    """A key, and the kind of its value."""
+
+    name: str
+    kind: ValueKind
+
+
+class PairParser:
+    """Parses arguments between tags."""
+
+    def __init__(self, state: ParserState) -> None:
+        self._state = state
+        self._buffer = state.buffer
+        self._builder = state.builder
+
+    @property
+    def _pairs(self) -> Pairs:
+        pairs = self._state.call_format.pairs
+        assert pairs is not None
+        return pairs
+
+    def parse(self, call: ParsedCall) -> Answer:
+        """Parse all arguments of `call`; False if they cannot be parsed to their end, and the call is over."""
+        state, pairs = self._state, self._pairs
+        seen: set[str] = set()
+        while True:
+            match = yield from self._skip_to(state.call_format.key_matcher, pairs.between.core)
+            if match is None:
+                state.end_truncated_call(call)
+                return False
+            if match.tag.kind is not MarkerKind.KEY_OPEN:
+                break
+            self._buffer.consume_match(match)
+            yield from self._buffer.take_space(pairs.key.trail)
+            key = yield from self._read_key()
+            if key is None and not self._buffer.ended:
+                yield from state.keep_as_written(call)
+                return False
+            if key is None or not (yield from self._parse_pair(call, key, is_first=not seen)):
+                state.end_truncated_call(call)
+                return False
+            if key.name in seen:
+                state.is_malformed = True
+            seen.add(key.name)
+        self._builder.add_arguments(call, "}" if seen else "{}")
+        return True
+
+    def _skip_to(
+        self, matcher: MarkerMatcher, separator: str = ""
+    ) -> Generator[None, None, MarkerMatch | None]:
+        """Skip whitespace or a separator up to a marker. Any other text is `raw`, and the call is malformed."""
+        texts: list[str] = []
+        match = yield from self._buffer.read_until(matcher, texts.append, "raw")
+        text = "".join(texts)
+        if self._state.unmask(text).strip() in ("", separator):
+            self._builder.relabel(len(text), "space")
+        else:
+            self._state.is_malformed = True
+        return match
+
+    # -- keys
+
+    def _read_key(self) -> Generator[None, None, ArgumentKey | None]:
+        """Read a key and the opener of its value; None if the opener is missing."""
+        kinds = _kinds_by_opener(self._pairs)
+        prefix, suffix = _common_affixes(sorted(kinds))
+        tags = split_tags(prefix) or [prefix]
+        texts: list[str] = []
+        match = yield from self._read_upto_opener(tags[0], texts.append, "arguments")
+        if match is None:
+            return None
+        self._buffer.consume_match(match)
+        for tag in tags[1:]:
+            if not (yield from self._state.take_marker(tag)) and self._buffer.ended:
+                return None
+        kind: ValueKind | None = ValueKind.UNKNOWN
+        if len(kinds) > 1:
+            kind = yield from self._read_kind(kinds, prefix, suffix)
+        if kind is None:
+            return None
+        yield from self._buffer.take_space(self._pairs.string.open.trail)
+        name = self._state.unmask("".join(texts)).strip().strip("\"'")
+        return ArgumentKey(name, kind)
+
+    def _read_kind(
+        self, kinds: dict[str, ValueKind], prefix: str, suffix: str
+    ) -> Generator[None, None, ValueKind | None]:
+        """Read the word in which the openers of values differ: `string="true"`, `string="false"`."""
+        start, words = self._builder.position, list[str]()
+        match = yield from self._read_upto_opener(suffix, words.append, "marker")
+        if match is None:
+            return None
+        word = self._state.unmask("".join(words))
+        kind = kinds.get(prefix + word + suffix)
+        if kind is None and word.strip() not in _TYPE_WORDS:
+            self._state.mark_malformed(start)
+        self._buffer.consume_match(match)
+        return kind or ValueKind.OTHER
+
+    def _read_upto_opener(
+        self, opener: str, sink: Callable[[str], object], span: str
+    ) -> Generator[None, None, MarkerMatch | None]:
+        matcher = self._state.grammar.variants.matcher([(opener, MarkerTag(MarkerKind.VALUE_OPEN))])
+        return self._buffer.read_until(matcher, sink, span, limit=MAX_KEY_LENGTH)
+
+    # -- values
+
+    def _parse_pair(self, call: ParsedCall, key: ArgumentKey, is_first: bool) -> Answer:
+        """Parse the value of an argument; False if the reply ends within it."""
+        pairs, builder = self._pairs, self._builder
+        parameters = self._state.tools.get(call.name)
+        types = types_at(parameters, key.name)
+        separator = "{" if is_first else ", "
+        lead = f"{separator}{to_json_string(key.name)}: "
+        closer = self._value_matcher(key.name)
+        if is_first and self._may_be_wrapper(key.name, parameters):
+            return (yield from self._parse_wrapper(call, key, lead, closer))
+        builder.add_arguments(call, lead)
+        if (yield from self._take_text_wrapper()):
+            return (yield from self._stream_wrapped_text(call, closer))
+        if pairs.strings == "raw" and (yield from self._is_string(key.kind, types)):
+            return (yield from self._stream_string(call, closer))
+        text = yield from self._read_value(closer)
+        if text is None:
+            return False
+        builder.add_arguments(call, self._to_json(text, key.kind, types))
+        return True
+
+    def _may_be_wrapper(self, key: str, parameters: ParameterTypes | None) -> bool:
+        """Return whether a first argument named like `arguments` may hold the declared ones."""
+        if key not in _WRAPPER_KEYS or "unwrap" not in self._state.grammar.tolerances:
+            return False
+        if parameters is None or not (parameters.named or parameters.other):
+            return False
+        return key not in parameters.named
+
+    def _parse_wrapper(
+        self, call: ParsedCall, key: ArgumentKey, lead: str, closer: MarkerMatcher
+    ) -> Answer:
+        """Parse an argument that may hold the declared ones; else it is an argument like any other."""
+        parameters = self._state.tools[call.name]
+        if (yield from self._take_text_wrapper()):
+            self._builder.add_arguments(call, lead)
+            return (yield from self._stream_wrapped_text(call, closer))
+        text = yield from self._read_value(closer)
+        if text is None:
+            return False
+        inner = _unwrap_arguments(text, parameters)
+        if inner is not None:
+            members = inner[1:-1]
+            self._builder.add_arguments(call, "{" + members)
+        else:
+            value = self._to_json(text, key.kind, types_at(parameters, key.name))
+            self._builder.add_arguments(call, lead + value)
+        return True
+
+    def _value_matcher(self, key: str) -> MarkerMatcher:
+        """Return the matcher of what ends a value, and of markers that no value holds unless its closer is missing."""
+        pairs, format = self._pairs, self._state.call_format
+        regions = (pairs.string, pairs.other, *(region for _, region in pairs.typed))
+        texts = dict.fromkeys(region.close.text for region in regions if region.close.core)
+        if not texts:
+            return format.key_matcher
+        close = MarkerTag(MarkerKind.VALUE_CLOSE)
+        markers: list[TaggedText] = [(fill_key(text, key), close) for text in texts]
+        others = [*format.closers[:1], *format.openers[:1]]
+        if has_nested_values(pairs):
+            same = pairs.key.core + key + pairs.string.open.core
+            markers.append((same, MarkerTag(MarkerKind.SAME_ELEMENT)))
+        else:
+            others.append(pairs.key.text)
+        other = MarkerTag(MarkerKind.OTHER_MARKER)
+        markers += [(text, other) for text in others if is_tag_like(text)]
+        return self._state.grammar.variants.matcher(markers)
+
+    def _read_value(self, closer: MarkerMatcher) -> Generator[None, None, str | None]:
+        """Read the text of a value and its closer; None if the reply ends before it."""
+        pairs, texts = self._pairs, list[str]()
+        if pairs.strings != "raw":
+            yield from self._read_literal(pairs.strings, texts)
+        if has_nested_values(pairs):
+            match = yield from self._read_nested(closer, texts)
+        else:
+            match = yield from self._read_text(closer, texts.append)
+        if match is None:
+            return None
+        self._take_closer(match)
+        return self._state.unmask("".join(texts))
+
+    def _read_literal(self, syntax: str, texts: list[str]) -> Generator[None, None, None]:
+        """Read a value with quotes or brackets of its own: a closer within them is part of it."""
+        buffer = self._buffer
+        if (yield from buffer.peek()) not in _LITERAL_STARTS:
+            return
+        has_masks = self._state.grammar.detokenizer.has_masks
+        parser = ValueParser(syntax if syntax in SYNTAXES else "json", has_masks=has_masks)
+        while not buffer.ended:
+            end = parser.feed(buffer.text, buffer.position)
+            texts.append(buffer.consume(end - buffer.position, "arguments"))
+            if parser.done or parser.error:
+                return
+            yield
+
+    def _read_nested(
+        self, closer: MarkerMatcher, texts: list[str]
+    ) -> Generator[None, None, MarkerMatch | None]:
+        """Read a value that may hold elements of its own name: each of them has a closer, so they are counted."""
+        depth = 0
+        holds_elements: bool | None = None
+        element_start = self._state.grammar.detokenizer.mask_specials(self._pairs.key.core)
+        while True:
+            match = yield from self._read_text(closer, texts.append, _NESTED_VALUE_ENDS)
+            if match is None:
+                return None
+            is_opener = match.tag.kind is MarkerKind.SAME_ELEMENT
+            if not is_opener and not depth:
+                return match
+            if holds_elements is None:
+                text = "".join(texts).lstrip()
+                holds_elements = not text or text.startswith(element_start)
+            if holds_elements:
+                depth += 1 if is_opener else -1
+            texts.append(self._buffer.consume_match(match, "arguments"))
+
+    def _read_text(
+        self,
+        closer: MarkerMatcher,
+        sink: Callable[[str], object],
+        ends: Set[MarkerKind] = _VALUE_ENDS,
+    ) -> Generator[None, None, MarkerMatch | None]:
+        """Read the text of a value. With markers of the call in it, it may be several: the call is malformed."""
+        while True:
+            match = yield from self._buffer.read_until(closer, sink, "arguments")
+            if match is None or match.tag.kind in ends:
+                return match
+            if match.tag.kind is MarkerKind.OTHER_MARKER:
+                self._state.is_malformed = True
+            sink(self._buffer.consume_match(match, "arguments"))
+
+    def _take_closer(self, match: MarkerMatch) -> None:
+        """Take the closer of a value. Where values have none, what ended it is not theirs."""
+        if match.tag.kind is MarkerKind.VALUE_CLOSE:
+            self._buffer.consume_match(match)
+
+    # -- strings, which are emitted while they come in
+
+    def _is_string(self, kind: ValueKind, types: TypeSet) -> Answer:
+        """Return whether a value is a string, whatever its text."""
+        if kind is ValueKind.STRING:
+            return not types or "string" in types
+        if kind is ValueKind.OTHER or types:
+            return kind is ValueKind.UNKNOWN and types == STRING_ONLY
+        char, _ = yield from self._buffer.look_past_space()
+        if not char or may_be_json(char):
+            return False
+        pairs = self._pairs
+        if pairs.scalars == "python" and char in "TFN":
+            return False
+        element_start = self._state.grammar.detokenizer.mask_specials(pairs.key.core)
+        return not (has_nested_values(pairs) and element_start.startswith(char))
+
+    def _stream_string(self, call: ParsedCall, closer: MarkerMatcher) -> Answer:
+        self._builder.add_arguments(call, '"')
+        match = yield from self._read_text(closer, self._builder.add_argument_text)
+        if match is None:
+            return False
+        self._take_closer(match)
+        self._builder.add_arguments(call, '"')
+        return True
+
+    def _take_text_wrapper(self) -> Answer:
+        """Take the opener of a wrapper around text with markup, such as CDATA, if it comes next."""
+        opener = self._pairs.wrap.open
+        if not opener:
+            return False
+        return (
+            yield from self._buffer.take_exact(
+                self._state.grammar.detokenizer.mask_specials(opener.core)
+            )
+        )
+
+    def _stream_wrapped_text(self, call: ParsedCall, closer: MarkerMatcher) -> Answer:
+        """Emit text within a wrapper: closers of the value mean nothing there."""
+        wrapper_close = (self._pairs.wrap.close.core, MarkerTag(MarkerKind.VALUE_CLOSE))
+        wrapper_closer = self._state.grammar.variants.matcher([wrapper_close])
+        if not (yield from self._stream_string(call, wrapper_closer)):
+            return False
+        match = yield from self._skip_to(closer)
+        if match is None:
+            return False
+        self._buffer.consume_match(match)
+        return True
+
+    # -- coercion
+
+    def _to_json(self, text: str, kind: ValueKind, types: TypeSet) -> str:
+        """Return the text of a value as JSON."""
+        pairs = self._pairs
+        if has_nested_values(pairs):
+            nested = self._nested_to_json(text, types)
+            if nested is not None:
+                return nested
+        if pairs.strings != "raw" or (kind is ValueKind.OTHER and not types):
+            return to_json(text) or to_json_string(text)
+        if not types and "python" in (pairs.scalars, pairs.values):
+            return coerce_python(text)
+        return coerce(text, types)
+
+    def _nested_to_json(self, text: str, types: TypeSet) -> str | None:
+        """Return a value that holds elements as JSON; None if it holds none."""
+        if not text.strip():
+            return _EMPTY_VALUES.get(types)
+        if not text.lstrip().startswith(self._pairs.key.core):
+            return None
+        try:
+            nested = parse_elements(text, self._pairs, types)
+        except TooDeep:
+            self._state.is_malformed = True
+            return None
+        if nested is None:
+            return None
+        if not nested.is_exact:
+            self._state.is_malformed = True
+        return json.dumps(nested.value, ensure_ascii=False)
+
+
+def _kinds_by_opener(pairs: Pairs) -> dict[str, ValueKind]:
+    """Return the openers of values with what they say of the value."""
+    kinds = {pairs.other.open.core: ValueKind.OTHER}
+    kinds.setdefault(pairs.string.open.core, ValueKind.STRING)
+    for _, region in pairs.typed:
+        kinds.setdefault(region.open.core, ValueKind.OTHER)
+    return kinds
+
+
+def _common_affixes(texts: list[str]) -> tuple[str, str]:
+    """Return the common prefix and suffix of all texts, up to whole words; of one text all of it, and ""."""
+    if len(texts) < 2:
+        return texts[0], ""
+    prefix, reversed_suffix = texts[0], texts[0][::-1]
+    for text in texts[1:]:
+        prefix = common_prefix(prefix, text)
+        reversed_suffix = common_prefix(reversed_suffix, text[::-1])
+    prefix = cut_last_word(prefix) or prefix
+    reversed_suffix = cut_last_word(reversed_suffix) or reversed_suffix
+    return prefix, reversed_suffix[::-1]
+
+
+def _unwrap_arguments(text: str, parameters: ParameterTypes) -> str | None:
+    """Return the object in the text of one argument, if all its keys are parameters of the tool."""
+    value = to_json(text)
+    if value is None:
+        return None
+    try:
+        members = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(members, dict) or not members:
+        return None
+    return value if all(key in parameters.named for key in members) else None

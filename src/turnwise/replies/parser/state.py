@@ -1,0 +1,136 @@
+"""The state that the parsers of one reply share.
+
+    ReplyParser            regions, headers, the end of the turn        reply.py
+      CallParser           sections, rows of calls, parts of a call     calls.py
+        JsonCallParser     calls that are one JSON object               json_calls.py
+        ArgumentParser     arguments, in any notation                   arguments.py
+          PairParser       arguments between tags                       pairs.py
+        CallEndParser      closers of a call, and what follows          call_end.py
+
+All of them read from one `ParseBuffer` and write to one `MessageBuilder`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from turnwise.replies.parser.buffer import Answer, ParseBuffer, Steps
+from turnwise.replies.parser.compiled_grammar import CompiledGrammar
+from turnwise.replies.parser.matcher import MarkerMatch
+from turnwise.replies.parser.message_builder import MessageBuilder, ParsedCall
+from turnwise.replies.parser.tool_schema import ToolTypes
+
+
+class OpenRegion(Enum):
+    """The region that the parser is in, between calls."""
+
+    CONTENT = auto()
+    REASONING = auto()
+
+
+class ParserState:
+    """What several parsers read and change, and the steps that several of them take."""
+
+    def __init__(
+        self,
+        grammar: CompiledGrammar,
+        tools: ToolTypes,
+        buffer: ParseBuffer,
+        builder: MessageBuilder,
+    ) -> None:
+        self.grammar = grammar
+        self.tools = tools
+        self.buffer = buffer
+        self.builder = builder
+        self.unmask = grammar.detokenizer.unmask
+        self.region = OpenRegion.CONTENT
+        reasoning = grammar.grammar.reasoning
+        if reasoning is not None and reasoning.close and not reasoning.open:
+            self.region = OpenRegion.REASONING  # the template opens it, visibly or not
+        # The call that is open.
+        formats = grammar.call_formats
+        self.call_format = formats[0] if formats else grammar.empty_format()
+        self.is_malformed = False  # the call holds text that is no part of it
+        self.json_depth = 0  # JSON objects around its arguments
+        self.last_call_failed = False  # it was no call: its closers are content too
+
+    # -- markers
+
+    def take_marker(self, text: str) -> Answer:
+        """Take a marker if it comes next, in any of its spellings, with whitespace before it."""
+        return self.buffer.take_any(self.grammar.variants.spellings(text))
+
+    def take_region_marker(self, match: MarkerMatch) -> Steps:
+        """Take a marker around a region, and the whitespace after it."""
+        text = self.buffer.consume_match(match)
+        yield from self.buffer.take_space(self.grammar.trailing_spaces.get(text.strip(), ""))
+
+    def start_content(self, match: MarkerMatch) -> Steps:
+        """Take a marker after which content follows."""
+        yield from self.take_region_marker(match)
+        self.region = OpenRegion.CONTENT
+        self.builder.end_region()
+
+    def end_turn(self, stop: str) -> Steps:
+        """The reply has ended with this stop. The rest is skipped, unless another message starts."""
+        self.builder.stop_at(stop)
+        restart = yield from self.buffer.read_until(
+            self.grammar.restart_matcher, lambda text: None, "rest"
+        )
+        if restart is not None:
+            yield from self.start_content(restart)
+
+    # -- calls
+
+    def is_offered(self, name: str) -> bool:
+        """Return whether this is one of the tools; any name is if no tools are given."""
+        return not self.tools or name in self.tools
+
+    def start_call(self, name: str, id: str | None = None, id_follows: bool = False) -> ParsedCall:
+        """Start the call that is open. It gets an id unless one may still follow."""
+        self.last_call_failed = self.is_malformed = False
+        if not id and not id_follows:
+            id = self.builder.invent_id(len(self.builder.calls))
+        return self.builder.start_call(name.strip(), id or None)
+
+    def mark_malformed(self, start: int) -> None:
+        """What the reply holds from `start` on is no part of the call."""
+        self.builder.relabel(self.builder.position - start, "raw")
+        self.is_malformed = True
+
+    def end_truncated_call(self, call: ParsedCall) -> None:
+        """The reply has ended within the arguments."""
+        self.buffer.consume_rest("arguments")
+        self.builder.end_call(call, "unterminated")
+
+    def keep_as_written(self, call: ParsedCall) -> Steps:
+        """Keep arguments that cannot be parsed as they are written, up to the end of the call.
+
+        The last braces are those of the object that is the call, unless the arguments need them.
+        """
+        builder = self.builder
+        missing = _count_open_braces(call.arguments.getvalue())
+        held: list[str] = []  # braces and whitespace at the end of what has come so far
+
+        def add(text: str) -> None:
+            core = text.rstrip("} \t\r\n")
+            if core:
+                builder.add_arguments(call, "".join(held) + core)
+                held.clear()
+            held.append(text[len(core) :])
+
+        yield from self.buffer.read_until(self.call_format.end_matcher, add, "arguments")
+        tail = "".join(held)
+        end = len(tail)
+        for _ in range(min(self.json_depth, tail.count("}") - missing)):
+            end = tail.rindex("}", 0, end)
+        builder.add_arguments(call, tail[:end])
+        if end < len(tail):
+            builder.relabel(len(tail) - end, "marker")
+        builder.end_call(call, "malformed")
+
+
+def _count_open_braces(text: str) -> int:
+    """Return how many braces are open at the end of a prefix of some JSON."""
+    outside_strings = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
+    return sum(part.count("{") - part.count("}") for part in outside_strings)
