@@ -7,6 +7,8 @@ the reply parser, the linter or the server is not here: tests/requirements.md sa
 
 from __future__ import annotations
 
+from guide_template import ASKED, MARKED
+
 import json
 import re
 from functools import cache
@@ -14,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import good
 
 import corpus
 import oracle
 import turnwise
+from cli_runner import good
 from corpus import needs_corpus
 from turnwise.analysis.conversations import Probe
 from turnwise.analysis.counterexample import find_counterexample
@@ -30,20 +32,10 @@ BOUNDED = """\
 {{ message.content }}
 </message>
 {% endfor %}"""
-MARKED = """\
-{% for message in messages %}
-<message>{{ message.role }}
-{{ message.content }}
-</message>
-{% endfor %}
-{% if add_generation_prompt %}
-<message>assistant
-{% endif %}"""
 CHAT = [
     {"role": "user", "content": "这里放用户提问"},
     {"role": "assistant", "content": "这里放模型输出"},
 ]
-ASKED = [{"role": "user", "content": "为我介绍一下大语言模型"}]
 QWEN = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 CALLING = (
     "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import sources
-from turnwise import cli
+from cli_runner import bad, good, run
 from turnwise.cli import output
 from turnwise.cli.explain import MARKER
 
@@ -21,25 +20,6 @@ TURNS = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}"
 PLAIN = TURNS + "{% if add_generation_prompt %}<|go|>{% endif %}"
 HELLO = [{"role": "user", "content": "hello"}]
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
-
-
-def run(*arguments: str | Path, stdin: str | bytes = "") -> Any:
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments], input=stdin)
-
-
-def good(*arguments: str | Path, stdin: str | bytes = "") -> str:
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def bad(code: int, *arguments: str | Path, stdin: str | bytes = "") -> str:
-    """What was said on stderr by a call that failed with this code."""
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == code, result.output
-    assert result.stdout == "" and "Traceback" not in result.stderr
-    assert isinstance(result.exception, SystemExit)
-    return result.stderr
 
 
 @pytest.fixture

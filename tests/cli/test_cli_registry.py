@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from test_cli import bad, good, run
 
+from cli_runner import bad, good, run
 from turnwise.errors import SourceError
 from turnwise.registry import entries, load
 

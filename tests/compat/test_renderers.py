@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_fixpoint import APART, MESSAGES, case_of
 
 import turnwise
 from corpus import needs_corpus, published
+from reply_cases import APART, MESSAGES, case_of
 from turnwise.compat import renderers as ours
 from turnwise.errors import MessageError, SourceError, TokenizerError
 from turnwise.replies.events import STATUSES

@@ -16,6 +16,7 @@ import corpus
 import oracle
 import turnwise
 from corpus import needs_corpus, with_mappings
+from internlm2_page import blocks
 from turnwise.dialects import internlm2
 from turnwise.dialects.internlm2 import IDS, INTERPRETER_PROMPT, META_INSTRUCTION, SPELLINGS
 from turnwise.dialects.internlm2_transcript import (
@@ -61,16 +62,6 @@ WEATHER = {
 @cache
 def template(spelling: str = "original") -> turnwise.Template:
     return turnwise.compile(internlm2.read({"spelling": spelling}).jinja, name="internlm2")
-
-
-@cache
-def blocks() -> tuple[str, ...]:
-    """The fenced blocks of the fourth seed that hold a conversation."""
-    folder = corpus.folder()
-    assert folder is not None
-    (file,) = (folder.parent / "seeds").glob("003_*.txt")
-    text = file.read_text(encoding="utf-8")
-    return tuple(re.findall(r"^```\n(\[UNUSED.*?)^```$", text, re.DOTALL | re.MULTILINE))
 
 
 def shape(messages: list[dict[str, Any]]) -> str:

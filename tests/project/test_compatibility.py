@@ -10,7 +10,8 @@ import re
 from pathlib import Path
 
 import pytest
-from test_requirements import expected_to_fail, names
+
+from named_tests import expected_to_fail, names
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"

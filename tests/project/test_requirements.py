@@ -6,15 +6,14 @@ is for people to judge; the names are collected from the files without running t
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from named_tests import ROOT, expected_to_fail, names
+
 PAGE = ROOT / "tests" / "requirements.md"
 NUMBERS = [f"R{number:03}" for number in range(1, 217)]
 REASONS = {  # what only a later part can show
@@ -48,28 +47,6 @@ def rows() -> list[Row]:
         if line.startswith("| R")
     ]
     return [Row(*row) for row in cells]
-
-
-@cache
-def names(file: str) -> frozenset[str]:
-    """The tests of a file: functions at its top level, whatever they are parametrised with."""
-    path = ROOT / file
-    if not path.is_file():
-        return frozenset()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
-
-
-@cache
-def expected_to_fail(file: str) -> frozenset[str]:
-    """The tests whose own decorator is `xfail`: they show that something is missing."""
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    marked = (node for node in tree.body if isinstance(node, ast.FunctionDef))
-    return frozenset(
-        node.name
-        for node in marked
-        if any("mark.xfail" in ast.unparse(d) for d in node.decorator_list)
-    )
 
 
 def test_every_number_has_a_row() -> None:

@@ -7,13 +7,13 @@ from functools import cache
 from typing import Any
 
 import pytest
-from test_roundtrip import MESSAGES, TOOLS
 
 import corpus
 import reply_vectors as replyvectors
 import turnwise
 from corpus import needs_corpus
 from reply_grammars import EXAMPLES, GRAMMARS, Example
+from reply_messages import MESSAGES, TOOLS
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import parse
 from turnwise.replies.parser.prefill import assistant_header

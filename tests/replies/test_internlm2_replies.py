@@ -12,11 +12,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
-from test_internlm2 import blocks
 
 import turnwise
 import vocabularies
 from corpus import needs_corpus
+from internlm2_page import blocks
 from turnwise.dialects.internlm2 import IDS, SPELLINGS
 from turnwise.dialects.internlm2_transcript import parse_transcript
 from turnwise.replies.events import Message

@@ -12,7 +12,6 @@ the template's own markers above all.
 
 from __future__ import annotations
 
-import json
 import random
 from itertools import pairwise
 from typing import Any
@@ -20,11 +19,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from test_roundtrip import UNREADABLE, tool
 
 import corpus
 import turnwise
 from corpus import needs_corpus
+from reply_essence import CALLED, TOOLS, essence, id_of
+from reply_messages import UNREADABLE
 from reply_vectors import template
 from turnwise.replies.events import Event
 from turnwise.replies.grammar import Grammar, JsonCall, TaggedCall
@@ -32,16 +32,6 @@ from turnwise.replies.parser.marker_text import collect_texts
 from turnwise.replies.write import write
 
 FEW, MANY = 4, 100
-TYPES = {
-    "city": "string",
-    "days": "integer",
-    "rate": "number",
-    "sure": "boolean",
-    "deep": "object",
-    "tags": "array",
-}
-CALLED = ("get_weather", "tell_time")
-TOOLS = [tool(name, **TYPES) for name in CALLED]
 ASKED = [{"role": "user", "content": "Q?"}]
 SAMPLED = {"text": "content", "reasoning": "reasoning_content"}
 
@@ -93,14 +83,6 @@ def messages(draw: st.DrawFn, grammar: Grammar) -> dict[str, Any]:
     return message
 
 
-def id_of(grammar: Grammar, name: str, at: int) -> str:
-    """An id; where the template writes no name, the id says it."""
-    parts = getattr(
-        grammar.calls and grammar.calls.call, "parts", ()
-    )  # none: JSON that says the name
-    return f"functions.{name}:{at}" if parts and "name" not in parts else f"abcd0000{at}"
-
-
 def is_json(grammar: Grammar) -> bool:
     """Whether arguments are written as JSON, so that a text within them may be anything."""
     call = grammar.calls.call if grammar.calls is not None else None
@@ -122,16 +104,6 @@ def written(name: str, message: dict[str, Any]) -> tuple[str, str]:
     return prompt, whole[len(prompt) :] if whole.startswith(prompt) else write(
         chosen.grammar, message, prompt
     )
-
-
-def essence(message: Any) -> tuple[Any, ...]:
-    functions = [call["function"] for call in message.get("tool_calls") or ()]
-    calls = [(one["name"], as_data(one["arguments"])) for one in functions]
-    return (message.get("content") or "").strip(), message.get("reasoning_content") or "", calls
-
-
-def as_data(arguments: Any) -> Any:
-    return json.loads(arguments) if isinstance(arguments, str) else arguments
 
 
 def shown(message: dict[str, Any], reply: str, read: Any) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_reply_laws import CALLED, TOOLS, essence, id_of
-from test_roundtrip import UNREADABLE
 
 import corpus
 from corpus import needs_corpus
+from reply_essence import CALLED, TOOLS, essence, id_of
+from reply_messages import UNREADABLE
 from reply_vectors import template
 from turnwise.replies.grammar import Grammar, Marker, RawCall, Region, Spacing
 from turnwise.replies.parser.parser import parse

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import good
 
 import corpus
 import turnwise
+from cli_runner import good
 from corpus import needs_corpus
 from turnwise.dialects.internlm2 import SPELLINGS
 from turnwise.tokens.tokenizers import Tokenizer, tokenizer

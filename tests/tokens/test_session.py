@@ -17,16 +17,13 @@ import pytest
 
 import corpus as corpus_files
 import turnwise
+from chatml import CHATML, user
 from corpus import NOW, needs_corpus, published
 from turnwise.errors import MessageError, TokenizerError, TurnwiseError, Unstable
 from turnwise.template import Template
 from turnwise.tokens.session import CHECKED, REPLIES, Session
 from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 THINKING = (
     "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
     "{% endif %}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
@@ -54,10 +51,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning
 @pytest.fixture(scope="module")
 def small() -> Tokenizer:
     return tokenizer("turnwise")
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
 
 
 def rounds(count: int) -> list[dict[str, Any]]:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
-from test_fixpoint import APART, HISTORY, OPEN, Case, case_of, compiled
-from test_session import CHATML, user
 
 import turnwise
+from chatml import CHATML, user
 from corpus import NOW, needs_corpus, published
+from reply_cases import APART, HISTORY, OPEN, Case, case_of, compiled
 from turnwise.errors import TurnwiseError
 from turnwise.template import Template
 from turnwise.tokens.session import Session
