@@ -1,4 +1,4 @@
-"""InternLM2's format: the fourth seed block by block, LMDeploy's rows byte for byte, transcripts both ways."""
+"""InternLM2's format: its page block by block, LMDeploy's rows byte for byte, transcripts both ways."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_plain_chat_is_the_basic_format_with_tools_or_without() -> None:
         ("plugin", "[UNUSED_TOKEN_141]", "<|plugin|>", 92538),
     ],
 )
-def test_tokens(token: str, old: str, new: str, number: int) -> None:
+def test_encode_laws(token: str, old: str, new: str, number: int) -> None:
     at = internlm2.TOKENS.index(token)
     assert (SPELLINGS["original"][at], SPELLINGS["current"][at], IDS[at]) == (old, new, number)
     assert internlm2.token_ids("original")[old] == internlm2.token_ids("current")[new] == number

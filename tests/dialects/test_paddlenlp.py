@@ -26,7 +26,7 @@ from turnwise.dialects.turns import Slot, Turns
 from turnwise.engine.provenance.rendering import Rendering
 from xtuner_turns import to_turns
 
-SEED = {
+EXAMPLE = {
     "system": "You are an AI assistant with a witty sense of humor, "
     "typically preferring to communicate in a literary style.",
     "conversation": ["[Round {{index}}]\nQuestion: {{user}}\n", "Answer: {{bot}}\n"],
@@ -34,7 +34,7 @@ SEED = {
 }
 ROUNDS = [["1+1=", "1+1=2"], ["Add one more"]]
 ADDED = (
-    SEED["system"]
+    EXAMPLE["system"]
     + "[Round 0]\nQuestion: 1+1=\nAnswer: 1+1=2\n[Round 1]\nQuestion: Add one more\nAnswer:"
 )
 FLAGS = "({{index}} {{is_first}} {{is_last}} {{length}} {{is_training}})"
@@ -210,30 +210,31 @@ def test_nothing_leaks_between_calls() -> None:
         chat.apply_chat_template([["q1", "a1"], ["q2"]], tokenize=False)
 
 
-# --- the seed's requirements
+# --- the example of its documentation
 
 
 def test_a_text_and_rounds() -> None:
     """R104, R105, R106, R111, R112, R116: a text is one round; the prompt is system + rounds + query; index from 0."""
-    chat = compat.Chat(SEED)
+    chat = compat.Chat(EXAMPLE)
     assert chat.apply_chat_template("hi", tokenize=False) == chat.apply_chat_template(
         [["hi"]], tokenize=False
     )
     text = chat.apply_chat_template(ROUNDS, tokenize=False)
     assert isinstance(text, str) and text == ADDED
-    template = compat.ChatTemplate.from_dict(SEED)
+    template = compat.ChatTemplate.from_dict(EXAMPLE)
     history = "".join(template.render_conversation(ROUNDS[0], 0))
     assert text == template.render_system() + history + template.render_query(ROUNDS[1][0], 1)
-    assert render(SEED, as_messages(ROUNDS), add_generation_prompt=True).text == text
+    assert render(EXAMPLE, as_messages(ROUNDS), add_generation_prompt=True).text == text
 
 
 def test_files(tmp_path: Path) -> None:
     """R107, R114, R115: written and found under its name; init takes a path, a folder, a dict, Jinja."""
-    path = compat.ChatTemplate.from_dict(SEED).save(tmp_path)
+    path = compat.ChatTemplate.from_dict(EXAMPLE).save(tmp_path)
     assert (
-        path.name == "chat_template.json" and json.loads(path.read_text(encoding="utf-8")) == SEED
+        path.name == "chat_template.json"
+        and json.loads(path.read_text(encoding="utf-8")) == EXAMPLE
     )
-    for source in (str(path), path, tmp_path, SEED, compat.ChatTemplate(**SEED)):
+    for source in (str(path), path, tmp_path, EXAMPLE, compat.ChatTemplate(**EXAMPLE)):
         chat = compat.Chat()
         chat.init_chat_template(source)
         assert chat.apply_chat_template(ROUNDS, tokenize=False) == ADDED
@@ -243,7 +244,7 @@ def test_files(tmp_path: Path) -> None:
         == "user:1+1=;assistant:1+1=2;user:Add one more;"
     )
     assert chat.apply_chat_template("hi", tokenize=False) == "user:hi;"
-    assert paddlenlp.read(path.read_text(encoding="utf-8")).jinja == paddlenlp.read(SEED).jinja
+    assert paddlenlp.read(path.read_text(encoding="utf-8")).jinja == paddlenlp.read(EXAMPLE).jinja
 
 
 def test_rounds_may_count_from_one() -> None:
@@ -259,7 +260,7 @@ def test_rounds_may_count_from_one() -> None:
 
 def test_a_folder_is_loaded(tmp_path: Path) -> None:
     """R107, R114: `load` finds the file too; beside a tokenizer's own template it does not count, which is said."""
-    path = compat.ChatTemplate.from_dict(SEED).save(tmp_path)
+    path = compat.ChatTemplate.from_dict(EXAMPLE).save(tmp_path)
     for place in (tmp_path, path):
         found = registry.read(place)
         assert (found.dialect, found.warning) == ("paddlenlp", None)
@@ -285,15 +286,15 @@ def test_a_folder_is_loaded(tmp_path: Path) -> None:
 
 def test_what_is_learnt() -> None:
     """R108, R109, R110: system and user are not learnt, the bot's part is, and training never uses `query`."""
-    found = render(SEED, as_messages([["1+1=", "2"], ["q", "a"]]))
+    found = render(EXAMPLE, as_messages([["1+1=", "2"], ["q", "a"]]))
     assert [text for text, mark in segments(found) if mark] == ["Answer: 2\n", "Answer: a\n"]
-    no_query = {**SEED, "query": "{{ query }}{{ raise_exception('query') }}"}
+    no_query = {**EXAMPLE, "query": "{{ query }}{{ raise_exception('query') }}"}
     assert (
         render(no_query, as_messages([["q", "a"]])).text
-        == render(SEED, as_messages([["q", "a"]])).text
+        == render(EXAMPLE, as_messages([["q", "a"]])).text
     )
     assert compat.Chat(no_query).encode_chat_inputs([["q", "a"]], tokenize=False) == {
-        "system": SEED["system"],
+        "system": EXAMPLE["system"],
         "conversations": [["[Round 0]\nQuestion: q\n", "Answer: a\n"]],
     }
     with pytest.raises(turnwise.TurnwiseError, match="query"):
@@ -349,8 +350,8 @@ class Paddled(compat.ChatTemplateMixin):
 
 def test_ids() -> None:
     """R117, R118, R120: ids with a tokenizer, no special tokens added; Paddle's tensors need Paddle."""
-    for chat in (compat.Chat(SEED, Letters()), Paddled()):
-        chat.init_chat_template(SEED)
+    for chat in (compat.Chat(EXAMPLE, Letters()), Paddled()):
+        chat.init_chat_template(EXAMPLE)
         found = chat.apply_chat_template("hi", return_tensors="np")
         assert found["arguments"] == {"return_tensors": "np", "add_special_tokens": False}
         encoded = chat.encode_chat_inputs([["q", "a"]])
@@ -362,9 +363,9 @@ def test_ids() -> None:
         with pytest.raises(turnwise.MessageError, match="needs Paddle"):
             chat.apply_chat_template("hi", return_tensors="pd")
     with pytest.raises(turnwise.MessageError, match="tokenize=False"):
-        compat.Chat(SEED).apply_chat_template("hi")
+        compat.Chat(EXAMPLE).apply_chat_template("hi")
     with pytest.raises(turnwise.MessageError, match="tokenize=False"):
-        compat.Chat(SEED).encode_chat_inputs([["q", "a"]])
+        compat.Chat(EXAMPLE).encode_chat_inputs([["q", "a"]])
 
 
 def test_fields_are_optional() -> None:
@@ -417,11 +418,11 @@ def test_truncation_by_rounds() -> None:
 def test_a_finished_last_round() -> None:
     """C37: refused; with exact, cut to its question as PaddleNLP does."""
     with pytest.raises(turnwise.MessageError, match=r"rounds\[1\]: the last round is one question"):
-        compat.Chat(SEED).apply_chat_template([["q", "a"], ["r", "b"]], tokenize=False)
-    exact = compat.Chat(SEED, exact=True).apply_chat_template(
+        compat.Chat(EXAMPLE).apply_chat_template([["q", "a"], ["r", "b"]], tokenize=False)
+    exact = compat.Chat(EXAMPLE, exact=True).apply_chat_template(
         [["q", "a"], ["r", "b"]], tokenize=False
     )
-    assert exact == compat.Chat(SEED).apply_chat_template([["q", "a"], ["r"]], tokenize=False)
+    assert exact == compat.Chat(EXAMPLE).apply_chat_template([["q", "a"], ["r"]], tokenize=False)
 
 
 def test_a_system_message() -> None:
@@ -434,8 +435,8 @@ def test_a_system_message() -> None:
         and render(source, messages[1:], system="T").text == "<T>qa"
     )
     with pytest.raises(turnwise.TurnwiseError, match="no system message"):
-        render(SEED, messages)
-    assert render(SEED, messages, exact=True).text == render(SEED, messages[1:]).text
+        render(EXAMPLE, messages)
+    assert render(EXAMPLE, messages, exact=True).text == render(EXAMPLE, messages[1:]).text
 
 
 @pytest.mark.parametrize(
@@ -484,9 +485,9 @@ def test_a_field_is_what_it_is_alone(field: str, monkeypatch: pytest.MonkeyPatch
 # --- reading, writing, and what cannot be read
 
 
-@pytest.mark.parametrize("name", ["seed", *sorted(configs())])
+@pytest.mark.parametrize("name", ["example", *sorted(configs())])
 def test_round_trip(name: str) -> None:
-    source = {"seed": SEED, **configs()}[name]
+    source = {"example": EXAMPLE, **configs()}[name]
     if name == "docs_custom_system":
         return
     assert paddlenlp.read(source).facts["template"] == source
@@ -541,8 +542,8 @@ def test_written_from_turns() -> None:
 def test_known_by_shape() -> None:
     """C39: Hugging Face's file of the same name is told apart by its key."""
     assert (
-        paddlenlp.knows(SEED)
-        and paddlenlp.knows(json.dumps(SEED))
+        paddlenlp.knows(EXAMPLE)
+        and paddlenlp.knows(json.dumps(EXAMPLE))
         and paddlenlp.knows({"query": "{{query}}"})
     )
     hugging = {"chat_template": "{% for message in messages %}{% endfor %}"}
@@ -598,12 +599,12 @@ def test_bad_sources(source: Any, said: str) -> None:
 )
 def test_bad_conversations(conversation: Any, said: str) -> None:
     with pytest.raises(turnwise.MessageError) as error:
-        compat.Chat(SEED).apply_chat_template(conversation, tokenize=False)
+        compat.Chat(EXAMPLE).apply_chat_template(conversation, tokenize=False)
     assert said in str(error.value)
 
 
 def test_context_may_not_hide_messages() -> None:
-    chat, exact = compat.Chat(SEED), compat.Chat(SEED, exact=True)
+    chat, exact = compat.Chat(EXAMPLE), compat.Chat(EXAMPLE, exact=True)
     with pytest.raises(turnwise.MessageError, match="context_data.user"):
         chat.apply_chat_template(ROUNDS, tokenize=False, context_data={"user": "me"})
     assert "Question: me\n" in exact.apply_chat_template(
@@ -636,7 +637,7 @@ def test_nothing_to_apply(tmp_path: Path) -> None:
 def test_ids_of_every_part(tokenizers: Any) -> None:
     """R120: the shape of the training encoding, each part encoded by itself; R116 to R118 for prompts."""
     known = tokenizers("qwen2_5")
-    chat, texts = compat.Chat(SEED, known), compat.Chat(SEED)
+    chat, texts = compat.Chat(EXAMPLE, known), compat.Chat(EXAMPLE)
     finished = [["1+1=", "1+1=2"], ["Add <|im_end|> one", "3"]]
     parts, said = (
         chat.encode_chat_inputs(finished),
@@ -651,7 +652,7 @@ def test_ids_of_every_part(tokenizers: Any) -> None:
     assert found["input_ids"] == known.whole(prompt) and set(found["attention_mask"]) == {1}
     arrays = chat.apply_chat_template(ROUNDS, return_tensors="np")
     assert arrays["input_ids"].shape == (1, len(found["input_ids"]))
-    folder = compat.Chat(SEED, corpus.tokenizer_folder("qwen2_5"))
+    folder = compat.Chat(EXAMPLE, corpus.tokenizer_folder("qwen2_5"))
     assert folder.apply_chat_template(ROUNDS)["input_ids"] == found["input_ids"]
     for name, message in (("pd", "needs Paddle"), ("tf", "no tensors called")):
         with pytest.raises(turnwise.TurnwiseError, match=message):
@@ -662,7 +663,7 @@ def test_ids_of_every_part(tokenizers: Any) -> None:
 def test_rounds_are_cut_by_tokens(tokenizers: Any) -> None:
     """R108, R109, R121: whole rounds from the oldest, never the system; only what the bot says is learnt."""
     known = tokenizers("qwen2_5")
-    chat = compat.Chat(SEED, known)
+    chat = compat.Chat(EXAMPLE, known)
     example = {"src": ["one two three", "four five", "six"], "tgt": ["a b c d", "e f", "g h i"]}
     parts = chat.encode_chat_inputs(
         [list(pair) for pair in zip(example["src"], example["tgt"], strict=True)]

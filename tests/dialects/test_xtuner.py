@@ -233,7 +233,7 @@ def test_v1_default_is_kind() -> None:
         exact.render(calls)
 
 
-# --- the seed's requirements
+# --- the example of its documentation
 
 
 def test_the_six_keys() -> None:

@@ -122,7 +122,7 @@ def test_grammars_written_by_hand(example: Example) -> None:
 
 
 @needs_corpus
-def test_vectors() -> None:
+def test_parser_vectors() -> None:
     """Where both can be asked, transformers mostly says what we say."""
     asked, failed = 0, []
     for row in replyvectors.rows():

@@ -1,4 +1,4 @@
-"""InternLM2's replies: the assistant turns of the fourth seed, as text and as ids, in both spellings of its tokens.
+"""InternLM2's replies: the assistant turns of its page, as text and as ids, in both spellings of its tokens.
 
 What each turn says is known from `internlm2_transcript`, which reads the format by itself. The tokenizer's six ids have
 the current names; the original ones are an older name of the same ids.

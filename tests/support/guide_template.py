@@ -2,22 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-from functools import cache
-from pathlib import Path
-from typing import Any
-import pytest
-import corpus
-import oracle
-import turnwise
-from cli_runner import good
-from corpus import needs_corpus
-from turnwise.analysis.conversations import Probe
-from turnwise.analysis.counterexample import find_counterexample
-from turnwise.compat import fastchat, paddlenlp, xtuner
-
-
 MARKED = """\
 {% for message in messages %}
 <message>{{ message.role }}

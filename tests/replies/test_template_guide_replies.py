@@ -1,11 +1,11 @@
-"""What the seed documents say of replies and of markers: the requirements that need a reply parser or a tokenizer."""
+"""Replies to the example template of a guide to chat templates: streams, stops and the whole message."""
 
 from __future__ import annotations
 
 import pytest
-from test_seeds import ASKED, MARKED
 
 import turnwise
+from guide_template import ASKED, MARKED
 
 ANSWER = "好的，我将会为你介绍...\n...\n..."
 
@@ -21,7 +21,7 @@ def test_a_stream_ends_at_the_stop() -> None:
 
 
 def test_the_complete_example_is_read_back() -> None:
-    """R088: the example that the seed prints, read as the message that it was written from."""
+    """R088: the example that the guide prints, read as the message that it was written from."""
     template = turnwise.compile(MARKED)
     prompt = template.render(ASKED, add_generation_prompt=True)
     whole = str(template.render([*ASKED, {"role": "assistant", "content": ANSWER}]))

@@ -1,8 +1,8 @@
 """Formats in the wild, each as a small template of our own: what they write is read back, and so is what models write.
 
 A format here is known from its description alone: no published template was at hand when it was written down. The law
-is the one of `test_roundtrip.py`; `SAID` are replies that no template writes: blanks that are missing, sections that
-are not opened, reasoning that a call ends.
+is the one of `test_render_then_parse.py`; `SAID` are replies that no template writes: blanks that are missing, sections
+that are not opened, reasoning that a call ends.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""What the seed documents say, where no dialect's own test shows it: the second seed whole, and questions of the rest.
+"""What guides to chat templates explain, on their own examples, where no dialect's test shows it.
 
-The second seed explains chat templates with an example of its own, `<message>`, and prints Qwen2.5's template. The
-example is written out here; the template is read from the document, which lies beside the corpus. What needs token ids,
-the reply parser, the linter or the server is not here: tests/requirements.md says which that is.
+One guide explains templates with an example of its own, `<message>`, and prints Qwen2.5's template. The example is in
+`guide_template.py`; the printed template is read from the page, which is part of the corpus.
 """
 
 from __future__ import annotations
-
-from guide_template import ASKED, MARKED
 
 import json
 import re
@@ -22,6 +19,7 @@ import oracle
 import turnwise
 from cli_runner import good
 from corpus import needs_corpus
+from guide_template import ASKED, MARKED
 from turnwise.analysis.conversations import Probe
 from turnwise.analysis.counterexample import find_counterexample
 from turnwise.compat import fastchat, paddlenlp, xtuner

@@ -1,4 +1,4 @@
-"""What the seed documents ask of ids: stops, markers and the end of an answer, with tokenizers of the corpus."""
+"""Stops and markers as token ids, and the end of an answer, with tokenizers of the corpus."""
 
 from __future__ import annotations
 
