@@ -52,9 +52,9 @@ from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
 from turnwise.tokens.boundaries import Boundaries
-from turnwise.tokens.encode import Ask, encode
+from turnwise.tokens.encode import EncodeRequest, encode
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.loss import checked
+from turnwise.tokens.loss import check_policy
 from turnwise.tokens.markers import Markers, markers, problems
 from turnwise.tokens.session import Session
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -235,22 +235,9 @@ class Template(Immutable):
                 raise
             options |= dict.fromkeys(unnamed, "")
             rendering = self._renderer.render(*arguments, **options)
-            warn(
-                f"{self.name} reads {', '.join(unnamed)}, which nobody named: rendered as no text. "
-                f"Give {unnamed[0]}=..., or load the model's folder or tokenizer",
-                TurnwiseWarning,
-                stacklevel=2,
-            )
+            warn(self._explain_unnamed(unnamed), TurnwiseWarning, stacklevel=2)
         if strict:
-            lost = find_lost_fields(
-                rendering, InputReader().read_messages(messages), tools, documents
-            )
-            if lost:
-                raise MessageError(
-                    f"the template writes nothing of {', '.join(lost)}",
-                    path=lost[0],
-                    hint="strict=True refuses what the template drops",
-                )
+            _refuse_losses(rendering, InputReader().read_messages(messages), tools, documents)
         return rendering
 
     def encode(
@@ -279,9 +266,16 @@ class Template(Immutable):
         """
         if arguments.get("normalise", True):
             reject_misspelt_options(arguments, self.variables, "encode", ENCODE_ARGUMENTS)
-        return encode(
-            self._ask(messages, tokenizer, train_on, max_length, trust, compatible, arguments)
+        request = self._make_request(
+            messages, tokenizer, train_on, max_length, trust, compatible, arguments
         )
+        encoded = encode(request)
+        if arguments.get("strict"):
+            kept = [request.messages[index] for index in encoded.kept]
+            _refuse_losses(
+                encoded.rendering, kept, arguments.get("tools"), arguments.get("documents")
+            )
+        return encoded
 
     def examples(
         self,
@@ -306,7 +300,8 @@ class Template(Immutable):
         """
         reject_misspelt_options(arguments, self.variables, "examples", ("train_on", "trust"))
         samples, untrained = examples(
-            self._ask(messages, tokenizer, train_on, None, trust, False, arguments)
+            self._make_request(messages, tokenizer, train_on, None, trust, False, arguments),
+            self._codec,
         )
         if untrained:
             problem = (
@@ -323,7 +318,6 @@ class Template(Immutable):
         tokenizer: Any,
         tools: Sequence[Any] | None = None,
         *,
-        exact: bool = False,
         trust: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Session:
@@ -332,19 +326,14 @@ class Template(Immutable):
         Args:
             tokenizer: as for `encode`.
             tools: JSON schemas of the tools that are offered.
-            exact: work every step out on the whole conversation.
             trust: as for `encode`.
             options: those of `render`.
         """
-        reject_misspelt_options(options, self.variables, "session", ("exact", "trust"))
-        ask = self._ask([], tokenizer, "assistant", None, trust, False, {**options, "tools": tools})
-
-        def parse(
-            reply: str | Sequence[int], words: str, prompt: Rendering | None
-        ) -> Mapping[str, Any] | None:
-            return self._codec.read(reply, prompt, tools, ask.tokenizer)
-
-        return Session(ask, (*self.stops(), *ask.stops), exact, parse, self._codec.to_input)
+        reject_misspelt_options(options, self.variables, "session", ("trust",))
+        request = self._make_request(
+            [], tokenizer, "assistant", None, trust, False, {**options, "tools": tools}
+        )
+        return Session(request, (*self.stops(), *request.stops), self._codec)
 
     def parse(
         self,
@@ -396,7 +385,7 @@ class Template(Immutable):
         replies and calls, and the tokenizer's eos. `.ids` are those that are one token of the tokenizer.
         """
         eos = getattr(tokenizer, "eos_token", None)
-        if tokenizer is None or (isinstance(eos, str) and not tokenizers.origin(tokenizer)):
+        if tokenizer is None or (isinstance(eos, str) and not tokenizers.library_of(tokenizer)):
             # An object that only names its eos token.
             texts = (*stops(self._translation.stops, self._ends({})), eos)
             return Stops(dict.fromkeys(filter(None, texts)))
@@ -477,6 +466,34 @@ class Template(Immutable):
         known = {*self._renderer.options, *options}
         return [name for name in self.variables if name in SPECIAL_TOKENS and name not in known]
 
+    def _explain_unnamed(self, unnamed: Sequence[str]) -> str:
+        return (
+            f"{self.name} reads {', '.join(unnamed)}, which nobody named: rendered as no text. "
+            f"Give {unnamed[0]}=..., or load the model's folder or tokenizer"
+        )
+
+    def _empty_tokens(self, arguments: Mapping[str, Any]) -> dict[str, str]:
+        """Return special tokens that nobody named as empty texts, if the template fails without them."""
+        unnamed = self._unnamed_tokens(arguments)
+        if not unnamed:
+            return {}
+        cache, names = self._caches.needs_tokens, tuple(unnamed)
+        empty = dict.fromkeys(unnamed, "")
+        if names not in cache:
+            cache[names] = self._fails(arguments) and not self._fails({**arguments, **empty})
+        if not cache[names]:
+            return {}
+        warn(self._explain_unnamed(unnamed), TurnwiseWarning, stacklevel=4)
+        return empty
+
+    def _fails(self, arguments: Mapping[str, Any]) -> bool:
+        """Return whether the template fails on a plain question."""
+        try:
+            self._renderer.render([{"role": "user", "content": "?"}], **arguments)
+        except TemplateRuntimeError:
+            return True
+        return False
+
     def _with_stop_comment(self) -> str:
         """Return the Jinja, led by a comment with those stops that cannot be derived from it."""
         translation = self._translation
@@ -489,7 +506,7 @@ class Template(Immutable):
             return with_stop_comment(self.text, lost_ids) if lost_ids else self.text
         return with_stop_comment(self.text, (*translation.stops, *lost_ids))
 
-    def _ask(
+    def _make_request(
         self,
         messages: Any,
         tokenizer: Any,
@@ -498,7 +515,7 @@ class Template(Immutable):
         trust: Mapping[str, str] | None,
         compatible: bool,
         arguments: dict[str, Any],
-    ) -> Ask:
+    ) -> EncodeRequest:
         """What `encode` needs to know. The tokenizer's own tokens are used for options that the template lacks."""
         if max_length is not None and (type(max_length) is not int or max_length < 1):
             raise MessageError(
@@ -515,18 +532,21 @@ class Template(Immutable):
             if name in self.variables and name not in own
         }
         given = {**tokens, **arguments, "now": arguments.get("now") or datetime.now()}
-        served = {**given, "add_generation_prompt": True, "continue_final_message": False}
+        given.pop("strict", None)
+        normalise = given.pop("normalise", True)
+        if normalise:
+            messages = self._codec.to_input(messages)
+            given |= self._empty_tokens(given)
         if type(messages) is not list or not all(type(message) is dict for message in messages):
-            messages = InputReader().read_messages(self._codec.to_input(messages))
-        return Ask(
+            messages = InputReader().read_messages(messages)
+        return EncodeRequest(
             messages=messages,
             tokenizer=known,
-            render=lambda chat: self.render(chat, **given),
-            prompt=lambda chat: self.render(chat, **served),
+            renderer=self._renderer,
+            arguments=given,
             boundaries=self._boundaries(given),
-            reply=self._codec.write,
             stops=met[1],
-            train_on=checked(train_on, self.text),
+            train_on=check_policy(train_on, self.text),
             trust=trust,
             compatible=compatible,
             max_length=max_length,
@@ -581,9 +601,23 @@ class _Caches:
 
     def __init__(self) -> None:
         self.boundaries: dict[Any, Boundaries] = {}
+        self.needs_tokens: dict[tuple[str, ...], bool] = {}
         self.ends: dict[Any, Ends] = {}
         self.met: WeakKeyDictionary[Tokenizer, tuple[tuple[str, ...], frozenset[str]]] = (
             WeakKeyDictionary()
+        )
+
+
+def _refuse_losses(
+    rendering: Rendering, messages: Sequence[Any], tools: Any, documents: Any
+) -> None:
+    """Raise an error that names the fields of which nothing was rendered."""
+    lost = find_lost_fields(rendering, messages, tools, documents)
+    if lost:
+        raise MessageError(
+            f"the template writes nothing of {', '.join(lost)}",
+            path=lost[0],
+            hint="strict=True refuses what the template drops",
         )
 
 

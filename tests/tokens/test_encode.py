@@ -25,7 +25,7 @@ import corpus
 import oracle
 import turnwise
 from turnwise.analysis.conversations import Probe, conversations
-from turnwise.tokens.encode import rounds
+from turnwise.tokens.encode import split_rounds
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.tokenizers import Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as load
@@ -429,7 +429,7 @@ def test_rounds_end_before_a_user_who_answers_somebody() -> None:
         "user",
         "assistant",
     ]
-    assert rounds([{"role": role} for role in roles]) == ([[2, 3, 4, 5, 6], [7, 8]], [0, 1])
+    assert split_rounds([{"role": role} for role in roles]) == ([[2, 3, 4, 5, 6], [7, 8]], [0, 1])
 
 
 def test_labels_of_a_shortened_conversation_are_those_of_its_rest(tokenizers: Tokenizers) -> None:
@@ -478,8 +478,8 @@ def test_assistants_may_be_trusted_less(tokenizers: Tokenizers) -> None:
 
 ERRORS = {
     "trust is no mapping": ({"trust": ["system"]}, "trust is a mapping"),
-    "trust has no such level": ({"trust": {"system": "full"}}, "no level of trust 'full'"),
-    "a level is a text": ({"trust": {"system": True}}, "no level of trust True"),
+    "trust has no such level": ({"trust": {"system": "full"}}, "unknown trust level 'full'"),
+    "a level is a text": ({"trust": {"system": True}}, "unknown trust level True"),
     "no such policy": ({"train_on": "assistnt"}, "Did you mean"),
     "a policy is a text": ({"train_on": 3}, "no loss policy 3"),
     "max_length is positive": ({"max_length": 0}, "a whole number from 1 up, not 0"),

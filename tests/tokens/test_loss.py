@@ -23,7 +23,8 @@ import corpus
 import turnwise
 from turnwise.errors import TurnwiseWarning
 from turnwise.replies.equality import messages_equal
-from turnwise.tokens.boundaries import SPEAKERS, Turn
+from turnwise.tokens.attribution import ASSISTANT_ROLES
+from turnwise.tokens.boundaries import Turn
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED, POLICIES
 from turnwise.tokens.tokenizers import Tokenizer
@@ -129,7 +130,7 @@ def sample() -> list[str]:
 
 def spoken() -> Iterator[corpus.Chat]:
     for chat in corpus.chats().values():
-        if any(message["role"] in SPEAKERS for message in chat.messages):
+        if any(message["role"] in ASSISTANT_ROLES for message in chat.messages):
             yield chat
 
 
@@ -242,7 +243,7 @@ def hold(used: str, tokenizer: Tokenizer) -> Counter[int]:
                 check_turn(used, chat, found, turn, tokenizer)
         told = " ".join(str(warning.message) for warning in said_so)
         for index, message in enumerate(chat.messages):
-            if message["role"] in SPEAKERS:
+            if message["role"] in ASSISTANT_ROLES:
                 assert (index in trained) != (f"messages[{index}]:" in told), (
                     "trained, or said to be not"
                 )

@@ -23,7 +23,7 @@ from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.tokens.tokenizers import AFTER, START, WITHIN, huggingface, tokenizer
 from turnwise.tokens.tokenizers import fastokens_backend as fast
 from turnwise.tokens.tokenizers import normalization as shape
-from turnwise.tokens.tokenizers.offsets import Widths, ends_of_starts
+from turnwise.tokens.tokenizers.offsets import TokenWidths, ends_of_starts
 from vocabularies import (
     NAMES,
     PREPEND,
@@ -264,8 +264,8 @@ def test_a_space_before_every_word_is_not_a_prefix() -> None:
         "type": "Sequence",
         "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")],
     }
-    found = shape.shape(None, words)
-    assert not found.prefixed and not found.faithful
+    found = shape.analyse_pipeline(None, words)
+    assert not found.prefixed and not found.is_one_to_one
     own = huggingface.HuggingFace(variant(pre_tokenizer=words), backend="tokenizers")
     ids = own.encode("ab  ab", WITHIN)
     assert ids == [98, 98] and own.ends("ab  ab", ids, WITHIN) == [4, 6]
@@ -285,8 +285,8 @@ def test_tokens_that_are_matched_after_normalising_are_named() -> None:
     text["added_tokens"].append(
         {**text["added_tokens"][0], "id": 100, "content": "<Y>", "normalized": True}
     )
-    assert huggingface.HuggingFace(json.dumps(text), backend="tokenizers").changed == {"<Y>"}
-    assert not load("turnwise").changed  # type: ignore[attr-defined]
+    assert huggingface.HuggingFace(json.dumps(text), backend="tokenizers").normalised == {"<Y>"}
+    assert not load("turnwise").normalised  # type: ignore[attr-defined]
 
 
 def test_widths() -> None:
@@ -298,9 +298,9 @@ def test_widths() -> None:
         5: b" ",
         6: None,
     }
-    widths = Widths(words.__getitem__)
+    widths = TokenWidths(words.__getitem__)
     assert widths.ends([1, 2, 3, 4, 1], 6) == [2, 3, 3, 4, 6]
-    assert widths.ends([5, 1], 2, prefix=1) == [0, 2]
+    assert widths.ends([5, 1], 2, prefix_length=1) == [0, 2]
     assert (
         widths.ends([5, 1], 2) is None
         and widths.ends([1, 6], 3) is None
@@ -363,7 +363,7 @@ def test_a_back_end_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_back_end_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast.Fast, "whole", lambda self, text: [1])
+    monkeypatch.setattr(fast.FastokensBackend, "whole", lambda self, text: [1])
     with pytest.warns(
         TurnwiseWarning, match="a name is encoded by tokenizers, .*different ids for the text"
     ):
@@ -388,6 +388,6 @@ def test_a_back_end_that_fails_on_a_text_is_replaced_for_it(
     def fail(*arguments: Any) -> list[int]:
         raise Panic
 
-    monkeypatch.setattr(fast.Fast, "encode", fail)
-    monkeypatch.setattr(fast.Fast, "whole", fail)
+    monkeypatch.setattr(fast.FastokensBackend, "encode", fail)
+    monkeypatch.setattr(fast.FastokensBackend, "whole", fail)
     assert (own.encode("Hello"), own.whole("<s>")) == expected

@@ -36,8 +36,8 @@ from turnwise.replies.events import Attempt, Message
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
-from turnwise.tokens.attribution import SPEAKERS
-from turnwise.tokens.session import Session, listed, whole_numbers
+from turnwise.tokens.attribution import ASSISTANT_ROLES
+from turnwise.tokens.session import Session, to_ids, to_plain_messages
 from turnwise.tokens.tokenizers import tokenizer as adapted
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
@@ -166,7 +166,7 @@ class Renderer:
         indices = [NOBODY if owner.message is None else owner.message for owner in found.owners]
         sampled = [bool(trained) for trained in found.mask]
         said = [(owner.field or "").startswith("messages[") for owner in found.owners]
-        speaking = [message.get("role") in SPEAKERS for message in messages]
+        speaking = [message.get("role") in ASSISTANT_ROLES for message in messages]
         content = [
             own if index != NOBODY and speaking[index] else spoken and not role_of(owner.field)
             for own, index, spoken, owner in zip(sampled, indices, said, found.owners, strict=True)
@@ -199,24 +199,24 @@ class Renderer:
         """The next prompt: the ids of before as they are, then the messages and the opening; None where the template
         does not simply go on."""
         prompt, reply = (
-            whole_numbers(ids, f"{name} are a list of ids")
+            to_ids(ids, f"{name} are a list of ids")
             for name, ids in (
                 ("prompt", previous_prompt_ids),
                 ("completion", previous_completion_ids),
             )
         )
-        new_messages = listed(self.template.to_input(new_messages))
+        new_messages = to_plain_messages(self.template.to_input(new_messages))
         if (
             not prompt
             or not new_messages
-            or any(one.get("role") in SPEAKERS for one in new_messages)
+            or any(one.get("role") in ASSISTANT_ROLES for one in new_messages)
         ):
             return None
         following: list[list[int]] = []
         for prior in self._prior(tools):
             session = prior.fork()
             try:
-                session.ids = session.checked(prompt[-1:])
+                session.ids = session.validate_ids(prompt[-1:])
                 session.add_reply(reply)
                 said = len(session.ids)
                 following.append(session.extend(new_messages, history=self.history)[said:])
@@ -236,10 +236,8 @@ class Renderer:
         self, token_ids: Sequence[int], *, tools: Tools = None, prompt_ids: Any = None
     ) -> ParsedResponse:
         """The response as content, reasoning and attempts at calls."""
-        ids = whole_numbers(token_ids, "a response is a list of ids")
-        prompt = (
-            [] if prompt_ids is None else whole_numbers(prompt_ids, "prompt_ids are a list of ids")
-        )
+        ids = to_ids(token_ids, "a response is a list of ids")
+        prompt = [] if prompt_ids is None else to_ids(prompt_ids, "prompt_ids are a list of ids")
         parser = self.template.parser(prompt or self._prior(tools)[0].text, tools, self.tokenizer)
         parser.feed(ids)
         message = parser.close()
@@ -294,7 +292,7 @@ class Renderer:
                 self._priors.clear()
             found = []
             for prior in PRIORS:
-                session = self.template.session(self.tokenizer, tools, exact=True, **self.options)
+                session = self.template.session(self.tokenizer, tools, **self.options)
                 session.prompt(list(prior))
                 found.append(session)
             self._priors[key] = found
@@ -310,7 +308,7 @@ def spelled(ids: list[int], tokenizer: Tokenizer) -> list[str]:
 
 def some(messages: Any) -> list[Mapping[str, Any]]:
     """The messages as plain data; not none."""
-    chat = listed(messages if messages is not None else [])
+    chat = to_plain_messages(messages if messages is not None else [])
     if not chat:
         raise MessageError("there are no messages to render", path="messages")
     return chat

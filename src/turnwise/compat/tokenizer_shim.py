@@ -13,7 +13,7 @@ from typing import Any
 
 from turnwise.compat.batches import Encoding, Layout
 from turnwise.errors import TokenizerError, TurnwiseError, short_repr
-from turnwise.tokens.session import whole_numbers
+from turnwise.tokens.session import to_ids
 from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 
 
@@ -90,4 +90,4 @@ def ids_of(tokenizer: Any, text: str) -> list[int]:
     found = called(encode, text, add_special_tokens=False)
     if isinstance(found, Mapping):
         found = found.get("input_ids")
-    return whole_numbers(found, "a tokenizer gives a list of ids")
+    return to_ids(found, "a tokenizer gives a list of ids")

@@ -29,7 +29,7 @@ from turnwise.registry import load
 from turnwise.shapes.row import ARGUMENT_NAMES as RESERVED_BY_RENDER
 from turnwise.template import Template
 from turnwise.tokens.attribution import TOKEN_OPTIONS
-from turnwise.tokens.loss import MARKS
+from turnwise.tokens.loss import GENERATION_TAG
 from turnwise.tokens.tokenizers import Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
 
@@ -133,7 +133,7 @@ class Chat:
         if safe or mask:
             for name in TOKEN_OPTIONS if safe else ():
                 one_token(arguments.get(name), name, known)
-            marked = mask and MARKS.search(template.text) is not None
+            marked = mask and GENERATION_TAG.search(template.text) is not None
             train_on = "marked" if marked else "assistant"
             encoded = template.encode(chat, known, train_on, compatible=not safe, **arguments)
             ids = encoded.input_ids

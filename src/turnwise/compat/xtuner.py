@@ -22,7 +22,7 @@ from turnwise.dialects import xtuner
 from turnwise.errors import MessageError, SourceError, TokenizerError, did_you_mean, short_repr
 from turnwise.registry.entry import ENTRIES
 from turnwise.template import Template
-from turnwise.tokens.session import whole_numbers
+from turnwise.tokens.session import to_ids
 
 IGNORE_INDEX = -100
 IMAGE_TOKEN_INDEX = -200
@@ -276,7 +276,7 @@ def mark(tokenizer: Any, name: str) -> list[int]:
     return (
         []
         if ids is None
-        else whole_numbers(ids if isinstance(ids, list | tuple) else [ids], f"{name} is an id")
+        else to_ids(ids if isinstance(ids, list | tuple) else [ids], f"{name} is an id")
     )
 
 

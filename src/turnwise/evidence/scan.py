@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from turnwise.messages import format_path
 from turnwise.shapes import conversation
 from turnwise.tokens import tokenizers
-from turnwise.tokens.text_encoder import encoder
+from turnwise.tokens.text_encoder import encoder_for
 
 
 class Collision(NamedTuple):
@@ -25,12 +25,12 @@ class Collision(NamedTuple):
 
 def scan(rows: Iterable[Any], tokenizer: Any) -> Iterator[Collision]:
     """The collisions, in the order of the rows."""
-    scanner = encoder(tokenizers.tokenizer(tokenizer)).scanner
+    matcher = encoder_for(tokenizers.tokenizer(tokenizer)).matcher
     for number, row in enumerate(rows):
         for path, text in texts(conversation(row).messages, ("messages",)):
-            for hit in scanner.hits(text):
-                if hit.token.control:
-                    yield Collision(number, format_path(path), hit.token.text)
+            for match in matcher.find(text):
+                if match.token.control:
+                    yield Collision(number, format_path(path), match.token.text)
 
 
 def texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:

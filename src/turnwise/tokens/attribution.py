@@ -1,248 +1,265 @@
-"""Who may write control tokens: one table, asked for every token that a rendered text seems to hold.
+"""Decide which added tokens in a rendered prompt are real control tokens.
 
-A prompt is one text, but not one voice: the template's author wrote some characters of it, users, tools and web pages
-the others. Each character has a *voice*, read off its origin, and each voice a level:
+A prompt mixes text by the template's author with text by users, tools and web pages. Every character has an author,
+known from its origin, and every author a trust level:
 
-    ALL      may write any added token
-    WORDS    may write added tokens that are not marked special (`<think>`), unless the template itself uses them to
-             mark turns
-    NONE     may write none: what looks like one is encoded as ordinary text
+    ALL       may write any added token
+    ORDINARY  may write added tokens that are not marked special (`<think>`), unless the template delimits turns with
+              them
+    NONE      may write none: a look-alike is encoded as ordinary text
 
-A token counts only if one field or the template alone wrote all of it. The name of a role stands between the two: it
-is a field, but templates build markers from it (`'<|' + role + '|>'`), so a role that is known by name has the
-template's voice, and any other is a field like all the rest.
+A token is real only if one author with enough trust wrote all of its characters. Role names are input, but templates
+build markers from them (`'<|' + role + '|>'`), so a known role name counts as the template's text; an unknown one is a
+field like any other.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
 from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.trails import NOWHERE, Field, Leaf
 from turnwise.errors import MessageError, did_you_mean
 from turnwise.messages import REASONING_KEYS
-from turnwise.tokens.token_matcher import Hit, Scanner, hit
+from turnwise.tokens.token_matcher import TokenMatch, TokenMatcher, make_match
 from turnwise.tokens.tokenizers.protocol import Added
 
-NONE, WORDS, ALL = range(3)
-LEVELS = {"none": NONE, "words": WORDS, "all": ALL}
-TEMPLATE = (
-    "the template"  # the author's text, special tokens passed as options, roles known by name
-)
-INPUTS = ("tools", "documents")
-OPTION = "option "
-TRUST: Mapping[
-    tuple[str, str], int
-] = {  # what speaks, and its name; whatever is not listed may write none
-    ("voice", TEMPLATE): ALL,
-    ("role", "assistant"): WORDS,  # content and reasoning of these messages
-    ("role", "model"): WORDS,
-}
+
+class Trust(IntEnum):
+    """What an author may write; see the head of this file."""
+
+    NONE = 0
+    ORDINARY = 1
+    ALL = 2
+
+
+LEVELS = {"none": Trust.NONE, "ordinary": Trust.ORDINARY, "all": Trust.ALL}
+OLD_LEVELS = {"words": Trust.ORDINARY}  # names that earlier versions documented
+ASSISTANT_ROLES = ("assistant", "model")
 ROLES = frozenset(
-    (
-        "system",
-        "developer",
-        "user",
-        "assistant",
-        "tool",
-        "function",
-        "environment",
-        "ipython",
-        "observation",
-        "model",
-    )
+    ["system", "developer", "user", "tool", "function", "environment", "ipython", "observation"]
+).union(ASSISTANT_ROLES)
+INPUTS = ("tools", "documents")
+OPTION_PREFIX = "option "
+TOKEN_OPTIONS = tuple(
+    f"{name}_token" for name in ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
 )
-TOKEN_OPTIONS = (
-    "bos_token",
-    "eos_token",
-    "pad_token",
-    "unk_token",
-    "sep_token",
-    "cls_token",
-    "mask_token",
-)
-SPOKEN = ("content", *REASONING_KEYS)
-SPEAKERS = ("assistant", "model")
+ASSISTANT_TEXT = (
+    "content",
+    *REASONING_KEYS,
+)  # fields in which assistants may write ordinary tokens
+
+AuthorKey = tuple[str, str]  # the kind of an author and its name: a row of the table of trust
+TEMPLATE: AuthorKey = ("template", "")  # also special tokens given as options, known role names
+UNKNOWN: AuthorKey = ("unknown", "")  # computed text without an origin
+# Authors that are not listed are not trusted.
+DEFAULT_TRUST: Mapping[AuthorKey, Trust] = {
+    TEMPLATE: Trust.ALL,
+    **{("role", role): Trust.ORDINARY for role in ASSISTANT_ROLES},
+}
 
 
-class Voices:
-    """The voice of every character of a rendering, found where it is asked for."""
+class Attribution:
+    """The authors of a rendered text, looked up where a token stands."""
 
     def __init__(
         self,
         table: PieceTable,
         messages: Sequence[Mapping[str, Any]],
         trust: Mapping[str, Any] | None = None,
-        known: Callable[[], Container[str]] = tuple,
     ) -> None:
-        self.piece_table = table
-        self.known = known  # the tokens by which the template marks turns, in any conversation
-        self.chat = messages
-        self.levels = levels(trust) if trust else TRUST
-        self.suspect = False  # somebody spelled a token who may not write it
-        self.words: set[int] = set()  # where assistants wrote tokens that are allowed to them
+        self.table = table
+        self.messages = messages
+        self.trust_table = parse_trust(trust)
+        self.has_lookalikes = False  # an author without enough trust spelled an added token
+        self.assistant_tokens: set[int] = set()  # where assistants wrote ordinary added tokens
 
-    def hits(self, scanner: Scanner, text: str) -> list[Hit]:
-        """The added tokens of the text that were written by somebody who may."""
-        found = self.plain_hits(scanner, text)
-        return self.judged_hits(scanner, text) if found is None else found
+    def find_specials(self, matcher: TokenMatcher, text: str) -> list[TokenMatch]:
+        """Return the added tokens whose authors may write them.
 
-    def plain_hits(self, scanner: Scanner, text: str) -> list[Hit] | None:
-        """The same if the template wrote every one of them, as it does in most conversations; else None."""
-        return template_hits(scanner, text, self.piece_table.starts, self.piece_table.trails)
+        Ordinary tokens written by assistants are included and listed in `assistant_tokens`. Those that delimit
+        turns must still be removed, with `remove_delimiters`.
+        """
+        matches = find_template_tokens(matcher, text, self.table.starts, self.table.trails)
+        return matcher.find(text, self._is_allowed) if matches is None else matches
 
-    def judged_hits(self, scanner: Scanner, text: str) -> list[Hit]:
+    def _is_allowed(self, token: Added, start: int, end: int) -> bool:
+        """Return whether the author of characters `start` to `end` may write this token."""
+        if not token.control:
+            return True
+        level = self.trust_of(start, end)
+        if level == Trust.ORDINARY and not token.special:
+            self.assistant_tokens.add(start)
+            return True
+        if level != Trust.ALL:
+            self.has_lookalikes = True
+        return level == Trust.ALL
 
-        def allowed(token: Added, start: int, end: int) -> bool:
-            if not token.control:
-                return True
-            level = self.level(start, end)
-            if level == WORDS and not token.special:
-                self.words.add(start)
-                return True
-            self.suspect = self.suspect or level != ALL
-            return level == ALL
+    def remove_delimiters(
+        self, matches: list[TokenMatch], delimiters: Container[str]
+    ) -> list[TokenMatch]:
+        """Return the matches without the turn delimiters that an assistant wrote."""
+        allowed = [
+            match
+            for match in matches
+            if match.text_start not in self.assistant_tokens or match.token.text not in delimiters
+        ]
+        if len(allowed) < len(matches):
+            self.has_lookalikes = True
+        return allowed
 
-        hits = scanner.hits(text, allowed)
-        if self.words:
-            marking = self.known()
-            kept = [
-                one for one in hits if one.at not in self.words or one.token.text not in marking
-            ]
-            self.suspect, hits = self.suspect or len(kept) < len(hits), kept
-        return hits
+    def template_tokens(self, matches: list[TokenMatch]) -> list[TokenMatch]:
+        """Return the matches that the template wrote, or an author who is trusted like it."""
+        if not self.assistant_tokens:
+            return matches
+        return [match for match in matches if match.text_start not in self.assistant_tokens]
 
-    def own(self, hits: list[Hit]) -> list[Hit]:
-        """Those that the template wrote, or whoever is trusted like it."""
-        return [one for one in hits if one.at not in self.words] if self.words else hits
+    def turn_delimiters(self, matches: list[TokenMatch]) -> set[str]:
+        """Return the tokens by which the template delimits turns.
 
-    def marking(self, hits: list[Hit]) -> set[str]:
-        """The tokens by which the template marks turns: the first of every turn, and all of those that are not spoken
-        by the assistant or made of tools."""
-        found: set[str] = set()
+        These are the first token of every turn, and all tokens of the turns of users and tools.
+        """
+        delimiters: set[str] = set()
         seen: set[int | None] = {None}
-        for one in hits:
-            message = self.piece_table.message_of(self.piece_table.index_at(one.at))
-            role = self.role(message)
-            if one.at not in self.words and (message not in seen or role in ("user", "tool")):
-                found.add(one.token.text)
+        for match in matches:
+            message = self.table.message_of(self.table.index_at(match.text_start))
+            is_first = message not in seen
             seen.add(message)
-        return found
+            if match.text_start in self.assistant_tokens:
+                continue
+            if is_first or self._role_of(message) in ("user", "tool"):
+                delimiters.add(match.token.text)
+        return delimiters
 
-    def level(self, start: int, end: int) -> int:
-        """What the text between these characters may hold."""
-        table = self.piece_table
-        index = table.index_at(start)
-        if end <= table.starts[index + 1]:
-            if type(table.trails[index]) is int:
-                return ALL
-            return self.common(self.leaves(index, start, end))
-        found: list[Leaf] = []
-        while index < len(table.texts) and table.starts[index] < end:
-            found += self.leaves(index, start, end)
-            index += 1
-        return self.common(found)
+    def trust_of(self, start: int, end: int) -> Trust:
+        """Return the trust in the author of characters `start` to `end`; NONE if there are several."""
+        table = self.table
+        first = table.index_at(start)
+        last = first if end <= table.starts[first + 1] else table.index_at(end - 1)
+        if first == last and type(table.trails[first]) is int:
+            return Trust.ALL
+        authors = set()
+        for index in range(first, last + 1):
+            authors |= self._authors_in(index, start, end)
+        if len(authors) != 1:
+            return Trust.NONE
+        (author,) = authors
+        key = self._trust_key(author) if isinstance(author, Field) else author
+        return self.trust_table.get(key, Trust.NONE)
 
-    def leaves(self, index: int, start: int, end: int) -> list[Leaf]:
-        """Where the characters came from, as far as they stand in the text of this index."""
-        found, at = [], self.piece_table.starts[index]
-        for part, leaf in self.piece_table.split(index):
-            if at < end and start < at + len(part):
-                found.append(
-                    0 if leaf == NOWHERE and part.isdigit() else leaf
-                )  # a number that the template counts
-            at += len(part)
-        return found
+    def _authors_in(self, index: int, start: int, end: int) -> set[AuthorKey | Field]:
+        """Return who wrote the characters from `start` to `end`, as far as they lie in the text at `index`."""
+        authors = set()
+        position = self.table.starts[index]
+        for part, leaf in self.table.split(index):
+            if position < end and start < position + len(part):
+                # A number that the template counts is the template's text.
+                is_counter = leaf == NOWHERE and part.isdigit()
+                authors.add(TEMPLATE if is_counter else self.author_of(leaf))
+            position += len(part)
+        return authors
 
-    def common(self, leaves: list[Leaf]) -> int:
-        """The level of a text with these leaves: one voice, or none."""
-        voices = {self.voice(leaf) for leaf in leaves}
-        if len(voices) != 1:
-            return NONE
-        (voice,) = voices
-        return self.levels.get(
-            ("voice", voice) if isinstance(voice, str) else self.named(voice), NONE
-        )
-
-    def voice(self, leaf: Leaf) -> str | Field:
-        """The template, or the field that speaks; text that came from nowhere has no voice to trust."""
+    def author_of(self, leaf: Leaf) -> AuthorKey | Field:
+        """Return the author of a text with this origin: TEMPLATE, UNKNOWN, or the field that it came from."""
         if type(leaf) is int:
             return TEMPLATE
         if not isinstance(leaf, Field):
-            return ""
-        path = leaf.path
-        if len(path) == 1 and path[0] in TOKEN_OPTIONS and not leaf.key:
-            return TEMPLATE
-        if len(path) == 3 and path[2] == "role" and path[0] == "messages" and not leaf.key:
-            return TEMPLATE if self.role(path[1]) in ROLES else leaf
+            return UNKNOWN
+        if leaf.key:
+            return leaf
+        match leaf.path:
+            case (str(option),) if option in TOKEN_OPTIONS:
+                return TEMPLATE
+            case ("messages", index, "role") if self._role_of(index) in ROLES:
+                return TEMPLATE
         return leaf
 
-    def named(self, leaf: Field) -> tuple[str, str]:
-        """The row of the table in which a field stands: the role of its message, or the input that it is in."""
-        path = leaf.path
+    def _trust_key(self, author: Field) -> AuthorKey:
+        """Return the row of the table for a field: the role of its message, or the input it belongs to."""
+        path = author.path
         if path[0] != "messages" or len(path) < 3:
             return "input", str(path[0])
-        role = self.role(path[1])
-        spoken = path[2] in SPOKEN and not leaf.key
-        return ("role", role) if spoken or role not in SPEAKERS else ("field", f"{role}.{path[2]}")
+        role = self._role_of(path[1])
+        is_text = path[2] in ASSISTANT_TEXT and not author.key
+        if role in ASSISTANT_ROLES and not is_text:
+            return "field", f"{role}.{path[2]}"
+        return "role", role
 
-    def role(self, index: Any) -> str:
-        return (
-            str(self.chat[index].get("role", ""))
-            if isinstance(index, int) and index < len(self.chat)
-            else ""
-        )
+    def _role_of(self, index: Any) -> str:
+        """Return the role of a message, empty if there is none."""
+        if isinstance(index, int) and index < len(self.messages):
+            return str(self.messages[index].get("role", ""))
+        return ""
 
 
-def template_hits(
-    scanner: Scanner, text: str, starts: Sequence[int], trails: Sequence[Any], begin: int = 0
-) -> list[Hit] | None:
-    """The added tokens of a text from `begin` on if the template wrote every one of them, else None.
+def find_template_tokens(
+    matcher: TokenMatcher, text: str, starts: Sequence[int], trails: Sequence[Any], begin: int = 0
+) -> list[TokenMatch] | None:
+    """Fast path: return the added tokens from `begin` on if the template wrote all of them, as in most conversations.
 
-    `starts` and `trails` say where each part of the text begins and came from; the last start is the text's end.
+    Args:
+        matcher: the matcher of the tokenizer.
+        text: a rendered text.
+        starts: where its parts begin; the last one is the end of the text.
+        trails: the trails of these parts. They are not followed: a part by the template has a number.
+        begin: the character to start from.
+
+    Returns:
+        The matches, or None if a token has another author or needs a look at its surroundings.
     """
-    if not scanner.plain:
+    if not matcher.is_simple:
         return None
-    added, index = scanner.added, 0
-    found: list[Hit] = []
-    for match in scanner.pattern.finditer(text, begin):
+    added, index = matcher.added, 0
+    matches: list[TokenMatch] = []
+    for match in matcher.pattern.finditer(text, begin):
         start, end = match.span()
-        index = bisect_right(starts, start, index)
+        index = bisect_right(starts, start, index)  # the part after the one that holds `start`
         if type(trails[index - 1]) is not int or end > starts[index]:
             return None
-        found.append(hit((start, end, added[text[start:end]], start)))
-    return found
+        matches.append(make_match((start, end, added[text[start:end]], start)))
+    return matches
 
 
-def levels(trust: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """The table with what the caller says of roles, inputs and options."""
+def parse_trust(trust: Mapping[str, Any] | None) -> Mapping[AuthorKey, Trust]:
+    """Return the table of trust with the levels that the caller gives to roles, inputs and options.
+
+    Raises:
+        MessageError: `trust` is not a mapping, or names an unknown author or level.
+    """
+    if not trust:
+        return DEFAULT_TRUST
     if not isinstance(trust, Mapping):
         raise MessageError(
-            f"trust is a mapping from roles or inputs to levels, not {type(trust).__name__}",
+            f"trust must be a mapping from roles, inputs or options to levels, not {type(trust).__name__}",
             path="trust",
         )
-    found = dict(TRUST)
+    table = dict(DEFAULT_TRUST)
+    known_levels = LEVELS | OLD_LEVELS
     for name, level in trust.items():
-        if not isinstance(level, str) or level not in LEVELS:
-            hint = did_you_mean(str(level), LEVELS, "Levels")
+        if not isinstance(level, str) or level not in known_levels:
             raise MessageError(
-                f"there is no level of trust {level!r}", path=f"trust[{name!r}]", hint=hint
+                f"unknown trust level {level!r}",
+                path=f"trust[{name!r}]",
+                hint=did_you_mean(str(level), LEVELS, "Levels"),
             )
-        found[row(name)] = LEVELS[level]
-    return found
+        table[_parse_author(name)] = known_levels[level]
+    return table
 
 
-def row(name: Any) -> tuple[str, str]:
-    """What the caller means: a role, an input, or `option NAME`."""
-    if isinstance(name, str) and name.startswith(OPTION):
-        return "input", name.removeprefix(OPTION)
+def _parse_author(name: Any) -> AuthorKey:
+    """Return the row of the table that a caller means: a role, an input, or `option NAME`."""
+    if isinstance(name, str) and name.startswith(OPTION_PREFIX):
+        return "input", name.removeprefix(OPTION_PREFIX)
     if name in INPUTS:
         return "input", name
     if name in ROLES:
         return "role", name
-    hint = did_you_mean(
-        str(name), (*sorted(ROLES), *INPUTS, f"{OPTION}NAME"), "Roles, inputs and options"
+    known = (*sorted(ROLES), *INPUTS, f"{OPTION_PREFIX}NAME")
+    raise MessageError(
+        f"unknown role, input or option {name!r} in trust",
+        path="trust",
+        hint=did_you_mean(str(name), known, "Roles, inputs and options"),
     )
-    raise MessageError(f"trust knows no {name!r}", path="trust", hint=hint)

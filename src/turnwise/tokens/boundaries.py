@@ -1,43 +1,56 @@
-"""Where an assistant's turn begins and ends in a rendered conversation.
+"""Find where each assistant turn begins and ends in a rendered conversation.
 
-A model speaks after the prompt that it was served: the conversation before the turn, with the opening. So a turn
-begins where `render(messages[:i], add_generation_prompt=True)` ends, and this is not guessed: that prompt is
-rendered, and must be what the conversation starts with. Rendering it for every turn would cost the square of the
-conversation, so what was learned of one turn (the text between the start of its message and the end of its opening)
-is kept with the template, and for turns of the same kind only compared with what is there.
+A model continues the prompt that it was served: the conversation before its turn, ending with the *generation prompt*
+(`<|im_start|>assistant\n`; called *opening* below). So a turn begins where `render(messages[:i],
+add_generation_prompt=True)` ends, and this is not guessed: that prompt is rendered, and the conversation must start
+with it. To render it for every turn would cost the square of the conversation. So what was learned from one turn (the
+text between the start of its message and the end of its opening) is cached with the template, and for later turns of
+the same kind it is only compared with the text.
 
-A turn ends behind the token that ends it: the first of the template's own tokens behind its last word that is known to
-end turns, or else the last one that nothing but white space follows. Where a turn has none, it ends with its last word.
+A turn ends after its stop token: the first known stop after the last character of content, or else the last special
+token that only white space follows. A turn without either ends with its content. See `find_turn_end`.
 
-Some turns have no such place. A template may write a finished turn in another way than it opens one (DeepSeek-R1
-opens with `<think>`, and leaves the thinking out of history). Such a turn is reported with the reason and not
-trained.
+Some turns have no beginning in this sense. A template may write a finished turn in another way than it opens one
+(DeepSeek-R1 opens with `<think>` and leaves the reasoning out of history). Such a turn *diverges* from its opening: it
+is reported with the reason and not trained.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
 from turnwise.errors import TurnwiseError, short_repr
-from turnwise.tokens.attribution import SPEAKERS
-from turnwise.tokens.token_matcher import Hit
+from turnwise.tokens.attribution import ASSISTANT_ROLES
+from turnwise.tokens.token_matcher import TokenMatch
 
 SPACE = " \t\r\n"
-RESULTS = ("tool", "function", "ipython", "observation", "environment")
+RESULT_ROLES = ("tool", "function", "ipython", "observation", "environment")
+MAX_SHOWN_LENGTH = 60  # characters of a text in a reason
 
-Prompt = Callable[
-    [int], Rendering
-]  # what serving would send before message i: the messages before it, and the opening
+Messages = Sequence[Mapping[str, Any]]
+
+
+class PromptRenderer(Protocol):
+    """Renders the prompt that serving would send for these messages, its generation prompt included."""
+
+    def render_prompt(self, messages: Messages) -> Rendering: ...
+
+
+class TextSpan(NamedTuple):
+    """The characters from `start` to `end` of a text."""
+
+    start: int
+    end: int
 
 
 class Turn(NamedTuple):
-    """What an assistant says: characters `start` to `end`. From `stop` on they are its stop token, if it has one."""
+    """An assistant turn: characters `start` to `end`, of which those from `stop` on are its stop token, if any."""
 
     message: int
     start: int
@@ -46,280 +59,351 @@ class Turn(NamedTuple):
 
 
 class Untrained(NamedTuple):
-    """A turn whose place in the text could not be established; it may be one that `departs` from its opening."""
+    """An assistant turn that cannot be trained, with the reason; `diverges`: it does not continue its opening."""
 
     message: int
     reason: str
-    departs: bool = False
+    diverges: bool = False
 
     def __str__(self) -> str:
         return f"messages[{self.message}]: {self.reason}"
 
 
 class Opening(NamedTuple):
-    """The text between the start of a message and the place where the model begins; `shift` is where that is.
+    """The text between the start of a message and the character where the model begins to write.
 
-    Turns that do not continue their opening have no such place: then `closing` is what their prompts end with.
+    A turn that diverges has no such character: then `closing` is the end of its prompt. Where the template refuses to
+    write the prompt, `refusal` is its error.
     """
 
     text: str
-    shift: int
+    offset: int  # of the model's first character, from the start of the message
     closing: str = ""
-    refusal: str = ""  # why there is no prompt at all
+    refusal: str = ""
+
+    @property
+    def is_usable(self) -> bool:
+        return not (self.closing or self.refusal)
+
+    def matches(self, text: str, start: int) -> bool:
+        """Return whether the message that begins at `start` is written with this opening."""
+        begin = start + min(self.offset, 0)
+        return begin >= 0 and text.startswith(self.text, begin)
 
 
 class Boundaries:
-    """What was learned of one template under one set of options.
+    """The openings that were learned from one template under one set of options.
 
-    `sought` are the texts that it looks for. A template that weighs texts in other ways (`content|length > 100`) is
-    `fickle`: nothing that was learned of one conversation holds for another, and every prompt is rendered.
+    `searched` are the strings that the template searches for in messages; they are part of the cache key. A template
+    that branches on texts in other ways (`content|length > 100`) is `uncacheable`: every prompt is rendered.
     """
 
-    def __init__(self, sought: Sequence[str] = (), fickle: bool = False) -> None:
-        self.sought = sought
-        self.fickle = fickle
+    def __init__(self, searched: Sequence[str] = (), uncacheable: bool = False) -> None:
+        self.searched = searched
+        self.uncacheable = uncacheable
         self.openings: dict[tuple[Any, ...], Opening] = {}
-        self.marking: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()  # by tokenizer
+        self.turn_delimiters: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Boundaries, (self.searched, self.uncacheable)  # a copy learns again
 
     def find(
         self,
         rendering: Rendering,
-        messages: Sequence[Mapping[str, Any]],
-        hits: Sequence[Hit],
-        stops: Container[str],
-        prompt: Prompt,
+        messages: Messages,
+        specials: Sequence[TokenMatch],
+        stops: frozenset[str],
+        renderer: PromptRenderer,
     ) -> tuple[list[Turn], list[Untrained]]:
-        """The assistant's turns in this rendering; `hits` are the tokens that the template itself wrote."""
-        spoken = [
-            index for index, message in enumerate(messages) if message.get("role") in SPEAKERS
+        """Return the assistant turns of a rendering, and those whose place could not be found.
+
+        Args:
+            rendering: the rendered conversation.
+            messages: its messages.
+            specials: the special tokens that the template itself wrote.
+            stops: the texts that end turns.
+            renderer: renders prompts, for openings that are not cached.
+        """
+        assistant = [
+            index
+            for index, message in enumerate(messages)
+            if message.get("role") in ASSISTANT_ROLES
         ]
-        if not spoken:
+        if not assistant:
             return [], []
         text, table = rendering.text, rendering.piece_table
-        regions, places = regions_of(table), [hit[0] for hit in hits]
-        users, switches = last_user(messages), self.switches(messages) if self.sought else ()
+        special_starts = [match.start for match in specials]
+        message_spans = find_message_spans(table)
+        last_user = _find_last_user(messages)
+        searched = self._find_searched(messages) if self.searched else ()
         turns: list[Turn] = []
         untrained: list[Untrained] = []
-        for index in spoken:
-            region = regions.get(index)
-            if region is None:
-                untrained.append(
-                    Untrained(
-                        index, "the template leaves the message out, or hides where it writes it"
-                    )
-                )
+        for index in assistant:
+            span = message_spans.get(index)
+            if span is None:
+                reason = "the template leaves the message out, or hides where it writes it"
+                untrained.append(Untrained(index, reason))
                 continue
-            if not all(
-                regions.get(other) for other in range(index + 1, following(messages, index))
-            ):
-                region = region[0], own_end(table, index, region)  # others may stand in its place
-            start = self.start(
-                text, index, region[0], (switches, kind(messages, index, index < users)), prompt
+            if not _has_spans(message_spans, index, messages):
+                span = _without_other_messages(table, index, span)
+            key = searched, _turn_kind(messages, index, index < last_user)
+            opening = self._find_opening(text, span.start, key, messages[:index], renderer)
+            if not opening.is_usable:
+                reason = _explain_divergence(opening, text, span.start)
+                untrained.append(Untrained(index, reason, diverges=not opening.refusal))
+                continue
+            start = span.start + opening.offset
+            stop = find_turn_end(
+                table, text, TextSpan(start, span.end), specials, special_starts, stops
             )
-            if isinstance(start, Opening):
-                untrained.append(
-                    Untrained(index, reason(start, text, region[0]), not start.refusal)
-                )
-                continue
-            stop, end = ending(table, text, start, region, hits, places, stops)
-            if end <= start or not calls_written(messages[index], text, region):
-                lost = "does not write its calls" if end > start else "writes nothing of it"
-                untrained.append(Untrained(index, f"the template {lost}"))
-                continue
-            turns.append(Turn(index, start, end, max(start, stop)))
+            if stop.end <= start:
+                untrained.append(Untrained(index, "the template writes nothing of it"))
+            elif not _contains_calls(messages[index], text, span):
+                untrained.append(Untrained(index, "the template does not write its calls"))
+            else:
+                turns.append(Turn(index, start, stop.end, max(start, stop.start)))
         return turns, untrained
 
-    def switches(self, messages: Sequence[Mapping[str, Any]]) -> tuple[bool, ...]:
-        """Which of the sought texts stand in what the assistant did not say."""
-        said = [
-            message.get("content") for message in messages if message.get("role") not in SPEAKERS
+    def _find_searched(self, messages: Messages) -> tuple[bool, ...]:
+        """Return which of the searched strings occur in the messages of others than the assistant."""
+        contents = [
+            message.get("content")
+            for message in messages
+            if message.get("role") not in ASSISTANT_ROLES
         ]
-        texts = "\0".join(text for text in said if isinstance(text, str))
-        return tuple(text in texts for text in self.sought)
+        joined = "\0".join(content for content in contents if isinstance(content, str))
+        return tuple(string in joined for string in self.searched)
 
-    def start(
-        self, text: str, index: int, region: int, key: tuple[Any, ...], prompt: Prompt
-    ) -> int | Opening:
-        """Where the model begins to speak, or the opening that the turn does not continue."""
-        known = None if self.fickle else self.openings.get(key)
-        if known is None or bool(known.closing or known.refusal) == fits(text, region, known):
-            known = learned(
-                text, region, index, prompt
-            )  # none yet, or not like the one it was learned from
-            if (
-                known.refusal and index == 0
-            ):  # nothing to serve before it: any opening will do that is known
-                known = next(
-                    (one for one in self.openings.values() if one.text and fits(text, region, one)),
-                    known,
-                )
-            self.openings[key] = known
-        if known.refusal or known.closing:
-            return known
-        return region + known.shift
+    def _find_opening(
+        self,
+        text: str,
+        start: int,
+        key: tuple[Any, ...],
+        before: Messages,
+        renderer: PromptRenderer,
+    ) -> Opening:
+        """Return the opening of the message that begins at `start`, from the cache if it fits this text."""
+        cached = None if self.uncacheable else self.openings.get(key)
+        # A usable opening must match here; one that no turn continued must still not match.
+        if cached is not None and cached.is_usable == cached.matches(text, start):
+            return cached
+        opening = learn_opening(text, start, before, renderer)
+        if opening.refusal and not before:
+            # There is nothing to serve before the first message: take any known opening that fits.
+            for known in self.openings.values():
+                if known.text and known.matches(text, start):
+                    opening = known
+                    break
+        self.openings[key] = opening
+        return opening
 
 
-def reason(opening: Opening, text: str, region: int) -> str:
-    """Why the turn that begins here has no place where the model begins."""
+def learn_opening(text: str, start: int, before: Messages, renderer: PromptRenderer) -> Opening:
+    """Compare a conversation with the prompt that serving sends before the message that begins at `start`."""
+    try:
+        prompt = renderer.render_prompt(before)
+    except TurnwiseError as error:
+        return Opening("", 0, refusal=error.message)
+    if text.startswith(prompt.text):
+        return _opening_between(text, start, len(prompt.text))
+    opening = prompt.text[find_last_message_end(prompt.piece_table) :]
+    closing = prompt.text[find_content_end(prompt.piece_table, TextSpan(0, len(prompt.text))) :]
+    end = start + len(opening)
+    if closing and text.endswith(closing, 0, end):
+        return _opening_between(text, start, end)  # earlier messages differ, the opening does not
+    return Opening(opening, 0, closing=closing or prompt.text[-20:] or " ")
+
+
+def _opening_between(text: str, start: int, end: int) -> Opening:
+    return Opening(text[min(start, end) : max(start, end)], end - start)
+
+
+def _explain_divergence(opening: Opening, text: str, start: int) -> str:
+    """Return why the model's first character in the message that begins at `start` is not known."""
     if opening.refusal:
         return f"the template refuses the prompt before it: {opening.refusal}"
-    found = text[region : region + len(opening.text) + 20]
+    beginning = text[start : start + len(opening.text) + 20][:MAX_SHOWN_LENGTH]
     return (
-        f"a prompt ends with {short_repr(opening.closing[-60:])}, "
-        f"but the finished turn begins {short_repr(found[:60])}: "
-        "it does not continue its own opening"
+        f"a prompt ends with {short_repr(opening.closing[-MAX_SHOWN_LENGTH:])}, but the finished turn begins "
+        f"{short_repr(beginning)}: it does not continue its own opening"
     )
 
 
-def learned(text: str, region: int, index: int, prompt: Prompt) -> Opening:
-    """Compare the conversation with the prompt that serving would have sent."""
-    try:
-        served = prompt(index)
-    except TurnwiseError as error:
-        return Opening("", 0, refusal=error.message)
-    if text.startswith(served.text):
-        return opening_at(text, region, len(served.text))
-    opening = served.text[last_end(served.piece_table) :]
-    closing = served.text[
-        last_word(served.piece_table, (0, len(served.text))) :
-    ]  # the template's words at the end
-    place = region + len(opening)
-    if closing and text.endswith(closing, 0, place):
-        return opening_at(text, region, place)  # earlier messages differ, the opening does not
-    return Opening(opening, 0, closing=closing or served.text[-20:] or " ")
+# ---- the end of a turn ----
 
 
-def ending(
+def find_turn_end(
     table: PieceTable,
     text: str,
-    start: int,
-    region: tuple[int, int],
-    hits: Sequence[Hit],
-    places: Sequence[int],
-    stops: Container[str],
-) -> tuple[int, int]:
-    """Where the token that ends the turn stands; where the last word ends, twice, if there is none."""
-    behind = bisect_left(places, region[1])
-    first = bisect_left(places, start, hi=behind)
-    ends = [index for index in range(first, behind) if hits[index].token.text in stops]
-    if len(ends) > 1:  # the first one behind the last word
-        said = last_word(table, (start, region[1]))
-        ends = [index for index in ends if hits[index].start >= said] or ends[-1:]
-    if ends:
-        return place(text, hits[ends[0]])
-    if first < behind and not text[hits[behind - 1].end : region[1]].strip(SPACE):
-        return place(text, hits[behind - 1])
-    next_hit = hits[behind] if behind < len(hits) else None
-    if (
-        next_hit
-        and next_hit.token.text in stops
-        and not text[region[1] : next_hit.start].strip(SPACE)
-    ):
-        return place(text, next_hit)
-    end = start + len(text[start : region[1]].rstrip(SPACE))
-    end = max(end, last_word(table, (start, region[1])))
-    said = max((len(stop) for stop in spelled(stops) if text.endswith(stop, start, end)), default=0)
-    return end - said, end
+    turn: TextSpan,
+    specials: Sequence[TokenMatch],
+    special_starts: Sequence[int],
+    stops: frozenset[str],
+) -> TextSpan:
+    """Return the span of the token that ends a turn, or an empty span at the end of its content.
+
+    Templates differ in where they write the stop, so candidates are tried in this order:
+
+    1. a stop token after the last character of content;
+    2. any special token at the very end of the turn (a stop that nobody declared);
+    3. a stop token that opens the next turn (GLM writes none of its own);
+    4. a stop that the tokenizer does not know, spelled in the text.
+
+    Args:
+        table: the rendered text with its origins.
+        text: the same as a string.
+        turn: from the model's first character to the end of the message.
+        specials: the special tokens that the template wrote, in order.
+        special_starts: their first characters.
+        stops: the texts that end turns.
+    """
+    first = bisect_left(special_starts, turn.start)
+    after = max(first, bisect_left(special_starts, turn.end))
+    inside = specials[first:after]
+    stop = _find_stop_after_content(table, turn, inside, stops)
+    if stop is None and inside and _is_blank(text, inside[-1].end, turn.end):
+        stop = inside[-1]
+    if stop is None and after < len(specials):
+        following = specials[after]
+        if following.token.text in stops and _is_blank(text, turn.end, following.start):
+            stop = following
+    if stop is not None:
+        return _without_stripped_space(text, stop)
+    return _find_spelled_stop(table, text, turn, stops)
 
 
-def spelled(stops: Container[str]) -> Iterator[str]:
-    return (stop for stop in stops if stop) if isinstance(stops, Iterable) else iter(())
+def _find_stop_after_content(
+    table: PieceTable, turn: TextSpan, inside: Sequence[TokenMatch], stops: frozenset[str]
+) -> TokenMatch | None:
+    """Return the first stop token after the last character of content; the last one if all stand before it."""
+    candidates = [match for match in inside if match.token.text in stops]
+    if len(candidates) < 2:
+        return candidates[0] if candidates else None
+    content_end = find_content_end(table, turn)
+    for match in candidates:
+        if match.start >= content_end:
+            return match
+    return candidates[-1]
 
 
-def following(messages: Sequence[Mapping[str, Any]], index: int) -> int:
-    """The index of the next message that is not a result: a tool's belong to the turn before them."""
-    index += 1
-    while index < len(messages) and messages[index].get("role") in RESULTS:
-        index += 1
-    return index
+def _find_spelled_stop(
+    table: PieceTable, text: str, turn: TextSpan, stops: frozenset[str]
+) -> TextSpan:
+    """Return the longest stop with which the turn's text ends, or an empty span at its end."""
+    text_end = turn.start + len(text[turn.start : turn.end].rstrip(SPACE))
+    end = max(text_end, find_content_end(table, turn))
+    lengths = [len(stop) for stop in stops if text.endswith(stop, turn.start, end)]
+    return TextSpan(end - max(lengths, default=0), end)
 
 
-def own_end(table: PieceTable, index: int, region: tuple[int, int]) -> int:
-    """Where the first field of another message stands in the region of this one; its end, if there is none."""
-    for at in range(table.index_at(region[0]), table.index_at(region[1] - 1) + 1):
-        place = table.starts[at]
-        for part, leaf in table.split(at):
-            if isinstance(leaf, Field) and message_index(leaf.path) not in (None, index) and part:
-                return place
-            place += len(part)
-    return region[1]
+def _is_blank(text: str, start: int, end: int) -> bool:
+    return not text[start:end].strip(SPACE)
 
 
-def calls_written(message: Mapping[str, Any], text: str, region: tuple[int, int]) -> bool:
-    """Whether the names of the message's calls stand in its region."""
-    for call in message.get("tool_calls") or ():
-        function = call.get("function", call) if isinstance(call, Mapping) else None
-        name = function.get("name") if isinstance(function, Mapping) else None
-        if isinstance(name, str) and text.find(name, region[0], region[1]) < 0:
-            return False
-    return True
+def _without_stripped_space(text: str, match: TokenMatch) -> TextSpan:
+    """Return the span of a token without the white space that it takes along."""
+    if not (match.token.lstrip or match.token.rstrip):
+        return TextSpan(match.start, match.end)
+    content = text[match.start : match.end]
+    start = match.start + len(content) - len(content.lstrip(SPACE))
+    return TextSpan(start, match.start + len(content.rstrip(SPACE)))
 
 
-def place(text: str, hit: Hit) -> tuple[int, int]:
-    """A token without the white space that it takes along."""
-    if not (hit.token.lstrip or hit.token.rstrip):
-        return hit.start, hit.end
-    found = text[hit.start : hit.end]
-    return hit.start + len(found) - len(found.lstrip(SPACE)), hit.start + len(found.rstrip(SPACE))
+# ---- the place of a message ----
 
 
-def kind(messages: Sequence[Mapping[str, Any]], index: int, history: bool) -> tuple[Any, ...]:
-    """What templates look at when they write a turn."""
-    has = messages[index].get
-    before = messages[index - 1].get("role") if index else None
-    thinks = bool(has("reasoning_content") or has("reasoning") or has("thinking"))
-    return before, history, bool(has("content")), bool(has("tool_calls")), thinks
-
-
-def last_user(messages: Sequence[Mapping[str, Any]]) -> int:
-    for index in range(len(messages) - 1, -1, -1):
-        if messages[index].get("role") == "user":
-            return index
-    return -1
-
-
-def fits(text: str, region: int, opening: Opening) -> bool:
-    at = region + min(opening.shift, 0)
-    return at >= 0 and text.startswith(opening.text, at)
-
-
-def opening_at(text: str, region: int, place: int) -> Opening:
-    return Opening(text[min(region, place) : max(region, place)], place - region)
-
-
-def regions_of(table: PieceTable) -> dict[int, tuple[int, int]]:
-    """From where to where each message is written, until another one is."""
-    found: dict[int, tuple[int, int]] = {}
+def find_message_spans(table: PieceTable) -> dict[int, TextSpan]:
+    """Return the span of each message: from its first character until another message is written."""
+    spans: dict[int, TextSpan] = {}
     starts, ends = table.starts, [*table.message_starts[1:], len(table.texts)]
     current = None
     for begin, end, message in zip(table.message_starts, ends, table.messages, strict=True):
         if message is None or begin == end:
             continue
         if message == current:
-            found[message] = (found[message][0], starts[end])
-        elif message not in found:
-            found[message] = (starts[begin], starts[end])
+            spans[message] = TextSpan(spans[message].start, starts[end])
+        elif message not in spans:
+            spans[message] = TextSpan(starts[begin], starts[end])
             current = message
         else:
             current = None  # it was written before, and others since
-    return found
+    return spans
 
 
-def last_end(table: PieceTable) -> int:
-    """Where the last message ends."""
-    return max((end for _, end in regions_of(table).values()), default=0)
+def find_last_message_end(table: PieceTable) -> int:
+    """Return the character at which the last message ends."""
+    return max((span.end for span in find_message_spans(table).values()), default=0)
 
 
-def last_word(table: PieceTable, region: tuple[int, int]) -> int:
-    """Where the last character that came from a field ends."""
-    for index in range(table.index_at(region[1] - 1), -1, -1):
-        if table.starts[index] < region[0]:
+def find_content_end(table: PieceTable, span: TextSpan) -> int:
+    """Return the end of the last character within `span` that came from a field; its start if none did."""
+    for index in range(table.index_at(span.end - 1), -1, -1):
+        if table.starts[index] < span.start:
             break
         if type(table.trails[index]) is int:
-            continue
-        at = table.starts[index + 1]
+            continue  # the template's own text
+        end = table.starts[index + 1]
         for part, leaf in reversed(table.split(index)):
             if isinstance(leaf, Field):
-                return at
-            at -= len(part)
-    return region[0]
+                return end
+            end -= len(part)
+    return span.start
+
+
+def _has_spans(spans: Mapping[int, TextSpan], index: int, messages: Messages) -> bool:
+    """Return whether all tool results that follow a message have a span of their own."""
+    following = index + 1
+    while following < len(messages) and messages[following].get("role") in RESULT_ROLES:
+        if following not in spans:
+            return False
+        following += 1
+    return True
+
+
+def _without_other_messages(table: PieceTable, index: int, span: TextSpan) -> TextSpan:
+    """Return the span up to the first text in it that came from another message."""
+    for place, leaf in _origins_in(table, span):
+        if isinstance(leaf, Field) and message_index(leaf.path) not in (None, index):
+            return TextSpan(span.start, place)
+    return span
+
+
+def _origins_in(table: PieceTable, span: TextSpan) -> Iterator[tuple[int, Any]]:
+    """Yield the first character and the origin of every text in a span."""
+    for index in range(table.index_at(span.start), table.index_at(span.end - 1) + 1):
+        place = table.starts[index]
+        for part, leaf in table.split(index):
+            if part:
+                yield place, leaf
+            place += len(part)
+
+
+# ---- messages ----
+
+
+def _turn_kind(messages: Messages, index: int, is_history: bool) -> tuple[Any, ...]:
+    """Return what templates look at when they write a turn: a part of the cache key of openings."""
+    message = messages[index]
+    role_before = messages[index - 1].get("role") if index else None
+    has_reasoning = any(
+        message.get(name) for name in ("reasoning_content", "reasoning", "thinking")
+    )
+    has_content, has_calls = bool(message.get("content")), bool(message.get("tool_calls"))
+    return role_before, is_history, has_content, has_calls, has_reasoning
+
+
+def _find_last_user(messages: Messages) -> int:
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].get("role") == "user":
+            return index
+    return -1
+
+
+def _contains_calls(message: Mapping[str, Any], text: str, span: TextSpan) -> bool:
+    """Return whether the names of the message's tool calls occur in its span."""
+    for call in message.get("tool_calls") or ():
+        function = call.get("function", call) if isinstance(call, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if isinstance(name, str) and text.find(name, span.start, span.end) < 0:
+            return False
+    return True

@@ -1,219 +1,223 @@
-"""A conversation becomes ids: render, find the tokens that count, find the turns, encode the runs.
+"""Encode a conversation: render, find special tokens, find turns, encode the plain spans.
 
-The order matters. The text is rendered once; who wrote which token decides what is a token (`trust.py`); the tokens
-that the template wrote say where turns end, and the prompts that serving would have sent say where they begin
-(`boundaries.py`); only then is anything encoded (`runs.py`).
+The order matters. The conversation is rendered once. The author of each character decides which special tokens are real
+(`attribution.py`). The real ones that the template wrote show where turns end, and the prompts that serving would have
+sent show where turns begin (`boundaries.py`). Only then is text encoded (`text_encoder.py`). Labels are computed from
+the turns when they are asked for (`encoded.py`).
 
-A conversation that is too long loses its oldest rounds, whole, until it fits; never its system messages, never the
-last round, never part of a turn.
+Truncation: a conversation that is too long loses its oldest rounds, whole, until it fits; never its system messages,
+never the last round, never a part of a turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
-from turnwise.engine.provenance.rendering import Origin, Rendering, append_reply
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, TurnwiseError
-from turnwise.tokens.attribution import Voices
-from turnwise.tokens.boundaries import Boundaries, Turn
+from turnwise.tokens.attribution import Attribution
+from turnwise.tokens.boundaries import Boundaries, Messages
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.loss import weight_of
-from turnwise.tokens.text_encoder import Encoder, Segments, encoder
-from turnwise.tokens.token_matcher import Hit
+from turnwise.tokens.loss import TrainOn, weight_of
+from turnwise.tokens.text_encoder import encoder_for
+from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
-Parts = Sequence[tuple[str, str | None]]  # texts of a message's fields, and markers (None)
+SYSTEM_ROLES = ("system", "developer")
+OTHER_ROLES = ("developer", "function", "environment", "ipython", "observation")
+FIRST, REPLY, SECOND = (
+    make_message("user", "First"),
+    make_message("assistant", "One"),
+    make_message("user", "Second"),
+)
 
-SYSTEMS = ("system", "developer")
-OTHERS = ("developer", "function", "environment", "ipython", "observation")
-EVERY_TURN: tuple[list[dict[str, Any]], ...] = (
-    [
-        make_message("system", "Rules"),
-        make_message("user", "First"),
-        make_message("assistant", "One"),
-        make_message("user", "Second"),
-    ],
-    [
-        make_message("user", "First"),
-        make_message("assistant", "One"),
-        make_message("user", "Second"),
-    ],
-    [
-        make_message("user", "First"),
-        make_call_message(("weather", {"city": "Oslo"})),
-        make_tool_result("Rain"),
-        make_message("assistant", "One"),
-    ],
-    [
-        make_message("user", "First"),
-        make_call_message(("weather", '{"city": "Oslo"}')),
-        make_tool_result("Rain"),
-        make_message("assistant", "One"),
-    ],
-    *(
-        [
-            make_message("user", "First"),
-            make_message(role, "Facts"),
-            make_message("assistant", "One"),
-        ]
-        for role in OTHERS
-    ),
+# Conversations with turns of every kind. The tokens around these turns are the template's turn delimiters.
+DELIMITER_PROBES: tuple[list[dict[str, Any]], ...] = (
+    [make_message("system", "Rules"), FIRST, REPLY, SECOND],
+    [FIRST, REPLY, SECOND],
+    [FIRST, make_call_message(("weather", {"city": "Oslo"})), make_tool_result("Rain"), REPLY],
+    [FIRST, make_call_message(("weather", '{"city": "Oslo"}')), make_tool_result("Rain"), REPLY],
+    *([FIRST, make_message(role, "Facts"), REPLY] for role in OTHER_ROLES),
 )
 
 
-@dataclass(slots=True)
-class Ask:
-    """A conversation and everything that decides how it is encoded."""
+@dataclass(frozen=True, slots=True)
+class EncodeRequest:
+    """A conversation and everything that decides how it is encoded.
 
-    messages: Sequence[Mapping[str, Any]]
+    Attributes:
+        messages: the conversation as plain data.
+        tokenizer: the tokenizer.
+        renderer: renders messages.
+        arguments: the keyword arguments for `renderer.render`.
+        boundaries: the cache of what is known about the template's turns under these arguments.
+        stops: the texts that end turns.
+        train_on: the loss policy.
+        trust: trust levels that differ from the table in `attribution.py`.
+        compatible: encode the text as one, forged special tokens included, as transformers does.
+        max_length: the most ids that are wanted.
+        kept: the indices of the messages in the caller's conversation, if some were dropped.
+    """
+
+    messages: Messages
     tokenizer: Tokenizer
-    render: Callable[[Sequence[Mapping[str, Any]]], Rendering]
-    prompt: Callable[
-        [Sequence[Mapping[str, Any]]], Rendering
-    ]  # the same with the opening, as serving sends it
+    renderer: Renderer
+    arguments: Mapping[str, Any]
     boundaries: Boundaries
-    reply: Callable[[Mapping[str, Any], Rendering], Parts] | None = (
-        None  # a message as a model would write it
-    )
     stops: frozenset[str] = frozenset()
-    train_on: str | Callable[[Origin], bool] = "assistant"
+    train_on: TrainOn = "assistant"
     trust: Mapping[str, str] | None = None
     compatible: bool = False
     max_length: int | None = None
     kept: Sequence[int] | None = None
 
+    @property
+    def prompt_arguments(self) -> dict[str, Any]:
+        """The arguments with which serving renders a prompt."""
+        return {
+            **self.arguments,
+            "add_generation_prompt": True,
+            "continue_final_message": False,
+        }
 
-def encode(ask: Ask) -> Encoded:
-    """The ids of the conversation; of its newest rounds, if it is too long."""
-    found = encoded(ask)
-    if ask.max_length is None or len(found) <= ask.max_length:
-        return found
-    rest, systems = rounds(ask.messages)
-    low, high = 1, len(rest) - 1  # how many rounds to leave out; more are always shorter
+    def render(self, messages: Messages) -> Rendering:
+        """Render messages as the caller asked."""
+        return self.renderer.render(messages, **self.arguments)
+
+    def render_prompt(self, messages: Messages) -> Rendering:
+        """Render the prompt that serving would send for these messages, with the generation prompt."""
+        return self.renderer.render(messages, **self.prompt_arguments)
+
+
+def encode(request: EncodeRequest) -> Encoded:
+    """Encode a conversation, or as many of its newest rounds as fit `max_length`.
+
+    Raises:
+        MessageError: the last round alone is longer than `max_length`.
+    """
+    encoded = encode_once(request)
+    if request.max_length is None or len(encoded) <= request.max_length:
+        return encoded
+    rounds, system = split_rounds(request.messages)
+    # Binary search for the fewest rounds to drop; dropping more is always shorter.
+    low, high = 1, len(rounds) - 1
     if high < low:
-        raise too_long(found, ask.max_length)
+        raise _too_long(encoded, request.max_length)
     while low < high:
         middle = (low + high) // 2
-        fits = len(encoded(without(ask, rest, systems, middle))) <= ask.max_length
-        low, high = (low, middle) if fits else (middle + 1, high)
-    found = encoded(without(ask, rest, systems, low))
-    if len(found) > ask.max_length:
-        raise too_long(found, ask.max_length)
-    return found
+        if len(encode_once(_drop_rounds(request, rounds, system, middle))) <= request.max_length:
+            high = middle
+        else:
+            low = middle + 1
+    encoded = encode_once(_drop_rounds(request, rounds, system, low))
+    if len(encoded) > request.max_length:
+        raise _too_long(encoded, request.max_length)
+    return encoded
 
 
-def encoded(ask: Ask) -> Encoded:
-    weights = [weight_of(ask.messages, index) for index in range(len(ask.messages))]
-    rendering = ask.render(ask.messages)
-    text, worker = rendering.text, encoder(ask.tokenizer)
-    voices, hits = trusted(ask, rendering, ask.messages)
-    turns, untrained = ask.boundaries.find(
-        rendering,
-        ask.messages,
-        voices.own(hits),
-        ask.stops,
-        lambda index: ask.prompt(ask.messages[:index]),
+def encode_once(request: EncodeRequest) -> Encoded:
+    """Encode the messages of a request, however long they are."""
+    messages = request.messages
+    weights = [weight_of(messages, index) for index in range(len(messages))]
+    rendering = request.render(messages)
+    attribution, specials = find_specials(request, rendering, messages)
+    turns, untrained = request.boundaries.find(
+        rendering, messages, attribution.template_tokens(specials), request.stops, request
     )
-    if ask.compatible:
-        ids = ask.tokenizer.whole(text)
-
-        found: Any = partial(joint, worker, text)
+    if request.compatible:
+        ids, spans = request.tokenizer.whole(rendering.text), None
     else:
-        ids, found = worker.segments(
-            text, hits, [turn.start for turn in turns], guarded=voices.suspect
+        ids, spans = encoder_for(request.tokenizer).encode_spans(
+            rendering.text,
+            specials,
+            seams=[turn.start for turn in turns],
+            may_spell_specials=attribution.has_lookalikes,
         )
     return Encoded(
-        rendering, ask.tokenizer, ids, found, turns, untrained, weights, ask.train_on, ask.kept
+        rendering,
+        request.tokenizer,
+        ids,
+        spans,
+        turns,
+        untrained,
+        weights,
+        request.train_on,
+        request.kept,
     )
 
 
-def joint(worker: Encoder, text: str) -> Segments:
-    """Where the tokens of a text stand whose added tokens all count."""
-    return worker.segments(text, worker.scanner.hits(text), guarded=False)[1]
+def find_specials(
+    request: EncodeRequest, rendering: Rendering, messages: Messages
+) -> tuple[Attribution, list[TokenMatch]]:
+    """Return the authors of a rendering, and the added tokens in it that count as such."""
+    matcher = encoder_for(request.tokenizer).matcher
+    attribution = Attribution(rendering.piece_table, messages, request.trust)
+    specials = attribution.find_specials(matcher, rendering.text)
+    if attribution.assistant_tokens:
+        specials = attribution.remove_delimiters(specials, find_turn_delimiters(request))
+    return attribution, specials
 
 
-def trusted(
-    ask: Ask, rendering: Rendering, messages: Sequence[Mapping[str, Any]]
-) -> tuple[Voices, list[Hit]]:
-    """Who wrote what in a rendering, and the added tokens in it that count."""
-    worker = encoder(ask.tokenizer)
-    voices = Voices(rendering.piece_table, messages, ask.trust, lambda: marking(ask, worker))
-    return voices, voices.hits(worker.scanner, rendering.text)
+def find_turn_delimiters(request: EncodeRequest) -> frozenset[str]:
+    """Return the tokens by which the template delimits turns, whether or not this conversation has such turns."""
+    cache = request.boundaries.turn_delimiters
+    known = cache.get(request.tokenizer)
+    if known is not None:
+        return known
+    matcher = encoder_for(request.tokenizer).matcher
+    delimiters = set(request.stops)
+    for probe in DELIMITER_PROBES:
+        try:
+            rendering = request.render_prompt(probe)
+        except TurnwiseError:
+            continue  # the template does not take such turns
+        attribution = Attribution(rendering.piece_table, probe)
+        specials = attribution.find_specials(matcher, rendering.text)
+        delimiters |= attribution.turn_delimiters(specials)
+    cache[request.tokenizer] = frozenset(delimiters)
+    return cache[request.tokenizer]
 
 
-def answered_by(ask: Ask, index: int) -> Encoded:
-    """The prompt before a message, and behind it the message as a model would write it."""
-    if ask.reply is None:
-        raise MessageError("nobody says how a reply is written", path=f"messages[{index}]")
-    prompt, message = ask.prompt(ask.messages[:index]), ask.messages[index]
-    parts = ask.reply(message, prompt)
-    rendering, start, worker = (
-        append_reply(prompt, parts, index),
-        len(prompt.text),
-        encoder(ask.tokenizer),
-    )
-    voices, hits = trusted(ask, rendering, ask.messages[: index + 1])
-    before = ask.boundaries.find(
-        prompt,
-        ask.messages[:index],
-        voices.own(hits),
-        ask.stops,
-        lambda place: ask.prompt(ask.messages[:place]),
-    )[0]
-    ids, segments = worker.segments(rendering.text, hits, [*(turn.start for turn in before), start])
-    end = len(rendering.text)
-    stop = end - len(parts[-1][0]) if parts and parts[-1][1] is None else end
-    turn, weights = (
-        Turn(index, start, end, stop),
-        [weight_of(ask.messages, place) for place in range(index + 1)],
-    )
-    return Encoded(rendering, ask.tokenizer, ids, segments, [turn], (), weights, ask.train_on)
+# ---- truncation ----
 
 
-def marking(ask: Ask, worker: Encoder) -> frozenset[str]:
-    """The tokens by which the template marks turns, whether or not this conversation has such turns."""
-    known = ask.boundaries.marking.get(ask.tokenizer)
-    if known is None:
-        found: set[str] = set()
-        for chat in EVERY_TURN:
-            try:
-                rendering = ask.prompt(chat)
-            except TurnwiseError:
-                continue
-            voices = Voices(rendering.piece_table, chat)
-            found |= voices.marking(voices.hits(worker.scanner, rendering.text))
-        known = ask.boundaries.marking[ask.tokenizer] = frozenset(found | ask.stops)
-    return known
+def split_rounds(messages: Messages) -> tuple[list[list[int]], list[int]]:
+    """Return the indices of the messages by rounds, and those of system messages.
 
-
-def rounds(messages: Sequence[Mapping[str, Any]]) -> tuple[list[list[int]], list[int]]:
-    """The messages by rounds, each from a user's message to the next one's; and the system messages beside them."""
-    systems: list[int] = []
-    found: list[list[int]] = []
+    A round begins with a user message that does not follow another user message.
+    """
+    system: list[int] = []
+    rounds: list[list[int]] = []
     for index, message in enumerate(messages):
         role = message.get("role")
-        if role in SYSTEMS:
-            systems.append(index)
-        elif not found or (role == "user" and messages[found[-1][-1]].get("role") != "user"):
-            found.append([index])
-        else:
-            found[-1].append(index)
-    return found, systems
+        if role in SYSTEM_ROLES:
+            system.append(index)
+            continue
+        is_question = role == "user"
+        if not rounds or (is_question and messages[rounds[-1][-1]].get("role") != "user"):
+            rounds.append([])
+        rounds[-1].append(index)
+    return rounds, system
 
 
-def without(ask: Ask, rest: list[list[int]], systems: list[int], count: int) -> Ask:
-    """The same conversation without its oldest rounds."""
-    kept = sorted([*systems, *(index for one in rest[count:] for index in one)])
-    return replace(ask, messages=[ask.messages[index] for index in kept], kept=kept)
+def _drop_rounds(
+    request: EncodeRequest, rounds: list[list[int]], system: list[int], count: int
+) -> EncodeRequest:
+    """Return the request without its oldest rounds."""
+    kept = list(system)
+    for indices in rounds[count:]:
+        kept += indices
+    kept.sort()
+    return replace(request, messages=[request.messages[index] for index in kept], kept=kept)
 
 
-def too_long(found: Encoded, limit: int) -> MessageError:
+def _too_long(encoded: Encoded, limit: int) -> MessageError:
     return MessageError(
-        f"the last round alone has {len(found)} tokens, more than max_length={limit}",
+        f"the last round alone has {len(encoded)} tokens, more than max_length={limit}",
         path="messages",
-        hint="turns are not cut: shorten the messages, or raise max_length",
+        hint="turns are not split: shorten the messages, or raise max_length",
     )

@@ -1,29 +1,30 @@
-"""Encoded: the ids of a conversation, and what is known of each.
+"""Encoded: the ids of a conversation with labels, owners and offsets.
 
-Ids are there at once. The rest is made when somebody asks: where each token ends in the text, who owns it, whether it
-is trained. Most questions are about whole runs (`runs.py`), whose first ids are known; only a question that falls
-inside a run looks at its tokens one by one.
+The ids are there at once; everything else is computed when it is first asked for, because a server wants ids only and a
+trainer ids and labels.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import TokenizerError
 from turnwise.messages import format_path
-from turnwise.tokens import loss
 from turnwise.tokens.boundaries import Turn, Untrained
-from turnwise.tokens.loss import IGNORED
-from turnwise.tokens.text_encoder import Segments, encoder
+from turnwise.tokens.loss import IGNORED, TrainedSpan, TrainOn, select_trained
+from turnwise.tokens.text_encoder import SpanTable, encoder_for
+from turnwise.tokens.token_offsets import TokenOffsets
 from turnwise.tokens.tokenizers.protocol import Tokenizer
+
+__all__ = ["Encoded", "Owner"]
 
 
 class Owner(NamedTuple):
-    """What a token came from: a piece of the rendering (by index), a message, a field."""
+    """The origin of a token: a piece of the rendering (by index), a message, a field."""
 
     piece: int
     message: int | None
@@ -31,20 +32,34 @@ class Owner(NamedTuple):
 
 
 class Encoded:
-    """The ids of a conversation. Messages are counted as the caller does; `kept` are those that `max_length` left in.
+    """A conversation as token ids.
 
-    A copy from another process knows all that was known of its tokens, but has no tokenizer."""
+    Messages are numbered as the caller numbers them: where `max_length` dropped some, `kept` lists the others.
+    A copy from another process has everything but the tokenizer.
+
+    Example:
+        >>> template = turnwise.load("chatml")
+        >>> encoded = template.encode([{"role": "assistant", "content": "Yes."}], "turnwise")
+        >>> "".join(text for text, label in zip(encoded.tokens, encoded.labels) if label != -100)
+        'Yes.<|im_end|>'
+
+    Attributes:
+        input_ids: the ids.
+        rendering: the text with its pieces.
+        tokenizer: the tokenizer, None in a copy from another process.
+        train_on: the loss policy.
+        kept: the indices of the messages that were encoded.
+    """
 
     __slots__ = (
-        "_ends",
         "_labels",
+        "_message_weights",
+        "_offsets",
+        "_only_turns",
         "_owners",
-        "_segments",
-        "_spoken",
-        "_unspoken",
-        "_weighed",
+        "_turns",
+        "_untrained",
         "_weights",
-        "_within",
         "input_ids",
         "kept",
         "rendering",
@@ -55,26 +70,25 @@ class Encoded:
     def __init__(
         self,
         rendering: Rendering,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None,
         input_ids: list[int],
-        segments: Segments | Callable[[], Segments],
+        spans: SpanTable | None,
         turns: Sequence[Turn] = (),
         untrained: Sequence[Untrained] = (),
-        weights: Sequence[float] = (),
-        train_on: str | Callable[[Origin], bool] = "assistant",
+        message_weights: Sequence[float] = (),
+        train_on: TrainOn = "assistant",
         kept: Sequence[int] | None = None,
     ) -> None:
         self.rendering = rendering
-        self.tokenizer = tokenizer
+        self.tokenizer: Any = tokenizer  # None in a copy from another process
         self.input_ids = input_ids
-        self._spoken = turns  # counted as the rendering does
-        self._unspoken = untrained
-        self._weighed = weights  # of the messages
-        self._within = False
         self.train_on = train_on
-        self.kept = range(len(weights)) if kept is None else kept
-        self._segments = segments
-        self._ends: list[int] | None = None
+        self.kept = range(len(message_weights)) if kept is None else kept
+        self._turns = turns  # their messages are numbered as in the rendering
+        self._untrained = untrained
+        self._message_weights = message_weights
+        self._only_turns = False  # train nothing outside of the turns, whatever the policy selects
+        self._offsets = TokenOffsets(rendering.text, input_ids, tokenizer, spans)
         self._owners: list[Owner] | None = None
         self._weights: list[float] | None = None
         self._labels: list[int] | None = None
@@ -86,143 +100,117 @@ class Encoded:
         return f"<Encoded: {len(self)} tokens>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        done = self.ends, self.owners, self.labels, self.weights, self.segments.rows
-        return _restored, (
+        return _unpickle, (
             self.rendering,
             self.input_ids,
-            self.train_on_name,
+            self.train_on if isinstance(self.train_on, str) else "a function",
             self.kept,
-            self._spoken,
-            self._unspoken,
-            done,
+            self._turns,
+            self._untrained,
+            (self._offsets.spans.rows, self.ends, self.owners, self.labels, self.weights),
         )
-
-    @property
-    def train_on_name(self) -> str:
-        return self.train_on if isinstance(self.train_on, str) else "a function"
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """What the assistant says, and where."""
-        return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._spoken)
+        """The assistant turns, as spans of characters."""
+        return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._turns)
 
     @property
     def untrained(self) -> tuple[Untrained, ...]:
-        """The turns whose place could not be established, with the reasons."""
-        return tuple(one._replace(message=self.kept[one.message]) for one in self._unspoken)
+        """The assistant turns whose place could not be found, with the reasons."""
+        return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._untrained)
 
-    def narrowed(self, turns: Sequence[Turn]) -> Encoded:
-        """The same, and nothing is trained but in these of its turns, whatever the policy says."""
-        found = Encoded(
+    def restrict_to(self, turns: Sequence[Turn]) -> Encoded:
+        """Return a copy in which only these of its turns are trained, whatever the policy selects."""
+        copy = Encoded(
             self.rendering,
             self.tokenizer,
             self.input_ids,
-            self._segments,
+            self._offsets.spans,
             turns,
             (),
-            self._weighed,
+            self._message_weights,
             self.train_on,
             self.kept,
         )
-        found._within = True
-        return found
+        copy._only_turns = True
+        return copy
 
-    # ---- ids and text ----
+    # ---- text and offsets ----
 
     @property
     def text(self) -> str:
+        """The rendered text."""
         return self.rendering.text
 
     @property
     def attention_mask(self) -> list[int]:
+        """1 for every token."""
         return [1] * len(self.input_ids)
 
     @property
-    def segments(self) -> Segments:
-        """Runs and added tokens, in order."""
-        if callable(self._segments):
-            self._segments = self._segments()
-        return self._segments
-
-    @property
     def tokens(self) -> list[str]:
-        """The text of each token; letters that were cut into several tokens stand with the last of them."""
+        """The text of each token; a character that was split into several tokens is shown with the last."""
         edges = [0, *self.ends]
-        return [self.text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        return [self.text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
 
     @property
     def ends(self) -> list[int]:
-        """Where in the text each token ends."""
-        if self._ends is None:
-            self._ends = [
-                end for index in range(len(self.segments.starts)) for end in self._ends_in(index)
-            ]
-        return self._ends
+        """The character at which each token ends."""
+        return self._offsets.ends
 
-    def _ends_in(self, index: int) -> list[int]:
-        """Where the tokens of a segment end."""
-        segments, (end, last) = self.segments, self._behind(index)
-        if segments.tokens[index] is not None:
-            return [end]
-        start, ids = segments.starts[index], self.input_ids[segments.firsts[index] : last]
-        found = self.tokenizer.ends(self.text[start:end], ids, segments.ats[index])
-        return [start + end for end in found]
+    def first_at(self, character: int) -> int:
+        """Return the index of the first token that holds this character, or a part of it."""
+        return self._offsets.first_at(character)
 
-    def _behind(self, index: int) -> tuple[int, int]:
-        """Where a segment ends: the character, and the index into the ids."""
-        segments, index = self.segments, index + 1
-        if index < len(segments.starts):
-            return segments.starts[index], segments.firsts[index]
-        return len(self.text), len(self.input_ids)
+    def last_at(self, character: int) -> int:
+        """Return the index after the last token that begins before this character."""
+        return self._offsets.last_at(character)
 
     # ---- owners ----
 
     @property
     def owners(self) -> list[Owner]:
-        """The piece, message and field that each token begins in."""
+        """The piece, message and field in which each token begins."""
         if self._owners is None:
-            self._owners = list(self._owned())
+            self._owners = list(self._find_owners())
         return self._owners
 
-    def _owned(self) -> Iterator[Owner]:
+    def _find_owners(self) -> Iterator[Owner]:
         pieces = self.rendering.pieces
-        borders = list(accumulate(len(piece.text) for piece in pieces))
-        owners = [
-            Owner(index, self._number(piece.origin.message), self._field(piece.origin))
-            for index, piece in enumerate(pieces)
-        ]
+        piece_ends = list(accumulate(len(piece.text) for piece in pieces))
+        owners = [_make_owner(index, piece.origin, self.kept) for index, piece in enumerate(pieces)]
         start, index = 0, 0
         for end in self.ends:
-            while index + 1 < len(borders) and borders[index] <= start:
+            while index + 1 < len(piece_ends) and piece_ends[index] <= start:
                 index += 1
             yield owners[index]
             start = end
 
-    def _number(self, message: int | None) -> int | None:
-        """The message as the caller counts."""
-        return self.kept[message] if message is not None and message < len(self.kept) else message
-
-    def _field(self, origin: Origin) -> str | None:
-        """The field as the caller counts."""
-        path = origin.path
-        if path is None or path[0] != "messages" or len(path) < 2 or not isinstance(path[1], int):
-            return origin.field
-        return format_path((path[0], self._number(path[1]) or 0, *path[2:]))
-
     @property
     def control(self) -> list[int]:
         """The indices of the control tokens."""
-        columns = zip(self.segments.firsts, self.segments.tokens, strict=True)
+        spans = self._offsets.spans
+        columns = zip(spans.first_ids, spans.tokens, strict=True)
         return [first for first, token in columns if token is not None and token.control]
 
     @property
     def defused(self) -> list[tuple[int, int]]:
-        """The characters that are spelled like a control token and stayed ordinary text."""
-        columns = zip(self.segments.starts, self.segments.tokens, strict=True)
+        """The characters that are spelled like a control token and were encoded as ordinary text.
+
+        Raises:
+            TokenizerError: this is a copy from another process, which has no tokenizer.
+        """
+        if self.tokenizer is None:
+            raise TokenizerError("a copy from another process has no tokenizer to find look-alikes")
+        spans = self._offsets.spans
+        columns = zip(spans.starts, spans.tokens, strict=True)
         real = {start for start, token in columns if token is not None}
-        found = encoder(self.tokenizer).scanner.hits(self.text)
+        lookalikes = encoder_for(self.tokenizer).matcher.find(self.text)
         return [
-            (hit.start, hit.end) for hit in found if hit.token.control and hit.start not in real
+            (match.start, match.end)
+            for match in lookalikes
+            if match.token.control and match.start not in real
         ]
 
     # ---- loss ----
@@ -232,9 +220,9 @@ class Encoded:
         """How much each token counts in training; 0 for those that are not trained."""
         if self._weights is None:
             weights = [0.0] * len(self.input_ids)
-            for start, end, weight in self._trained():
-                first, last = self.first_at(start), self.last_at(end)
-                weights[first:last] = [weight] * (last - first)
+            for span in self._trained_spans():
+                first, last = self.first_at(span.start), self.last_at(span.end)
+                weights[first:last] = [span.weight] * (last - first)
             self._weights = weights
         return self._weights
 
@@ -243,52 +231,26 @@ class Encoded:
         """The ids that are trained, and -100 for all others."""
         if self._labels is None:
             labels = [IGNORED] * len(self.input_ids)
-            for start, end, _ in self._trained():
-                first, last = self.first_at(start), self.last_at(end)
+            for span in self._trained_spans():
+                first, last = self.first_at(span.start), self.last_at(span.end)
                 labels[first:last] = self.input_ids[first:last]
             self._labels = labels
         return self._labels
 
-    def _trained(self) -> list[loss.Span]:
-        return loss.spans(self.train_on, self.rendering, self._spoken, self._weighed, self._within)
-
     @property
     def mask(self) -> list[int]:
-        """1 for the tokens that are trained."""
+        """1 for the tokens that are trained, 0 for all others."""
         return [int(label != IGNORED) for label in self.labels]
 
-    def first_at(self, character: int) -> int:
-        """The index of the first token that holds this character, or a part of it."""
-        if character >= len(self.text):
-            return len(self.input_ids)
-        starts, firsts, _, tokens = self.segments.columns
-        index = bisect_right(starts, character) - 1
-        if tokens[index] is not None or character == starts[index]:
-            return int(firsts[index])
-        ends = self._ends_in(index)
-        inside = bisect_left(ends, character)
-        return int(firsts[index]) + inside + (ends[inside] == character)
+    def _trained_spans(self) -> list[TrainedSpan]:
+        return select_trained(
+            self.train_on, self.rendering, self._turns, self._message_weights, self._only_turns
+        )
 
-    def last_at(self, character: int) -> int:
-        """The index behind the last token that begins before this character."""
-        if character <= 0:
-            return 0
-        starts, firsts, _, tokens = self.segments.columns
-        index = bisect_left(
-            starts, character
-        )  # the segment behind the one that holds the character before
-        if index == len(starts):
-            end, last = len(self.text), len(self.input_ids)
-        else:
-            end, last = starts[index], firsts[index]
-        if character == end or tokens[index - 1] is not None:
-            return int(last)
-        return int(firsts[index - 1]) + bisect_left(self._ends_in(index - 1), character) + 1
-
-    # ---- other people's containers ----
+    # ---- containers of other libraries ----
 
     def lists(self) -> dict[str, list[int]]:
-        """What trainers take."""
+        """Return `input_ids`, `attention_mask` and `labels`, as trainers take them."""
         return {
             "input_ids": self.input_ids,
             "attention_mask": self.attention_mask,
@@ -296,44 +258,58 @@ class Encoded:
         }
 
     def numpy(self) -> dict[str, Any]:
-        """The same as arrays, and the weights."""
-        numpy = library("numpy")
-        found = {
+        """Return the same as arrays, and the weights."""
+        numpy = _import_library("numpy")
+        arrays = {
             name: numpy.asarray(values, dtype=numpy.int64) for name, values in self.lists().items()
         }
-        return {**found, "weights": numpy.asarray(self.weights, dtype=numpy.float32)}
+        return {**arrays, "weights": numpy.asarray(self.weights, dtype=numpy.float32)}
 
     def torch(self) -> dict[str, Any]:
-        """The same as tensors, and the weights."""
-        torch = library("torch")
-        found = {
+        """Return the same as tensors, and the weights."""
+        torch = _import_library("torch")
+        tensors = {
             name: torch.tensor(values, dtype=torch.long) for name, values in self.lists().items()
         }
-        return {**found, "weights": torch.tensor(self.weights, dtype=torch.float32)}
+        return {**tensors, "weights": torch.tensor(self.weights, dtype=torch.float32)}
 
 
-def _restored(
+def _make_owner(piece: int, origin: Origin, kept: Sequence[int]) -> Owner:
+    """Return the owner of the tokens of a piece; messages are numbered as the caller numbers them."""
+    path, message = origin.path, origin.message
+    name = origin.field
+    if path and path[0] == "messages" and len(path) > 1 and isinstance(path[1], int):
+        name = format_path(("messages", _caller_index(path[1], kept), *path[2:]))
+    return Owner(piece, None if message is None else _caller_index(message, kept), name)
+
+
+def _caller_index(message: int, kept: Sequence[int]) -> int:
+    """Return the index of a message of the rendering in the caller's list."""
+    return kept[message] if message < len(kept) else message
+
+
+def _unpickle(
     rendering: Rendering,
     ids: list[int],
     train_on: str,
     kept: Sequence[int],
     turns: Sequence[Turn],
     untrained: Sequence[Untrained],
-    done: tuple[Any, ...],
+    computed: tuple[Any, ...],
 ) -> Encoded:
-    """What was pickled: everything about its tokens was worked out before it left."""
-    none: Any = None
-    found = Encoded(
-        rendering, none, ids, Segments(done[4]), turns, untrained, [1.0] * len(kept), train_on, kept
+    """Rebuild an Encoded from a pickle, with what was computed before it was pickled."""
+    rows, ends, owners, labels, weights = computed
+    spans = SpanTable(rows)
+    encoded = Encoded(
+        rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept
     )
-    found._ends, found._owners, found._labels, found._weights = done[:4]
-    return found
+    encoded._offsets = TokenOffsets(rendering.text, ids, None, spans, ends)
+    encoded._owners, encoded._labels, encoded._weights = owners, labels, weights
+    return encoded
 
 
-def library(name: str) -> Any:
-    """An array library, if it is there; turnwise itself needs none."""
-    from importlib import import_module
-
+def _import_library(name: str) -> Any:
+    """Import an array library, which turnwise itself does not need."""
     try:
         return import_module(name)
     except ImportError:

@@ -1,147 +1,178 @@
-"""What a model is trained on: one policy, a table of them, and how much each message counts.
+"""Which characters of a conversation are trained, and with which weight.
 
-A policy names characters; tokens follow from them. The default trains what the model itself must write: each
-assistant turn from the end of its opening to its stop token, nothing else, not the line break behind the stop.
+A policy selects spans of characters; the tokens follow from them (`encoded.py`). The default policy trains what the
+model itself must generate: each assistant turn from the end of its generation prompt to its stop token inclusive, and
+not the line break after the stop. `weight` in a message scales all of its spans; 0 leaves the message out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import MessageError, did_you_mean
 from turnwise.messages import REASONING_KEYS
 from turnwise.tokens.boundaries import Turn
 
-IGNORED = -100
-MARKS = re.compile(r"\{%[-+]?\s*generation\b")
+IGNORED = -100  # the label of a token that is not trained
+GENERATION_TAG = re.compile(r"\{%[-+]?\s*generation\b")
 
-Span = tuple[int, int, float]  # characters and what they weigh
-Weigh = Callable[[int], float]
-
-
-def whole_turns(rendering: Rendering, turns: Sequence[Turn], weigh: Weigh) -> list[Span]:
-    """Every assistant turn, its stop token included."""
-    return [(turn.start, turn.end, weigh(turn.message)) for turn in turns]
+Weights = Sequence[float]  # of the messages, by index
+TrainOn = (
+    str | Callable[[Origin], bool]
+)  # the name of a policy, or the caller's own choice of pieces
 
 
-def last_turn(rendering: Rendering, turns: Sequence[Turn], weigh: Weigh) -> list[Span]:
-    """The last assistant turn."""
-    return whole_turns(rendering, turns[-1:], weigh)
+class TrainedSpan(NamedTuple):
+    """Characters that are trained, and how much they count."""
+
+    start: int
+    end: int
+    weight: float
 
 
-def content_words(rendering: Rendering, turns: Sequence[Turn], weigh: Weigh) -> list[Span]:
-    """What assistants say, without reasoning, calls and markers; and the end of each turn."""
-    ends = [(turn.stop, turn.end, weigh(turn.message)) for turn in turns]
-    return spoken(rendering, turns, weigh, ("content",)) + ends
+Policy = Callable[[Rendering, Sequence[Turn], Weights], list[TrainedSpan]]
 
 
-def reasoning_words(rendering: Rendering, turns: Sequence[Turn], weigh: Weigh) -> list[Span]:
-    """What assistants think, without the markers around it."""
-    return spoken(rendering, turns, weigh, REASONING_KEYS)
+def _train_turns(
+    rendering: Rendering, turns: Sequence[Turn], weights: Weights
+) -> list[TrainedSpan]:
+    """Select every assistant turn with its stop token."""
+    return [TrainedSpan(turn.start, turn.end, weights[turn.message]) for turn in turns]
 
 
-def marked(rendering: Rendering, turns: Sequence[Turn], weigh: Weigh) -> list[Span]:
-    """What stands in `{% generation %}` blocks."""
-    return weighed(rendering, weigh, lambda origin: origin.generation)
+def _train_last(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> list[TrainedSpan]:
+    """Select the last assistant turn."""
+    return _train_turns(rendering, turns[-1:], weights)
 
 
-def everything(rendering: Rendering, turns: Sequence[Turn], weigh: Weigh) -> list[Span]:
-    """Every character."""
-    return weighed(rendering, weigh, lambda origin: True)
+def _train_content(
+    rendering: Rendering, turns: Sequence[Turn], weights: Weights
+) -> list[TrainedSpan]:
+    """Select the content of assistant turns and their stop tokens; no reasoning, tool calls or markers."""
+    stops = [TrainedSpan(turn.stop, turn.end, weights[turn.message]) for turn in turns]
+    return _select_fields(rendering, turns, weights, ("content",)) + stops
 
 
-POLICIES: Mapping[str, Callable[[Rendering, Sequence[Turn], Weigh], list[Span]]] = {
-    "assistant": whole_turns,
-    "last": last_turn,
-    "content": content_words,
-    "reasoning": reasoning_words,
-    "marked": marked,
-    "all": everything,
+def _train_reasoning(
+    rendering: Rendering, turns: Sequence[Turn], weights: Weights
+) -> list[TrainedSpan]:
+    """Select the reasoning of assistant turns without the markers around it."""
+    return _select_fields(rendering, turns, weights, REASONING_KEYS)
+
+
+def _train_marked(
+    rendering: Rendering, turns: Sequence[Turn], weights: Weights
+) -> list[TrainedSpan]:
+    """Select the text in `{% generation %}` blocks."""
+    return _select_pieces(rendering, weights, lambda origin: origin.generation)
+
+
+def _train_all(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> list[TrainedSpan]:
+    """Select every character."""
+    return _select_pieces(rendering, weights, lambda origin: True)
+
+
+POLICIES: Mapping[str, Policy] = {
+    "assistant": _train_turns,
+    "last": _train_last,
+    "content": _train_content,
+    "reasoning": _train_reasoning,
+    "marked": _train_marked,
+    "all": _train_all,
 }
 
 
-def spans(
-    train_on: str | Callable[[Origin], bool],
+def select_trained(
+    train_on: TrainOn,
     rendering: Rendering,
     turns: Sequence[Turn],
-    weights: Sequence[float],
-    within: bool = False,
-) -> list[Span]:
-    """The trained characters in order, without those that weigh nothing; `within`: only those of these turns."""
-    weigh = weights.__getitem__
+    weights: Weights,
+    only_turns: bool = False,
+) -> list[TrainedSpan]:
+    """Return the trained spans in order, without those of weight 0; with `only_turns`, only text of these turns."""
     if isinstance(train_on, str):
-        found = POLICIES[train_on](rendering, turns, weigh)
+        spans = POLICIES[train_on](rendering, turns, weights)
     else:
-        found = weighed(rendering, weigh, train_on)
-    if within and train_on not in ("assistant", "last"):
-        found = [
-            (max(start, turn.start), min(end, turn.end), weight)
-            for start, end, weight in found
+        spans = _select_pieces(rendering, weights, train_on)
+    if only_turns and train_on not in ("assistant", "last"):
+        spans = [
+            TrainedSpan(max(span.start, turn.start), min(span.end, turn.end), span.weight)
+            for span in spans
             for turn in turns
         ]
-    return sorted(span for span in found if span[0] < span[1] and span[2])
+    return sorted(span for span in spans if span.start < span.end and span.weight)
 
 
-def checked(train_on: Any, template: str) -> Any:
-    """The policy, if there is one of this name, and the template has what it needs."""
-    if train_on == "marked" and not MARKS.search(template):
-        needs = 'train_on="assistant" needs none'
+def check_policy(train_on: Any, template: str) -> TrainOn:
+    """Return the policy if it exists and the template has what it needs.
+
+    Raises:
+        MessageError: there is no such policy, or no `{% generation %}` block for "marked".
+    """
+    if train_on == "marked" and not GENERATION_TAG.search(template):
         raise MessageError(
-            "the template has no {% generation %} blocks to train on", path="train_on", hint=needs
+            "the template has no {% generation %} blocks to train on",
+            path="train_on",
+            hint='train_on="assistant" needs none',
         )
     if callable(train_on) or (isinstance(train_on, str) and train_on in POLICIES):
-        return train_on
+        policy: TrainOn = train_on
+        return policy
     hint = did_you_mean(str(train_on), POLICIES, "Policies")
-    raise MessageError(f"there is no loss policy {train_on!r}", path="train_on", hint=hint)
+    raise MessageError(f"unknown loss policy {train_on!r}", path="train_on", hint=hint)
 
 
 def weight_of(messages: Sequence[Any], index: int) -> float:
-    """The `weight` of a message; 1 if it has none."""
+    """Return the `weight` of a message, 1 if it has none.
+
+    Raises:
+        MessageError: the weight is not a number from 0 up.
+    """
     weight = messages[index].get("weight") if index < len(messages) else None
     if weight is None:
         return 1.0
-    if (
-        isinstance(weight, bool)
-        or not isinstance(weight, (int, float))
-        or not 0 <= weight < float("inf")
-    ):
+    is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+    if not is_number or not 0 <= weight < float("inf"):
         raise MessageError(
             f"a weight is a number from 0 up, not {weight!r}", path=f"messages[{index}].weight"
         )
     return float(weight)
 
 
-def weighed(rendering: Rendering, weigh: Weigh, where: Callable[[Origin], bool]) -> list[Span]:
-    found, at = [], 0
-    for piece in rendering.pieces:
-        end = at + len(piece.text)
-        if where(piece.origin):
-            found.append(
-                (at, end, 1.0 if piece.origin.message is None else weigh(piece.origin.message))
-            )
-        at = end
-    return found
+def _select_pieces(
+    rendering: Rendering, weights: Weights, is_trained: Callable[[Origin], bool]
+) -> list[TrainedSpan]:
+    """Return the spans of all pieces whose origin is accepted."""
+    spans = []
+    for start, end, origin in _piece_spans(rendering):
+        if is_trained(origin):
+            weight = 1.0 if origin.message is None else weights[origin.message]
+            spans.append(TrainedSpan(start, end, weight))
+    return spans
 
 
-def spoken(
-    rendering: Rendering, turns: Sequence[Turn], weigh: Weigh, fields: Sequence[str]
-) -> list[Span]:
-    speaking = {turn.message: turn for turn in turns}
-    found, at = [], 0
+def _select_fields(
+    rendering: Rendering, turns: Sequence[Turn], weights: Weights, fields: Sequence[str]
+) -> list[TrainedSpan]:
+    """Return the spans of these fields of assistant messages, as far as they lie in the turns."""
+    turn_of = {turn.message: turn for turn in turns}
+    spans = []
+    for start, end, origin in _piece_spans(rendering):
+        match origin.path:
+            case ("messages", int(index), str(name), *_) if index in turn_of and name in fields:
+                turn = turn_of[index]
+                if turn.start <= start and end <= turn.end:
+                    spans.append(TrainedSpan(start, end, weights[index]))
+    return spans
+
+
+def _piece_spans(rendering: Rendering) -> Iterator[tuple[int, int, Origin]]:
+    """Yield start, end and origin of every piece."""
+    start = 0
     for piece in rendering.pieces:
-        end, path = at + len(piece.text), piece.origin.path
-        if (
-            path
-            and path[0] == "messages"
-            and len(path) > 2
-            and path[1] in speaking
-            and path[2] in fields
-        ):
-            turn = speaking[path[1]]
-            if turn.start <= at and end <= turn.end:
-                found.append((at, end, weigh(turn.message)))
-        at = end
-    return found
+        end = start + len(piece.text)
+        yield start, end, piece.origin
+        start = end

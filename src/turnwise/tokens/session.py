@@ -1,33 +1,29 @@
-"""Session: a conversation that only grows, for serving and reinforcement learning.
+"""Session: the ids of a conversation that grows, for serving and reinforcement learning.
 
-The ids that a model sampled are kept as they are, never decoded and encoded again. What the template writes around them
-is added: `extend` renders the conversation with the new messages, checks that it still begins with the prompt and the
-reply of before, and encodes what follows. If it does not, the model would now read something else than it read and
-wrote; that is `Unstable`, with the first difference, unless the caller says what to do about it.
+The ids that a model sampled are kept as they are, never decoded and encoded again. `extend` adds what the template
+writes around them: it renders the conversation with the new messages, checks that the text begins with the last prompt
+and the reply, and encodes only what follows. If the text begins otherwise, the model would now read something else than
+it read and wrote. That is `Unstable`, with the first difference, unless the caller chooses another `history`:
 
-To check everything each time would cost the whole history at every step. Templates look at the start of a conversation
-and at its end, so a step is worked out on a window: the system messages, the question, the last replies and what came
-between them. The window's left edge stays for some steps, so that the rendering of one step is the beginning of the
-next. What the window says is not believed at once: the first steps that use one, and then a step whenever the
-conversation has doubled or a message is of a kind that was not there before (the first result of a tool), are worked
-out on all of it as well. Should the two disagree (`[Round 3]`), the session works on all of it from then on; and
-whatever the window objects to is decided by the whole conversation. So steps cost the same however long the
-conversation is, but for those few.
+    prompt [Q1]             <|user|>Q1<|assistant|>
+    add_reply A1            <|user|>Q1<|assistant|>A1<|end|>
+    extend [Q2]             <|user|>Q1<|assistant|>A1<|end|>  <|user|>Q2<|assistant|>
+                            checked, ids kept                 encoded
 
-A reply is read into a message where the template shows how (`parse`): reasoning and calls stand in the history as such.
-A model need not write them as the template does; then the words themselves are taken for content, as long as that is
-what the ids say, and only if neither comes out as it was sampled is it `Unstable`.
+A reply is parsed to a message where the grammar of the template is known, so that reasoning and tool calls are in the
+history as such. A model need not write them as the template does. Then the whole reply is taken for content, if that
+is rendered as the model wrote it; only if neither is, the reply is `Unstable`.
 
-Limit: a template that changes what the window does not show is found at the next such step, not at once. `verify` looks
-at once, and `exact=True` at every step.
+Cost: each step renders the whole conversation, which is fast, and tokenizes the new text only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import index as as_int
-from typing import Any
+from typing import Any, Protocol
 
 from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.rendering import Rendering
@@ -40,489 +36,495 @@ from turnwise.errors import (
     short_repr,
 )
 from turnwise.messages import InputReader
-from turnwise.tokens.attribution import ALL, NONE, SPEAKERS, TRUST, WORDS, levels, template_hits
-from turnwise.tokens.boundaries import ending, last_end, last_word, regions_of
-from turnwise.tokens.encode import SYSTEMS, Ask, encoded, marking, trusted
-from turnwise.tokens.text_encoder import encoder
-from turnwise.tokens.token_matcher import Hit
+from turnwise.tokens.attribution import ASSISTANT_ROLES, Trust, find_template_tokens, parse_trust
+from turnwise.tokens.boundaries import (
+    TextSpan,
+    find_content_end,
+    find_last_message_end,
+    find_message_spans,
+    find_turn_end,
+)
+from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials, find_turn_delimiters
+from turnwise.tokens.text_encoder import encoder_for
+from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
 
-CHECKED = 4  # windowed steps at the start that are worked out on everything too
-REPLIES = 2  # replies before the last one that a window holds at least; it is moved when it holds twice as many
+__all__ = ["HISTORY", "ReplyReader", "Session", "to_ids", "to_plain_messages"]
+
 HISTORY = {
     "same": "the earlier text must not change, or Unstable is raised",
     "keep": "the earlier ids stay as they are, whatever the template would now write",
     "rewrite": "the conversation is encoded anew, sampled ids and all",
 }
+MAX_SHOWN_LENGTH = 60  # characters of a text in an error
 
-Messages = Sequence[Mapping[str, Any]]
-Kind = tuple[str, frozenset[str]]
-# A reply, its text without the stop, and the prompt: the message, or None if the text is all it says.
-Parse = Callable[[str | Sequence[int], str, Rendering | None], Mapping[str, Any] | None]
+Chat = list[Mapping[str, Any]]
+
+
+class ReplyReader(Protocol):
+    """Parses the replies to one template."""
+
+    def read(
+        self, reply: str | Sequence[int], prompt: Any, tools: Any, tokenizer: Any
+    ) -> Mapping[str, Any] | None:
+        """Parse a reply to a message in the form that the template takes; None if it cannot parse replies."""
+        ...
+
+    def to_input(self, messages: Any) -> Any:
+        """Return the messages with those that were parsed from replies in the form that the template takes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the template writes behind a reply."""
+    """What the template writes after a reply."""
 
-    text: str
+    chat: Chat
+    prompt: str  # the whole prompt that this step ends with
+    text: str  # the part of it after the reply
     ids: list[int]
-    now: Rendering  # the prompt that this step ends with, as far as its window shows it
-    kept: bool = False  # earlier text stays, although the template would now write another
+    is_kept: bool  # the template would now write the earlier text in another way
 
 
 class Session:
-    """`prompt`, `add_reply`, `extend`, `add_reply`, ...; `ids` holds everything so far."""
+    """A conversation as ids: `prompt`, then `add_reply` and `extend` in turn. It can be pickled.
 
-    def __init__(
-        self,
-        ask: Ask,
-        stops: Sequence[str],
-        exact: bool = False,
-        parse: Parse | None = None,
-        turns: Callable[[Any], Any] = lambda messages: messages,
-    ) -> None:
-        self.ask = ask
-        self.tokenizer = ask.tokenizer
+    Example:
+        >>> session = turnwise.load("chatml").session("turnwise")
+        >>> ids = session.prompt([{"role": "user", "content": "Say yes."}])
+        >>> session.add_reply("Yes.<|im_end|>")  # or the ids that were sampled
+        >>> longer = session.extend([{"role": "user", "content": "Again."}])
+        >>> longer[: len(ids)] == ids
+        True
+
+    Attributes:
+        ids: everything so far.
+        messages: the conversation, with replies as messages.
+        stops: the texts that end a reply.
+        kept: True once `history="keep"` left text that the template would now write in another way.
+        read: a function from the text of a reply to a message, to be used instead of the grammar.
+    """
+
+    def __init__(self, request: EncodeRequest, stops: Sequence[str], reader: ReplyReader) -> None:
+        self.request = request
+        self.tokenizer = request.tokenizer
         self.stops = tuple(sorted({stop for stop in stops if stop}, key=len, reverse=True))
-        self.exact = exact
-        self.read: Callable[[str], Any] | None = (
-            None  # the caller's own way from a text to a message
-        )
-        self._parse = parse
-        self._turns = (
-            turns  # messages that were read from replies, in the form that the template takes
-        )
-        self.messages: list[Mapping[str, Any]] = []
+        self.read: Callable[[str], Any] | None = None
+        self.messages: Chat = []
         self.ids: list[int] = []
-        self._known: set[int] = set()  # ids that the tokenizer is known to have
-        self._added = frozenset(token.id for token in self.tokenizer.added.values())
-        self._widths: dict[int, int] = {}  # how long the text of an id is that a reply follows
-        self._restart()
-
-    def _restart(self) -> None:
-        self.kept = False  # some earlier text stays although the template would now write another
-        self._texts: list[str] = []  # that the ids stand for
+        self.kept = False
+        self._reader = reader
+        self._text = ""  # of the ids, a pending reply excluded
+        self._prompt_text: str | None = None  # of the last prompt as the template writes it
+        self._prompted = 0  # the number of messages in the last prompt
         self._reply: str | None = None  # the text of a reply that nothing follows yet
-        self._words: Mapping[str, Any] | None = (
-            None  # that reply as content and nothing else, if it was read as more
+        self._plain_reply: Mapping[str, Any] | None = (
+            None  # that reply as content only, if it differs
         )
-        self._prompted = 0  # messages that the last prompt was made of
-        self._edge = 0  # the message from which on the window of the last step shows everything
-        self._head: tuple[int, ...] = ()  # the system messages before it
-        self._before: Rendering | None = None  # what that window showed
-        self._windowed = 0  # steps that used a window
-        self._proved = 0  # messages at the last step that was worked out on everything
-        self._kinds: frozenset[Kind] = frozenset()  # of messages that there were
+        self._valid_ids: set[int] = set()
+        self._added_ids = frozenset(token.id for token in self.tokenizer.added.values())
+        self._decoded_lengths: dict[int, int] = {}  # of ids that were last before a reply
 
-    # ---- what callers say ----
+    # ---- public ----
 
-    def prompt(self, messages: Messages) -> list[int]:
-        """The ids to send to the model; starts the conversation, anew if there was one."""
-        chat = listed(self._turns(messages))
-        found = encoded(replace(self.ask, messages=chat, render=self.ask.prompt))
-        self._restart()
-        self.messages, self._prompted, self._proved, self._kinds = (
-            chat,
-            len(chat),
-            len(chat),
-            kinds(chat),
-        )
-        self.ids, self._texts, self._before = list(found.input_ids), [found.text], found.rendering
-        return list(self.ids)
+    def prompt(self, messages: Any) -> list[int]:
+        """Start the conversation, anew if there was one.
 
-    def add_reply(
-        self, reply: str | Sequence[int], message: Mapping[str, Any] | None = None
-    ) -> None:
-        """What the model wrote, as ids (kept as they are) or text; `message` is what it means, if the caller knows."""
-        if not self._texts:
+        Args:
+            messages: the messages before the first reply.
+
+        Returns:
+            The ids to send to the model.
+        """
+        return self._start(to_plain_messages(self._reader.to_input(messages)))
+
+    def add_reply(self, reply: str | Sequence[int], message: Any = None) -> None:
+        """Add what the model sampled.
+
+        Args:
+            reply: ids, which are kept as they are, or text.
+            message: the reply as a message, if the caller knows it; else it is parsed.
+
+        Raises:
+            MessageError: there is no prompt, or a reply already.
+            TokenizerError: the tokenizer does not have these ids.
+        """
+        if self._prompt_text is None:
             raise MessageError("there is no prompt to reply to", hint="call prompt first")
         if self._reply is not None:
             raise MessageError(
                 "there is a reply already, and nothing follows it yet", hint="call extend first"
             )
-        meant = None
         if message is not None:
-            meant = mapped(InputReader().to_plain(self._turns([message])[0], "message"), message)
-        ids = self._encoded(reply) if isinstance(reply, str) else self.checked(reply)
-        text = reply if isinstance(reply, str) else self._decoded(ids)
-        said, self._words = (meant, None) if meant is not None else self._message(text, ids, reply)
-        self.messages.append(said)
+            (message,) = self._reader.to_input([message])
+            message = _to_plain_message(message, "message")
+        if isinstance(reply, str):
+            text, ids = reply, self._encode_reply(reply)
+        else:
+            ids = self.validate_ids(reply)
+            text = self._decode_reply(ids)
+        plain_reply = None
+        if message is None:
+            message, plain_reply = self._read_reply(text, ids, isinstance(reply, str))
+        self.messages.append(message)
         self.ids += ids
-        self._reply = text
+        self._reply, self._plain_reply = text, plain_reply
 
-    def extend(self, messages: Messages, history: str = "same") -> list[int]:
-        """The ids to send to the model next: everything so far, the messages, and the opening.
+    def extend(self, messages: Any, history: str = "same") -> list[int]:
+        """Add messages after a reply.
 
-        `history` says what to do where the template would now write earlier text in another way: "same" raises
-        Unstable and changes nothing, so it can be called again with "keep" (the ids stay) or "rewrite" (all anew).
+        Args:
+            messages: tool results, the next question, or both.
+            history: what to do where the template would now write earlier text in another way. "same" raises
+                Unstable and changes nothing, so `extend` can be called again with "keep" (the ids stay as they are)
+                or "rewrite" (everything is encoded anew).
+
+        Returns:
+            The ids to send to the model: everything so far, the messages, and the generation prompt.
+
+        Raises:
+            Unstable: the template would now write earlier text in another way.
+            MessageError: there is no reply yet, or the messages are malformed.
         """
         if not isinstance(history, str) or history not in HISTORY:
             hint = did_you_mean(str(history), HISTORY, "One of")
-            raise MessageError(f"there is no history {history!r}", path="history", hint=hint)
+            raise MessageError(f"unknown history {history!r}", path="history", hint=hint)
         if self._reply is None:
             raise MessageError(
                 "messages follow a reply, and there is none yet", hint="call add_reply first"
             )
-        grown = self.messages + listed(self._turns(messages))
+        following = to_plain_messages(self._reader.to_input(messages))
         if history == "rewrite":
-            return self._rewritten(grown)
-        edge, head = self._window(grown)
-        grown, step = self._found_step(grown, edge, head, history)
-        if not edge or self.exact:
-            edge, head, self._proved = 0, (), len(grown)
-        self._edge, self._head, self._before, self.kept = (
-            edge,
-            head,
-            step.now,
-            self.kept or step.kept,
-        )
-        self._texts += [self._reply, step.text]
+            return self._rewrite(following)
+        step = self._find_step(following, history)
+        self.kept = self.kept or step.is_kept
+        self._text = self.text + step.text if self.kept else step.prompt
         self.ids += step.ids
-        self._kinds |= kinds(grown[self._prompted :])
-        self.messages, self._prompted, self._reply = grown, len(grown), None
+        self._set_prompt(step.chat, step.prompt)
         return list(self.ids)
-
-    def verify(self) -> None:
-        """Check everything that was sent so far against the template; raises Unstable."""
-        said = "".join(self._texts)
-        now = self.ask.prompt(self.messages[: self._prompted])
-        if now.text != said:
-            raise unstable(now, now, said, range(self._prompted), self._prompted)
 
     @property
     def stop_token_ids(self) -> list[int]:
         """The ids that end a reply."""
-        return [
-            self.tokenizer.added[text].id for text in self.stops if text in self.tokenizer.added
-        ]
+        added = self.tokenizer.added
+        return [added[text].id for text in self.stops if text in added]
 
     @property
     def text(self) -> str:
         """The text that the ids stand for."""
-        return "".join(self._texts) + (self._reply or "")
+        return self._text + (self._reply or "")
 
     def fork(self) -> Session:
-        """A second session that goes on from here; what the two share does not change."""
+        """Return a second session that goes on from here; neither changes the other."""
         other = Session.__new__(Session)
         other.__dict__.update(self.__dict__)
-        other.messages, other.ids, other._texts = (
-            list(self.messages),
-            list(self.ids),
-            list(self._texts),
-        )
+        other.messages, other.ids = list(self.messages), list(self.ids)
         return other
+
+    def validate_ids(self, ids: Any) -> list[int]:
+        """Return the ids as a list, if all are ids of this tokenizer.
+
+        Raises:
+            TokenizerError: they are not ids, or the tokenizer does not have one of them.
+        """
+        numbers = to_ids(ids, "a reply is text or a list of ids")
+        new = set(numbers) - self._valid_ids
+        for number in new:
+            if number < 0 or self.tokenizer.token(number) is None:
+                raise TokenizerError(
+                    f"ids[{numbers.index(number)}] is {number}, which {self.tokenizer.name} does not have",
+                    hint="were they sampled with another tokenizer?",
+                )
+        self._valid_ids |= new
+        return numbers
 
     def __repr__(self) -> str:
         return f"<Session: {len(self.messages)} messages, {len(self.ids)} ids>"
 
-    # ---- windows ----
+    # ---- steps ----
 
-    def _window(self, grown: Messages) -> tuple[int, tuple[int, ...]]:
-        """The edge from which on the window shows everything (0 for no window), and what it shows before that."""
-        edge = 0 if self.exact else self._left(grown)
-        if edge == self._edge or not edge:
-            return edge, self._head if edge else ()
-        systems = [index for index in self._head if grown[index].get("role") in SYSTEMS]
-        systems += [
-            index for index in range(self._edge, edge) if grown[index].get("role") in SYSTEMS
-        ]
-        asked = next(
-            (index for index in range(edge - 1, -1, -1) if grown[index].get("role") == "user"), edge
-        )
-        between = range(asked, edge)
-        if any(grown[index].get("role") in SPEAKERS for index in between):
-            between = range(asked, asked + 1)  # an agent at work: the question, then its last calls
-        return edge, (*(index for index in systems if index not in between), *between)
+    def _start(self, chat: Chat) -> list[int]:
+        """Encode a whole conversation as the next prompt."""
+        request = self.request
+        encoded = encode_once(replace(request, messages=chat, arguments=request.prompt_arguments))
+        self.kept = False
+        self.ids = list(encoded.input_ids)
+        self._text = encoded.text
+        self._set_prompt(chat, encoded.text)
+        return list(self.ids)
 
-    def _left(self, grown: Messages) -> int:
-        """The edge: that of the last step, until its window holds many replies; then that of the fewest."""
-        replies = fewest = 0
-        for index in range(self._prompted - 1, -1, -1):
-            if grown[index].get("role") in SPEAKERS:
-                replies += 1
-                if replies == REPLIES:
-                    fewest = index
-                elif replies > 2 * REPLIES:
-                    return fewest
-            if index == self._edge:
-                return index
-        return 0
+    def _set_prompt(self, chat: Chat, text: str) -> None:
+        """Remember the last prompt; it has no reply yet."""
+        self.messages = chat
+        self._prompt_text, self._prompted = text, len(chat)
+        self._reply = self._plain_reply = None
 
-    def _found_step(
-        self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str
-    ) -> tuple[list[Mapping[str, Any]], Step]:
-        """The step; and the messages, in which the words of the reply stand for what was read if only they fit."""
-        if self._words is None:
-            return grown, self._any_step(grown, edge, head, history)
-        problems: list[TurnwiseError] = []
-        for how in dict.fromkeys(("same", history)):
-            for chat in self._told(grown):
-                try:
-                    return chat, self._any_step(chat, edge, head, how)
-                except TurnwiseError as error:
-                    problems.append(error)
-        raise problems[-2]  # that of the message as it was read
-
-    def _any_step(
-        self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str
-    ) -> Step:
-        return (
-            self._windowed_step(grown, edge, head, history)
-            if edge
-            else self._step(grown, 0, (), history)
-        )
-
-    def _rewritten(self, grown: list[Mapping[str, Any]]) -> list[int]:
-        """Everything anew; where the template refuses what was read of the reply, with its words."""
-        *first, last = self._told(grown)
-        for chat in first:
-            try:
-                return self.prompt(chat)
-            except TurnwiseError:
-                continue
-        return self.prompt(last)
-
-    def _told(self, grown: list[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-        """The messages with the reply as it was read, and with its words alone."""
-        yield grown
-        if self._words is not None:
-            yield [*grown[: self._prompted], self._words, *grown[self._prompted + 1 :]]
-
-    def _windowed_step(
-        self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str
-    ) -> Step:
-        """The step as a window shows it, if that is to be believed; else as it is."""
+    def _rewrite(self, following: Chat) -> list[int]:
+        """Encode everything anew; with the reply as plain content, if the template refuses what was parsed."""
+        parsed, *others = self._find_readings(following)
         try:
-            step = self._step(grown, edge, head, history)
+            return self._start(parsed)
         except TurnwiseError:
-            step = None
-        known = kinds(grown[self._prompted :]) <= self._kinds and len(grown) < 2 * self._proved
-        if step is not None and self._windowed >= CHECKED and known:
-            return step
-        whole = self._step(grown, 0, (), history)
-        if step is None or (step.text, step.ids) != (whole.text, whole.ids):
-            self.exact = True
-            return whole
-        self._windowed, self._proved = self._windowed + 1, len(grown)
-        return step
+            if not others:
+                raise
+        return self._start(others[0])
 
-    # ---- one step ----
+    def _find_readings(self, following: Chat) -> list[Chat]:
+        """Return the conversation with the reply as it was parsed, then with it as plain content, if that differs."""
+        readings = [[*self.messages, *following]]
+        if self._plain_reply is not None:
+            readings.append([*self.messages[:-1], self._plain_reply, *following])
+        return readings
 
-    def _step(
-        self, grown: list[Mapping[str, Any]], edge: int, head: tuple[int, ...], history: str
-    ) -> Step:
-        """What the template writes behind the reply, as text and as ids, seen through this window."""
-        chat = [*(grown[index] for index in head), *grown[edge:]] if edge else grown
-        spoken = self._prompted - edge + len(head)  # where the reply stands in the window
-        before = self._before if edge == self._edge else None
-        if not edge and not self.kept:
-            said = self.text
-        else:
-            before = before or self.ask.prompt(chat[:spoken])
-            said = before.text + str(self._reply)
-        now = self.ask.prompt(chat)
-        if now.text.startswith(said):
-            place = len(said)
+    def _find_step(self, following: Chat, history: str) -> Step:
+        """Return the step with the reply as it was parsed, or as plain content if only that keeps the earlier text.
+
+        Raises:
+            Unstable: neither does; the error is that of the reply as it was parsed.
+        """
+        parsed, *others = self._find_readings(following)
+        # Text that stays the same is better than text that is kept, whichever reading it takes.
+        for mode in dict.fromkeys(("same", history)):
+            try:
+                return self._step(parsed, mode)
+            except TurnwiseError as error:
+                problem = error
+            for plain in others:
+                try:
+                    return self._step(plain, mode)
+                except TurnwiseError:
+                    continue
+        raise problem
+
+    def _step(self, chat: Chat, history: str) -> Step:
+        """Render the conversation and encode what follows the reply."""
+        before = f"{self._prompt_text}{self._reply}"
+        rendering = self.request.render_prompt(chat)
+        is_same = rendering.text.startswith(before)
+        if is_same:
+            place = len(before)
         elif history == "keep":
-            place = self._behind(now, chat, spoken)
+            place = self._find_reply_end(rendering, chat)
         else:
-            before = before or self.ask.prompt(chat[:spoken])
-            raise unstable(before, now, said, (*head, *range(edge, len(grown))), spoken)
-        ids = self._following(now, chat, spoken, place)
-        return Step(now.text[place:], ids, now, not now.text.startswith(said))
+            prompt = self.request.render_prompt(self.messages[: self._prompted])
+            raise _unstable(prompt, rendering, before, self._prompted)
+        ids = self._encode_after(place, rendering, chat)
+        return Step(chat, rendering.text, rendering.text[place:], ids, not is_same)
 
-    def _behind(self, now: Rendering, chat: Messages, spoken: int) -> int:
-        """Where the template's text goes on behind the reply: behind its stop, if the model wrote one."""
-        region = regions_of(now.piece_table).get(spoken)
-        if region is None:
+    def _find_reply_end(self, rendering: Rendering, chat: Chat) -> int:
+        """Return where the template's text goes on after the reply: after its stop, if the model wrote one."""
+        reply, table = str(self._reply), rendering.piece_table
+        span = find_message_spans(table).get(self._prompted)
+        if span is None:
             raise Unstable(
-                "the template leaves the reply out, so there is no place behind it",
-                before=str(self._reply)[-60:],
-                now=now.text[-60:],
+                "the template leaves the reply out, so there is no place after it",
+                before=reply[-MAX_SHOWN_LENGTH:],
+                now=rendering.text[-MAX_SHOWN_LENGTH:],
                 message_index=self._prompted,
                 hint='history="rewrite" encodes the conversation anew',
             )
-        hits = self._hits(now, chat)[1]
-        places, stops = [hit.start for hit in hits], self.ask.stops.union(self.stops)
-        stop, end = ending(now.piece_table, now.text, region[0], region, hits, places, stops)
-        return end if str(self._reply).endswith(self.stops) else stop
+        attribution, specials = find_specials(self.request, rendering, chat)
+        own = attribution.template_tokens(specials)
+        starts = [match.start for match in own]
+        stops = self.request.stops.union(self.stops)
+        stop = find_turn_end(table, rendering.text, span, own, starts, stops)
+        return stop.end if reply.endswith(self.stops) else stop.start
 
-    def _following(self, now: Rendering, chat: Messages, spoken: int, place: int) -> list[int]:
-        """The ids of the text behind this place."""
-        worker, last = encoder(self.tokenizer), self.ids[-1] if self.ids else None
-        found = (
-            None
-            if self.ask.trust
-            else template_hits(worker.scanner, now.text, *now.tail(place), place)
-        )
-        begin, hits = place, []
-        for start, end, token, at in self._hits(now, chat)[0] if found is None else found:
-            if at >= place:
-                hits.append(Hit(max(start, place), end, token, at))
-            elif end > place and token.id == last:
-                begin = end  # the last token takes the white space behind it
-        seams: list[int] = []
-        if any(message.get("role") in SPEAKERS for message in chat[spoken + 1 :]):
-            own, prompt = self._hits(now, chat)[1], lambda index: self.ask.prompt(chat[:index])
-            turns, _ = self.ask.boundaries.find(now, chat, own, self.ask.stops, prompt)
-            seams = [turn.start - begin for turn in turns if turn.start > begin]
-        moved = [
-            Hit(start - begin, end - begin, token, at - begin) for start, end, token, at in hits
+    def _encode_after(self, place: int, rendering: Rendering, chat: Chat) -> list[int]:
+        """Return the ids of the text after `place`, where the ids of the session end."""
+        encoder = encoder_for(self.tokenizer)
+        text = rendering.text
+        # Fast path: only the new text is looked at, and no trail is followed.
+        starts, trails = rendering.tail(place)
+        specials = find_template_tokens(encoder.matcher, text, starts, trails, place)
+        if specials is None:
+            specials = find_specials(self.request, rendering, chat)[1]
+        last_id = self.ids[-1] if self.ids else None
+        begin = place
+        following: list[TokenMatch] = []
+        for match in specials:
+            if match.text_start >= place:
+                following.append(match)
+            elif match.end > place and match.token.id == last_id:
+                begin = match.end  # the last token takes along the white space after it
+        shifted = [
+            TokenMatch(max(start, begin) - begin, end - begin, token, text_start - begin)
+            for start, end, token, text_start in following
         ]
-        at = START if last is None else AFTER if last in self._added else WITHIN
-        return worker.segments(now.text[begin:], moved, seams, at=at)[0]
+        seams = [start - begin for start in self._find_seams(rendering, chat) if start > begin]
+        position = WITHIN
+        if last_id is None:
+            position = START
+        elif last_id in self._added_ids:
+            position = AFTER
+        return encoder.encode_spans(text[begin:], shifted, seams, position=position)[0]
 
-    def _hits(self, now: Rendering, chat: Messages) -> tuple[list[Hit], list[Hit]]:
-        """The tokens of a rendering; and those of them that the template itself wrote."""
-        voices, found = trusted(self.ask, now, chat)
-        return found, voices.own(found)
+    def _find_seams(self, rendering: Rendering, chat: Chat) -> list[int]:
+        """Return where assistant turns begin, if some of the new messages are an assistant's."""
+        new_roles = [message.get("role") for message in chat[self._prompted + 1 :]]
+        if not any(role in ASSISTANT_ROLES for role in new_roles):
+            return []
+        request = self.request
+        attribution, specials = find_specials(request, rendering, chat)
+        own = attribution.template_tokens(specials)
+        turns, _ = request.boundaries.find(rendering, chat, own, request.stops, request)
+        return [turn.start for turn in turns]
 
     # ---- replies ----
 
-    def checked(self, ids: Sequence[int]) -> list[int]:
-        """The ids, if they are this tokenizer's."""
-        found = whole_numbers(ids, "a reply is text or a list of ids")
-        new = set(found) - self._known
-        for id in new:
-            if id < 0 or self.tokenizer.token(id) is None:
-                raise TokenizerError(
-                    f"ids[{found.index(id)}] is {id}, which {self.tokenizer.name} does not have",
-                    hint="were they sampled with another tokenizer?",
-                )
-        self._known |= new
-        return found
-
-    def _decoded(self, ids: list[int]) -> str:
-        """The text of ids behind others: some decoders drop a space at the start of a text."""
+    def _decode_reply(self, ids: list[int]) -> str:
+        """Return the text of ids after the present ones: some decoders drop a space at the start of a text."""
         if not self.ids:
             return self.tokenizer.decode(ids)
         last = self.ids[-1]
-        width = self._widths.get(last)
-        if width is None:
-            width = self._widths[last] = len(self.tokenizer.decode([last]))
-        return self.tokenizer.decode([last, *ids])[width:]
+        length = self._decoded_lengths.get(last)
+        if length is None:
+            length = self._decoded_lengths[last] = len(self.tokenizer.decode([last]))
+        return self.tokenizer.decode([last, *ids])[length:]
 
-    def _encoded(self, text: str) -> list[int]:
-        """The ids of a reply that is given as text: its stop is a token, and so is what assistants may write."""
-        worker = encoder(self.tokenizer)
-        level = (levels(self.ask.trust) if self.ask.trust else TRUST).get(
-            ("role", "assistant"), NONE
-        )
+    def _encode_reply(self, text: str) -> list[int]:
+        """Return the ids of a reply given as text, with the special tokens that an assistant may write."""
+        encoder = encoder_for(self.tokenizer)
+        level = parse_trust(self.request.trust).get(("role", "assistant"), Trust.NONE)
+        specials = encoder.matcher.find(text, partial(self._may_write, text, level))
+        return encoder.encode_spans(text, specials, position=WITHIN)[0]
 
-        def allowed(token: Added, start: int, end: int) -> bool:
-            if level == ALL or not token.control or text[start:] in self.stops:
-                return True
-            return (
-                level == WORDS and not token.special and token.text not in marking(self.ask, worker)
-            )
+    def _may_write(self, text: str, level: Trust, token: Added, start: int, end: int) -> bool:
+        """Return whether an assistant may write this token: a stop at the end, or what its trust level allows."""
+        if level == Trust.ALL or not token.control or text[start:] in self.stops:
+            return True
+        if level == Trust.NONE or token.special:
+            return False
+        return token.text not in find_turn_delimiters(self.request)
 
-        return worker.segments(text, worker.scanner.hits(text, allowed), at=WITHIN)[0]
-
-    def _message(
-        self, text: str, ids: list[int], reply: str | Sequence[int]
+    def _read_reply(
+        self, text: str, ids: list[int], is_text: bool
     ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-        """The reply as a message; and as content and nothing else, if it was read as more than that."""
+        """Return the reply as a message, and as plain content if that is another message."""
         if self.read is not None:
             try:
-                found = self.read(text)
+                message = self.read(text)
             except TurnwiseError:
                 raise
-            except Exception as error:  # the caller's code
+            except Exception as error:  # the caller's code may raise anything
                 raise MessageError(
                     f"the reply could not be read: {error!r:.200}", path="read"
                 ) from error
-            return mapped(InputReader().to_plain(found, "read"), found), None
+            return _to_plain_message(message, "read"), None
         stop = next((stop for stop in self.stops if text.endswith(stop)), "")
-        words = {"role": "assistant", "content": text.removesuffix(stop)}
-        given = text if isinstance(reply, str) else ids
-        read = None if self._parse is None else self._parse(given, words["content"], self._before)
-        return (words, None) if read is None else (read, words)
+        plain = {"role": "assistant", "content": text.removesuffix(stop)}
+        tools = self.request.arguments.get("tools")
+        reply = text if is_text else ids
+        parsed = self._reader.read(reply, self._prompt_text, tools, self.tokenizer)
+        if parsed is None or parsed == plain:
+            return plain, None
+        return parsed, plain
 
 
-def listed(messages: Any) -> list[Mapping[str, Any]]:
-    """The messages, or what stands for them in objects, as plain data of our own."""
+# ---- input ----
+
+
+def to_plain_messages(messages: Any) -> Chat:
+    """Return messages, or objects in their place, as plain data that nobody else changes.
+
+    Raises:
+        MessageError: they are not messages.
+    """
     reader = InputReader()
     chat = messages if isinstance(messages, (list, tuple)) else reader.read_messages(messages)
     return [reader.read_message(message, index) for index, message in enumerate(chat)]
 
 
-def mapped(plain: Any, given: Any) -> Mapping[str, Any]:
-    """A message, if that is what was given."""
+def _to_plain_message(message: Any, name: str) -> Mapping[str, Any]:
+    """Return one message as plain data; `name` is what errors call it."""
+    plain = InputReader().to_plain(message, name)
     if not isinstance(plain, dict):
         raise MessageError(
-            f"a message is a mapping, not {type(given).__name__}: {short_repr(given)}",
+            f"a message is a mapping, not {type(message).__name__}: {short_repr(message)}",
             path="message",
         )
     return plain
 
 
-def whole_numbers(ids: Any, wanted: str) -> list[int]:
-    """Ids from a list, an array or a tensor of them."""
+def to_ids(ids: Any, requirement: str) -> list[int]:
+    """Return ids from a list, an array or a tensor.
+
+    Raises:
+        TokenizerError: it is something else; the message begins with `requirement`.
+    """
     try:
         if isinstance(ids, (str, bytes, bytearray, memoryview, Mapping, Set)):
             raise TypeError
-        found = list(ids)
-        if bool in set(map(type, found)):
+        numbers = list(ids)
+        if bool in set(map(type, numbers)):
             raise TypeError
-        return list(map(as_int, found))
+        return list(map(as_int, numbers))
     except (TypeError, ValueError):
         raise TokenizerError(
-            f"{wanted}, not {short_repr(ids)}", hint="ids are whole numbers, in order"
+            f"{requirement}, not {short_repr(ids)}", hint="ids are whole numbers, in order"
         ) from None
 
 
-def kinds(messages: Messages) -> frozenset[Kind]:
-    """What sorts of messages there are: their roles, and the fields that say something."""
-    return frozenset(
-        (str(message.get("role")), frozenset(str(name) for name, value in message.items() if value))
-        for message in messages
-    )
+# ---- Unstable ----
 
 
-# ---- what changed ----
+def _unstable(prompt: Rendering, now: Rendering, before: str, reply: int) -> Unstable:
+    """Return the error for a rendering that does not begin with the last prompt and the reply.
 
-
-def unstable(
-    before: Rendering, now: Rendering, said: str, window: Sequence[int], spoken: int
-) -> Unstable:
-    """The error for a rendering that does not begin with what was said; `spoken` is the reply's place in the window."""
-    at = parting(said, now.text)
-    changed = changed_message(before, now, at, spoken)
-    who = "text outside of the messages" if changed is None else f"messages[{window[changed]}]"
-    start, piece = 0, None
+    Args:
+        prompt: the last prompt, rendered again.
+        now: the conversation as the template writes it now.
+        before: the text of the last prompt and the reply.
+        reply: the index of the reply's message.
+    """
+    place = _find_first_difference(before, now.text)
+    changed = _find_changed_message(prompt, now, place, reply)
+    subject = "text outside of the messages" if changed is None else f"messages[{changed}]"
+    if changed == reply:
+        subject = "the reply"
+    end, piece = 0, None
     for piece in now.pieces:
-        start += len(piece.text)
-        if start > at:
+        end += len(piece.text)
+        if end > place:
             break
+    old, new = before[place:], now.text[place:]
     return Unstable(
-        f"{'the reply' if changed == spoken else who} would now be written in another way: "
-        f"{short_repr(said[at : at + 60])} became {short_repr(now.text[at : at + 60])}",
-        before=said[at:],
-        now=now.text[at:],
+        f"{subject} would now be written in another way: "
+        f"{short_repr(old[:MAX_SHOWN_LENGTH])} became {short_repr(new[:MAX_SHOWN_LENGTH])}",
+        before=old,
+        now=new,
         piece=piece,
-        message_index=None if changed is None else window[changed],
+        message_index=changed,
         hint='history="keep" goes on with the sampled ids as they are, "rewrite" encodes the conversation anew',
     )
 
 
-def changed_message(before: Rendering, now: Rendering, at: int, spoken: int) -> int | None:
-    """The message in which the earlier text changed; None where it belongs to no message."""
-    if at >= last_end(before.piece_table):
-        return spoken  # its opening, or what it says
-    changed = message_at(before.piece_table, at)
-    opening = changed == spoken - 1 and at >= last_word(before.piece_table, (0, len(before.text)))
-    return spoken if opening and message_at(now.piece_table, at) == spoken else changed
+def _find_changed_message(prompt: Rendering, now: Rendering, place: int, reply: int) -> int | None:
+    """Return the message in which the earlier text changed; None where it belongs to no message."""
+    table = prompt.piece_table
+    if place >= find_last_message_end(table):
+        return reply  # its opening, or its own text
+    changed = _message_at(table, place)
+    if changed == reply - 1 and _message_at(now.piece_table, place) == reply:
+        content_end = find_content_end(table, TextSpan(0, len(prompt.text)))
+        if place >= content_end:
+            return reply  # the template writes its opening with the message before
+    return changed
 
 
-def message_at(table: PieceTable, at: int) -> int | None:
-    return table.message_of(table.index_at(at)) if at < table.starts[-1] else None
+def _message_at(table: PieceTable, character: int) -> int | None:
+    if character >= table.starts[-1]:
+        return None
+    return table.message_of(table.index_at(character))
 
 
-def parting(a: str, b: str) -> int:
-    """The first character at which two texts differ."""
-    low, high = 0, min(len(a), len(b))
+def _find_first_difference(first: str, second: str) -> int:
+    """Return the first character at which two texts differ, by bisection."""
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
     return low

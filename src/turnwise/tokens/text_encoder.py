@@ -1,15 +1,14 @@
-"""Texts become ids: cut at trusted added tokens, each run between them encoded as plain text.
+"""Encode a text whose special tokens are known: split at them, encode the plain spans between.
 
-The text is cut at the added tokens that were written by somebody who may (`trust.py`), and where an assistant's
-opening ends, because a served model's first token never merges with the last of its prompt. What lies between two
-cuts is a *run*, encoded at once, template and content together, as ordinary text. So no content can become a control
-token: the encoder of runs does not know any. Some vocabularies spell a control token out of ordinary pieces all the
-same (`<s>` in SentencePiece models); then the run is cut inside that spelling, and at the end nothing may be left of
-it.
+A text is split at the added tokens that count (`attribution.py` decides which), and where the generation prompt of an
+assistant turn ends, because a served model's first token never merges with the last token of its prompt. The text
+between two splits is a *plain span*: template and message content together, encoded in one call as ordinary text, by an
+encoder that knows no added tokens. So no content can become a special token.
 
-Runs are kept by content, as system prompts and tools come again with every request.
+Some vocabularies spell a special token with ordinary pieces all the same (`<s>` in SentencePiece models). Then the span
+is split once more inside each such spelling, and the result is checked: a forged id is an error, never returned.
 
-`compatible` encodes the text as one, forged tokens included, as transformers does.
+Plain spans are cached by content, because system prompts and tool lists come again with every request.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.token_matcher import Hit, Scanner
+from turnwise.tokens.token_matcher import TokenMatch, TokenMatcher
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added, Tokenizer
 
-KEPT = 4_000_000  # characters and ids of runs that are kept for each tokenizer
-LONGEST = 100_000  # characters of a run that is worth keeping
-CUT_TEXTS = 10_000  # that are kept in mind
-CUTS = 8  # rounds of cutting until no control token is spelled any more
+CACHE_SIZE = 4_000_000  # characters and ids of plain spans that are cached for each tokenizer
+MAX_CACHED_LENGTH = 100_000  # characters of a plain span that is worth caching
+MAX_CACHED_SPLITS = 10_000  # plain spans whose inner splits are remembered
+MAX_SPLIT_ROUNDS = 8  # attempts at splitting before every character is encoded alone
+
+SpanRow = tuple[int, int, int, Added | None]  # a row of a SpanTable
+SpanKey = tuple[int, str]  # position (START, AFTER, WITHIN) and text of a plain span
 
 
-Row = tuple[int, int, int, Added | None]
-
-
-class Segments:
-    """Runs and added tokens, which together are the whole text, in columns that are made when they are asked for."""
+class SpanTable:
+    """Plain spans and added tokens, which together are the whole text, in columns that are made on demand."""
 
     __slots__ = ("_columns", "rows")
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[SpanRow]) -> None:
         self.rows = rows
         self._columns: tuple[tuple[Any, ...], ...] | None = None
 
@@ -49,152 +48,170 @@ class Segments:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where each begins in the text."""
+        """The character at which each span begins."""
         return self.columns[0]
 
     @property
-    def firsts(self) -> tuple[int, ...]:
-        """Where its ids begin."""
+    def first_ids(self) -> tuple[int, ...]:
+        """The index of the first id of each span."""
         return self.columns[1]
 
     @property
-    def ats(self) -> tuple[int, ...]:
-        """START, AFTER or WITHIN."""
+    def positions(self) -> tuple[int, ...]:
+        """START, AFTER or WITHIN, as the tokenizer was told."""
         return self.columns[2]
 
     @property
     def tokens(self) -> tuple[Added | None, ...]:
-        """The added token, or None for a run."""
+        """The added token, or None for a plain span."""
         return self.columns[3]
 
 
-class Encoder:
-    """A tokenizer with what is learned of it: how its added tokens are found, and runs that were encoded before."""
+class TextEncoder:
+    """A tokenizer with the matcher of its added tokens and a cache of encoded plain spans."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.scanner = Scanner(tokenizer.added)
-        unknown = tokenizer.id(
-            tokenizer.named.get("unk_token", "")
-        )  # what a model says of letters that it lacks
-        control = [
+        self.matcher = TokenMatcher(tokenizer.added)
+        # The unknown token does not count as special: models give it for letters that they lack.
+        unknown = tokenizer.id(tokenizer.named.get("unk_token", ""))
+        specials = [
             token for token in tokenizer.added.values() if token.control and token.id != unknown
         ]
-        self.control = frozenset(token.id for token in control)
-        self.spellings = [token.text for token in control]
-        self._runs: dict[tuple[int, str], list[int]] = {}
-        self._cuts: dict[
-            tuple[int, str], list[tuple[int, int]]
-        ] = {}  # of runs that were cut: where, in text and ids
+        self._special_ids = frozenset(token.id for token in specials)
+        self._spellings = [token.text for token in specials]
+        self._cache: dict[SpanKey, list[int]] = {}
+        # Spans that were split to avoid special ids: character and id index of every split.
+        self._splits: dict[SpanKey, list[tuple[int, int]]] = {}
         self._size = 0
         self._lock = Lock()
 
-    def segments(
+    def encode_spans(
         self,
         text: str,
-        hits: Sequence[Hit],
+        matches: Sequence[TokenMatch],
         seams: Sequence[int] = (),
-        guarded: bool = True,
-        at: int = START,
-    ) -> tuple[list[int], Segments]:
-        """The ids of the text, with its added tokens at `hits`, cut at `seams` (in order) besides."""
+        may_spell_specials: bool = True,
+        position: int = START,
+    ) -> tuple[list[int], SpanTable]:
+        """Return the ids of the text and its spans.
+
+        Args:
+            text: the text.
+            matches: its added tokens that count, in order.
+            seams: further characters at which the text is split, in order.
+            may_spell_specials: False if the text is known to spell no added token but `matches`.
+            position: where the text stands (START, AFTER, WITHIN).
+        """
         ids: list[int] = []
-        rows: list[Row] = []
-        write, known = rows.append, self._runs.get
-        size, done, cuts = len(text), 0, iter(seams)
-        seam = next(cuts, size)
-        for start, end, token, _ in (*hits, (size, size, None, 0)):
+        rows: list[SpanRow] = []
+        # Every encoded conversation passes here once per span, so names are local and calls few.
+        add_row, cached = rows.append, self._cache.get
+        length, done, remaining_seams = len(text), 0, iter(seams)
+        seam = next(remaining_seams, length)
+        for start, end, token, _ in (*matches, (length, length, None, 0)):
             while done < start:
                 while seam <= done:
-                    seam = next(cuts, size)
+                    seam = next(remaining_seams, length)
                 part = text[done : seam if seam < start else start]
-                write((done, len(ids), at, None))
-                found = known((at, part)) or self.run(part, at, guarded)
-                if self._cuts and (at, part) in self._cuts:
-                    rows += (
-                        (done + place, len(ids) + first, WITHIN, None)
-                        for place, first in self._cuts[at, part]
-                    )
-                ids += found
+                add_row((done, len(ids), position, None))
+                part_ids = cached((position, part)) or self.encode_plain_span(
+                    part, position, may_spell_specials
+                )
+                if self._splits:
+                    for offset, first in self._splits.get((position, part), ()):
+                        add_row((done + offset, len(ids) + first, WITHIN, None))
+                ids += part_ids
                 done += len(part)
-                at = WITHIN
+                position = WITHIN
             if token is not None:
-                write((start, len(ids), AFTER, token))
+                add_row((start, len(ids), AFTER, token))
                 ids.append(token.id)
-                done, at = end, AFTER
-        return ids, Segments(rows)
+                done, position = end, AFTER
+        return ids, SpanTable(rows)
 
-    def run(self, text: str, at: int, guarded: bool = True) -> list[int]:
-        """The ids of a run: plain text, whatever it says. A text that need not be guarded spells no added token."""
-        found = self.tokenizer.encode(text, at)
-        if (guarded or self.tokenizer.native) and not self.control.isdisjoint(found):
-            found = self.unspelled(text, at)
-        if len(text) <= LONGEST:
-            self.keep((at, text), found)
-        return found
+    def encode_plain_span(
+        self, text: str, position: int, may_spell_specials: bool = True
+    ) -> list[int]:
+        """Return the ids of a text as ordinary text, whatever it spells."""
+        ids = self.tokenizer.encode(text, position)
+        is_checked = may_spell_specials or self.tokenizer.native
+        if is_checked and not self._special_ids.isdisjoint(ids):
+            ids = self.encode_without_specials(text, position)
+        if len(text) <= MAX_CACHED_LENGTH:
+            self._add_to_cache((position, text), ids)
+        return ids
 
-    def unspelled(self, text: str, at: int) -> list[int]:
-        """The ids of a text whose ordinary pieces spell control tokens: cut inside each spelling, or else anywhere."""
+    def encode_without_specials(self, text: str, position: int) -> list[int]:
+        """Encode a text whose usual ids contain special ones, by splitting inside each spelling.
+
+        Raises:
+            TokenizerError: even single characters encode to a special id.
+        """
         parts = [text]
-        for distance in range(1, CUTS):
-            parts = [
-                piece for part in parts for piece in cut_inside(part, self.spellings, distance)
-            ]
-            ids = self.joined(parts, at)
-            if self.control.isdisjoint(ids):
+        for distance in range(1, MAX_SPLIT_ROUNDS):
+            split: list[str] = []
+            for part in parts:
+                split += _split_spellings(part, self._spellings, distance)
+            parts = split
+            ids = self._encode_parts(parts, position)
+            if self._special_ids.isdisjoint(ids):
                 return ids
-        ids = self.joined(list(text), at)
-        if not self.control.isdisjoint(ids):
+        ids = self._encode_parts(list(text), position)
+        if not self._special_ids.isdisjoint(ids):
             raise TokenizerError(
-                f"{self.tokenizer.name} makes a control token of ordinary text, which could not be kept apart",
+                f"{self.tokenizer.name} encodes ordinary text as a special token, and splitting does not help",
                 hint="refuse the text, or use another back end",
             )
         return ids
 
-    def joined(self, parts: Sequence[str], at: int) -> list[int]:
-        """The ids of a text that was cut into these parts; the places are kept in mind."""
+    def _encode_parts(self, parts: Sequence[str], position: int) -> list[int]:
+        """Return the ids of a text that was split into these parts, and remember the splits."""
         ids: list[int] = []
-        cuts: list[tuple[int, int]] = []
-        place = 0
-        for index, part in enumerate(parts):
-            if index:
-                cuts.append((place, len(ids)))
-            ids += self.tokenizer.encode(part, WITHIN if index else at)
-            place += len(part)
-        if len(self._cuts) > CUT_TEXTS:
-            self._cuts.clear()
-            self._runs.clear()
+        splits: list[tuple[int, int]] = []
+        offset = 0
+        for part in parts:
+            if offset:
+                splits.append((offset, len(ids)))
+            ids += self.tokenizer.encode(part, WITHIN if offset else position)
+            offset += len(part)
+        if len(self._splits) > MAX_CACHED_SPLITS:
+            # A cached span needs its splits, so both go.
+            self._splits.clear()
+            self._cache.clear()
             self._size = 0
-        self._cuts[at, "".join(parts)] = cuts
+        self._splits[position, "".join(parts)] = splits
         return ids
 
-    def keep(self, key: tuple[int, str], ids: list[int]) -> None:
+    def _add_to_cache(self, key: SpanKey, ids: list[int]) -> None:
         with self._lock:
-            if self._size > KEPT:  # the older half goes
-                for old in list(self._runs)[: len(self._runs) // 2 + 1]:
-                    self._size -= len(old[1]) + len(self._runs.pop(old))
-            self._runs[key] = ids
+            if self._size > CACHE_SIZE:
+                older_half = list(self._cache)[: len(self._cache) // 2 + 1]
+                for old in older_half:
+                    self._size -= len(old[1]) + len(self._cache.pop(old))
+            self._cache[key] = ids
             self._size += len(key[1]) + len(ids)
 
 
-_ENCODERS: WeakKeyDictionary[Tokenizer, Encoder] = WeakKeyDictionary()
+_ENCODERS: WeakKeyDictionary[Tokenizer, TextEncoder] = WeakKeyDictionary()
 
 
-def encoder(tokenizer: Tokenizer) -> Encoder:
-    """The encoder of a tokenizer, made once."""
-    found = _ENCODERS.get(tokenizer)
-    if found is None:
-        found = _ENCODERS.setdefault(tokenizer, Encoder(tokenizer))
-    return found
+def encoder_for(tokenizer: Tokenizer) -> TextEncoder:
+    """Return the encoder of a tokenizer, which is made once."""
+    encoder = _ENCODERS.get(tokenizer)
+    if encoder is None:
+        encoder = _ENCODERS.setdefault(tokenizer, TextEncoder(tokenizer))
+    return encoder
 
 
-def cut_inside(text: str, spellings: Sequence[str], distance: int) -> list[str]:
-    """The text cut within every occurrence of a spelling, so many characters behind its start."""
+def _split_spellings(text: str, spellings: Sequence[str], distance: int) -> list[str]:
+    """Split the text inside every occurrence of a spelling, `distance` characters after its start."""
     places: set[int] = set()
     for spelling in spellings:
+        inside = min(distance, max(len(spelling) - 1, 1))
         start = text.find(spelling)
         while start >= 0:
-            places.add(start + min(distance, max(len(spelling) - 1, 1)))
+            places.add(start + inside)
             start = text.find(spelling, start + 1)
     edges = [0, *sorted(place for place in places if place < len(text)), len(text)]
-    return [text[a:b] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [text[start:end] for start, end in zip(edges, edges[1:], strict=False) if start < end]

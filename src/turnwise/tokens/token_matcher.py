@@ -1,11 +1,12 @@
-"""Finding added tokens in a text: leftmost, longest, as the tokenizer libraries do it, but asking who may use each.
+r"""Find the added tokens of a tokenizer in a text.
 
-All texts of the table become one regular expression in the shape of a tree (`<(?:\\|im_(?:start|end)\\|>|think>)`),
-so a text is read once, however many tokens there are. A match that is not allowed stays ordinary text; then a shorter
-token that starts at the same place is tried, and after it whatever starts one character later, for a forged token may
-overlap a real one.
+Matching is leftmost and longest, as the tokenizer libraries do it, but a caller may reject single matches (because a
+user wrote the text, see `attribution.py`). All texts of the table become one regular expression in the form of a trie
+(`<(?:\|im_(?:start|end)\|>|think>)`), so a text is scanned once, however many tokens there are. After a rejected match
+the scan tries a shorter token at the same place, then goes on one character later: a forged token may overlap a real
+one.
 
-Limit: a token that is matched after normalisation by its library is looked for in the text as it is.
+Limit: a token that its library matches after normalisation is matched here in the text as it is.
 """
 
 from __future__ import annotations
@@ -17,100 +18,109 @@ from typing import Any, NamedTuple
 
 from turnwise.tokens.tokenizers.protocol import Added
 
+# The characters that `lstrip` and `rstrip` take along: white space as Rust defines it.
 SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-SPACE_BEHIND = re.compile(rf"{SPACE}+")
+SPACES = re.compile(rf"{SPACE}+")
+
+Filter = Callable[[Added, int, int], bool]  # may this token count at characters start to end?
 
 
-class Hit(NamedTuple):
-    """An added token in a text. `start` and `end` hold what it takes, white space included."""
+class TokenMatch(NamedTuple):
+    """An added token in a text: characters `start` to `end`, with the white space that it takes along."""
 
     start: int
     end: int
     token: Added
-    at: int  # where its own text begins
+    text_start: int  # where the token's own text begins
 
 
-hit: Callable[[tuple[int, int, Added, int]], Hit] = partial(
-    tuple.__new__, Hit
-)  # four times for every message
+# Faster than calling the class, which happens four times for every message.
+make_match: Callable[[tuple[int, int, Added, int]], TokenMatch] = partial(tuple.__new__, TokenMatch)
 
 
-class Scanner:
-    """The added tokens of one tokenizer, ready to be looked for."""
+class TokenMatcher:
+    """Finds the added tokens of one tokenizer."""
 
     def __init__(self, added: Mapping[str, Added]) -> None:
         self.added = {text: token for text, token in added.items() if text}
-        self.pattern = re.compile(pattern(self.added) if self.added else "(?!)")
-        self.plain = not any(
+        self.pattern = re.compile(_trie_pattern(self.added) if self.added else "(?!)")
+        # True if no token looks at its surroundings: then every match of the pattern is a match.
+        self.is_simple = not any(
             token.lstrip or token.rstrip or token.single_word for token in self.added.values()
         )
-        self.shorter = {text: prefixes(text, self.added) for text in self.added}
-        self.shorter = {text: found for text, found in self.shorter.items() if found}
+        prefixes = {text: _known_prefixes(text, self.added) for text in self.added}
+        self._shorter = {text: known for text, known in prefixes.items() if known}
 
-    def hits(
-        self, text: str, allowed: Callable[[Added, int, int], bool] | None = None
-    ) -> list[Hit]:
-        """The tokens of the text that are allowed, in order; without a judge all are."""
-        found: list[Hit] = []
-        at, search = 0, self.pattern.search
-        while (match := search(text, at)) is not None:
-            start, at = match.start(), match.start() + 1
-            word = match.group()
-            for candidate in (word, *self.shorter.get(word, ())):
-                token, end = self.added[candidate], start + len(candidate)
-                if allowed is not None and not allowed(token, start, end):
+    def find(self, text: str, is_allowed: Filter | None = None) -> list[TokenMatch]:
+        """Return the tokens of the text in order; only those that `is_allowed` accepts, if it is given."""
+        matches: list[TokenMatch] = []
+        position, search = 0, self.pattern.search
+        while (candidate := search(text, position)) is not None:
+            start, longest = candidate.start(), candidate.group()
+            position = start + 1
+            for content in (longest, *self._shorter.get(longest, ())):
+                token, end = self.added[content], start + len(content)
+                if is_allowed is not None and not is_allowed(token, start, end):
                     continue
-                if token.single_word and inside_word(text, start, end):
+                if token.single_word and _is_inside_word(text, start, end):
                     continue
-                taken = taking(text, start, end, token, found[-1].end if found else 0)
-                found.append(taken)
-                at = taken.end
+                previous_end = matches[-1].end if matches else 0
+                match = _with_stripped_space(text, start, end, token, previous_end)
+                matches.append(match)
+                position = match.end
                 break
-        return found
+        return matches
 
 
-def taking(text: str, start: int, end: int, token: Added, left: int) -> Hit:
-    """The hit with the white space that it takes along."""
-    at = start
+def _with_stripped_space(
+    text: str, start: int, end: int, token: Added, previous_end: int
+) -> TokenMatch:
+    """Return the match with the white space that the token takes along (`lstrip`, `rstrip`)."""
+    text_start = start
     if token.lstrip:
-        while start > left and SPACE_BEHIND.match(text, start - 1):
+        while start > previous_end and SPACES.match(text, start - 1):
             start -= 1
     if token.rstrip:
-        behind = SPACE_BEHIND.match(text, end)
-        end = behind.end() if behind else end
-    return Hit(start, end, token, at)
+        space = SPACES.match(text, end)
+        end = space.end() if space else end
+    return TokenMatch(start, end, token, text_start)
 
 
-def inside_word(text: str, start: int, end: int) -> bool:
-    around = text[start - 1 : start] + text[end : end + 1] if start else text[end : end + 1]
-    return any(character.isalnum() or character == "_" for character in around)
+def _is_inside_word(text: str, start: int, end: int) -> bool:
+    """Return whether a letter, digit or underscore touches the characters from `start` to `end`."""
+    neighbours = text[max(start - 1, 0) : start] + text[end : end + 1]
+    return any(character.isalnum() or character == "_" for character in neighbours)
 
 
-def prefixes(text: str, known: Mapping[str, Any]) -> tuple[str, ...]:
-    """Other tokens that start like this one, longest first."""
-    return tuple(text[:size] for size in range(len(text) - 1, 0, -1) if text[:size] in known)
+def _known_prefixes(text: str, known: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the other tokens that this one starts with, longest first."""
+    prefixes = (text[:size] for size in range(len(text) - 1, 0, -1))
+    return tuple(prefix for prefix in prefixes if prefix in known)
 
 
-def pattern(texts: Iterable[str]) -> str:
-    """A regular expression for any of these texts, the longest that fits."""
-    tree: dict[str, Any] = {}
+def _trie_pattern(texts: Iterable[str]) -> str:
+    """Return a regular expression for the longest of these texts that fits."""
+    trie: dict[str, Any] = {}
     for text in texts:
-        branch = tree
+        branch = trie
         for character in text:
             branch = branch.setdefault(character, {})
-        branch[""] = {}
-    return expression(tree)
+        branch[""] = {}  # a text ends here
+    return _branch_pattern(trie)
 
 
-def expression(tree: dict[str, Any]) -> str:
-    """One level of the tree; a chain without branches is written in one go, so depth is the number of branchings."""
-    written = []
-    for character, branch in sorted(tree.items()):
-        if character:
-            chain = character
-            while len(branch) == 1 and "" not in branch:
-                (following, branch), *_ = branch.items()
-                chain += following
-            written.append(re.escape(chain) + (expression(branch) if branch.keys() - {""} else ""))
-    whole = written[0] if len(written) == 1 and "" not in tree else f"(?:{'|'.join(written)})"
-    return f"{whole}?" if "" in tree else whole
+def _branch_pattern(trie: dict[str, Any]) -> str:
+    """Return the pattern of one level; chains without branches are written at once, which keeps nesting shallow."""
+    alternatives = []
+    for character, branch in sorted(trie.items()):
+        if not character:
+            continue
+        chain = character
+        while len(branch) == 1 and "" not in branch:
+            ((following, branch),) = branch.items()
+            chain += following
+        has_more = branch.keys() - {""}
+        alternatives.append(re.escape(chain) + (_branch_pattern(branch) if has_more else ""))
+    if "" in trie:
+        return f"(?:{'|'.join(alternatives)})?"
+    return alternatives[0] if len(alternatives) == 1 else f"(?:{'|'.join(alternatives)})"

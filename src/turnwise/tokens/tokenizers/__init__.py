@@ -1,8 +1,13 @@
-"""Any tokenizer, as one protocol: `tokenizer(given)`.
+"""Load any tokenizer behind one protocol: `tokenizer(source)`.
 
-`given` is a file, a folder, the name of the tokenizer that ships with the package, or an object of a tokenizer library.
-One adapter per library stands beside this file, imported when something of its library is given, never before.
-Loading takes a second or more, so results are kept: for files by path and time of change, for objects by the object.
+`source` is a file, a folder, the id of a model in the local Hugging Face cache, the name of the tokenizer that ships
+with the package, or an object of a tokenizer library. There is one adapter per library in this folder, imported only
+when an object or a file of its library is given. Loading takes a second or more, so tokenizers are cached: those from
+files by path and time of change, those from objects by the object.
+
+    tokenizer("turnwise").encode("hello")
+    tokenizer("path/to/model")
+    tokenizer(transformers.AutoTokenizer.from_pretrained(...))
 """
 
 from __future__ import annotations
@@ -16,16 +21,17 @@ from typing import Any
 from weakref import ref
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers import files, lazy
-from turnwise.tokens.tokenizers.backends import chosen
+from turnwise.tokens.tokenizers import files
+from turnwise.tokens.tokenizers.backends import choose_backend
+from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added, Tokenizer
 
-__all__ = ["AFTER", "START", "WITHIN", "Added", "Tokenizer", "tokenizer"]
+__all__ = ["AFTER", "SHIPPED", "START", "WITHIN", "Added", "Tokenizer", "library_of", "tokenizer"]
 
 SHIPPED = "turnwise"
-KEPT = 16
-"""How many loaded tokenizers are kept; the one unused for longest goes first."""
+CACHE_SIZE = 16  # loaded tokenizers; the least recently used one is dropped first
 
+# Library to the adapter module beside this file, whose `adapt(object, backend)` returns a tokenizer or None.
 ADAPTERS = {
     "tokenizers": "huggingface",
     "fastokens": "fastokens",
@@ -34,84 +40,96 @@ ADAPTERS = {
     "sentencepiece": "sentencepiece",
     "mistral_common": "mistral",
 }
-"""Library to the adapter beside this file, whose `adapt(object, backend)` makes a tokenizer or gives None."""
-
 ACCEPTED = (
-    "Accepted: a tokenizer.json, a model folder, a tokenizer.model, a tekken.json, the name 'turnwise' for the small "
-    "tokenizer that ships with the package, or a tokenizer object of transformers, tokenizers, fastokens, tiktoken, "
-    "sentencepiece or mistral-common."
+    "Accepted: a tokenizer.json, a model folder, a tokenizer.model, a tekken.json, the id of a model in the local "
+    "Hugging Face cache, the name 'turnwise' for the small tokenizer that ships with the package, or a tokenizer "
+    "object of transformers, tokenizers, fastokens, tiktoken, sentencepiece or mistral-common."
 )
 
-_kept: OrderedDict[Hashable, tuple[Callable[[], Any], Tokenizer]] = OrderedDict()
+_cache: OrderedDict[Hashable, tuple[Callable[[], Any], Tokenizer]] = OrderedDict()
 _lock = threading.RLock()
 
 
-def tokenizer(given: Any, *, backend: str | None = None) -> Tokenizer:
-    """The tokenizer in a file, folder or object. `backend`: "fastokens" or "tokenizers", to have no other."""
-    if type(given).__module__.startswith(__name__):
-        checked: Tokenizer = given  # one of ours, made before
-        return checked
-    backend = chosen(backend)
-    if isinstance(given, (str, Path)):
-        path = files.SHIPPED if given == SHIPPED else Path(given).expanduser()
-        name = SHIPPED if given == SHIPPED else str(given)
-        return kept(files.key(path, backend), None, lambda: files.load(path, name, backend))
-    adapter = ADAPTERS.get(origin(given))
+def tokenizer(source: Any, *, backend: str | None = None) -> Tokenizer:
+    """Return the tokenizer of a file, folder, model id or object.
+
+    Args:
+        source: a path, a model id, "turnwise", or an object of a tokenizer library.
+        backend: "fastokens" or "tokenizers", to use no other for a `tokenizer.json`.
+
+    Raises:
+        TokenizerError: it is not a tokenizer, or cannot be read.
+    """
+    if type(source).__module__.startswith(__name__):
+        adapted: Tokenizer = source  # one of ours
+        return adapted
+    backend = choose_backend(backend)
+    if isinstance(source, (str, Path)):
+        name = str(source)
+        path = files.SHIPPED if source == SHIPPED else files.resolve(source)
+        key = files.cache_key(path, backend)
+        return _get_or_make(key, None, lambda: files.load(path, name, backend))
+    adapter = ADAPTERS.get(library_of(source))
     if adapter is None:
-        if isinstance(given, Tokenizer):
-            return given
-        raise TokenizerError(f"{article(given)} is not a tokenizer", hint=ACCEPTED)
-    return kept((id(given), stamp(given), backend), given, lambda: adapted(given, adapter, backend))
+        if isinstance(source, Tokenizer):
+            return source
+        raise _not_a_tokenizer(source)
+    key = (id(source), _state_of(source), backend)
+    return _get_or_make(key, source, lambda: _adapt(source, adapter, backend))
 
 
-def adapted(given: Any, adapter: str, backend: str | None) -> Tokenizer:
-    made: Tokenizer | None = lazy.adapter(adapter).adapt(given, backend)
+def _adapt(source: Any, adapter: str, backend: str | None) -> Tokenizer:
+    """Wrap an object of a tokenizer library."""
+    made: Tokenizer | None = import_adapter(adapter).adapt(source, backend)
     if made is None:
-        raise TokenizerError(f"{article(given)} is not a tokenizer", hint=ACCEPTED)
+        raise _not_a_tokenizer(source)
     return made
 
 
-def origin(given: object) -> str:
-    """The library that an object comes from, by its classes' modules. Nothing is imported to find out."""
-    for kind in type(given).__mro__:
+def library_of(source: object) -> str:
+    """Return the tokenizer library that an object comes from, by the modules of its classes; empty if none.
+
+    Nothing is imported to find out.
+    """
+    for kind in type(source).__mro__:
         root = kind.__module__.partition(".")[0]
         if root in ADAPTERS:
             return root
-    fastokens = sys.modules.get("fastokens")  # its classes say that they are builtins
-    return "fastokens" if fastokens and isinstance(given, fastokens.Tokenizer) else ""
+    fastokens = sys.modules.get("fastokens")  # its classes claim to be builtins
+    return "fastokens" if fastokens and isinstance(source, fastokens.Tokenizer) else ""
 
 
-def article(given: object) -> str:
-    kind = type(given).__name__
-    return f"{'an' if kind[:1] in 'AEIOUaeiou' else 'a'} {kind}"
+def _not_a_tokenizer(source: object) -> TokenizerError:
+    kind = type(source).__name__
+    article = "an" if kind[:1] in "AEIOUaeiou" else "a"
+    return TokenizerError(f"{article} {kind} is not a tokenizer", hint=ACCEPTED)
 
 
-def stamp(given: object) -> Hashable:
-    """Something that changes when tokens are added to an object, or get another name."""
-    count: Callable[[], int] | None = getattr(given, "get_vocab_size", None) or getattr(
-        given, "__len__", None
-    )
-    return count() if count else None, str(getattr(given, "special_tokens_map", None))
+def _state_of(source: object) -> Hashable:
+    """Return a value that changes when tokens are added to an object, or get another name."""
+    count: Callable[[], int] | None = getattr(source, "get_vocab_size", None)
+    count = count or getattr(source, "__len__", None)
+    return count() if count else None, str(getattr(source, "special_tokens_map", None))
 
 
-def kept(key: Hashable, given: object, make: Callable[[], Tokenizer]) -> Tokenizer:
-    """What was made for this key before, from this very object, else what `make` makes."""
+def _get_or_make(key: Hashable, source: object, make: Callable[[], Tokenizer]) -> Tokenizer:
+    """Return the cached tokenizer that was made from this very object, else make it."""
     with _lock:
-        holder, found = _kept.get(key, (None, None))
-        if holder is not None and found is not None and holder() is given:
-            _kept.move_to_end(key)
-            return found
+        get_source, cached = _cache.get(key, (None, None))
+        if get_source is not None and cached is not None and get_source() is source:
+            _cache.move_to_end(key)
+            return cached
     made = make()
     with _lock:
-        _kept[key] = held(given), made
-        while len(_kept) > KEPT:
-            _kept.popitem(last=False)
+        _cache[key] = _reference_to(source), made
+        while len(_cache) > CACHE_SIZE:
+            _cache.popitem(last=False)
     return made
 
 
-def held(given: object) -> Callable[[], Any]:
-    """A way back to the object, which does not keep it alive where that can be helped."""
+def _reference_to(source: object) -> Callable[[], Any]:
+    """Return a weak reference to the object, or a strong one where its class allows no weak one."""
     try:
-        return ref(given)
+        return ref(source)
     except TypeError:
-        return lambda: given
+        return lambda: source

@@ -1,4 +1,4 @@
-"""Which library encodes a `tokenizer.json`, where somebody has a wish about it."""
+"""Which library encodes a `tokenizer.json`: fastokens or tokenizers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ BACKENDS = ("fastokens", "tokenizers")
 VARIABLE = "TURNWISE_BACKEND"
 
 
-def chosen(backend: str | None) -> str | None:
-    """The back end somebody asked for, by argument or by environment; None if nobody did."""
+def choose_backend(backend: str | None) -> str | None:
+    """Return the back end given as an argument or by the environment; None if neither is."""
     wanted = backend or os.environ.get(VARIABLE) or None
     if wanted is not None and wanted not in BACKENDS:
         raise TokenizerError(
-            f"there is no back end {wanted!r}", hint=did_you_mean(wanted, BACKENDS, "Back ends")
+            f"unknown back end {wanted!r}", hint=did_you_mean(wanted, BACKENDS, "Back ends")
         )
     return wanted

@@ -1,7 +1,7 @@
-"""A `fastokens.Tokenizer` object. It does not give back the file it was made of, so some things cannot be done with it.
+"""Adapter for `fastokens.Tokenizer` objects.
 
-There is no reference to check it against, and where it puts a space before a text it cannot be told not to. The file is
-the better thing to give; the errors say so.
+Such an object does not give back the file it was made of, so there is no reference to check it against, and where it
+puts a space before every text that cannot be switched off. The file is the better thing to give; the errors say so.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 import fastokens  # type: ignore[import-untyped]
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers.base import Plain
-from turnwise.tokens.tokenizers.foreign_errors import check_text, guarded
+from turnwise.tokens.tokenizers.base import BaseTokenizer
+from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
 from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
-from turnwise.tokens.tokenizers.protocol import Added, Tokenizer
+from turnwise.tokens.tokenizers.protocol import START, Added, Tokenizer
 
 REMEDY = "Give the tokenizer.json that it was made of, or its folder."
 FLAGS = ("special", "lstrip", "rstrip", "single_word")
 SPACES = ("▁", "Ġ")
 
 
-class Fastokens(Plain):
+class Fastokens(BaseTokenizer):
     backend = "fastokens"
 
     def __init__(self, given: Any) -> None:
@@ -31,42 +31,42 @@ class Fastokens(Plain):
             for row in given.added_tokens()
         ]
         space = given.token_to_id("Ġ")
-        self._spelled = (
-            bytes_of_alphabet
-            if space is not None and given.decode([space]) == " "
-            else bytes_of_piece
-        )
-        native = [row.id for row in rows if row.control and row.id in self.ids_of(row.text, 0)]
+        is_bytelevel = space is not None and given.decode([space]) == " "
+        self._to_bytes = bytes_of_alphabet if is_bytelevel else bytes_of_piece
+        native = [
+            row.id for row in rows if row.control and row.id in self.encode_plain(row.text, START)
+        ]
         super().__init__("a fastokens.Tokenizer", rows, {}, native)
 
-    def ids_of(self, text: str, at: int) -> list[int]:
+    def encode_plain(self, text: str, position: int) -> list[int]:
         ids: list[int] = self._given.encode_ordinary(text).ids
         return ids
 
     def whole(self, text: str) -> list[int]:
         check_text(text)
-        with guarded(f"{self.name} cannot encode a text of {len(text)} characters"):
+        with wrap_errors(f"{self.name} cannot encode a text of {len(text)} characters"):
             ids: list[int] = self._given.encode(text).ids
             return ids
 
-    def bytes_of(self, id: int) -> bytes | None:
+    def token_bytes(self, id: int) -> bytes | None:
         spelling = self.token(id)
-        return None if spelling is None else self._spelled(spelling)
+        return None if spelling is None else self._to_bytes(spelling)
 
     def token(self, id: int) -> str | None:
         return self._given.id_to_token(id) if 0 <= id < 1 << 32 else None
 
     def id(self, text: str) -> int | None:
-        found: int | None = self._given.token_to_id(text)
-        return found
+        id: int | None = self._given.token_to_id(text)
+        return id
 
     def decode(self, ids: Any) -> str:
-        with guarded(f"{self.name} cannot decode {len(ids)} ids"):
+        with wrap_errors(f"{self.name} cannot decode {len(ids)} ids"):
             text: str = self._given.decode(list(ids))
             return text
 
 
 def adapt(given: Any, backend: str | None) -> Tokenizer | None:
+    """Wrap a `fastokens.Tokenizer`."""
     if not isinstance(given, fastokens.Tokenizer):
         return None
     if given.truncation or given.padding:
@@ -76,7 +76,7 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
     first = given.encode_ordinary("a").ids[:1]
     if first and (given.id_to_token(first[0]) or "").startswith(SPACES):
         raise TokenizerError(
-            "the fastokens.Tokenizer puts a space before every text and cannot be told not to",
+            "the fastokens.Tokenizer puts a space before every text, which cannot be switched off",
             hint=REMEDY,
         )
     return Fastokens(given)

@@ -1,8 +1,8 @@
 """A `tokenizer.json` as fastokens reads it: the same ids as the reference, many times faster.
 
-What is put before a text is put there by hand, so that one loaded tokenizer serves texts at the start and texts that
-were cut. The file it loads is then written anew without the prefix; and with it without `Metaspace`, which
-fastokens does not know: replacing spaces, and cutting before them, say the same in parts that it knows.
+A prefix (the space that some tokenizers put before a text) is added here, in Python, so that one loaded tokenizer
+serves texts at the start and texts that were split. For that the file is rewritten without the prefix, and without
+`Metaspace`, which fastokens does not know: replacing spaces and splitting before them do the same.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Sequence
 
 import fastokens  # type: ignore[import-untyped]
 
-from turnwise.tokens.tokenizers.hf_backend import Reference
-from turnwise.tokens.tokenizers.normalization import respelled
+from turnwise.tokens.tokenizers.hf_backend import ReferenceBackend
+from turnwise.tokens.tokenizers.normalization import rewrite_without_prefix
 
 
-class Fast:
+class FastokensBackend:
     """The fastokens library on one file."""
 
-    def __init__(self, text: str, reference: Reference) -> None:
+    def __init__(self, text: str, reference: ReferenceBackend) -> None:
         self.reference = reference
-        self.shape = reference.shape
-        components = respelled(reference.normalizer, reference.pre_tokenizer)
-        self.rewritten = components != (reference.normalizer, reference.pre_tokenizer)
-        if self.rewritten:
+        self.pipeline = reference.pipeline
+        components = rewrite_without_prefix(reference.normalizer, reference.pre_tokenizer)
+        self.is_rewritten = components != (reference.normalizer, reference.pre_tokenizer)
+        if self.is_rewritten:
             parts = dict(zip(("normalizer", "pre_tokenizer"), components, strict=True))
             text = json.dumps({**json.loads(text), **parts})
         self.full = fastokens.Tokenizer.from_json_str(text)
@@ -32,10 +32,10 @@ class Fast:
         self.full.no_padding()
         self.full.add_tokens(reference.extra)
 
-    def encode(self, text: str, at: int) -> list[int]:
-        ids: list[int] = self.full.encode_ordinary(
-            self.shape.put(text) if at in self.shape.prefixed else text
-        ).ids
+    def encode(self, text: str, position: int) -> list[int]:
+        if position in self.pipeline.prefixed:
+            text = self.pipeline.add_prefix(text)
+        ids: list[int] = self.full.encode_ordinary(text).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -43,7 +43,8 @@ class Fast:
         return text
 
     def whole(self, text: str) -> list[int]:
-        if self.rewritten:  # where a prefix belongs, between added tokens, only the reference knows
+        if self.is_rewritten:
+            # Only the reference knows where prefixes belong between added tokens.
             return self.reference.whole(text)
         ids: list[int] = self.full.encode(text).ids
         return ids

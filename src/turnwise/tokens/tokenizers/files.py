@@ -1,7 +1,8 @@
-"""Tokenizers in files: which file of a folder it is, and which adapter reads it.
+"""Read a tokenizer from a file or a folder.
 
-A folder may hold the same tokenizer in several formats; the table says which is read first. A name alone does not tell
-`tokenizer.model` apart: it is SentencePiece's binary model, or tiktoken's list of ranks, and its first bytes say which.
+A folder may hold the same tokenizer in several formats; the table `FORMATS` says which is read first. The name
+`tokenizer.model` is not enough: it is SentencePiece's binary model or tiktoken's list of ranks, which the first byte
+tells.
 """
 
 from __future__ import annotations
@@ -12,15 +13,27 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers import special_tokens_config as declared
-from turnwise.tokens.tokenizers.lazy import adapter
+from turnwise.tokens.tokenizers.hub_cache import find_cached_model
+from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.protocol import Tokenizer
+from turnwise.tokens.tokenizers.special_tokens_config import CONFIG_FILES, read_declarations
 
 SHIPPED = Path(__file__).resolve().parent.parent / "data"
+MAX_SHOWN_FILES = 8
+SENTENCEPIECE_START = b"\n"  # field 1 of the protocol buffer: the pieces
+
+
+def resolve(source: str | Path) -> Path:
+    """Return the path that a user means: a file, a folder, or the id of a model in the Hugging Face cache."""
+    path = Path(source).expanduser()
+    if isinstance(source, str) and not path.exists():
+        return find_cached_model(source) or path
+    return path
 
 
 def load(path: Path, name: str, backend: str | None) -> Tokenizer:
-    file = located(path, name)
+    """Read the tokenizer at a path; `name` is what errors call it."""
+    file = _find_file(path, name)
     for pattern, reader in FORMATS:
         if fnmatch(file.name, pattern):
             return reader(file, name, backend)
@@ -29,13 +42,14 @@ def load(path: Path, name: str, backend: str | None) -> Tokenizer:
     )
 
 
-def located(path: Path, name: str) -> Path:
-    """The tokenizer file at this path: the file itself, or the first known one of a folder."""
+def _find_file(path: Path, name: str) -> Path:
+    """Return the tokenizer file at this path: the file itself, or the first known one of a folder."""
     if path.is_file():
         return path
     if not path.is_dir():
         raise TokenizerError(
-            f"there is no file or folder {name!r} to read a tokenizer from",
+            f"there is no file or folder {name!r} to read a tokenizer from, and no such model in the local "
+            "Hugging Face cache",
             hint="Give the path of a tokenizer.json or of a model folder; models are not downloaded.",
         )
     present = sorted(entry.name for entry in path.iterdir())
@@ -43,81 +57,76 @@ def located(path: Path, name: str) -> Path:
         for entry in present:
             if fnmatch(entry, pattern):
                 return path / entry
-    listed = ", ".join(present[:8]) + (", …" if len(present) > 8 else "")
+    contents = "it is empty"
+    if present:
+        more = ", …" if len(present) > MAX_SHOWN_FILES else ""
+        contents = f"it has {', '.join(present[:MAX_SHOWN_FILES])}{more}"
     raise TokenizerError(
-        f"the folder {name!r} has no tokenizer in it"
-        + (f" (it has {listed})" if listed else " (it is empty)"),
-        hint=f"Looked for: {PATTERNS}.",
+        f"the folder {name!r} has no tokenizer in it ({contents})", hint=f"Looked for: {PATTERNS}."
     )
 
 
-def key(path: Path, backend: str | None) -> Hashable:
-    """Changes when any file changes from which the tokenizer was read."""
+def cache_key(path: Path, backend: str | None) -> Hashable:
+    """Return a value that changes when any file changes from which the tokenizer was read."""
     folder = path if path.is_dir() else path.parent
-    looked = [folder / name for name in declared.FILES]
-    looked += (
-        sorted(folder.glob("*token*")) + sorted(folder.glob("tekken*")) if path.is_dir() else [path]
-    )
-    stamps = tuple(
-        (file.name, stat.st_mtime_ns, stat.st_size) for file in looked for stat in stats(file)
-    )
-    return str(path.absolute()), stamps, backend
+    sources = [folder / name for name in CONFIG_FILES]
+    if path.is_dir():
+        sources += [*sorted(folder.glob("*token*")), *sorted(folder.glob("tekken*"))]
+    else:
+        sources.append(path)
+    stamps = []
+    for file in sources:
+        try:
+            stat = file.stat()
+        except OSError:
+            continue
+        stamps.append((file.name, stat.st_mtime_ns, stat.st_size))
+    return os.fspath(path.absolute()), tuple(stamps), backend
 
 
-def stats(file: Path) -> list[os.stat_result]:
+def _read_huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
     try:
-        return [file.stat()]
-    except OSError:
-        return []
-
-
-def text_of(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as problem:
         raise TokenizerError(f"{file} cannot be read: {problem}") from None
-
-
-def huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
-    read = adapter("huggingface").HuggingFace
-    found: Tokenizer = read(
-        text_of(file), name=name, declared=declared.declarations(file.parent), backend=backend
+    made: Tokenizer = import_adapter("huggingface").HuggingFace(
+        text, name=name, declared=read_declarations(file.parent), backend=backend
     )
-    return found
+    return made
 
 
-def tekken(file: Path, name: str, backend: str | None) -> Tokenizer:
-    found: Tokenizer = adapter("mistral").read(file, name)
-    return found
+def _read_tekken(file: Path, name: str, backend: str | None) -> Tokenizer:
+    made: Tokenizer = import_adapter("mistral").read(file, name)
+    return made
 
 
-def model(file: Path, name: str, backend: str | None) -> Tokenizer:
+def _read_model(file: Path, name: str, backend: str | None) -> Tokenizer:
     try:
         with file.open("rb") as opened:
             start = opened.read(1)
     except OSError as problem:
         raise TokenizerError(f"{file} cannot be read: {problem}") from None
-    if start != b"\n":  # field 1 of the protocol buffer, the pieces
-        return ranks(file, name, backend)
-    found: Tokenizer = adapter("sentencepiece").read(file, name)
-    return found
+    if start != SENTENCEPIECE_START:
+        return _refuse_ranks(file, name, backend)
+    made: Tokenizer = import_adapter("sentencepiece").read(file, name)
+    return made
 
 
-def ranks(file: Path, name: str, backend: str | None) -> Tokenizer:
-    """A file of ranks is half a tokenizer: how text is cut and which tokens are special stand in the model's code."""
+def _refuse_ranks(file: Path, name: str, backend: str | None) -> Tokenizer:
+    """Raise for a file of ranks: how text is split and which tokens are special is only in the model's code."""
     raise TokenizerError(
-        f"{name} has only the ranks of a vocabulary: neither the pattern that cuts text nor the special tokens",
+        f"{name} has only the ranks of a vocabulary: neither the pattern that splits text nor the special tokens",
         hint="Make a tiktoken.Encoding with the model's pattern and special tokens, and give that.",
     )
 
 
+# By name, the first that fits; the last row is for files only, since folders have many other JSON files.
 FORMATS: tuple[tuple[str, Callable[[Path, str, str | None], Tokenizer]], ...] = (
-    ("tokenizer.json", huggingface),
-    ("tekken*.json", tekken),
-    ("*.model", model),
-    ("*.model.v*", model),
-    ("*.tiktoken", ranks),
-    ("*.json", huggingface),
+    ("tokenizer.json", _read_huggingface),
+    ("tekken*.json", _read_tekken),
+    ("*.model", _read_model),
+    ("*.model.v*", _read_model),
+    ("*.tiktoken", _refuse_ranks),
+    ("*.json", _read_huggingface),
 )
-"""By name, the first that fits; the last is for files only, as a folder has many of those."""
 PATTERNS = ", ".join(pattern for pattern, _ in FORMATS)

@@ -1,7 +1,6 @@
-"""What the tokenizer libraries raise becomes our own error.
+"""Errors of the tokenizer libraries become `TokenizerError`.
 
-They are written in Rust or C++ and raise what they please: ValueError, bare Exception, even panics that are no
-Exception at all. Whatever it is, the caller gets a `TokenizerError` that says what was being done.
+The libraries are written in Rust or C++ and raise ValueError, bare Exception, even panics that are no Exception at all.
 """
 
 from __future__ import annotations
@@ -11,28 +10,30 @@ from contextlib import contextmanager
 
 from turnwise.errors import TokenizerError, printable
 
-STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
+NOT_WRAPPED = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
+MAX_REASON_LENGTH = 200
 
 
 @contextmanager
-def guarded(doing: str, hint: str | None = None) -> Iterator[None]:
+def wrap_errors(action: str, hint: str | None = None) -> Iterator[None]:
+    """Raise a TokenizerError that names the failed action for whatever a library raises."""
     try:
         yield
-    except (TokenizerError, *STOPS):
+    except (TokenizerError, *NOT_WRAPPED):
         raise
     # BaseException: a panic in Rust is not an Exception
     except BaseException as problem:
-        raise TokenizerError(f"{doing}: {reason(problem)}", hint=hint) from problem
+        raise TokenizerError(f"{action}: {describe_error(problem)}", hint=hint) from problem
 
 
-def reason(problem: BaseException) -> str:
-    """What went wrong, in one short line."""
+def describe_error(problem: BaseException) -> str:
+    """Return an error's message as one short line."""
     text = " ".join(str(problem).split())
-    return printable(text, 200) if text else type(problem).__name__
+    return printable(text, MAX_REASON_LENGTH) if text else type(problem).__name__
 
 
 def check_text(text: object) -> None:
-    """Refuse what no tokenizer can take: other things than text, and halves of surrogate pairs."""
+    """Raise a TokenizerError for anything but text, and for text with half of a surrogate pair."""
     if not isinstance(text, str):
         raise TokenizerError(f"a tokenizer encodes text, not {type(text).__name__}")
     try:
@@ -46,9 +47,9 @@ def check_text(text: object) -> None:
 
 
 def check_ids(ids: object) -> None:
-    """Refuse what cannot be an id, before a library reads it as another one."""
+    """Raise a TokenizerError for what cannot be an id, before a library takes it for another one."""
     if set(map(type, ids)) == {int} and min(ids) >= 0:  # type: ignore[call-overload]
         return
     for id in ids:  # type: ignore[attr-defined]
         if isinstance(id, bool) or not hasattr(id, "__index__") or id < 0:
-            raise TokenizerError(f"an id is a number from 0 on, not {printable(repr(id), 60)}")
+            raise TokenizerError(f"an id is a number from 0 up, not {printable(repr(id), 60)}")

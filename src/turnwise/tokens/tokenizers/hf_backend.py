@@ -1,7 +1,7 @@
-"""A `tokenizer.json` as the `tokenizers` library reads it: the definition of its ids, added tokens and offsets.
+"""A `tokenizer.json` as the `tokenizers` library reads it: the reference for its ids, added tokens and offsets.
 
-Two things need a tokenizer other than the one in the file: plain text, one without added tokens; text that was cut,
-one that also puts nothing before it. Both share the model of the first, so they cost nothing.
+Two jobs need another tokenizer than the one in the file: plain text needs one without added tokens, and text that was
+split needs one that also puts no prefix before it. Both share the model of the first, so they cost nothing.
 """
 
 from __future__ import annotations
@@ -13,66 +13,72 @@ from typing import Any
 
 import tokenizers as library
 
-from turnwise.tokens.tokenizers.normalization import Component, Shape, shape, unprefixed
+from turnwise.tokens.tokenizers.normalization import (
+    Component,
+    Pipeline,
+    analyse_pipeline,
+    remove_prefix,
+)
 from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import Added
-from turnwise.tokens.tokenizers.special_tokens_config import Declared
+from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
-NOWHERE = "\U0010fffd"  # a character that no vocabulary has
-BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
+UNKNOWN_CHARACTER = "\U0010fffd"  # that no vocabulary has
+BYTE_TOKENS = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 EMPTY = {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
 
 
-class Reference:
-    """The `tokenizers` library on one file, and the facts it knows about it."""
+class ReferenceBackend:
+    """The `tokenizers` library on one file, and what it knows about the file."""
 
-    def __init__(self, text: str, declared: Declared) -> None:
+    def __init__(self, text: str, declared: DeclaredTokens) -> None:
         self.full = library.Tokenizer.from_str(text)
         self.full.no_truncation()
         self.full.no_padding()
         if getattr(self.full.model, "dropout", None):
-            self.full.model.dropout = None  # the same text has the same ids
-        self.extra = self.missing(declared)
+            self.full.model.dropout = None  # the same text must have the same ids
+        self.extra = self._find_missing(declared)
         self.full.add_tokens(self.extra)
-        self.normalizer, self.pre_tokenizer = (
-            state(self.full.normalizer),
-            state(self.full.pre_tokenizer),
-        )
-        self.shape: Shape = shape(self.normalizer, self.pre_tokenizer)
-        self.plain = self.beside(self.full.normalizer, self.full.pre_tokenizer)
+        self.normalizer = _to_json(self.full.normalizer)
+        self.pre_tokenizer = _to_json(self.full.pre_tokenizer)
+        self.pipeline: Pipeline = analyse_pipeline(self.normalizer, self.pre_tokenizer)
+        self.plain = self._with_same_model(self.full.normalizer, self.full.pre_tokenizer)
 
-    def missing(self, declared: Declared) -> list[library.AddedToken]:
-        """The declared tokens that the file does not have, or has with other flags."""
+    def _find_missing(self, declared: DeclaredTokens) -> list[library.AddedToken]:
+        """Return the declared tokens that the file does not have, or has with other flags."""
         table = self.full.get_added_tokens_decoder().values()
-        texts, present = {token.content for token in table}, {repr(token) for token in table}
         rows = [library.AddedToken(**row) for row in declared.rows]
-        texts |= {token.content for token in rows}
-        others = [
-            library.AddedToken(**row) for row in declared.others if row["content"] not in texts
-        ]
-        return [token for token in rows if repr(token) not in present] + others
+        present = {repr(token) for token in table}
+        texts = {token.content for token in (*table, *rows)}
+        missing = [token for token in rows if repr(token) not in present]
+        for row in declared.specials:
+            if row["content"] not in texts:
+                missing.append(library.AddedToken(**row))
+        return missing
 
-    def beside(self, normalizer: Any, pre_tokenizer: Any) -> library.Tokenizer:
-        """A tokenizer with the same model and no added tokens."""
+    def _with_same_model(self, normalizer: Any, pre_tokenizer: Any) -> library.Tokenizer:
+        """Return a tokenizer with the same model and no added tokens."""
         made = library.Tokenizer(self.full.model)
         made.normalizer, made.pre_tokenizer = normalizer, pre_tokenizer
         return made
 
     @cached_property
-    def bare(self) -> library.Tokenizer:
-        """Plain, and nothing is put before the text."""
+    def _without_prefix(self) -> library.Tokenizer:
+        """The plain tokenizer that puts nothing before the text."""
         parts = {
-            "normalizer": unprefixed(self.normalizer),
-            "pre_tokenizer": unprefixed(self.pre_tokenizer),
+            "normalizer": remove_prefix(self.normalizer),
+            "pre_tokenizer": remove_prefix(self.pre_tokenizer),
         }
         donor = library.Tokenizer.from_str(json.dumps({**EMPTY, **parts}))
-        return self.beside(donor.normalizer, donor.pre_tokenizer)
+        return self._with_same_model(donor.normalizer, donor.pre_tokenizer)
 
-    def at(self, at: int) -> library.Tokenizer:
-        return self.bare if self.shape.prefixed and at not in self.shape.prefixed else self.plain
+    def plain_at(self, position: int) -> library.Tokenizer:
+        """Return the tokenizer of plain text at this position (START, AFTER, WITHIN)."""
+        prefixed = self.pipeline.prefixed
+        return self._without_prefix if prefixed and position not in prefixed else self.plain
 
-    def encode(self, text: str, at: int) -> list[int]:
-        ids: list[int] = self.at(at).encode(text, add_special_tokens=False).ids
+    def encode(self, text: str, position: int) -> list[int]:
+        ids: list[int] = self.plain_at(position).encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -83,7 +89,8 @@ class Reference:
         ids: list[int] = self.full.encode(text, add_special_tokens=False).ids
         return ids
 
-    def added(self) -> dict[str, Added]:
+    def list_added(self) -> dict[str, Added]:
+        """Return the added tokens by their texts, in the order of ids."""
         rows = sorted(self.full.get_added_tokens_decoder().items())
         return {
             token.content: Added(
@@ -92,37 +99,41 @@ class Reference:
             for id, token in rows
         }
 
-    def changed(self) -> frozenset[str]:
-        """Added tokens that are looked for in the normalised text, under another spelling."""
+    def find_normalised(self) -> frozenset[str]:
+        """Return the added tokens that the library matches in the normalised text, under another spelling."""
         normalizer = self.full.normalizer
-        rows = self.full.get_added_tokens_decoder().values() if normalizer else ()
+        if not normalizer:
+            return frozenset()
         return frozenset(
             token.content
-            for token in rows
+            for token in self.full.get_added_tokens_decoder().values()
             if token.normalized and normalizer.normalize_str(token.content) != token.content
         )
 
-    def reached(self, token: Added) -> bool:
-        """Whether the model gives this id for its own spelling: then it may do so wherever that stands in a text."""
+    def is_reachable(self, token: Added) -> bool:
+        """Return whether the model gives this id for the token's own text, so that plain text may give it too."""
         if self.full.model.token_to_id(token.text) != token.id:
             return False
-        return any(found.id == token.id for found in self.full.model.tokenize(token.text))
+        return any(piece.id == token.id for piece in self.full.model.tokenize(token.text))
 
     @cached_property
-    def unknown(self) -> frozenset[int]:
-        """Ids that stand for whatever the vocabulary does not have."""
-        return frozenset(
-            found.id for found in self.full.model.tokenize(NOWHERE) if found.value not in BYTES
-        )
+    def _unknown_ids(self) -> frozenset[int]:
+        """The ids that stand for whatever the vocabulary does not have."""
+        pieces = self.full.model.tokenize(UNKNOWN_CHARACTER)
+        return frozenset(piece.id for piece in pieces if piece.value not in BYTE_TOKENS)
 
-    def bytes_of(self, id: int) -> bytes | None:
+    def token_bytes(self, id: int) -> bytes | None:
+        """Return the bytes that an id stands for, None if that is not known."""
         spelling = self.full.model.id_to_token(id)
-        if spelling is None or id in self.unknown:
+        if spelling is None or id in self._unknown_ids:
             return None
-        return bytes_of_alphabet(spelling) if self.shape.bytelevel else bytes_of_piece(spelling)
+        to_bytes = bytes_of_alphabet if self.pipeline.is_bytelevel else bytes_of_piece
+        return to_bytes(spelling)
 
 
-def state(component: Any) -> Component | None:
-    """A component of the library as the JSON it was read from."""
-    found: Component | None = json.loads(component.__getstate__()) if component else None
-    return found
+def _to_json(component: Any) -> Component | None:
+    """Return a component of the library as the JSON that it was read from."""
+    if not component:
+        return None
+    state: Component = json.loads(component.__getstate__())
+    return state

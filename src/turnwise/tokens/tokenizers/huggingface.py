@@ -1,7 +1,8 @@
-"""A `tokenizer.json`, encoded by fastokens where it can be trusted to, and by `tokenizers` where not.
+"""A `tokenizer.json`, encoded by fastokens where it agrees with the reference, else by `tokenizers`.
 
-`tokenizers` is the reference (`reference.py`). fastokens reads the same file (`fast.py`), is many times faster, and is
-used after it gave the same ids on a fixed set of texts (`selfcheck.py`). Where it cannot, a warning says so, once.
+`tokenizers` is the reference (`hf_backend.py`). fastokens reads the same file (`fastokens_backend.py`), is many times
+faster, and is used after it gave the same ids on a fixed set of texts (`selfcheck.py`). Where it does not, a warning
+says so, once.
 """
 
 from __future__ import annotations
@@ -13,112 +14,121 @@ from typing import Any
 import tokenizers as library
 
 from turnwise.errors import TokenizerError, TurnwiseWarning
-from turnwise.tokens.tokenizers.backends import chosen
-from turnwise.tokens.tokenizers.foreign_errors import STOPS, check_ids, check_text, guarded, reason
-from turnwise.tokens.tokenizers.hf_backend import Reference
-from turnwise.tokens.tokenizers.lazy import adapter
-from turnwise.tokens.tokenizers.offsets import Widths, ends_of_starts
+from turnwise.tokens.tokenizers.backends import choose_backend
+from turnwise.tokens.tokenizers.foreign_errors import (
+    NOT_WRAPPED,
+    check_ids,
+    check_text,
+    describe_error,
+    wrap_errors,
+)
+from turnwise.tokens.tokenizers.hf_backend import ReferenceBackend
+from turnwise.tokens.tokenizers.lazy import import_adapter
+from turnwise.tokens.tokenizers.offsets import TokenWidths, ends_of_starts
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
-from turnwise.tokens.tokenizers.selfcheck import Encoder, disagreement, same_texts
-from turnwise.tokens.tokenizers.special_tokens_config import Declared
+from turnwise.tokens.tokenizers.selfcheck import Backend, find_disagreement, have_same_decoder
+from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
-NOTHING = Declared()
+NOTHING_DECLARED = DeclaredTokens()
 
-_warned: set[str] = set()
+_warned: set[str] = set()  # names of tokenizers that fastokens cannot encode
 
 
 class HuggingFace:
-    """A tokenizer out of a `tokenizer.json`. `changed` names the added tokens that are matched after normalising."""
+    """A tokenizer from a `tokenizer.json`. `normalised` names the added tokens that the library matches after
+    normalising, which `TokenMatcher` does not."""
 
     def __init__(
         self,
         text: str,
         *,
         name: str = "tokenizer.json",
-        declared: Declared = NOTHING,
+        declared: DeclaredTokens = NOTHING_DECLARED,
         backend: str | None = None,
     ) -> None:
-        wanted = chosen(backend)
-        with guarded(f"{name} is not a tokenizer that `tokenizers` can read"):
-            self._reference = Reference(text, declared)
+        wanted = choose_backend(backend)
+        with wrap_errors(f"{name} is not a tokenizer that `tokenizers` can read"):
+            self._reference = ReferenceBackend(text, declared)
         self.name = name
         self.named: Mapping[str, str] = dict(declared.named)
-        self.added: Mapping[str, Added] = self._reference.added()
-        self.changed = self._reference.changed()
-        self.native = frozenset(
-            token.id
-            for token in self.added.values()
-            if self._counts(token) and self._reference.reached(token)
-        )
-        self._widths = Widths(self._reference.bytes_of)
-        fast = self._fast(text, wanted) if wanted != "tokenizers" else None
-        self._engine: Encoder = fast or self._reference
-        self._decoder: Encoder = (
-            fast if fast and same_texts(fast, self._reference) else self._reference
-        )
-        self.backend = "fastokens" if fast else "tokenizers"
+        self.added: Mapping[str, Added] = self._reference.list_added()
+        self.normalised = self._reference.find_normalised()
+        self.native = self._find_native()
+        self._widths = TokenWidths(self._reference.token_bytes)
+        self._encoder: Backend = self._reference
+        self._decoder: Backend = self._reference
+        self.backend = "tokenizers"
+        if wanted != "tokenizers":
+            self._use_fastokens(text, is_required=wanted is not None)
 
-    def _counts(self, token: Added) -> bool:
-        unknown = {
+    def _find_native(self) -> frozenset[int]:
+        """Return the added ids that plain text may give, because the model knows their texts too."""
+        unknown = (
             self.named.get("unk_token"),
             getattr(self._reference.full.model, "unk_token", None),
-        }
-        return token.control and token.text not in unknown
+        )
+        return frozenset(
+            token.id
+            for token in self.added.values()
+            if token.control and token.text not in unknown and self._reference.is_reachable(token)
+        )
 
-    def _fast(self, text: str, wanted: str | None) -> Encoder | None:
-        """fastokens, if it loads the file and agrees with the reference."""
+    def _use_fastokens(self, text: str, is_required: bool) -> None:
+        """Encode with fastokens if it loads the file and agrees with the reference."""
+        reference = self._reference
+        positions = (START, AFTER, WITHIN) if reference.pipeline.prefixed else (START,)
         try:
-            fast: Encoder = adapter("fastokens_backend").Fast(text, self._reference)
-            positions = (START, AFTER, WITHIN) if self._reference.shape.prefixed else (START,)
-            problem = disagreement(fast, self._reference, self.added.values(), positions)
-        except STOPS:
+            fast: Backend = import_adapter("fastokens_backend").FastokensBackend(text, reference)
+            problem = find_disagreement(fast, reference, self.added.values(), positions)
+        except NOT_WRAPPED:
             raise
         # BaseException: a panic in Rust is not an Exception
         except BaseException as error:
-            problem = reason(error)
+            problem = describe_error(error)
         if not problem:
-            return fast
-        if wanted:
+            self._encoder, self.backend = fast, "fastokens"
+            if have_same_decoder(fast, reference):
+                self._decoder = fast
+        elif is_required:
             raise TokenizerError(f"{self.name} cannot be encoded by fastokens: {problem}")
-        if self.name not in _warned:
+        elif self.name not in _warned:
             _warned.add(self.name)
             message = (
                 f"{self.name} is encoded by tokenizers, which is slower: "
                 f"fastokens has a problem with it ({problem})"
             )
-            warnings.warn(message, TurnwiseWarning, stacklevel=2)
-        return None
+            warnings.warn(message, TurnwiseWarning, stacklevel=3)
 
-    def encode(self, text: str, at: int = START) -> list[int]:
+    def encode(self, text: str, position: int = START) -> list[int]:
         try:
-            return self._engine.encode(text, at)
-        except STOPS:
+            return self._encoder.encode(text, position)
+        except NOT_WRAPPED:
             raise
         except BaseException:  # a panic in Rust is not an Exception
             check_text(text)
-            with guarded(f"{self.name} cannot encode a text of {len(text)} characters"):
-                return self._reference.encode(text, at)
+            with wrap_errors(f"{self.name} cannot encode a text of {len(text)} characters"):
+                return self._reference.encode(text, position)
 
     def whole(self, text: str) -> list[int]:
         try:
-            return self._engine.whole(text)
-        except STOPS:
+            return self._encoder.whole(text)
+        except NOT_WRAPPED:
             raise
         except BaseException:  # a panic in Rust is not an Exception
             check_text(text)
-            with guarded(f"{self.name} cannot encode a text of {len(text)} characters"):
+            with wrap_errors(f"{self.name} cannot encode a text of {len(text)} characters"):
                 return self._reference.whole(text)
 
-    def ends(self, text: str, ids: Sequence[int], at: int = START) -> list[int]:
-        form = self._reference.shape
-        if form.keeps(text):
-            found = self._widths.ends(
-                ids, len(text), len(form.prefix) if at in form.prefixed else 0
-            )
-            if found is not None:
-                return found
+    def ends(self, text: str, ids: Sequence[int], position: int = START) -> list[int]:
+        pipeline = self._reference.pipeline
+        if pipeline.keeps(text):
+            # Fast path: the tokens spell the text, so their widths give the offsets.
+            prefix_length = len(pipeline.prefix) if position in pipeline.prefixed else 0
+            ends = self._widths.ends(ids, len(text), prefix_length)
+            if ends is not None:
+                return ends
         check_text(text)
-        encoding = self._reference.at(at).encode(text, add_special_tokens=False)
+        encoding = self._reference.plain_at(position).encode(text, add_special_tokens=False)
         if encoding.ids != list(ids):
             raise TokenizerError(f"these {len(ids)} ids are not those of this text: {text[:40]!r}")
         return ends_of_starts((start for start, _ in encoding.offsets), len(text))
@@ -127,10 +137,10 @@ class HuggingFace:
         check_ids(ids)
         try:
             return self._decoder.decode(ids)
-        except STOPS:
+        except NOT_WRAPPED:
             raise
         except BaseException:  # a panic in Rust is not an Exception
-            with guarded(f"{self.name} cannot decode {len(ids)} ids"):
+            with wrap_errors(f"{self.name} cannot decode {len(ids)} ids"):
                 return self._reference.decode(ids)
 
     def token(self, id: int) -> str | None:
@@ -140,19 +150,20 @@ class HuggingFace:
         return self._reference.full.token_to_id(text)
 
     def __repr__(self) -> str:
-        return f"<tokenizer {self.name} ({self.backend}, {self._reference.full.get_vocab_size()} tokens)>"
+        size = self._reference.full.get_vocab_size()
+        return f"<tokenizer {self.name} ({self.backend}, {size} tokens)>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return restored, (self._reference.full.to_str(), self.name, self.named, self.backend)
+        return _unpickle, (self._reference.full.to_str(), self.name, self.named, self.backend)
 
 
-def restored(text: str, name: str, named: Mapping[str, str], backend: str) -> HuggingFace:
-    """Out of a pickle: the back end was checked before."""
-    return HuggingFace(text, name=name, declared=Declared(named), backend=backend)
+def _unpickle(text: str, name: str, named: Mapping[str, str], backend: str) -> HuggingFace:
+    """Rebuild a tokenizer with the back end that was used before."""
+    return HuggingFace(text, name=name, declared=DeclaredTokens(named), backend=backend)
 
 
 def adapt(given: Any, backend: str | None) -> HuggingFace | None:
-    """An object of the `tokenizers` library. Its present state is copied: later changes to it are not seen."""
+    """Wrap an object of the `tokenizers` library. Its present state is copied: later changes are not seen."""
     if not isinstance(given, library.Tokenizer):
         return None
     return HuggingFace(given.to_str(), name="a tokenizers.Tokenizer", backend=backend)

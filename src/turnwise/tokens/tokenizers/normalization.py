@@ -1,19 +1,19 @@
-"""What happens to a text on its way through a `tokenizer.json`, read off its normalizer and its pre-tokenizer.
+"""What happens to a text on its way through a `tokenizer.json`, as its normalizer and pre-tokenizer declare.
 
 Three questions decide how the rest of the package treats a tokenizer:
 
-* Is something put before the text, and where? SentencePiece's heirs write a space first: before every text that stands
-  between two added tokens, or before the very first only. A text that was cut must not get it.
-* Does each character of the text become one character of a token? Then the places where tokens end follow from
-  the tokens' own spelling, and no offsets are needed.
+* Is a prefix put before the text, and where? Tokenizers in the SentencePiece tradition put a space before every text
+  between two added tokens, or before the very first only. A text that was split must not get one.
+* Does each character of the text become one character of a token? Then the offsets of tokens follow from the tokens'
+  own spelling, and the library need not be asked for them.
 * Are tokens spelled in the byte alphabet (one printable character for each byte of UTF-8), or in characters?
 
-A shape is only what the two JSON values say; a component that is not in the tables below is *opaque*: correct, slower.
+A component that is not in the tables below counts as one that changes text: still correct, but slower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from unicodedata import is_normalized
@@ -22,134 +22,146 @@ from turnwise.tokens.tokenizers.protocol import AFTER, START
 
 Component = dict[str, Any]
 
-FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
+UNICODE_FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
+NOWHERE: frozenset[int] = frozenset()
 EVERYWHERE = frozenset({START, AFTER})
-SCHEMES = {"always": EVERYWHERE, "first": frozenset({START}), "never": frozenset[int]()}
+PREFIX_SCHEMES = {"always": EVERYWHERE, "first": frozenset({START}), "never": NOWHERE}
+ONE_TO_ONE = UNICODE_FORMS | {
+    "Prepend",
+    "ByteLevel",
+}  # normalizers; forms and prefixes are separate
+LOSSLESS = ("ByteLevel", "Metaspace", "Digits", "UnicodeScripts", "FixedLength")  # pre-tokenizers
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    prefixed: frozenset[int]  # the positions at which something is put before the text
-    prefix: str  # what it is
-    unless: tuple[str, ...]  # a text that starts with one of these gets none
-    faithful: bool  # one character of the text, one character of a token; the Unicode forms apart
-    forms: tuple[Any, ...]  # the Unicode forms it is brought into
-    bytelevel: bool  # tokens are spelled in the byte alphabet
+class Pipeline:
+    """What the normalizer and the pre-tokenizer do to a text."""
+
+    prefixed: frozenset[int]  # the positions at which a prefix is put before the text
+    prefix: str
+    unless: tuple[str, ...]  # a text that starts with one of these gets no prefix
+    is_one_to_one: bool  # one character of the text is one of a token, Unicode forms apart
+    forms: tuple[Any, ...]  # the Unicode forms that the text is brought into
+    is_bytelevel: bool  # tokens are spelled in the byte alphabet
 
     def keeps(self, text: str) -> bool:
-        """Whether the tokens of `text` spell exactly its characters, a prefix apart."""
-        return self.faithful and (
-            text.isascii() or all(is_normalized(form, text) for form in self.forms)
-        )
+        """Return whether the tokens of `text` spell exactly its characters, a prefix apart."""
+        if not self.is_one_to_one:
+            return False
+        return text.isascii() or all(is_normalized(form, text) for form in self.forms)
 
-    def put(self, text: str) -> str:
-        """The text with the prefix before it."""
+    def add_prefix(self, text: str) -> str:
+        """Return the text with the prefix before it."""
         return text if not text or text.startswith(self.unless) else self.prefix + text
 
 
-def shape(normalizer: Component | None, pre_tokenizer: Component | None) -> Shape:
-    before, cuts = list(leaves(normalizer)), list(leaves(pre_tokenizer))
-    prepended = [leaf for leaf in before if leaf["type"] == "Prepend"]
-    first = cuts[0] if cuts else {"type": ""}
-    replacement = first.get("replacement", " ")  # ByteLevel says none
-    repeated = any(
-        positions(leaf) for leaf in cuts[1:]
-    )  # once per word: not a prefix of the text any more
-    return Shape(
-        prefixed=EVERYWHERE if prepended else positions(first),
-        prefix=prepended[0]["prepend"] if prepended else replacement,
-        unless=() if prepended else (" ", replacement),
-        faithful=not repeated and all(map(one_to_one, before)) and all(map(keeping, cuts)),
-        forms=tuple(leaf["type"] for leaf in before if leaf["type"] in FORMS),
-        bytelevel=any(leaf["type"] == "ByteLevel" for leaf in before + cuts),
+def analyse_pipeline(normalizer: Component | None, pre_tokenizer: Component | None) -> Pipeline:
+    """Read the two JSON values of a `tokenizer.json`."""
+    normalizers, splits = list(_flatten(normalizer)), list(_flatten(pre_tokenizer))
+    first_split = splits[0] if splits else {"type": ""}
+    replacement = first_split.get("replacement", " ")  # ByteLevel declares none
+    prefixed, prefix = _prefix_positions(first_split), replacement
+    unless: tuple[str, ...] = (" ", replacement)
+    for part in normalizers:
+        if part["type"] == "Prepend":
+            prefixed, prefix, unless = EVERYWHERE, part["prepend"], ()
+            break
+    # A later pre-tokenizer with a prefix puts it before every word: not a prefix of the text any more.
+    is_repeated = any(_prefix_positions(part) for part in splits[1:])
+    is_one_to_one = all(map(_is_one_to_one, normalizers)) and all(map(_is_lossless, splits))
+    return Pipeline(
+        prefixed=prefixed,
+        prefix=prefix,
+        unless=unless,
+        is_one_to_one=is_one_to_one and not is_repeated,
+        forms=tuple(part["type"] for part in normalizers if part["type"] in UNICODE_FORMS),
+        is_bytelevel=any(part["type"] == "ByteLevel" for part in normalizers + splits),
     )
 
 
-def leaves(component: Component | None) -> Iterator[Component]:
-    """The parts of a component, in order; sequences are opened."""
+def _flatten(component: Component | None) -> Iterator[Component]:
+    """Yield the parts of a component in order, sequences opened."""
     if not component:
         return
     if component.get("type") != "Sequence":
         yield component
         return
     for part in component.get("normalizers") or component.get("pretokenizers") or ():
-        yield from leaves(part)
+        yield from _flatten(part)
 
 
-def positions(leaf: Component) -> frozenset[int]:
-    """Where this pre-tokenizer puts a space before the text."""
-    if leaf["type"] == "Metaspace":
-        # files from before there were schemes say add_prefix_space only
-        scheme = leaf.get("prepend_scheme") or (
-            "always" if leaf.get("add_prefix_space", True) else "never"
-        )
-        return SCHEMES.get(scheme, EVERYWHERE)
-    return (
-        EVERYWHERE
-        if leaf["type"] == "ByteLevel" and leaf.get("add_prefix_space", True)
-        else frozenset()
-    )
+def _prefix_positions(part: Component) -> frozenset[int]:
+    """Return where this pre-tokenizer puts a space before the text."""
+    has_space = part.get("add_prefix_space", True)
+    if part["type"] == "Metaspace":
+        # Older files have no scheme, only add_prefix_space.
+        scheme = part.get("prepend_scheme") or ("always" if has_space else "never")
+        return PREFIX_SCHEMES.get(scheme, EVERYWHERE)
+    if part["type"] == "ByteLevel" and has_space:
+        return EVERYWHERE
+    return NOWHERE
 
 
-def one_to_one(leaf: Component) -> bool:
-    """Whether this normalizer turns each character into one character (or is a form, or a prefix)."""
-    if leaf["type"] == "Replace":
-        return len(leaf["pattern"].get("String", "")) == len(leaf["content"]) == 1
-    return leaf["type"] in FORMS or leaf["type"] in ("Prepend", "ByteLevel")
+def _is_one_to_one(part: Component) -> bool:
+    """Return whether this normalizer turns each character into one character."""
+    if part["type"] == "Replace":
+        return len(part["pattern"].get("String", "")) == len(part["content"]) == 1
+    return part["type"] in ONE_TO_ONE
 
 
-def keeping(leaf: Component) -> bool:
-    """Whether this pre-tokenizer only cuts, and drops nothing."""
-    if leaf["type"] in ("Split", "Punctuation"):
-        return leaf.get("behavior") != "Removed"
-    return leaf["type"] in ("ByteLevel", "Metaspace", "Digits", "UnicodeScripts", "FixedLength")
+def _is_lossless(part: Component) -> bool:
+    """Return whether this pre-tokenizer only splits, and drops nothing."""
+    if part["type"] in ("Split", "Punctuation"):
+        return part.get("behavior") != "Removed"
+    return part["type"] in LOSSLESS
 
 
-def unprefixed(component: Component | None) -> Component | None:
-    """The same component, but nothing is put before the text; None where nothing is left of it."""
+def remove_prefix(component: Component | None) -> Component | None:
+    """Return a component that puts nothing before the text and is otherwise the same; None if nothing is left."""
     if not component:
         return None
-    if component["type"] == "Sequence":
+    kind = component["type"]
+    if kind == "Sequence":
         key = "normalizers" if "normalizers" in component else "pretokenizers"
-        parts = [part for part in map(unprefixed, component[key]) if part]
-        return {**component, key: parts}
-    change = UNPREFIXED.get(component["type"])
-    return change(component) if change else component
+        return {**component, key: [part for part in map(remove_prefix, component[key]) if part]}
+    if kind == "Prepend":
+        return None
+    if kind == "Metaspace":
+        return {**component, "prepend_scheme": "never", "add_prefix_space": False}
+    if kind == "ByteLevel" and "add_prefix_space" in component:
+        return {**component, "add_prefix_space": False}
+    return component
 
 
-def respelled(
+def rewrite_without_prefix(
     normalizer: Component | None, pre_tokenizer: Component | None
 ) -> tuple[Component | None, ...]:
-    """Both without the prefix and without Metaspace: its replacing goes to the normalizer, its cutting becomes a Split.
+    """Return both without the prefix and without Metaspace.
 
-    They are what they were where there is neither, or where another cut stands before a Metaspace."""
-    found = shape(normalizer, pre_tokenizer)
-    first = next(leaves(pre_tokenizer), None)
+    The replacing of a Metaspace goes to the normalizer, its splitting becomes a Split. Both are returned unchanged
+    where there is neither, or where another split comes before a Metaspace.
+    """
+    first = next(_flatten(pre_tokenizer), None)
     metaspace = first if first and first["type"] == "Metaspace" else None
-    if not metaspace and not found.prefixed:
+    if not metaspace and not analyse_pipeline(normalizer, pre_tokenizer).prefixed:
         return normalizer, pre_tokenizer
-    before, cuts = list(leaves(unprefixed(normalizer))), list(leaves(unprefixed(pre_tokenizer)))
+    normalizers = list(_flatten(remove_prefix(normalizer)))
+    splits = list(_flatten(remove_prefix(pre_tokenizer)))
     if metaspace:
         sign = metaspace["replacement"]
-        before.append({"type": "Replace", "pattern": {"String": " "}, "content": sign})
+        normalizers.append({"type": "Replace", "pattern": {"String": " "}, "content": sign})
         split = {
             "type": "Split",
             "pattern": {"String": sign},
             "behavior": "MergedWithNext",
             "invert": False,
         }
-        cuts[:1] = [split] if metaspace.get("split", True) else []
-    return sequence("normalizers", before), sequence("pretokenizers", cuts)
+        splits[:1] = [split] if metaspace.get("split", True) else []
+    return _to_component("normalizers", normalizers), _to_component("pretokenizers", splits)
 
 
-def sequence(key: str, parts: list[Component]) -> Component | None:
-    return {"type": "Sequence", key: parts} if len(parts) > 1 else parts[0] if parts else None
-
-
-UNPREFIXED: dict[str, Callable[[Component], Component | None]] = {
-    "Prepend": lambda leaf: None,
-    "Metaspace": lambda leaf: {**leaf, "prepend_scheme": "never", "add_prefix_space": False},
-    "ByteLevel": lambda leaf: (
-        {**leaf, "add_prefix_space": False} if "add_prefix_space" in leaf else leaf
-    ),
-}
+def _to_component(key: str, parts: list[Component]) -> Component | None:
+    """Return one component for these parts; None if there are none."""
+    if len(parts) > 1:
+        return {"type": "Sequence", key: parts}
+    return parts[0] if parts else None

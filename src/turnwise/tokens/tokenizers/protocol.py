@@ -1,12 +1,12 @@
-"""What a tokenizer is here: an encoder of plain text, and a table of the tokens that are not plain text.
+"""The tokenizer protocol: an encoder of plain text, and a table of the tokens that are not plain text.
 
-Libraries mix the two: their `encode` looks for added tokens (`<|im_end|>`) in any text. Here the two are kept apart.
-`encode` knows no added token, so whatever is given to it stays ordinary text; `added` is a table, and who may use which
-row of it is decided elsewhere, from where the text came (`trust.py`).
+Libraries mix the two: their `encode` looks for added tokens (`<|im_end|>`) in any text. Here they are separate.
+`encode` knows no added tokens, so whatever is given to it stays ordinary text; `added` is a table, and who may write
+which of its tokens is decided by the origin of the text (`attribution.py`).
 
-Some tokenizers treat the start of a text in a way of their own: they put a space before it (SentencePiece), once, or
-after every added token. So `encode` is told where the text stands: at the START of everything, AFTER an added token,
-or WITHIN a text that was cut, where nothing may be put in.
+Some tokenizers put a space before a text (SentencePiece): once, or after every added token. So `encode` is told the
+position of the text: at the START of everything, AFTER an added token, or WITHIN a text that was split, where no space
+may be added.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ START, AFTER, WITHIN = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A token that is recognised in text before the model of the tokenizer sees it."""
+    """An added token: recognised in text before the model of the tokenizer sees it."""
 
     text: str
     id: int
     special: bool = True
-    lstrip: bool = False  # takes the white space before it
-    rstrip: bool = False  # takes the white space behind it
-    single_word: bool = False  # not inside a word
+    lstrip: bool = False  # takes along the white space before it
+    rstrip: bool = False  # takes along the white space after it
+    single_word: bool = False  # does not match inside a word
 
     @property
     def control(self) -> bool:
-        """Not merely white space, also as SentencePiece spells it: whoever writes it steers the model."""
+        """True if the token is more than white space, also as SentencePiece spells it: then it can steer the model."""
         return bool(self.text.replace("▁", " ").strip())
 
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Texts to ids and back. Immutable in use, safe to share between threads."""
+    """Converts text to ids and back. Immutable in use, safe to share between threads."""
 
     @property
     def name(self) -> str:
-        """For messages: a path or a name."""
+        """A path or a name, for messages."""
         ...
 
     @property
@@ -56,34 +56,34 @@ class Tokenizer(Protocol):
 
     @property
     def named(self) -> Mapping[str, str]:
-        """The texts of bos_token, eos_token, pad_token, unk_token, as far as they are known."""
+        """The texts of bos_token, eos_token, pad_token, unk_token, as far as known."""
         ...
 
     @property
     def native(self) -> frozenset[int]:
-        """Added ids that `encode` may give all the same, because the model knows their text too."""
+        """Added ids that `encode` may return all the same, because the model knows their texts too."""
         ...
 
-    def encode(self, text: str, at: int = START) -> list[int]:
-        """Ids of plain text: added tokens in it are not recognised."""
+    def encode(self, text: str, position: int = START) -> list[int]:
+        """Return the ids of plain text: added tokens in it are not recognised."""
         ...
 
     def whole(self, text: str) -> list[int]:
-        """Ids as the library itself gives them, added tokens recognised, nothing put before or behind."""
+        """Return the ids that the library itself gives, added tokens recognised, without bos and eos."""
         ...
 
-    def ends(self, text: str, ids: Sequence[int], at: int = START) -> list[int]:
-        """Where in `text` each of `ids` ends, in characters; `ids` are those of `encode(text, at)`."""
+    def ends(self, text: str, ids: Sequence[int], position: int = START) -> list[int]:
+        """Return the character of `text` at which each of `ids` ends; `ids` are those of `encode(text, position)`."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids, added tokens written out."""
+        """Return the text of these ids, added tokens written out."""
         ...
 
     def token(self, id: int) -> str | None:
-        """The vocabulary's own spelling of an id; None if there is no such id."""
+        """Return the vocabulary's own spelling of an id; None if there is no such id."""
         ...
 
     def id(self, text: str) -> int | None:
-        """The id of a token by its spelling; None if there is no such token."""
+        """Return the id of a token by its spelling; None if there is no such token."""
         ...

@@ -1,7 +1,7 @@
-"""Texts on which a fast back end must agree with the reference before it is used.
+"""Check that a fast back end agrees with the reference before it is used.
 
-They are short and many: each stands for a place where implementations of the same `tokenizer.json` were seen, or can be
-imagined, to part ways (runs of white space, combining marks, digits, contractions, bytes without a token, ...).
+The texts are short and many: each covers a point on which implementations of the same `tokenizer.json` have differed or
+may differ (white space, combining marks, digits, contractions, bytes without a token, ...).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from turnwise.tokens.tokenizers.protocol import Added
+from turnwise.tokens.tokenizers.protocol import START, Added
+
+MAX_ADDED = 24  # added tokens of each kind that are tried
 
 TEXTS = (
     "",
@@ -77,45 +79,47 @@ TEXTS = (
 )
 
 
-class Encoder(Protocol):
+class Backend(Protocol):
+    """A library that encodes one `tokenizer.json`."""
+
     def decode(self, ids: Sequence[int]) -> str: ...
 
-    def encode(self, text: str, at: int) -> list[int]: ...
+    def encode(self, text: str, position: int) -> list[int]: ...
 
     def whole(self, text: str) -> list[int]: ...
 
 
-def disagreement(
-    fast: Encoder, reference: Encoder, added: Iterable[Added], positions: Iterable[int]
+def find_disagreement(
+    fast: Backend, reference: Backend, added: Iterable[Added], positions: Iterable[int]
 ) -> str | None:
-    """The first text on which the two differ, as a phrase; None if they agree on all."""
+    """Return the first text on which the two differ, as a phrase; None if they agree on all."""
     for text in TEXTS:
-        for at in positions:
-            if fast.encode(text, at) != reference.encode(text, at):
+        for position in positions:
+            if fast.encode(text, position) != reference.encode(text, position):
                 return f"different ids for the plain text {text[:40]!r}"
-    for text in (*TEXTS, *marked(added)):
+    for text in (*TEXTS, *_texts_with_added(added)):
         if fast.whole(text) != reference.whole(text):
             return f"different ids for the text {text[:40]!r}"
     return None
 
 
-def same_texts(fast: Encoder, reference: Encoder) -> bool:
-    """Whether ids become the same texts, letters that were cut in the middle included."""
-    found = (reference.encode(text, 0) for text in TEXTS)
-    return all(
-        fast.decode(part) == reference.decode(part)
-        for ids in found
-        for part in (ids, ids[1:], ids[:-1], ids[::2], ids[::-1])
-    )
+def have_same_decoder(fast: Backend, reference: Backend) -> bool:
+    """Return whether both decode ids to the same texts, also ids that begin or end inside a character."""
+    for text in TEXTS:
+        ids = reference.encode(text, START)
+        for part in (ids, ids[1:], ids[:-1], ids[::2], ids[::-1]):
+            if fast.decode(part) != reference.decode(part):
+                return False
+    return True
 
 
-def marked(added: Iterable[Added], limit: int = 24) -> Iterator[str]:
-    """Texts with added tokens in them: the first few, and those that ask for anything unusual."""
+def _texts_with_added(added: Iterable[Added]) -> Iterator[str]:
+    """Yield texts with added tokens: the first and last ones, and some with flags that are not usual."""
     table = list(added)
     unusual = [
         token
         for token in table
         if token.lstrip or token.rstrip or token.single_word or not token.special
     ]
-    for token in dict.fromkeys(table[:limit] + table[-limit:] + unusual[:limit]):
+    for token in dict.fromkeys(table[:MAX_ADDED] + table[-MAX_ADDED:] + unusual[:MAX_ADDED]):
         yield f"{token.text}a {token.text} b{token.text}{token.text}\n {token.text} c"

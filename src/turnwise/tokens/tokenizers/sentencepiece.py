@@ -1,15 +1,16 @@
-"""A SentencePiece model: the processor object, or its file.
+"""Adapter for SentencePiece: a processor object, or a model file.
 
-Control symbols (`<s>`) are never found in text by the library, and are the added tokens. *User-defined* symbols are
-found in any text, whoever wrote it: they are added tokens too, and `native`, so that whoever encodes untrusted text
-knows. The library says of no piece that it is user-defined, so the types are read from the model itself.
+The library never recognises control symbols (`<s>`) in text; they are the added tokens. It recognises *user-defined*
+symbols in any text: they are added tokens too, and `native`. It does not tell which pieces are user-defined, so their
+types are read from the model's protocol buffer.
 
-Most models put a space before the text. A text that was cut gets none: from a second processor that is told so.
+Most models put a space before the text. A text that was split gets none: it is encoded by a second processor without
+that prefix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,65 +18,67 @@ from typing import Any
 import sentencepiece
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers.base import Plain, names
-from turnwise.tokens.tokenizers.foreign_errors import check_text, guarded
+from turnwise.tokens.tokenizers.base import BaseTokenizer, find_named_tokens
+from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
 from turnwise.tokens.tokenizers.offsets import bytes_of_piece, ends_of_starts
 from turnwise.tokens.tokenizers.protocol import START, WITHIN, Added, Tokenizer
 
-CONTROL, USER_DEFINED = 3, 4
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # types of pieces
+VARINT, LENGTH_DELIMITED = 0, 2  # wire types of protocol buffers
+FIXED_SIZES = {1: 8, 5: 4}  # bytes of a field by its wire type
 NAMES = ("bos", "eos", "pad", "unk")
 SPACE = "▁"
 
 
-class SentencePiece(Plain):
+class SentencePiece(BaseTokenizer):
     backend = "sentencepiece"
 
     def __init__(self, processor: Any, name: str) -> None:
         self._processor = processor
         self._model: bytes = processor.serialized_model_proto()
-        types = {
-            id: kind
-            for id, kind in enumerate(kinds(self._model))
-            if kind in (CONTROL, USER_DEFINED)
-        }
-        rows = [Added(processor.id_to_piece(id), id, kind == CONTROL) for id, kind in types.items()]
-        ids = {f"{word}_token": getattr(processor, f"{word}_id")() for word in NAMES}
-        native = [id for id, kind in types.items() if kind == USER_DEFINED]
-        self.prefix = int(processor.normalize("a").startswith(SPACE))
-        super().__init__(name, rows, names(ids, processor.id_to_piece), native)
+        rows = []
+        native = []
+        for id, kind in enumerate(_piece_types(self._model)):
+            if kind in (CONTROL, USER_DEFINED):
+                rows.append(Added(processor.id_to_piece(id), id, kind == CONTROL))
+            if kind == USER_DEFINED:
+                native.append(id)
+        ids = {f"{name}_token": getattr(processor, f"{name}_id")() for name in NAMES}
+        self.prefix_length = int(processor.normalize("a").startswith(SPACE))
+        super().__init__(name, rows, find_named_tokens(ids, processor.id_to_piece), native)
 
     @cached_property
-    def _bare(self) -> Any:
+    def _without_prefix(self) -> Any:
         made = sentencepiece.SentencePieceProcessor(model_proto=self._model)
         made.override_normalizer_spec(add_dummy_prefix=False)
         return made
 
-    def _at(self, at: int) -> Any:
-        return self._bare if self.prefix and at == WITHIN else self._processor
+    def _processor_at(self, position: int) -> Any:
+        is_split = self.prefix_length and position == WITHIN
+        return self._without_prefix if is_split else self._processor
 
-    def ids_of(self, text: str, at: int) -> list[int]:
-        ids: list[int] = self._at(at).encode(text)
+    def encode_plain(self, text: str, position: int) -> list[int]:
+        ids: list[int] = self._processor_at(position).encode(text)
         return ids
 
-    def ends(self, text: str, ids: Sequence[int], at: int = START) -> list[int]:
+    def ends(self, text: str, ids: Sequence[int], position: int = START) -> list[int]:
         check_text(text)
-        mapped: Callable[[str], Any] | None = getattr(
-            self._at(at), "encode_as_offset_mapping", None
-        )
-        if mapped is None:  # an older library: pieces are as wide as they are spelled
-            return super().ends(text, ids, at)
-        found = mapped(text)
-        if list(found["ids"]) != list(ids):
+        processor = self._processor_at(position)
+        if not hasattr(processor, "encode_as_offset_mapping"):
+            # An older library: pieces are as wide as they are spelled.
+            return super().ends(text, ids, position)
+        mapping = processor.encode_as_offset_mapping(text)
+        if list(mapping["ids"]) != list(ids):
             raise TokenizerError(f"these {len(ids)} ids are not those of this text: {text[:40]!r}")
-        return ends_of_starts((start for start, _ in found["offsets"]), len(text))
+        return ends_of_starts((start for start, _ in mapping["offsets"]), len(text))
 
-    def bytes_of(self, id: int) -> bytes | None:
+    def token_bytes(self, id: int) -> bytes | None:
         spelling = self.token(id)
-        return (
-            None if spelling is None or self._processor.is_unknown(id) else bytes_of_piece(spelling)
-        )
+        if spelling is None or self._processor.is_unknown(id):
+            return None
+        return bytes_of_piece(spelling)
 
-    def text_of(self, ids: Sequence[int]) -> str:
+    def decode_plain(self, ids: Sequence[int]) -> str:
         text: str = self._processor.decode([int(id) for id in ids]) if ids else ""
         return text
 
@@ -85,51 +88,48 @@ class SentencePiece(Plain):
         )
 
     def id(self, text: str) -> int | None:
-        found: int = self._processor.piece_to_id(text)  # of the unknown piece, where there is none
-        return found if self.token(found) == text else None
+        id: int = self._processor.piece_to_id(text)  # that of the unknown piece, if there is none
+        return id if self.token(id) == text else None
 
 
-def kinds(model: bytes) -> Iterator[int]:
-    """The types of all pieces, in the order of ids: field 3 of each field 1 of the model."""
-    for field, value in fields(model):
-        if field == 1 and isinstance(value, bytes):
-            yield next(
-                (kind for number, kind in fields(value) if number == 3 and isinstance(kind, int)), 1
-            )
+def _piece_types(model: bytes) -> Iterator[int]:
+    """Yield the type of every piece in the order of ids: field 3 of each field 1 of the model."""
+    for number, piece in _read_fields(model):
+        if number == 1 and isinstance(piece, bytes):
+            kind = dict(_read_fields(piece)).get(3)
+            yield kind if isinstance(kind, int) else NORMAL
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protocol buffer: numbers as numbers, everything else as bytes."""
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        size = SIZES.get(key & 7, 0)
-        if key & 7 in (0, 2):
-            number, at = varint(data, at)
-            if key & 7 == 0:
-                yield key >> 3, number
-                continue
-            size = number
-        yield key >> 3, data[at : at + size]
-        at += size
+def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of the fields of a protocol buffer: varints as integers, the others as bytes."""
+    position = 0
+    while position < len(data):
+        key, position = _read_varint(data, position)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == VARINT:
+            value, position = _read_varint(data, position)
+            yield number, value
+            continue
+        size = FIXED_SIZES.get(wire_type, 0)
+        if wire_type == LENGTH_DELIMITED:
+            size, position = _read_varint(data, position)
+        yield number, data[position : position + size]
+        position += size
 
 
-SIZES = {1: 8, 5: 4}
-"""Bytes of a field by its wire type, where that is fixed."""
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits to the byte, and where it ends."""
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return an integer of seven bits to the byte, and where it ends."""
     number, shift = 0, 0
     while True:
-        byte = data[at]
+        byte = data[position]
         number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 0x80:
-            return number, at
+            return number, position
 
 
 def adapt(given: Any, backend: str | None) -> Tokenizer | None:
+    """Wrap a SentencePieceProcessor."""
     if not isinstance(given, sentencepiece.SentencePieceProcessor):
         return None
     if not given.get_piece_size():
@@ -141,5 +141,6 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
 
 
 def read(file: Path, name: str) -> Tokenizer:
-    with guarded(f"{name} is not a SentencePiece model"):
+    """Read a SentencePiece model file."""
+    with wrap_errors(f"{name} is not a SentencePiece model"):
         return SentencePiece(sentencepiece.SentencePieceProcessor(model_file=str(file)), name)

@@ -1,8 +1,8 @@
-"""What the files beside a tokenizer declare: which token is bos, eos, ..., and added tokens that the tokenizer lacks.
+"""Read the special tokens that are declared beside a tokenizer: which one is bos, eos, ..., and further added tokens.
 
-`tokenizer_config.json` and `special_tokens_map.json` say it, in several spellings: a token is a string or a mapping
-with `content`; added tokens are listed by id, or by name, or just listed. transformers adds what is declared here and
-missing in `tokenizer.json`; the same is done here, for the same ids.
+`tokenizer_config.json` and `special_tokens_map.json` declare them in several spellings: a token is a string or a
+mapping with `content`; added tokens are given by id, by name, or as a list. transformers adds what is declared here
+and missing in `tokenizer.json`; the same is done here, for the same ids.
 """
 
 from __future__ import annotations
@@ -15,82 +15,80 @@ from typing import Any
 
 from turnwise.errors import TokenizerError
 
-Row = dict[str, Any]
-"""An added token: its `content` and its flags."""
+TokenRow = dict[str, Any]  # an added token: its `content` and its flags
 
-FILES = ("special_tokens_map.json", "tokenizer_config.json")
-"""Later ones win."""
-LISTS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+CONFIG_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # later ones win
+LIST_KEYS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
-    """What was declared beside a tokenizer; nothing, if there is nothing beside it."""
+class DeclaredTokens:
+    """The tokens that are declared beside a tokenizer."""
 
     named: Mapping[str, str] = field(default_factory=dict)  # bos_token and the like
-    rows: Sequence[
-        Row
-    ] = ()  # added tokens with their flags, which count more than the tokenizer's own
-    others: Sequence[
-        Row
-    ] = ()  # special tokens, for a tokenizer that does not have them as added tokens
+    rows: Sequence[TokenRow] = ()  # added tokens; their flags override those of the tokenizer
+    specials: Sequence[TokenRow] = ()  # special tokens, added if the tokenizer does not have them
 
 
-def declarations(folder: Path) -> Declared:
-    """What the files in this folder declare."""
-    given: dict[str, Any] = {}
-    for name in FILES:
+def read_declarations(folder: Path) -> DeclaredTokens:
+    """Return what the files in this folder declare."""
+    config: dict[str, Any] = {}
+    for name in CONFIG_FILES:
         if (folder / name).is_file():
-            given |= read(folder / name)
-    return Declared(named(given), rows(given), others(given))
+            config |= _read_json(folder / name)
+    return DeclaredTokens(_named_tokens(config), _added_rows(config), _special_rows(config))
 
 
-def read(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
         raise TokenizerError(f"{file} cannot be read: {problem}") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise TokenizerError(f"{file} is not a JSON object")
-    return found
+    return config
 
 
-def named(given: Mapping[str, Any]) -> dict[str, str]:
-    extra = given.get("extra_special_tokens")
-    every = {**(extra if isinstance(extra, dict) else {}), **given}
-    texts = {key: content(value) for key, value in every.items() if key.endswith("_token")}
+def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of all keys such as `bos_token`."""
+    extra = config.get("extra_special_tokens")
+    tokens = {**(extra if isinstance(extra, dict) else {}), **config}
+    texts = {key: _content(value) for key, value in tokens.items() if key.endswith("_token")}
     return {key: text for key, text in texts.items() if text}
 
 
-def content(token: object) -> str | None:
+def _content(token: object) -> str | None:
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
 
 
-def rows(given: Mapping[str, Any]) -> list[Row]:
-    """The table of added tokens, in the order of ids."""
-    table = given.get("added_tokens_decoder")
-    table = table if isinstance(table, dict) else {}
-    tokens = [table[id] for id in sorted((id for id in table if id.isdigit()), key=int)]
-    return [{"content": content(token), **flags(token)} for token in tokens if content(token)]
-
-
-def others(given: Mapping[str, Any]) -> list[Row]:
-    """Tokens that are special because they have a name or stand in a list of special tokens; each text once."""
-    found = [given[key] for key in given if key.endswith("_token")]
-    for key in LISTS:
-        value = given.get(key)
-        found += (
-            value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
-        )
-    known = {content(token): flags(token) for token in found if content(token)}
-    return [
-        {"content": text, "normalized": False, **given, "special": True}
-        for text, given in known.items()
-    ]
-
-
-def flags(token: Any) -> dict[str, bool]:
+def _flags(token: object) -> dict[str, bool]:
     given = token if isinstance(token, dict) else {}
     return {flag: given[flag] for flag in FLAGS if isinstance(given.get(flag), bool)}
+
+
+def _added_rows(config: Mapping[str, Any]) -> list[TokenRow]:
+    """Return the table of added tokens in the order of ids."""
+    table = config.get("added_tokens_decoder")
+    if not isinstance(table, dict):
+        return []
+    ids = sorted((id for id in table if id.isdigit()), key=int)
+    tokens = [table[id] for id in ids]
+    return [{"content": _content(token), **_flags(token)} for token in tokens if _content(token)]
+
+
+def _special_rows(config: Mapping[str, Any]) -> list[TokenRow]:
+    """Return the tokens that are special because they have a name or are listed as special; each text once."""
+    tokens = [value for key, value in config.items() if key.endswith("_token")]
+    for key in LIST_KEYS:
+        value = config.get(key)
+        if isinstance(value, dict):
+            tokens += value.values()
+        elif isinstance(value, list):
+            tokens += value
+    flags = {_content(token): _flags(token) for token in tokens if _content(token)}
+    return [
+        {"content": text, "normalized": False, **given, "special": True}
+        for text, given in flags.items()
+    ]

@@ -1,8 +1,8 @@
-"""A tokenizer object of transformers.
+"""Adapter for tokenizer objects of transformers.
 
-The fast ones carry a `tokenizers.Tokenizer`: it is copied, and the object is asked only what its named tokens are.
-The ones around mistral-common, and processors around a tokenizer, are unwrapped. What is left are tokenizers written in
-Python: their own methods are called, `_tokenize` for plain text (it is the part that knows no added tokens).
+Fast tokenizers hold a `tokenizers.Tokenizer`: it is copied, and the object is only asked for its named tokens. Those
+around mistral-common, and processors around a tokenizer, are unwrapped. The others are written in Python: their own
+methods are called, `_tokenize` for plain text, which is the part that knows no added tokens.
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers.base import Plain
-from turnwise.tokens.tokenizers.foreign_errors import check_text, guarded
-from turnwise.tokens.tokenizers.lazy import adapter
+from turnwise.tokens.tokenizers.base import BaseTokenizer
+from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
+from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import WITHIN, Added, Tokenizer
-from turnwise.tokens.tokenizers.special_tokens_config import Declared
+from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
-INSIDE = {"transformers": "transformers", "tokenizers": "huggingface", "mistral_common": "mistral"}
-"""Libraries whose tokenizers are found inside objects of transformers, with their adapters."""
+# Libraries whose tokenizers are found inside objects of transformers, with their adapters.
+INNER_ADAPTERS = {
+    "transformers": "transformers",
+    "tokenizers": "huggingface",
+    "mistral_common": "mistral",
+}
 FLAGS = ("special", "lstrip", "rstrip", "single_word")
 SPACE = "▁"
 
 
-class Slow(Plain):
+class PythonTokenizer(BaseTokenizer):
     """A tokenizer that transformers runs in Python."""
 
     backend = "transformers"
@@ -35,51 +39,49 @@ class Slow(Plain):
             Added(token.content, id, *(getattr(token, flag) for flag in FLAGS))
             for id, token in sorted(given.added_tokens_decoder.items())
         ]
-        self.prefix = int("".join(given._tokenize("a")).startswith(SPACE))
+        self.prefix_length = int("".join(given._tokenize("a")).startswith(SPACE))
         native = [
             row.id
             for row in rows
-            if row.control and row.text != given.unk_token and row.id in self.plain(row.text)
+            if row.control and row.text != given.unk_token and row.id in self._tokenize(row.text)
         ]
-        super().__init__(name, rows, named(given), native)
+        super().__init__(name, rows, _named_tokens(given), native)
 
-    def plain(self, text: str) -> list[int]:
+    def _tokenize(self, text: str) -> list[int]:
         ids: list[int] = self._given.convert_tokens_to_ids(self._given._tokenize(text))
         return ids
 
-    def ids_of(self, text: str, at: int) -> list[int]:
-        if at == WITHIN and self.prefix:
+    def encode_plain(self, text: str, position: int) -> list[int]:
+        if position == WITHIN and self.prefix_length:
             raise TokenizerError(
-                f"{self.name} puts a space before every text, and this text was cut",
+                f"{self.name} puts a space before every text, and this text was split",
                 hint="Use the fast version of this tokenizer, or its file (tokenizer.json, tokenizer.model).",
             )
-        return self.plain(text)
+        return self._tokenize(text)
 
     def whole(self, text: str) -> list[int]:
         check_text(text)
-        with guarded(f"{self.name} cannot encode a text of {len(text)} characters"):
+        with wrap_errors(f"{self.name} cannot encode a text of {len(text)} characters"):
             ids: list[int] = self._given.encode(text, add_special_tokens=False)
             return ids
 
-    def bytes_of(self, id: int) -> bytes | None:
+    def token_bytes(self, id: int) -> bytes | None:
         spelling = self.token(id)
         if spelling is None or spelling == self.named.get("unk_token"):
             return None
-        # a character below 256 that is one token is a byte in the vocabularies that are made of bytes
-        alphabet = bytes_of_alphabet(spelling) if "Ġ" in self._vocabulary else None
-        return alphabet or (
-            spelling.encode("latin-1") if self._bytes(spelling) else bytes_of_piece(spelling)
-        )
+        data = bytes_of_alphabet(spelling) if "Ġ" in self._vocabulary else None
+        if data:
+            return data
+        # In vocabularies made of bytes, a character below 256 is a byte.
+        has_bytes = "\x80" in self._vocabulary
+        if has_bytes and len(spelling) == 1 and "\x80" <= spelling <= "\xff":
+            return spelling.encode("latin-1")
+        return bytes_of_piece(spelling)
 
-    def _bytes(self, spelling: str) -> bool:
-        return len(spelling) == 1 and "\x80" <= spelling <= "\xff" and "\x80" in self._vocabulary
-
-    def text_of(self, ids: Any) -> str:
-        text: str = (
-            self._given.convert_tokens_to_string([self.token(id) or "" for id in ids])
-            if len(ids)
-            else ""
-        )
+    def decode_plain(self, ids: Any) -> str:
+        if not len(ids):
+            return ""
+        text: str = self._given.convert_tokens_to_string([self.token(id) or "" for id in ids])
         return text
 
     def token(self, id: int) -> str | None:
@@ -92,7 +94,8 @@ class Slow(Plain):
         return self._vocabulary.get(text)
 
 
-def named(given: Any) -> dict[str, str]:
+def _named_tokens(given: Any) -> dict[str, str]:
+    """Return the texts of bos_token, eos_token and the like."""
     return {
         key: str(text)
         for key, text in given.special_tokens_map.items()
@@ -101,15 +104,19 @@ def named(given: Any) -> dict[str, str]:
 
 
 def adapt(given: Any, backend: str | None) -> Tokenizer | None:
+    """Wrap a tokenizer, or a processor around one."""
     name = str(getattr(given, "name_or_path", "") or f"a {type(given).__name__}")
     inner = getattr(given, "backend_tokenizer", None)
     if inner is not None and hasattr(inner, "to_str"):
-        fast: Tokenizer = adapter("huggingface").HuggingFace(
-            inner.to_str(), name=name, declared=Declared(named(given)), backend=backend
+        fast: Tokenizer = import_adapter("huggingface").HuggingFace(
+            inner.to_str(),
+            name=name,
+            declared=DeclaredTokens(_named_tokens(given)),
+            backend=backend,
         )
         return fast
     if callable(getattr(given, "_tokenize", None)) and hasattr(given, "added_tokens_decoder"):
-        return Slow(given, name)
+        return PythonTokenizer(given, name)
     inner = getattr(given, "tokenizer", None)
-    library = INSIDE.get(type(inner).__module__.partition(".")[0])
-    return adapter(library).adapt(inner, backend) if library else None
+    library = INNER_ADAPTERS.get(type(inner).__module__.partition(".")[0])
+    return import_adapter(library).adapt(inner, backend) if library else None
