@@ -118,7 +118,7 @@ def test_a_conversation_goes_on_without_its_template() -> None:
 def test_a_source_that_holds_itself() -> None:
     given: dict[str, Any] = {"INSTRUCTION": "{input}"}
     given["STOP_WORDS"] = [given]
-    with pytest.raises(SourceError, match="holds itself"):
+    with pytest.raises(SourceError, match="contains itself"):
         turnwise.compile(given)
 
 
@@ -130,7 +130,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         {"conversation": ROUNDS, "querry": "{{query}}"},
         ("unknown key 'querry'", "Did you mean 'query'?"),
     ),
-    ({"SYSTEM": "{system}", "SUFFIX": "x"}, ("INSTRUCTION is missing",)),
+    ({"SYSTEM": "{system}", "SUFFIX": "x"}, ("'INSTRUCTION' is missing",)),
     ({"INSTRUCTON": "{input}"}, ("unknown key 'INSTRUCTON'", "Did you mean 'INSTRUCTION'?")),
     (
         {"name": "n", "roles": ["U", "A"], "sep_stile": "CHATML"},
@@ -311,7 +311,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a copy of these": (lambda: held(messages=CHAT).copy(), r"messages\[0\]"),
     "a field of lists": (
         lambda: held(sep=["x"]).get_prompt(),
-        r"sep of the FastChat template is \['x'\]",
+        r"sep must be a string or null, not \['x'\]",
     ),
     "a name of lists": (lambda: fastchat.get_conv_template(["a"]), "no conversation template"),  # type: ignore[arg-type]
     "no conversation": (lambda: fastchat.register_conv_template(5), "a Conversation"),  # type: ignore[arg-type]

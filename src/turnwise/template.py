@@ -6,7 +6,7 @@ examples  training.py            samples in which training equals serving
 session   tokens/session.py      ids of a growing conversation, for serving and RL
 parse     replies/parser/        a reply becomes a message
 stops     analysis/              what ends a reply
-convert   conversion.py          the template in another dialect
+convert   conversion/            the template in another dialect
 """
 
 from __future__ import annotations
@@ -421,22 +421,14 @@ class Template(Immutable):
             SourceError: the dialect cannot express the template; it names the feature and a conversation.
         """
         target = dialects.get_dialect(dialect)
-        given = {"eos_token": eos_token, "bos_token": bos_token}
-        for name, text in given.items():
-            if text is not None and not isinstance(text, str):
-                raise SourceError(f"{name} is a text, not {type(text).__name__}")
-        if not isinstance(without, Collection | None):
-            raise SourceError(f"without is a list of names, not {type(without).__name__}")
-        own = self.options
-        tokens = {name: own.get(name) if text is None else text for name, text in given.items()}
-        conversion = Conversion(self, target, tokens, without or ())
+        tokens = {"eos_token": eos_token, "bos_token": bos_token}
+        stops = self._translation.stops
+        conversion = Conversion(self._renderer, stops, target, tokens, without)
         if dialect == "jinja":
-            return conversion.own(self._with_stop_comment(), details)
+            return conversion.keep(self._with_stop_comment(), details)
         if dialect == self._dialect:
-            return conversion.own(self.source, details)
-        return conversion.source(
-            lambda source: template_from_source(source, dialect, options=own), details
-        )
+            return conversion.keep(self.source, details)
+        return conversion.write(details)
 
     def with_options(self, options: Mapping[str, Any]) -> Template:
         """Return a copy with these options in addition to its own, or instead of them."""

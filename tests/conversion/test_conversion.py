@@ -23,7 +23,7 @@ from corpus import needs_corpus
 from turnwise import conversion, dialects
 from turnwise.analysis import counterexample
 from turnwise.analysis.conversations import Probe, probe_contents, probe_turns
-from turnwise.conversion import turns_of
+from turnwise.conversion import read_turns
 from turnwise.dialects import fastchat, fastchat_write
 from turnwise.dialects.turns import Slot, Turns
 from turnwise.registry import entries
@@ -45,7 +45,9 @@ PLAIN = [
 FASTCHAT = [
     name for name in entries(dialect="fastchat") if name != "fastchat:yandexgpt"
 ]  # has no style: is not read
-NAMED = re.compile(r"(?:this template cannot be said in turns|\w+ cannot say this template): \w.*")
+NAMED = re.compile(
+    r"(?:this template cannot be expressed as turns|\w+ cannot express this template): \w.*"
+)
 TEXTS = ("What is it?", "It's {input} {{ 1 + 1 }}\n", "a\n\nb", "说 <b>", "last")
 XTUNER = {
     "SYSTEM": "<|im_start|>system\n{system}<|im_end|>\n",
@@ -167,7 +169,7 @@ def test_what_is_written() -> None:
 
 
 def test_the_turns_are_read_off_the_pieces() -> None:
-    found = turns_of(load("chatml"))
+    found = read_turns(load("chatml").renderer)
     assert found.user == ("<|im_start|>user\n", Slot("text"), "<|im_end|>\n")
     assert found.system == ("<|im_start|>system\n", Slot("text"), "<|im_end|>\n")
     assert (found.generation_prompt, found.reply_suffix, found.separator) == (
@@ -176,9 +178,10 @@ def test_the_turns_are_read_off_the_pieces() -> None:
         "\n",
     )
     assert (found.prefix, found.default_system, found.eos) == ("", None, False)
-    assert turns_of(load("qwen1.5")).default_system == "You are a helpful assistant"
+    assert read_turns(load("qwen1.5").renderer).default_system == "You are a helpful assistant"
     assert (
-        turns_of(load("mistral"), "</s>").eos and turns_of(load("mistral"), "</s>").system is None
+        read_turns(load("mistral").renderer, "</s>").eos
+        and read_turns(load("mistral").renderer, "</s>").system is None
     )
 
 
@@ -197,13 +200,13 @@ def test_the_turns_are_read_off_the_pieces() -> None:
 def test_what_a_prompt_ends_with_and_what_stands_before_a_reply(
     name: str, opening: str, answer: str | None
 ) -> None:
-    found = turns_of(load(name))
+    found = read_turns(load(name).renderer)
     assert (found.generation_prompt, found.reply_prefix) == (opening, answer)
 
 
 def test_rounds_are_counted() -> None:
-    assert turns_of(load("chatglm")).user[:2] == ("[Round ", Slot("index"))
-    assert turns_of(load("chatglm2")).user[:2] == ("[Round ", Slot("round"))
+    assert read_turns(load("chatglm").renderer).user[:2] == ("[Round ", Slot("index"))
+    assert read_turns(load("chatglm2").renderer).user[:2] == ("[Round ", Slot("round"))
     counted = turnwise.compile(load("xtuner:chatglm2").text)
     for dialect in ("xtuner", "paddlenlp"):
         source = counted.convert(dialect, eos_token="</s>", bos_token="<s>")
@@ -243,7 +246,7 @@ def test_the_jinja_of_what_was_written_works_in_transformers(dialect: str) -> No
 def test_tools_are_an_obstacle(dialect: str) -> None:
     error = converted(load("qwen2.5"), dialect)
     assert isinstance(error, turnwise.SourceError)
-    assert error.message == f"{dialect} cannot say this template: tools"
+    assert error.message == f"{dialect} cannot express this template: tools"
     shown = [line.strip() for line in str(error).splitlines()]
     at = shown.index("they differ on:")
     assert shown[at + 1 : at + 3] == ["{'role': 'user', 'content': 'F'}", "tools=[{}]"]
@@ -316,17 +319,17 @@ def test_what_may_be_lost_has_a_name() -> None:
         ("glm-4", "xtuner", "a text that every conversation starts with: '[gMASK]<sop>'", "F"),
         ("chatglm", "xtuner", "the number of the round: '0, 1, 2'", "F"),
         ("chatglm2", "ollama", "the number of the round: '1, 2, 3'", "FOS"),
-        ("mistral-v1", "ollama", "a system text in the first user's turn", "RF"),
+        ("mistral-v1", "ollama", "a system text in the first user turn", "RF"),
         (
             "phi-3-medium",
             "llamafactory",
-            "a system text that is left out, or stands elsewhere than first",
+            "a system text that is left out, or that is not first",
             "RF",
         ),
         (
             "deepseek",
             "xtuner",
-            "what stands before a reply in the history: '\\n\\nAssistant: '",
+            "the text before a reply in the history: '\\n\\nAssistant: '",
             "FO",
         ),
         (
@@ -344,14 +347,14 @@ def test_what_may_be_lost_has_a_name() -> None:
             None,
         ),
         ("llama-3", "ollama", "white space around a message, which the template changes", None),
-        ("deepseek-r1", "xtuner", "results of tools", "Fr"),
+        ("deepseek-r1", "xtuner", "tool results", "Fr"),
     ],
 )
 def test_the_obstacle_is_named(name: str, dialect: str, feature: str, turns: str | None) -> None:
     """`turns` are the texts of the smallest conversation."""
     error = converted(load(name), dialect, eos_token="</s>")
     assert isinstance(error, turnwise.SourceError)
-    assert error.message.startswith(f"{dialect} cannot say this template: {feature}")
+    assert error.message.startswith(f"{dialect} cannot express this template: {feature}")
     assert turns is None or re.findall(r"'content': '(.*?)'", str(error)) == list(turns)
 
 
@@ -361,7 +364,7 @@ def test_an_empty_system_turn_is_one() -> None:
     assert isinstance(error, turnwise.SourceError)
     assert (
         error.message
-        == "xtuner cannot say this template: a system turn where no system text is given"
+        == "xtuner cannot express this template: a system turn where no system text is given"
     )
     assert disagreements(bare, bare.convert("ollama"), "ollama") == []
 
@@ -370,8 +373,8 @@ def test_a_template_that_takes_no_rounds() -> None:
     for text, what, then in (
         (
             "{{ raise_exception('never') }}",
-            "it refuses users and assistants in turn",
-            "it says: never",
+            "it refuses alternating user and assistant messages",
+            "its error: never",
         ),
         ("", "it does not write the text of every message once, in order", "it writes: ''"),
     ):
@@ -542,7 +545,7 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
         vision = fastchat.parse_spec(load(name).source).system_message_vision
         if vision:
             with pytest.raises(
-                turnwise.SourceError, match="fastchat cannot say this template: images"
+                turnwise.SourceError, match="fastchat cannot express this template: images"
             ):
                 template.convert("fastchat")
         source = template.convert("fastchat", without=["images"] if vision else [])

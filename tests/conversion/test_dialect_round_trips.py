@@ -19,7 +19,7 @@ import turnwise
 from corpus import needs_corpus
 from turnwise.analysis.conversations import conversations
 from turnwise.analysis.counterexample import try_render
-from turnwise.conversion import proper
+from turnwise.conversion.verification import is_dialogue
 from turnwise.dialects import fastchat
 from turnwise.dialects.jinja import with_stop_comment
 from turnwise.registry import entries
@@ -42,7 +42,7 @@ def come_back(template: turnwise.Template) -> tuple[str, Any]:
         source = alone.convert(template.dialect)
     except turnwise.SourceError as error:
         named = re.fullmatch(
-            r"(?:\w+ cannot say this template|this template cannot be said in turns): (\w.*)",
+            r"(?:\w+ cannot express this template|this template cannot be expressed as turns): (\w.*)",
             error.message,
         )
         assert named, error.message
@@ -61,7 +61,7 @@ def differing(template: turnwise.Template, written: turnwise.Template) -> list[s
         opening = probe.messages[-1]["role"] != "assistant"
         asked = replace(probe, opening=opening, options=dict(TOKENS))
         first = try_render(template, asked)
-        if proper(probe.messages) and not isinstance(first, turnwise.TurnwiseError):
+        if is_dialogue(probe.messages) and not isinstance(first, turnwise.TurnwiseError):
             second = try_render(written, asked)
             if (
                 isinstance(second, turnwise.TurnwiseError)
@@ -98,10 +98,10 @@ def test_llamafactory() -> None:
     refused = Counter(how for name, (how, _) in found.items() if name not in said)
     assert set(refused) == {
         "tools",
-        "results of tools",
-        "calls of tools",
+        "tool results",
+        "tool calls",
         "reasoning",
-        "what ends a reply",
+        "the end of a reply",
     }
     begun = [
         name for name in said if turnwise.load(name).source.get("format_prefix") == [["bos_token"]]
@@ -119,7 +119,7 @@ def test_paddlenlp() -> None:
         if row["t"] != "docs_custom_system":  # its Jinja is none
             found[come_back(turnwise.compile(row["config"], "paddlenlp"))[0]] += 1
     assert found["same"] + found["alike"] >= 10 and sum(found.values()) == len(rows) - 1
-    assert found["it refuses users and assistants in turn"] == 3
+    assert found["it refuses alternating user and assistant messages"] == 3
 
 
 # Stops

@@ -8,7 +8,7 @@ import pytest
 
 import turnwise
 from turnwise.analysis.conversations import LATER, NOW
-from turnwise.conversion import FEATURES
+from turnwise.conversion.features import FEATURES
 from turnwise.dialects.turns import TOKEN_MARKS, Slot, Turns, replace_token_marks
 
 QUOTES = '"""'
@@ -29,7 +29,7 @@ def obstacle(template: turnwise.Template, dialect: str, **details: Any) -> turnw
 
 def feature(template: turnwise.Template, dialect: str, **details: Any) -> str:
     return obstacle(template, dialect, **details).message.removeprefix(
-        f"{dialect} cannot say this template: "
+        f"{dialect} cannot express this template: "
     )
 
 
@@ -207,8 +207,8 @@ def test_both_sides_are_explained_and_pieces_are_short() -> None:
 
 def test_obstacles_can_be_read_aloud() -> None:
     for row in FEATURES:
-        assert not row.absent.startswith("no "), row.absent
-        assert row.absent or not row.there.startswith("a ")
+        assert not row.absence.startswith("no "), row.absence
+        assert row.absence or not row.name.startswith("a ")
 
 
 # What is asked wrongly
@@ -219,14 +219,14 @@ def test_obstacles_can_be_read_aloud() -> None:
     [
         ((None,), {}, "unknown dialect None"),
         ((5,), {}, "unknown dialect 5"),
-        (("xtuner",), {"source": 1}, "xtuner takes no 'source'"),
-        (("ollama",), {"bse": "x"}, "ollama takes no 'bse'"),
-        (("jinja",), {"base": "x"}, "jinja takes no 'base'"),
-        (("xtuner",), {"eos_token": 5}, "eos_token is a text, not int"),
-        (("xtuner",), {"eos": "</s>"}, "xtuner takes no 'eos'"),
-        (("paddlenlp",), {"bos_token": ["<s>"]}, "bos_token is a text, not list"),
-        (("xtuner",), {"without": 3}, "without is a list of names, not int"),
-        (("xtuner",), {"without": [None]}, "without=None means nothing"),
+        (("xtuner",), {"source": 1}, "xtuner takes no argument 'source'"),
+        (("ollama",), {"bse": "x"}, "ollama takes no argument 'bse'"),
+        (("jinja",), {"base": "x"}, "jinja takes no argument 'base'"),
+        (("xtuner",), {"eos_token": 5}, "eos_token must be a string or null, not 5"),
+        (("xtuner",), {"eos": "</s>"}, "xtuner takes no argument 'eos'"),
+        (("paddlenlp",), {"bos_token": ["<s>"]}, "bos_token must be a string or null, not "),
+        (("xtuner",), {"without": 3}, "without must be a list of names, not int"),
+        (("xtuner",), {"without": [None]}, "unknown name in without: None"),
     ],
 )
 def test_bad_arguments(arguments: tuple[Any, ...], details: dict[str, Any], said: str) -> None:

@@ -1,0 +1,223 @@
+"""Conversion: one template on its way into one dialect. The steps are in `conversion/__init__.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from turnwise.analysis.conversations import NOW, SPECIAL_TOKENS, Probe, option_names
+from turnwise.analysis.counterexample import Counterexample, try_render
+from turnwise.conversion.features import (
+    CONTENTS,
+    FEATURES,
+    OPTIONS,
+    TOPICS,
+    WHITE_SPACE,
+    Obstacle,
+    describe_feature,
+    list_texts,
+)
+from turnwise.conversion.observed_turns import ObservedTurns, observe_turns
+from turnwise.conversion.verification import Verification
+from turnwise.dialects.translation import Dialect, copy_source
+from turnwise.dialects.turns import TOKEN_MARKS, Turns, replace_token_marks
+from turnwise.engine.program import compile_program
+from turnwise.engine.renderer import Renderer
+from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.schema import STRING, check, or_null
+
+MISPLACED_SYSTEM = Obstacle("a system text that is left out, or that is not first")
+DATE = Obstacle("the date, which it writes anew every day")
+
+
+class Conversion:
+    """Converts one template to one dialect.
+
+    Args:
+        renderer: the template.
+        stops: the texts that end generation, as the template's source names them.
+        dialect: the target.
+        tokens: texts of special tokens by name; "" if there is none, null if it is not known.
+        without: the names of what may be lost.
+
+    Raises:
+        SourceError: an argument is malformed.
+    """
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        stops: Iterable[str],
+        dialect: Dialect,
+        tokens: Mapping[str, str | None],
+        without: Collection[str] | None = (),
+    ) -> None:
+        self.renderer = renderer
+        self.stops = tuple(stops)
+        self.dialect = dialect
+        self.known_tokens = self._find_tokens(tokens)
+        # Tokens that the dialect has a place for; "" means that the template is to write none.
+        written = [
+            name
+            for name in (*dialect.texts, *dialect.names, "eos_token")
+            if self.known_tokens.get(name) != ""
+        ]
+        # The turns are read with marks for the tokens, and compared with their texts.
+        self.marks = {name: mark if name in written else "" for name, mark in TOKEN_MARKS.items()}
+        texts = SPECIAL_TOKENS | self.known_tokens
+        compared = {name: texts[name] if name in written else "" for name in TOKEN_MARKS}
+        losses = self._check_losses(without)
+        self.verification = Verification(renderer, dialect, compared, losses)
+
+    def _find_tokens(self, given: Mapping[str, str | None]) -> dict[str, str]:
+        """Return the texts of special tokens that are given, or options of the template."""
+        known = {}
+        for name, text in given.items():
+            check(text, or_null(STRING), name)
+            found = self.renderer.options.get(name) if text is None else text
+            if found is not None:
+                known[name] = found
+        return known
+
+    def _check_losses(self, without: Any) -> tuple[str, ...]:
+        if isinstance(without, str):
+            without = (without,)
+        elif not isinstance(without, Collection | None):
+            kind = type(without).__name__
+            raise SourceError(f"without must be a list of names, not {kind}")
+        known = [*TOPICS, WHITE_SPACE, OPTIONS, *option_names(self.renderer.variables)]
+        for name in without or ():
+            if name not in known:
+                hint = did_you_mean(str(name), known, "Accepted")
+                raise SourceError(f"unknown name in without: {short_repr(name)}", hint=hint)
+        return tuple(without or ())
+
+    def keep(self, source: Any, details: Mapping[str, Any]) -> Any:
+        """Return a source that the template already has in this dialect."""
+        for name in details:
+            problem = f"{self.dialect.name} takes no argument {name!r}"
+            raise SourceError(f"{problem} for a template that is already written in it")
+        return source
+
+    def write(self, details: Mapping[str, Any]) -> Any:
+        """Return the first source that renders like the template.
+
+        Args:
+            details: arguments of the dialect's writer.
+
+        Raises:
+            SourceError: the obstacle of the first source that was tried.
+        """
+        write = self.dialect.write
+        if write is None:
+            raise SourceError(f"{self.dialect.name} sources can be read, not written")
+        for name in details:
+            if name not in self.dialect.details:
+                hint = did_you_mean(name, self.dialect.details, "Accepted")
+                raise SourceError(f"{self.dialect.name} takes no argument {name!r}", hint=hint)
+        arguments = dict(details)
+        if "eos_token" in self.dialect.texts:
+            arguments["eos_token"] = self.known_tokens.get("eos_token")
+        turns = self._read_turns()
+        sources = write(turns, **arguments)
+        first_error = None
+        for source in sources if isinstance(sources, list) else [sources]:
+            error = self._verify(source, turns)
+            if error is None:
+                return source
+            first_error = first_error or error
+        raise first_error or SourceError(f"{self.dialect.name} cannot express this template")
+
+    def _read_turns(self) -> Turns:
+        observed = observe_turns(self.renderer, self.marks).turns
+        turns = replace_token_marks(observed, self.known_tokens, self.dialect.names)
+        declared = [stop for stop in self.stops if stop != self.known_tokens.get("eos_token")]
+        return replace(turns, stops=tuple(dict.fromkeys((*declared, *turns.stops))))
+
+    def _verify(self, source: Any, turns: Turns) -> SourceError | None:
+        """Read a source that was written; return the error if it does not render like the template."""
+        translation = self.dialect.read(copy_source(source))
+        options = {**translation.options, **self.renderer.options}
+        translated = Renderer(compile_program(translation.jinja, "template"), options)
+        difference = self.verification.find_difference(translated)
+        if difference is not None:
+            probe, smallest = difference
+            obstacle = self._explain(translated, probe, smallest)
+            return self._make_error(obstacle, self._show(translated, smallest))
+        for stop in turns.stops if self.dialect.stops else ():
+            if stop not in translation.stops:
+                return self._make_error(Obstacle(f"the stop {short_repr(stop)}"))
+        return None
+
+    def _make_error(
+        self, obstacle: Obstacle, counterexample: Counterexample | None = None
+    ) -> SourceError:
+        hints = [str(counterexample)] if counterexample else []
+        if obstacle.loss:
+            hints.append(f"without=[{obstacle.loss!r}] leaves that out.")
+        problem = f"{self.dialect.name} cannot express this template: {obstacle.description}"
+        return SourceError(problem, hint="\n".join(hints) or None)
+
+    def _show(self, translated: Renderer, probe: Probe) -> Counterexample:
+        read = self.renderer.variables
+        options = {
+            name: value
+            for name, value in probe.options.items()
+            if name in read or name not in SPECIAL_TOKENS
+        }
+        return Counterexample(
+            replace(probe, options=options),
+            try_render(self.renderer, probe),
+            try_render(translated, probe),
+            ("the template", f"in {self.dialect.name}"),
+        )
+
+    # -- naming the obstacle
+
+    def _explain(self, translated: Renderer, probe: Probe, smallest: Probe) -> Obstacle:
+        """Name what the two differ in, from the smallest conversation that shows it."""
+        if smallest.now != NOW and not self._differs(translated, replace(smallest, now=NOW)):
+            return DATE
+        for name in option_names(smallest.options):
+            return Obstacle(f"the option {name}", name)
+        for obstacle, is_about in CONTENTS:
+            if is_about(smallest):
+                return obstacle
+        plain = [message | {"content": "1"} for message in smallest.messages]
+        if not self._differs(translated, replace(smallest, messages=plain)):
+            # The texts themselves make the difference; the oddest of them is the likely reason.
+            text = max(
+                list_texts(smallest), key=lambda text: (not text.isalnum(), len(text)), default=""
+            )
+            changed = "the text of a message, which the template changes"
+            return Obstacle(f"{changed}: {short_repr(text)}")
+        description = self._compare_turns(translated, smallest)
+        return Obstacle(description or f"what it writes for {probe.covers}")
+
+    def _differs(self, translated: Renderer, probe: Probe) -> bool:
+        return bool(self.verification.compare(self.renderer, translated, probe))
+
+    def _compare_turns(self, translated: Renderer, smallest: Probe) -> str:
+        """Describe the first feature that differs, of those that the conversation shows."""
+        known = {name: text for name, text in self.known_tokens.items() if self.marks.get(name)}
+        tokens = self.marks | known
+        try:
+            wanted = observe_turns(self.renderer, tokens)
+            written = observe_turns(translated, tokens)
+        except SourceError:
+            return ""
+        return self._find_feature(wanted, written, {m["role"] for m in smallest.messages})
+
+    def _find_feature(
+        self, wanted: ObservedTurns, written: ObservedTurns, roles: Collection[str]
+    ) -> str:
+        if wanted.turns.system is None and "system" in roles:
+            return MISPLACED_SYSTEM.description
+        for feature in FEATURES:
+            if feature.in_final_reply and self.dialect.prompts_only:
+                continue
+            value = feature.value(wanted)
+            if feature.is_shown_by(roles) and value != feature.value(written):
+                return describe_feature(feature, value, self.dialect.names)
+        return ""
