@@ -23,6 +23,7 @@ __all__ = [
     "ANYTHING",
     "BOOLEAN",
     "COUNT",
+    "NON_EMPTY_STRING",
     "NUMBER",
     "STRING",
     "STRINGS",
@@ -35,6 +36,8 @@ __all__ = [
     "one_of",
     "or_null",
 ]
+
+MAX_CHOICES_IN_MESSAGE = 5  # more are listed in the hint only
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,9 @@ def _is_number(value: Any) -> bool:
 
 ANYTHING = Rule("anything", lambda value: True)
 STRING = Rule("a string", lambda value: isinstance(value, str))
+NON_EMPTY_STRING = Rule(
+    "a string that is not empty", lambda value: isinstance(value, str) and value != ""
+)
 BOOLEAN = Rule("true or false", lambda value: isinstance(value, bool))
 NUMBER = Rule("a number", _is_number)
 COUNT = Rule("a whole number from 0 up", lambda value: type(value) is int and value >= 0)
@@ -83,8 +89,9 @@ def or_null(rule: Rule) -> Rule:
 def one_of(choices: Iterable[str]) -> Rule:
     """Return the rule for a string out of a list."""
     known = tuple(choices)
+    is_short = len(known) <= MAX_CHOICES_IN_MESSAGE
     return Rule(
-        "one of the accepted names",
+        f"one of {', '.join(known)}" if is_short else "one of the accepted names",
         lambda value: isinstance(value, str) and value in known,
         choices=known,
     )
@@ -141,6 +148,6 @@ def check_table(
     for key in required:
         if key not in given:
             prefix = f"{path}: " if path else ""
-            found = ", ".join(map(str, given)) or "no keys"
-            raise SourceError(f"{prefix}the key {key!r} is missing", hint=f"Found: {found}.")
+            hint = f"Keys: {', '.join(rules)}."
+            raise SourceError(f"{prefix}the key {key!r} is missing", hint=hint)
     return given

@@ -483,7 +483,7 @@ def test_bad_transcripts(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({"spelling": "new"}, "spelling must be one of the accepted names or null, not 'new'"),
+        ({"spelling": "new"}, "spelling must be one of current, original or null, not 'new'"),
         ({"sytem": ""}, "unknown key 'sytem'.*\n.*Did you mean 'system'"),
         ({"system": 3}, "system must be a string, not 3"),
         ({"stop_words": "x"}, "stop_words must be a list of strings"),

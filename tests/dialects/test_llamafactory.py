@@ -355,7 +355,7 @@ def test_written() -> None:
         ),
         (
             {**CHATML, "template_class": "Llama3Template"},
-            "template_class must be one of the accepted names, not 'Llama3Template'",
+            "template_class must be one of Template, .*, not 'Llama3Template'",
         ),
         (
             {"format_user": ["{{content}}"], "replace_eos": True},

@@ -340,8 +340,8 @@ BAD = {
         "unknown key 'alias'",
         "Did you mean 'aliases'?",
     ),
-    "no name": ('source = "x.jinja"', "the key 'name' is missing", "An entry has: name"),
-    "no source": ('name = "x"', "the key 'source' is missing", "An entry has"),
+    "no name": ('source = "x.jinja"', "the key 'name' is missing", "Keys: name"),
+    "no source": ('name = "x"', "the key 'source' is missing", "Keys: name"),
     "absent source": (
         'name = "x"\nsource = "../y.jinja"',
         "there is no '../y.jinja' beside it",
@@ -349,15 +349,16 @@ BAD = {
     ),
     "wrong kind": (
         'name = "x"\nsource = "x.jinja"\naliases = "y"',
-        "aliases is 'y'",
-        "a list of texts",
+        "aliases must be a list of strings, not 'y'",
     ),
     "wrong items": (
         'name = "x"\nsource = "x.jinja"\nstops = [1]',
-        "stops is [1]",
-        "a list of texts",
+        "stops[0] must be a string, not 1",
     ),
-    "wrong options": ('name = "x"\nsource = "x.jinja"\noptions = 1', "options is 1", "a table"),
+    "wrong options": (
+        'name = "x"\nsource = "x.jinja"\noptions = 1',
+        "options must be a mapping, not 1",
+    ),
     "not TOML": ("name = ", "cannot be parsed", "Invalid value"),
     "alias taken": (
         'name = "x"\nsource = "x.jinja"\naliases = ["ChatML"]',

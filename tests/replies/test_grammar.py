@@ -372,12 +372,12 @@ def test_a_contradiction_names_both() -> None:
     ("data", "words"),
     [
         ({"reasons": []}, "unknown key 'reasons'"),
-        ({"reasoning": ["<a>"]}, "two texts"),
+        ({"reasoning": ["<a>"]}, "two strings"),
         ({"calls": {}}, "one of: json, parts, raw"),
         ({"calls": {"json": {"nam": "x"}}}, "unknown key 'nam'"),
         ({"calls": {"raw": {}}}, "is incomplete"),
-        ({"calls": {"json": {}, "each": "x"}}, "list of texts"),
-        ({"calls": 3}, "a list of tables"),
+        ({"calls": {"json": {}, "each": "x"}}, "calls.each must be two strings"),
+        ({"calls": 3}, "a list of mappings"),
     ],
 )
 def test_a_bad_declaration_is_refused(data: dict[str, Any], words: str) -> None:

@@ -24,7 +24,8 @@ from types import MappingProxyType
 from typing import Any
 
 from turnwise.dialects.translation import copy_source
-from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.errors import SourceError, short_repr
+from turnwise.schema import BOOLEAN, NON_EMPTY_STRING, STRING, STRINGS, TABLE, check, check_table
 
 # A path, not `importlib.resources`: importing that takes a fifth of the time that all entries take.
 ENTRIES = Path(__file__).with_name("entries")
@@ -93,29 +94,22 @@ class Entry:
 
 
 FIELDS = frozenset(item.name for item in fields(Entry))
-KEY_TYPES: dict[str, type] = {
-    **dict.fromkeys(("name", "dialect", "family", "notes"), str),
-    **dict.fromkeys(("aliases", "stops", "models", "base", "verified"), list),
-    **dict.fromkeys(("untrained", "override"), bool),
-    **dict.fromkeys(("options", "replies"), dict),
-    "source": str,
+ENTRY_RULES = {
+    **dict.fromkeys(("name", "source"), NON_EMPTY_STRING),
+    **dict.fromkeys(("dialect", "family", "notes"), STRING),
+    **dict.fromkeys(("aliases", "stops", "models", "base", "verified"), STRINGS),
+    **dict.fromkeys(("untrained", "override"), BOOLEAN),
+    **dict.fromkeys(("options", "replies"), TABLE),
 }
-"""The keys of an entry's file and their types."""
-
-TYPE_NAMES = {str: "text", list: "a list of texts", bool: "true or false", dict: "a table"}
+"""The keys of an entry's file, and what each holds."""
 
 
 def read_entry(data: Mapping[str, Any], where: str, files: Mapping[str, Path]) -> Entry:
     """Return the entry of a parsed TOML file; its source is one of the `files` of the same folder."""
-    for key, value in data.items():
-        if key not in KEY_TYPES:
-            hint = did_you_mean(key, KEY_TYPES, "An entry has")
-            raise SourceError(f"{where}: unknown key {short_repr(key)}", hint=hint)
-        check_type(value, KEY_TYPES[key], f"{where}: {key}")
-    for key in ("name", "source"):
-        if not data.get(key):
-            hint = f"An entry has: {', '.join(KEY_TYPES)}."
-            raise SourceError(f"{where}: the key {key!r} is missing", hint=hint)
+    try:
+        check_table(data, ENTRY_RULES, required=("name", "source"))
+    except SourceError as error:
+        raise error.within(where) from None
     source = data["source"]
     if source not in files:
         hint = "`source` names a file in the same folder."
@@ -126,16 +120,16 @@ def read_entry(data: Mapping[str, Any], where: str, files: Mapping[str, Path]) -
 def read_collection(data: Mapping[str, Any], where: str, stem: str) -> Iterator[Entry]:
     """Yield the entries of a collection; its sources are a table by name, or a list in which each has a `name`."""
     dialect = data.get("dialect", stem)
-    check_type(dialect, str, f"{where}: dialect")
+    check(dialect, STRING, f"{where}: dialect")
     unusable = data.get("unusable", {})  # reasons by name
-    check_type(unusable, dict, f"{where}: unusable")
+    check(unusable, TABLE, f"{where}: unusable")
     for key in COLLECTION_KEYS:
         if key not in data:
             continue
         sources = data[key]
         if isinstance(sources, list):
             sources = _sources_by_name(sources, f"{where}: {key}")
-        check_type(sources, dict, f"{where}: {key}")
+        check(sources, TABLE, f"{where}: {key}")
         for name, source in sources.items():
             yield Entry(
                 f"{dialect}{SEPARATOR}{name}",
@@ -165,15 +159,6 @@ def build_entry(data: Mapping[str, Any], load_source: Callable[[], Any]) -> Entr
         elif key in FIELDS:
             values[key] = tuple(value) if isinstance(value, list) else value
     return Entry(**values, load_source=load_source)
-
-
-def check_type(value: Any, kind: type, where: str) -> None:
-    """Raise SourceError unless `value` is of the type `kind`; a list must hold texts only."""
-    fits = isinstance(value, kind)
-    if fits and isinstance(value, list):
-        fits = all(isinstance(item, str) for item in value)
-    if not fits:
-        raise SourceError(f"{where} is {short_repr(value)}", hint=f"It must be {TYPE_NAMES[kind]}.")
 
 
 def _read_source(file: Path, where: str) -> str:

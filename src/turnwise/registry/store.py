@@ -27,11 +27,11 @@ from turnwise.registry.entry import (
     JINJA,
     SEPARATOR,
     Entry,
-    check_type,
     error_reason,
     read_collection,
     read_entry,
 )
+from turnwise.schema import TABLE, check
 
 PATH_VARIABLE = "TURNWISE_PATH"
 
@@ -262,5 +262,5 @@ def _parse_file(file: Path, where: str) -> Mapping[str, Any]:
         raise SourceError(f"{where} cannot be read: {error_reason(error)}") from error
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, not JSON
         raise SourceError(f"{where} cannot be parsed: {error}") from error
-    check_type(data, dict, where)
+    check(data, TABLE, where)
     return dict(data)

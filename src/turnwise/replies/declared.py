@@ -25,11 +25,11 @@ cannot check that a model really writes that way.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.errors import SourceError, short_repr
 from turnwise.replies.grammar import (
     SLOTS,
     Calls,
@@ -44,6 +44,18 @@ from turnwise.replies.grammar import (
     TaggedCall,
 )
 from turnwise.replies.grammar_parts import default_json_parts
+from turnwise.schema import (
+    BOOLEAN,
+    COUNT,
+    NON_EMPTY_STRING,
+    STRING,
+    TABLE,
+    Rule,
+    check,
+    check_keys,
+    list_of,
+    one_of,
+)
 
 __all__ = ["DECLARATION_KEYS", "merge_declaration", "parse_declaration"]
 
@@ -55,11 +67,28 @@ SLOT_TEXTS = tuple(f"{{{slot}}}" for slot in SLOTS)
 SLOT = re.compile(r"\{\w+\}")
 CALL_KINDS = ("json", "parts", "raw")
 LANGUAGES = {
-    "values": ("json", "python", "quoted", "tags"),
-    "scalars": ("json", "python"),
-    "strings": ("raw", "json", "python"),
+    "values": one_of(["json", "python", "quoted", "tags"]),
+    "scalars": one_of(["json", "python"]),
+    "strings": one_of(["raw", "json", "python"]),
 }
 NULLABLE = " | None"
+MARKER_PAIR = list_of(STRING, "two strings: the opening and the closing marker", length=2)
+LIST_TEXTS = list_of(
+    STRING, "three strings: the beginning of the list, its separator and its end", length=3
+)
+WORDS = list_of(NON_EMPTY_STRING, "a list of strings that are not empty")
+CALL_TABLES = Rule("a mapping, or a list of mappings", lambda value: isinstance(value, list))
+
+
+def _is_call_part(value: Any) -> bool:
+    is_slot = isinstance(value, str) and SLOT.fullmatch(value) is not None
+    return value in SLOT_TEXTS if is_slot else NON_EMPTY_STRING.accepts(value)
+
+
+CALL_PARTS = list_of(
+    Rule(f"a text, or one of {', '.join(SLOT_TEXTS)}", _is_call_part, choices=SLOT_TEXTS),
+    "a list of strings",
+)
 
 
 def parse_declaration(data: Mapping[str, Any], where: str = "replies") -> Grammar:
@@ -76,7 +105,7 @@ def parse_declaration(data: Mapping[str, Any], where: str = "replies") -> Gramma
         >>> parse_declaration({"reasoning": ["<think>", "</think>"]}).reasoning.open.text
         '<think>'
     """
-    _reject_unknown_keys(data, DECLARATION_KEYS, where)
+    _check_keys(data, DECLARATION_KEYS, where)
     formats = _parse_all_calls(data, "calls", where)
     more = _parse_all_calls(data, "more", where)
     reasoning = None
@@ -106,8 +135,8 @@ def merge_declaration(derived: Grammar, data: Mapping[str, Any], where: str = "r
         SourceError: the declaration is not well formed, or contradicts the template.
     """
     stated = parse_declaration(data, where)
-    instead = _parse_texts(data.get("instead", []), f"{where}.instead")
-    _reject_unknown(instead, REPLACEABLE, f"{where}.instead")
+    instead = data.get("instead", [])
+    check(instead, list_of(one_of(REPLACEABLE), "a list of names"), f"{where}.instead")
     merged: dict[str, Any] = {}
     for part in REPLACEABLE:
         if part in stated.sources:
@@ -173,13 +202,12 @@ def _parse_all_calls(data: Mapping[str, Any], key: str, where: str) -> list[Call
     tables = data.get(key, [])
     if isinstance(tables, Mapping):
         tables = [tables]
-    hint = "It must be a table, or a list of tables."
-    _require(isinstance(tables, list), tables, where, hint)
+    check(tables, CALL_TABLES, where)
     return [_parse_calls(table, where) for table in tables]
 
 
 def _parse_calls(data: Any, where: str) -> Calls:
-    _reject_unknown_keys(data, CALLS_KEYS, where)
+    _check_keys(data, CALLS_KEYS, where)
     call = _parse_call(data, where)
     parsers = {
         "section": _parse_region,
@@ -224,9 +252,8 @@ def _parse_json_call(data: Any, where: str) -> JsonCall:
 
 
 def _parse_tagged_call(data: Mapping[str, Any], where: str) -> TaggedCall:
-    parts = _parse_words(data["parts"], f"{where}.parts")
-    slots = [part for part in parts if SLOT.fullmatch(part)]
-    _reject_unknown(slots, SLOT_TEXTS, f"{where}.parts")
+    parts = check(data["parts"], CALL_PARTS, f"{where}.parts")
+    slots = [part for part in parts if part in SLOT_TEXTS]
     _require("{name}" in slots, data["parts"], f"{where}.parts", "It must contain {name}.")
     hint = "Each slot may be used once."
     _require(len(slots) == len(set(slots)), data["parts"], f"{where}.parts", hint)
@@ -239,8 +266,8 @@ def _parse_tagged_call(data: Mapping[str, Any], where: str) -> TaggedCall:
 
 def _parse_pairs(data: Any, where: str) -> Pairs:
     pairs: Pairs = _parse_fields(Pairs, data, where)
-    for name, languages in LANGUAGES.items():
-        _reject_unknown([getattr(pairs, name)], languages, f"{where}.{name}")
+    for name, rule in LANGUAGES.items():
+        check(getattr(pairs, name), rule, f"{where}.{name}")
     return pairs
 
 
@@ -253,65 +280,38 @@ def _require(condition: bool, data: Any, where: str, hint: str) -> None:
         raise SourceError(f"{where} is {short_repr(data)}", hint=hint)
 
 
-def _reject_unknown_keys(data: Any, known: Collection[str], where: str) -> None:
-    _require(isinstance(data, Mapping), data, where, "It must be a table.")
-    _reject_unknown(data, known, where, "unknown key")
-
-
-def _reject_unknown(
-    words: Iterable[str], known: Collection[str], where: str, problem: str = "there is no"
-) -> None:
-    for word in words:
-        if word not in known:
-            hint = did_you_mean(str(word), known, "There are")
-            raise SourceError(f"{where}: {problem} {short_repr(word)}", hint=hint)
+def _check_keys(data: Any, known: Collection[str], where: str) -> None:
+    check_keys(check(data, TABLE, where), known, where)
 
 
 def _parse_word(data: Any, where: str) -> str:
-    valid = isinstance(data, str) and data != ""
-    _require(valid, data, where, "It must be a text that is not empty.")
-    return str(data)
+    return str(check(data, NON_EMPTY_STRING, where))
 
 
 def _parse_bool(data: Any, where: str) -> bool:
-    _require(isinstance(data, bool), data, where, "It must be true or false.")
-    return bool(data)
+    return bool(check(data, BOOLEAN, where))
 
 
 def _parse_number(data: Any, where: str) -> int:
-    _require(type(data) is int and data >= 0, data, where, "It must be a whole number from 0 up.")
-    return int(data)
+    return int(check(data, COUNT, where))
 
 
 def _parse_marker(data: Any, where: str) -> Marker:
-    _require(isinstance(data, str), data, where, "It must be a text.")
+    check(data, STRING, where)
     return Marker(data, DECLARED) if data else Marker()
 
 
-def _parse_texts(data: Any, where: str) -> tuple[str, ...]:
-    valid = isinstance(data, list) and all(isinstance(item, str) for item in data)
-    _require(valid, data, where, "It must be a list of texts.")
-    return tuple(data)
-
-
 def _parse_words(data: Any, where: str) -> tuple[str, ...]:
-    words = _parse_texts(data, where)
-    _require("" not in words, data, where, "None of the texts may be empty.")
-    return words
+    return tuple(check(data, WORDS, where))
 
 
 def _parse_list_texts(data: Any, where: str) -> tuple[str, ...]:
-    texts = _parse_texts(data, where)
-    hint = "It must be three texts: the beginning of the list, its separator and its end."
-    _require(len(texts) == 3, data, where, hint)
-    return texts
+    return tuple(check(data, LIST_TEXTS, where))
 
 
 def _parse_region(data: Any, where: str) -> Region:
-    pair = _parse_texts(data, where)
-    hint = "It must be two texts: the opening and the closing marker."
-    _require(len(pair) == 2, data, where, hint)
-    return Region(_parse_marker(pair[0], where), _parse_marker(pair[1], where))
+    opening, closing = check(data, MARKER_PAIR, where)
+    return Region(_parse_marker(opening, where), _parse_marker(closing, where))
 
 
 def _parse_reasoning(data: Any, where: str) -> Region:
@@ -322,7 +322,7 @@ def _parse_reasoning(data: Any, where: str) -> Region:
 
 
 def _parse_typed_regions(data: Any, where: str) -> tuple[tuple[str, Region], ...]:
-    _require(isinstance(data, Mapping), data, where, "It must be a table.")
+    check(data, TABLE, where)
     return tuple((kind, _parse_region(data[kind], f"{where}.{kind}")) for kind in data)
 
 
@@ -339,7 +339,7 @@ def _parse_fields(kind: Any, data: Any, where: str) -> Any:
     types = {item.name: str(item.type) for item in fields(kind)}
     parsers = {name: FIELD_PARSERS.get(type.removesuffix(NULLABLE)) for name, type in types.items()}
     declarable = [name for name, parser in parsers.items() if parser is not None]
-    _reject_unknown_keys(data, declarable, where)
+    _check_keys(data, declarable, where)
     given = {}
     for key, value in data.items():
         parser = parsers[key]
