@@ -20,10 +20,10 @@ import corpus
 import oracle
 import turnwise
 from corpus import needs_corpus
-from turnwise import conversion, dialects
+from turnwise import dialects
 from turnwise.analysis import counterexample
 from turnwise.analysis.conversations import Probe, probe_contents, probe_turns
-from turnwise.conversion import read_turns
+from turnwise.conversion import read_turns, verification
 from turnwise.dialects import fastchat, fastchat_write
 from turnwise.dialects.turns import Slot, Turns
 from turnwise.registry import entries
@@ -273,7 +273,7 @@ def test_the_smallest_conversation_is_the_smallest(monkeypatch: pytest.MonkeyPat
         )
         return smallest
 
-    monkeypatch.setattr(conversion, "shrink", shrinking)
+    monkeypatch.setattr(verification, "shrink", shrinking)
     for name in (
         "qwen2.5",
         "internlm2-tools",
