@@ -7,8 +7,8 @@ A `Rule` is a test with the words for the error. A table of rules checks a mappi
 
     SourceError: mine.stops must be a list of strings, not 5
 
-The error names the path, what was found and what is accepted; a misspelt key or choice gets a "did you
-mean". A rule looks at one value: what must hold between several values is up to the caller.
+The error names the path, what was found and what is accepted; a misspelt key or choice gets a "did
+you mean". A rule looks at one value: what must hold between several values is up to the caller.
 """
 
 from __future__ import annotations

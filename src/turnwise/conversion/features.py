@@ -6,7 +6,8 @@ Three tables, for the three reasons why a template and its translation differ:
     CONTENTS   something in the smallest conversation that plain rounds do not have
     FEATURES   a text of the turns that the translation does not have, or has otherwise
 
-`TOPICS` also decide what is compared at all: a template that never mentions images is not asked about them.
+`TOPICS` also decide what is compared at all: a template that never mentions images is not asked
+about them.
 """
 
 from __future__ import annotations

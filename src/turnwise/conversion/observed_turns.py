@@ -2,12 +2,14 @@
 
     chatml:  ⟨<|im_start|>user\\n⟩Xfirst⟨<|im_end|>\\n<|im_start|>assistant\\n⟩Xone⟨<|im_end|>\\n⟩
 
-Three conversations are rendered: two rounds with a system text, the same without, and one user message with and
-without a generation prompt. Comparing the texts around the messages tells where a turn ends and the next begins:
+Three conversations are rendered: two rounds with a system text, the same without, and one user
+message with and without a generation prompt. Comparing the texts around the messages tells where a
+turn ends and the next begins:
 
 * the generation prompt is what `add_generation_prompt` adds to a user message;
 * a user turn starts with what the first and the second user message have in common;
-* what is before the first user message is a fixed prefix, or a system turn that the template fills by itself.
+* what is before the first user message is a fixed prefix, or a system turn that the template fills
+  by itself.
 
 Special tokens are rendered as marks (`TOKEN_MARKS`), so their places are known.
 """

@@ -1,9 +1,10 @@
 """Compare a template with its translation on every conversation that the dialect is for.
 
-A declarative dialect is for rounds: an optional system text, then user and assistant in turn, each with some text. The
-probes of `analysis/conversations.py` that are such rounds are rendered by both; then, if the template reads the clock,
-on another day, and with each value of each option that it reads. Probes about a topic that the template does not
-support, or that the caller gave up (`without`), are skipped.
+A declarative dialect is for rounds: an optional system text, then user and assistant in turn, each
+with some text. The probes of `analysis/conversations.py` that are such rounds are rendered by both;
+then, if the template reads the clock, on another day, and with each value of each option that it
+reads. Probes about a topic that the template does not support, or that the caller gave up
+(`without`), are skipped.
 """
 
 from __future__ import annotations

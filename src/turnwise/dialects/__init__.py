@@ -1,4 +1,4 @@
-"""Dialects: the languages in which chat templates are written. Each is translated to Jinja; none renders.
+"""Dialects: the languages in which chat templates are written. Each is translated to Jinja.
 
     jinja         a Hugging Face chat template                          jinja.py
     xtuner        a dict with INSTRUCTION, SUFFIX, ...                  xtuner.py
@@ -9,10 +9,10 @@
     llamafactory  the arguments of `register_template`                  llamafactory.py
     ollama        a Modelfile, or its template in Go's language         ollama.py
 
-A dialect is one module with `knows(source) -> bool` and `read(source, exact=False) -> Translation`, and
-`write(turns)` where turns can be written in it. `read` raises a `SourceError` that names the key; it never
-approximates. With `exact` the Jinja reproduces the original software to the byte, recorded defects included;
-without it, the better behaviour of `docs/compatibility.md`.
+A dialect is one module with `knows(source) -> bool` and `read(source, exact=False) -> Translation`,
+and `write(turns)` where turns can be written in it. `read` raises a `SourceError` that names the
+key; it never approximates. With `exact` the Jinja reproduces the original software to the byte,
+recorded defects included; without it, the better behaviour of `docs/compatibility.md`.
 """
 
 from __future__ import annotations

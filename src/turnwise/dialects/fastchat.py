@@ -9,20 +9,23 @@
         "sep2": "</s>",
     }
 
-The system message is the last one given, else the template's own; the other messages are turns; an open assistant turn
-is what `add_generation_prompt` writes. Examples (`messages`) are written out as text. Each separator style is a row of
-`fastchat_styles.py` (which also lists all files about FastChat); the Jinja is written by `fastchat_jinja.py`.
+The system message is the last one given, else the template's own; the other messages are turns; an
+open assistant turn is what `add_generation_prompt` writes. Examples (`messages`) are written out as
+text. Each separator style is a row of `fastchat_styles.py` (which also lists all files about
+FastChat); the Jinja is written by `fastchat_jinja.py`.
 
-A turn whose content is null is open. With `exact`, so is one whose content is empty, separators and tags go by the
-parity of a message's number, and the recorded oddities hold: YUAN2 strips characters from the end, CLLM keeps two
-messages, GEMMA drops the system message, images go where FastChat puts them. Without it, separators and tags go by
-role, an empty message is a message, and the three styles are mended: only the last `<n>` goes, all messages stay, and
-the system text leads the first user turn. If a style begins with a bos token, `bos_token` decides (pass "" if the
-tokenizer adds one); `image_placeholder` is written for an image.
+A turn whose content is null is open. With `exact`, so is one whose content is empty, separators and
+tags go by the parity of a message's number, and the recorded oddities hold: YUAN2 strips characters
+from the end, CLLM keeps two messages, GEMMA drops the system message, images go where FastChat puts
+them. Without it, separators and tags go by role, an empty message is a message, and the three
+styles are mended: only the last `<n>` goes, all messages stay, and the system text leads the first
+user turn. If a style begins with a bos token, `bos_token` decides (pass "" if the tokenizer adds
+one); `image_placeholder` is written for an image.
 
-Limits: roles other than system, user and assistant are refused, and so are tool calls: the format has no place for
-them. Content that FastChat would print as a Python tuple (images in CHATGLM) is refused with `exact`. FastChat defines
-the loss for ADD_COLON_TWO only (the answer with the separator after it); other styles are trained in the same way.
+Limits: roles other than system, user and assistant are refused, and so are tool calls: the format
+has no place for them. Content that FastChat would print as a Python tuple (images in CHATGLM) is
+refused with `exact`. FastChat defines the loss for ADD_COLON_TWO only (the answer with the
+separator after it); other styles are trained in the same way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Write the Jinja of a FastChat Conversation.
 
-FastChat has a loop of its own for each separator style; here one loop serves all, filled from the row of the style
-(`fastchat_styles.py`). A row is asked for its texts at every position that a message may have. If the answers are
-equal, the text goes into the template; if not, a choice does:
+FastChat has a loop of its own for each separator style; here one loop serves all, filled from the
+row of the style (`fastchat_styles.py`). A row is asked for its texts at every position that a
+message may have. If the answers are equal, the text goes into the template; if not, a choice does:
 
     {{- 'USER: ' + text(message.content) + (' ' if even else '</s>') -}}
 
@@ -264,7 +264,7 @@ class FastChatJinjaWriter:
         return [f"{{%- for {messages} -%}}", *_indent(lines), "{%- endfor -%}"]
 
     def _write_turn(self, key: str, role: str) -> list[str]:
-        """A message of one role. An assistant's text is trained, with the separator that ends it."""
+        """Write a message of one role; an assistant's text is trained with its separator."""
         before = self._choose(self.style.before, role, key)
         after = self._choose(self.style.after, role, key)
         gap = self._choose(self.style.gap, role, key)

@@ -1,16 +1,18 @@
 """The fields of a FastChat Conversation, and its 23 separator styles as 23 rows.
 
-FastChat writes each style in a branch of its own; here a style is a row of `STYLES`. A row gives, as text, what is
-before and after a message, what an open turn looks like, and how the system prompt is joined:
+FastChat writes each style in a branch of its own; here a style is a row of `STYLES`. A row gives,
+as text, what is before and after a message, what an open turn looks like, and how the system prompt
+is joined:
 
     CHATML: StyleRow(before=role + newline, after=sep, gap=newline, ...)
 
-A row is asked once for each position of a message (`TurnPosition`) while a template is translated. FastChat chooses by
-the parity of a message's number; the default translation chooses by its role. Both use the same row: only the meaning
-of `even` differs.
+A row is asked once for each position of a message (`TurnPosition`) while a template is translated.
+FastChat chooses by the parity of a message's number; the default translation chooses by its role.
+Both use the same row: only the meaning of `even` differs.
 
-The order of the rows is that of FastChat's enumeration, whose numbers are in people's files. (FastChat 0.2.36 lacks
-LLAMA3, GEMMA, CLLM and DEFAULT, so a number after LLAMA2 that it wrote means another style: use names.)
+The order of the rows is that of FastChat's enumeration, whose numbers are in people's files.
+(FastChat 0.2.36 lacks LLAMA3, GEMMA, CLLM and DEFAULT, so a number after LLAMA2 that it wrote means
+another style: use names.)
 
 FastChat in this package:
 

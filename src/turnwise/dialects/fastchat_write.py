@@ -1,18 +1,19 @@
-r"""Write turns as a FastChat Conversation: find the separator style that fits, and the texts of its fields.
+r"""Write turns as a FastChat Conversation: find the style that fits, and the texts of its fields.
 
-A row of `fastchat_styles.STYLES` is asked what it writes around known texts while its fields hold *unknowns*: private
-characters that stand for a text that is not known yet. The answer is a pattern; matched with what the turns write
-around the same texts, it gives the text of each unknown:
+A row of `fastchat_styles.STYLES` is asked what it writes around known texts while its fields hold
+*unknowns*: private characters that stand for a text that is not known yet. The answer is a pattern;
+matched with what the turns write around the same texts, it gives the text of each unknown:
 
     row CHATML, roles[0] unknown:  "\ue000\n" + message + ...
     the turns:                     "<|im_start|>user\n" + message + ...
     so roles[0] is                 "<|im_start|>user"
 
-Every row that fits gives a source, in the order of the table. That a row changes the text of a message (LLAMA3 trims
-it) is not seen here, so the caller must try the sources.
+Every row that fits gives a source, in the order of the table. That a row changes the text of a
+message (LLAMA3 trims it) is not seen here, so the caller must try the sources.
 
-If no row fits, less is required (`REQUIREMENTS`): first the end of the last reply is given up, then a conversation
-without a system text, and so on down to the generation prompt. What was given up is then not expressed.
+If no row fits, less is required (`REQUIREMENTS`): first the end of the last reply is given up, then
+a conversation without a system text, and so on down to the generation prompt. What was given up is
+then not expressed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ ROLE0, ROLE1, SEP, SEP2, SYSTEM_HEAD, SYSTEM_TAIL, SYSTEM_MESSAGE = map(chr, ran
 UNKNOWN = re.compile(f"([{ROLE0}-{SYSTEM_MESSAGE}])")
 MESSAGE = "\ue010"  # the text of every message
 
-# Where one unknown may end and the next begin: after white space or a closing bracket, before an opening one.
+# Where one unknown may end and the next begin: after white space or a closing bracket, before an
+# opening one.
 SEAM = re.compile(r"(?<=\s)(?=\S)|(?<=[\]>)}#])(?=.)|(?<=.)(?=[\[<({#])", re.DOTALL)
 MAX_SEAMS = 16
 SYSTEM_FIELDS = (
@@ -85,7 +87,7 @@ REQUIREMENTS: tuple[tuple[str, ...], ...] = (
     ("final", *_ROUNDS, *_SYSTEM),
     *_WITHOUT_SYSTEM_TEXT,
 )
-"""The texts that a row must write, fewer and fewer. In each line, the text that settles most unknowns comes first."""
+"""The texts that a row must write, fewer and fewer; first the one that settles most unknowns."""
 
 
 def write(
@@ -127,7 +129,7 @@ def _list_candidates(name: str) -> Iterator[FastChatSpec]:
 
 
 def _rank(spec: FastChatSpec) -> tuple[bool, int, int]:
-    """The most natural first: it takes a system text, fills its separators, and has short fields."""
+    """Rank natural ones first: with a system text, filled separators and short fields."""
     empty_separators = sum(not getattr(spec, key) for key in spec.style.required)
     texts = (spec.system_template, spec.system_message, *spec.roles, spec.sep_text, spec.sep2_text)
     return "{system_message}" not in spec.system_template, empty_separators, sum(map(len, texts))
@@ -207,7 +209,7 @@ def _find_ends(tokens: Tokens, text: str, known: Known) -> Iterable[int]:
     """Return where the first token, which is an unknown, may end."""
     unknown = [token for token in tokens if UNKNOWN.fullmatch(token) and token not in known]
     if len(set(unknown)) == 1:
-        # The lengths decide: what the known texts leave is shared by the occurrences of the unknown.
+        # The lengths decide: the rest of the text is shared by the occurrences of the unknown.
         fixed = sum(len(known.get(token, token)) for token in tokens if token not in unknown)
         left = len(text) - fixed
         return [left // len(unknown)] if left >= 0 and left % len(unknown) == 0 else []

@@ -1,28 +1,31 @@
-r"""InternLM2's chat format: ChatML with an environment, names in the headers, and tool calls between special tokens.
+r"""InternLM2's chat format: ChatML with an environment, names in headers, and tool calls.
 
     <|im_start|>user name=file\n[...]<|im_end|>\n
-    <|im_start|>assistant\nSure.<|action_start|><|plugin|>\n{"name": ..., "parameters": ...}<|action_end|><|im_end|>\n
+    <|im_start|>assistant\nSure.<|action_start|><|plugin|>\n{"name": ...}<|action_end|><|im_end|>\n
     <|im_start|>environment name=<|plugin|>\n18 degrees<|im_end|>\n
 
-A turn is `START role [name=NAME] newline`, the content, `END newline`. Six tokens carry the format; they have two
-spellings and one set of ids. A NAME is a word (`file`) or one of the tokens for *tools* and *code interpreter*; a name
-with white space or with a token in it is refused, for it could end the header. An assistant's text comes before its
-calls: `ACTION_START tools newline {"name", "parameters"} ACTION_END`, or `ACTION_START interpreter newline` and a
-fenced block of code. Results come from the role `environment` under the same name. There may be any number of system
-turns; tools are listed in one of them, as JSON.
+A turn is `START role [name=NAME] newline`, the content, `END newline`. Six tokens carry the format;
+they have two spellings and one set of ids. A NAME is a word (`file`) or one of the tokens for
+*tools* and *code interpreter*; a name with white space or with a token in it is refused, for it
+could end the header. An assistant's text comes before its calls: `ACTION_START tools newline
+{"name", "parameters"} ACTION_END`, or `ACTION_START interpreter newline` and a fenced block of
+code. Results come from the role `environment` under the same name. There may be any number of
+system turns; tools are listed in one of them, as JSON.
 
-The source is a mapping with the fields of LMDeploy's chat templates, all optional, and our `spelling`:
+The source is a mapping with the fields of LMDeploy's chat templates, all optional, and our
+`spelling`:
 
     {"spelling": "current", "meta_instruction": "You are ...", "stop_words": ["<|im_end|>"]}
 
-Without `exact` the Jinja writes the published format: tools with an indent of four and a newline after them,
-`environment name=...`, the generation prompt only with `add_generation_prompt`. With `exact` it is LMDeploy 0.9.2: a
-default meta instruction, tools on one line, plain `environment`, the final assistant turn always left open, only the
-first of several content parts.
+Without `exact` the Jinja writes the published format: tools with an indent of four and a newline
+after them, `environment name=...`, the generation prompt only with `add_generation_prompt`. With
+`exact` it is LMDeploy 0.9.2: a default meta instruction, tools on one line, plain `environment`,
+the final assistant turn always left open, only the first of several content parts.
 
-A call may carry `verbatim` (its body, byte for byte), `before` (text between it and the previous call) and a message
-`tail` (text after the last call): that is how `internlm2_transcript.py` keeps what is not canonical. A call of type
-`code_interpreter` has `code` and `lang`. This dialect can be read, not written.
+A call may carry `verbatim` (its body, byte for byte), `before` (text between it and the previous
+call) and a message `tail` (text after the last call): that is how `internlm2_transcript.py` keeps
+what is not canonical. A call of type `code_interpreter` has `code` and `lang`. This dialect can be
+read, not written.
 """
 
 from __future__ import annotations
@@ -146,7 +149,7 @@ def _default_fields(spelling: str, exact: bool) -> dict[str, Any]:
 
 
 # -- Jinja -----------------------------------------------------------------------------------------
-# `%(name)s` is a field as a literal; `%(system)s` and the other roles are headers without their newline.
+# `%(name)s` is a field as a literal; `%(system)s` and the other roles are headers without newline.
 
 
 def _fill_fields(text: str, fields: Fields) -> str:

@@ -3,16 +3,19 @@ r"""InternLM2 transcripts: text back to messages, and to the same bytes again.
     parse_transcript("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n").messages()
     == [{"role": "user", "content": "Hi"}]
 
-A small state machine, `TranscriptScanner`, reads the six tokens of the format (see `internlm2.py`). It takes text in
-chunks of any size and emits events: a turn begins, text, a call begins, its body, the call ends, the turn ends.
-`parse_transcript` feeds it the whole text and keeps every byte: white space inside a turn is content, invalid JSON is
-kept as text, and code is never compiled. So `parse_transcript(text).text() == text` always.
+A small state machine, `TranscriptScanner`, reads the six tokens of the format (see `internlm2.py`).
+It takes text in chunks of any size and emits events: a turn begins, text, a call begins, its body,
+the call ends, the turn ends. `parse_transcript` feeds it the whole text and keeps every byte: white
+space inside a turn is content, invalid JSON is kept as text, and code is never compiled. So
+`parse_transcript(text).text() == text` always.
 
-A transcript has one spelling, that of its first token; tokens of the other spelling are ordinary text in it. Text
-cannot tell a token from a user who typed its name: if you have token ids, do not go through text.
+A transcript has one spelling, that of its first token; tokens of the other spelling are ordinary
+text in it. Text cannot tell a token from a user who typed its name: if you have token ids, do not
+go through text.
 
-`messages()` gives what the dialect's Jinja renders to the same text: calls as `tool_calls`, with `verbatim`, `before`
-and `tail` only where the canonical form would have other bytes. `to_openai` moves tools and results to OpenAI's places.
+`messages()` gives what the dialect's Jinja renders to the same text: calls as `tool_calls`, with
+`verbatim`, `before` and `tail` only where the canonical form would have other bytes. `to_openai`
+moves tools and results to OpenAI's places.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
 
 
 class TranscriptEvent(NamedTuple):
-    """A part of a transcript: turn, text, call, body, call_end, end, or gap (text outside of turns)."""
+    """A part of a transcript: turn, text, call, body, call_end, end, or gap (between turns)."""
 
     kind: str
     text: str = ""  # of a turn: its header; of a call: plugin or interpreter
@@ -325,7 +328,7 @@ def _to_tool_call(call: TranscriptCall) -> dict[str, Any]:
 
 
 def _parse_react(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message with its final `Action:` and `Action Input:` as a call that keeps its text."""
+    """Return the message with a final `Action:` and `Action Input:` as a call."""
     content = message["content"]
     found = list(REACT_CALL.finditer(content))
     if not found or found[-1].end() != len(content):
@@ -353,7 +356,8 @@ def to_openai(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
     """Return messages and tools in OpenAI's shape.
 
-    The tools of a system message become `tools`; results become `tool` messages with the id of their call.
+    The tools of a system message become `tools`; results become `tool` messages with the id of
+    their call.
     """
     chat: list[dict[str, Any]] = []
     tools: list[dict[str, Any]] | None = None

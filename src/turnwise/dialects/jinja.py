@@ -1,7 +1,7 @@
 """Jinja as Hugging Face writes it: the dialect that all others are translated to.
 
-Jinja has no place for stops. Stops that cannot be derived from a template are kept in a comment at its very
-start, which other software ignores:
+Jinja has no place for stops. Stops that cannot be derived from a template are kept in a comment at
+its very start, which other software ignores:
 
     {#- stops: "<|EOT|>", 32021 -#}
 

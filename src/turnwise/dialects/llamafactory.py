@@ -9,21 +9,22 @@ r"""LLaMA-Factory's templates: one list of slots per kind of turn.
         "tool_format": "qwen",
     }
 
-The source is the arguments of `register_template`, as a mapping or its JSON. A slot is text with `{{content}}` (and
-`{{idx}}`, the number of the round), a token by name (`{"eos_token"}` in Python, `["eos_token"]` in JSON) or a token by
-its text (`{"token": "<|user|>"}`). `format_user` and `format_observation` end with the generation prompt, so what
-remains of an assistant turn is exactly what is trained: that is our `{% generation %}` block. A template also has a
-class, which says where the system text goes (`Llama2Template`: into the first user turn) and whether every reply
-starts with reasoning (`ReasoningTemplate`), and a tool format (`llamafactory_tools.py`).
+The source is the arguments of `register_template`, as a mapping or its JSON. A slot is text with
+`{{content}}` (and `{{idx}}`, the number of the round), a token by name (`{"eos_token"}` in Python,
+`["eos_token"]` in JSON) or a token by its text (`{"token": "<|user|>"}`). `format_user` and
+`format_observation` end with the generation prompt, so what remains of an assistant turn is exactly
+what is trained: that is our `{% generation %}` block. A template also has a class, which says where
+the system text goes (`Llama2Template`: into the first user turn) and whether every reply starts
+with reasoning (`ReasoningTemplate`), and a tool format (`llamafactory_tools.py`).
 
-Without `exact`, the generation prompt is told from the end of the user turn by comparing it with the ends of system
-and assistant turns, so `add_generation_prompt` has a meaning; `reasoning_content` is written; tool calls are closed
-where the original forgets to. With `exact`, the slots are taken whole, as in the original: the generation prompt
-follows every user turn.
+Without `exact`, the generation prompt is told from the end of the user turn by comparing it with
+the ends of system and assistant turns, so `add_generation_prompt` has a meaning;
+`reasoning_content` is written; tool calls are closed where the original forgets to. With `exact`,
+the slots are taken whole, as in the original: the generation prompt follows every user turn.
 
-Not supported: the media plugins (placeholders of images are tokens, not template text), the end-of-text token that
-`efficient_eos` adds once after a whole training sample (kept as a fact), and the texts that LLaMA-Factory's OpenAI
-converter adds to system prompts.
+Not supported: the media plugins (placeholders of images are tokens, not template text), the
+end-of-text token that `efficient_eos` adds once after a whole training sample (kept as a fact), and
+the texts that LLaMA-Factory's OpenAI converter adds to system prompts.
 """
 
 from __future__ import annotations
@@ -471,7 +472,7 @@ class LlamaFactoryJinjaWriter:
         return [f"{{{{- ({text}) | replace({index}, ns.round | string, 1) -}}}}"]
 
     def _write_result(self) -> list[str]:
-        """Consecutive tool results are joined; what closes one and opens the next is between them."""
+        """Write a tool result; consecutive ones are joined by what closes one and opens the next."""
         before, after = _split_at_content(self._without_generation_prompt("format_observation"))
         separator = RESULT_SEPARATOR if self.exact else "\n"
         if not self.exact:
@@ -516,7 +517,7 @@ class LlamaFactoryJinjaWriter:
         return literal(closed if self.spec.kind == "Glm47ReasoningTemplate" else opened + closed)
 
     def _write_reasoning(self) -> list[str]:
-        """A reply without reasoning gets an empty one: trained if thinking is on, else in the prompt."""
+        """Add empty reasoning to a reply without: trained if thinking is on, else in the prompt."""
         lines = []
         if not self.exact:
             opened, closed = map(literal, self.spec.thought_words)

@@ -1,15 +1,16 @@
-"""LLaMA-Factory's tool formats as Jinja: how tools are listed in the system text, and how a reply writes tool calls.
+"""LLaMA-Factory's tool formats as Jinja: how tools are listed, and how tool calls are written.
 
-    {"name": ..., "arguments": ...} within <tool_call>, Action:/Action Input: lines, XML parameters, ...
+    "qwen":    <tool_call>\\n{"name": "f", "arguments": {"x": 1}}\\n</tool_call>
+    "default": Action: f\\nAction Input: {"x": 1}
 
-Each row of `FORMATS` has the bodies of two macros: `tools` reads the variable `tools`, `calls` reads its argument
-`calls`. The texts are those that the models were trained with, so they are data and not ours to improve. Where the
-original leaves a call unclosed (its own parser does not find such calls again), `calls` closes it and `exact_calls` is
-the original.
+Each row of `FORMATS` has the bodies of two macros: `tools` reads the variable `tools`, `calls`
+reads its argument `calls`. The texts are those that the models were trained with, so they are data
+and not ours to improve. Where the original leaves a call unclosed (its own parser does not find
+such calls again), `calls` closes it and `exact_calls` is the original.
 
-A tool is taken with or without its `{"type": "function", "function": ...}` wrapper, as in the original. Arguments that
-are a string are written as they are where the format wants JSON; formats that write one argument at a time need a
-mapping.
+A tool is taken with or without its `{"type": "function", "function": ...}` wrapper, as in the
+original. Arguments that are a string are written as they are where the format wants JSON; formats
+that write one argument at a time need a mapping.
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@
     SYSTEM "You are helpful."
     PARAMETER stop "<|user|>"
 
-A source is a Modelfile, or the text of its TEMPLATE alone. `ollama_go.py` parses the template, `ollama_jinja.py` writes
-the Jinja. Ollama opens a reply whenever the last message is not the assistant's, so `add_generation_prompt` changes
-nothing here. Without `exact`, a conversation that ends with a reply keeps what closes it.
+A source is a Modelfile, or the text of its TEMPLATE alone. `ollama_go.py` parses the template,
+`ollama_jinja.py` writes the Jinja. Ollama opens a reply whenever the last message is not the
+assistant's, so `add_generation_prompt` changes nothing here. Without `exact`, a conversation that
+ends with a reply keeps what closes it.
 
-`write` writes turns as the newer kind of template, like those of Ollama's library: a final assistant message is left
-open, to be continued. The language cannot count rounds.
+`write` writes turns as the newer kind of template, like those of Ollama's library: a final
+assistant message is left open, to be continued. The language cannot count rounds.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def _write_text(text: Text, content: str) -> str:
 
 
 def _quote_go(text: str) -> str:
-    """Return text as Go's template language has it: as it is, or quoted if it would mean something."""
+    """Return text for a Go template: as it is, or quoted if it would mean something."""
     is_safe_inside = "{{" not in text and '""' not in text
     if is_safe_inside and not text.startswith('"') and not text.endswith(('"', "{")):
         return text

@@ -4,9 +4,10 @@
 
     GoNode(range, term=.Messages, body=[text "<|", print .Role, text "|>", print .Content])
 
-Supported: text and actions; `if`, `range`, `with`, `else`, `break`, `continue`, `end`; variables; pipelines of
-functions; the trimming of white space by `{{- ` and ` -}}`, done while scanning. What a function or a field means is up
-to `ollama_jinja.py`. Refused, with the line: `define`, `template`, `block`, methods with arguments, complex numbers.
+Supported: text and actions; `if`, `range`, `with`, `else`, `break`, `continue`, `end`; variables;
+pipelines of functions; the trimming of white space by `{{- ` and ` -}}`, done while scanning. What
+a function or a field means is up to `ollama_jinja.py`. Refused, with the line: `define`,
+`template`, `block`, methods with arguments, complex numbers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Write the Jinja of an Ollama template, from the tree that `ollama_go.py` parses.
 
-Ollama has two kinds of templates. Those that mention `.Messages` see the whole conversation: consecutive messages of
-one role are joined first (tool results excepted), and `.System` is all system texts. The older ones see one round,
-`.System`, `.Prompt` and `.Response`, and are executed once per round; in the last round everything after `.Response` is
-cut, which is how the generation prompt comes about. Both become Jinja over OpenAI messages:
+Ollama has two kinds of templates. Those that mention `.Messages` see the whole conversation:
+consecutive messages of one role are joined first (tool results excepted), and `.System` is all
+system texts. The older ones see one round, `.System`, `.Prompt` and `.Response`, and are executed
+once per round; in the last round everything after `.Response` is cut, which is how the generation
+prompt comes about. Both become Jinja over OpenAI messages:
 
     {{ if eq .Role "user" }}<u>{{ .Content }}{{ end }}
 
@@ -11,9 +12,9 @@ cut, which is how the generation prompt comes about. Both become Jinja over Open
     {{- '<u>' ~ item.content -}}
     {%- endif -%}
 
-A value that is not text prints as compact JSON, with the keys in the order in which they came; Ollama has an order of
-its own, and escapes `<`, `>` and `&`, which only `exact` does. A function or field that is not in the tables below is
-an error.
+A value that is not text prints as compact JSON, with the keys in the order in which they came;
+Ollama has an order of its own, and escapes `<`, `>` and `&`, which only `exact` does. A function or
+field that is not in the tables below is an error.
 """
 
 from __future__ import annotations

@@ -6,17 +6,19 @@ r"""PaddleNLP's chat_template.json: three fields, each a Jinja text of its own.
         "query": "Question: {{query}}\nAnswer:",
     }
 
-A field reads `user`, `bot` or `query`, `index` (from 0), `is_first`, `is_last`, `length`, `is_training`, and
-the caller's context, here the options of `render`. A system message is the context's `system`. PaddleNLP
-renders each field apart, with trailing newlines kept; so a field is tokenized by those rules and written into
-the one template with all its plain text quoted, which leaves nothing for white space rules to change. `query`
-writes the last user turn of a prompt (`add_generation_prompt`); any other is written by `conversation`, whose
-bot part is trained as a whole.
+A field reads `user`, `bot` or `query`, `index` (from 0), `is_first`, `is_last`, `length`,
+`is_training`, and the caller's context, here the options of `render`. A system message is the
+context's `system`. PaddleNLP renders each field apart, with trailing newlines kept; so a field is
+tokenized by those rules and written into the one template with all its plain text quoted, which
+leaves nothing for white space rules to change. `query` writes the last user turn of a prompt
+(`add_generation_prompt`); any other is written by `conversation`, whose bot part is trained as a
+whole.
 
-By default `is_first`, `is_last` and `length` mean the same everywhere, and a system message that no field reads
-is refused. With `exact`: `length` is set in prompts only, and not in the system field; `query` sees the flags of
-the previous round, or none; an unread system message is dropped. Both refuse messages that are not rounds. Not
-supported: context with the names `user` or `bot`, which hides the messages (see `compat/paddlenlp.py`).
+By default `is_first`, `is_last` and `length` mean the same everywhere, and a system message that no
+field reads is refused. With `exact`: `length` is set in prompts only, and not in the system field;
+`query` sees the flags of the previous round, or none; an unread system message is dropped. Both
+refuse messages that are not rounds. Not supported: context with the names `user` or `bot`, which
+hides the messages (see `compat/paddlenlp.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What a dialect is, and what reading a source of one gives: a `Translation`.
 
-A source is a string or a mapping that some software takes as its chat template. A `Dialect` is a row of
-the table in `dialects/__init__.py`; its module is imported when it is first needed. Here are also the
-helpers that every dialect needs before it looks at its own keys: copying a source, parsing its JSON.
+A source is a string or a mapping that some software takes as its chat template. A `Dialect` is a
+row of the table in `dialects/__init__.py`; its module is imported when it is first needed. Here are
+also the helpers that every dialect needs before it looks at its own keys: copying a source, parsing
+its JSON.
 """
 
 from __future__ import annotations

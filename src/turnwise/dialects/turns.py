@@ -1,7 +1,7 @@
 r"""What the declarative dialects share: texts with slots, turns made of them, and both as Jinja.
 
-A declarative dialect gives texts (before a turn, after a turn) and rules for placing them. `Turns` is the
-most that such dialects can express:
+A declarative dialect gives texts (before a turn, after a turn) and rules for placing them. `Turns`
+is the most that such dialects can express:
 
     Turns(
         user=("<|im_start|>user\n", Slot("text"), "<|im_end|>\n"),
@@ -10,12 +10,13 @@ most that such dialects can express:
         separator="\n",
     )
 
-The texts are other people's and may hold anything, so they enter a template only through `literal`: quoted,
-never as raw template text, where `{{`, a newline after a tag or a trailing newline would change them.
+The texts are other people's and may hold anything, so they enter a template only through `literal`:
+quoted, never as raw template text, where `{{`, a newline after a tag or a trailing newline would
+change them.
 
-XTuner does not tell the end of a user turn from the generation prompt; there `generation_prompt` is empty and
-its text is the end of `user`. Not expressible: tools, reasoning, several kinds of system turn, anything that
-depends on another message.
+XTuner does not tell the end of a user turn from the generation prompt; there `generation_prompt` is
+empty and its text is the end of `user`. Not expressible: tools, reasoning, several kinds of system
+turn, anything that depends on another message.
 """
 
 from __future__ import annotations

@@ -9,17 +9,17 @@ r"""XTuner's PROMPT_TEMPLATE dicts.
         "STOP_WORDS": ["<|im_end|>"],
     }
 
-INSTRUCTION is the user turn *and* the generation prompt in one string, and nothing tells where the one ends;
-so a user turn is always written with the generation prompt, whatever `add_generation_prompt` is. The reply,
-SUFFIX and (unless SUFFIX_AS_EOS) `eos_token` are trained; SEP is not. `{round}` counts from 1, `{bot_name}` is
-an option.
+INSTRUCTION is the user turn *and* the generation prompt in one string, and nothing tells where the
+one ends; so a user turn is always written with the generation prompt, whatever
+`add_generation_prompt` is. The reply, SUFFIX and (unless SUFFIX_AS_EOS) `eos_token` are trained;
+SEP is not. `{round}` counts from 1, `{bot_name}` is an option.
 
-By default the template follows XTuner's documentation: one system text, first; SEP between rounds and not after
-the last (`trailing_sep=True` adds it); `bos_token` once; everything else is refused. With `exact` it does what
-the code does: a system text before any round; SEP after the last; `bos_token` again after every `eos_token`;
-leading assistant turns and an unanswered user turn dropped (the latter kept with `add_generation_prompt`);
-consecutive users joined without a separator; a reply with `loss` false not trained. A SYSTEM without `{system}`
-is refused in both.
+By default the template follows XTuner's documentation: one system text, first; SEP between rounds
+and not after the last (`trailing_sep=True` adds it); `bos_token` once; everything else is refused.
+With `exact` it does what the code does: a system text before any round; SEP after the last;
+`bos_token` again after every `eos_token`; leading assistant turns and an unanswered user turn
+dropped (the latter kept with `add_generation_prompt`); consecutive users joined without a
+separator; a reply with `loss` false not trained. A SYSTEM without `{system}` is refused in both.
 
 The rewrite of XTuner has another format, see `xtuner_v1.py`; XTuner's own function names are in
 `compat/xtuner.py`.

@@ -8,17 +8,18 @@ r"""The templates of XTuner's rewrite (v1): one text per role, with tools and re
         "stop_words": ["<|im_end|>"],
     }
 
-`system`, `developer`, `user`, `assistant`, `thinking` and `tool_extractor` wrap a message; `user` and
-`tool_extractor` end with the generation prompt, so a prompt is the same with and without
-`add_generation_prompt`. `tool_prompt` is appended to the system text. The whole assistant message without `sep`
-is trained; with `only_last_assistant_loss`, if the conversation ends with a reply, only that one.
-`loss_assistant_format_mapping` changes the text of replies that are trained.
+`system`, `developer`, `user`, `assistant`, `thinking` and `tool_extractor` wrap a message; `user`
+and `tool_extractor` end with the generation prompt, so a prompt is the same with and without
+`add_generation_prompt`. `tool_prompt` is appended to the system text. The whole assistant message
+without `sep` is trained; with `only_last_assistant_loss`, if the conversation ends with a reply,
+only that one. `loss_assistant_format_mapping` changes the text of replies that are trained.
 
-By default `sep` is not written after the last message (`trailing_sep=True` adds it), the mapping changes the
-template's own text and not the reply's, and arguments of tool calls may be objects. With `exact`: `sep` after
-every reply, the mapping applied to the reply too, arguments only as JSON text. Both refuse tools without a
-`tool_prompt`, and reasoning without `thinking`. JSON arguments are written as they are; XTuner parses and
-serialises them again, which differs where they are spaced otherwise. Images and videos are dropped, as in XTuner.
+By default `sep` is not written after the last message (`trailing_sep=True` adds it), the mapping
+changes the template's own text and not the reply's, and arguments of tool calls may be objects.
+With `exact`: `sep` after every reply, the mapping applied to the reply too, arguments only as JSON
+text. Both refuse tools without a `tool_prompt`, and reasoning without `thinking`. JSON arguments
+are written as they are; XTuner parses and serialises them again, which differs where they are
+spaced otherwise. Images and videos are dropped, as in XTuner.
 
 This dialect can be read, not written. The older dicts are in `xtuner.py`.
 """
