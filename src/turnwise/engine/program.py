@@ -15,7 +15,7 @@ from typing import Any
 from turnwise.engine.compiler.compiler import GeneratedCode, generate_code
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.compiler.syntax import locate_error, pack_position, parse, unpack_position
-from turnwise.engine.provenance import trails
+from turnwise.engine.provenance import container_rules, text_rules, trails
 from turnwise.engine.runtime import access, formatting, limits, operations, values
 from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.functions import FUNCTIONS
@@ -62,9 +62,9 @@ NAMES: dict[str, Any] = {
     ),
     **_select(operations, "spread_arguments, spread_keywords, unpack_values"),
     **_select(limits, "check_call_budget, limit_error"),
-    **_select(
-        trails, "BEGIN, BOUND, DONE, END, ITEMS, LOOP, LSTRIPPED, NEXT, RSTRIPPED, SPLIT, STRIPPED"
-    ),
+    **_select(trails, "BEGIN, BOUND, DONE, END, LOOP, NEXT"),
+    **_select(text_rules, "LSTRIPPED, RSTRIPPED, STRIPPED"),
+    **_select(container_rules, "ITEMS, SPLIT"),
     **_select(values, "ABSENT, MISSING, Failure, Loop, Macro, Namespace, Safe, Undefined"),
     **{f"do_{name}": run for name, run in operations.OPERATORS.items()},
     **{f"filter_{name}": run for name, run in FILTERS.items()},

@@ -27,7 +27,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from turnwise.engine.provenance.trails import JOINED
+from turnwise.engine.provenance.text_rules import JOINED
 
 NO_TRAIL = "None"
 

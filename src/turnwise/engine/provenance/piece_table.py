@@ -1,8 +1,25 @@
-"""Piece table: what a program wrote, text by text, before anybody asks where each character came from.
+"""The rendered text as a table of texts, before anybody asks where each character came from.
 
-A program writes texts and trails in turn, and marks between them: a loop begins, it is at this message, a
-`{% generation %}` block ends. Here the marks are taken out and become places: from this text on this message was being
-written, or a generation block was open. Trails are not followed, so a table costs little; `split` follows one.
+A program writes one flat list, `text, trail, text, trail, ...`. An empty text is a *mark*: it adds nothing to the
+result, its trail says what goes on from here. So for
+
+    {% for m in messages %}<{{ m.content }}>{% generation %}!{% endgeneration %}{% endfor %}
+
+and one message the list is
+
+    "", LOOP                                    a loop that may be over messages starts
+    "", ((ROOT, "messages"), 0)                 it takes message 0
+    "<", 3                                      text of template node 3
+    "Hi", (((ROOT, "messages"), 0), "content")
+    ">", 5
+    "", BEGIN, "!", 6, "", END                  a generation block
+    "", DONE                                    the loop ends
+
+A block or a macro writes a list of its own; where its result is put out, it is one text with the trail
+`(JOINED, list)`, and the marks inside count too.
+
+The piece table takes the marks out: it says for each text which message was being written and whether a generation
+block was open. Trails are not followed, so a table costs little; `split` follows one.
 """
 
 from __future__ import annotations
@@ -12,234 +29,241 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, repeat
 from typing import Any
 
+from turnwise.engine.provenance.container_rules import ITEMS
+from turnwise.engine.provenance.splitting import FragmentCache, pairs_of, split_by_origin
+from turnwise.engine.provenance.text_rules import JOINED, PART
 from turnwise.engine.provenance.trails import (
     BEGIN,
     BOUND,
     DONE,
     END,
-    ITEMS,
-    JOINED,
     LOOP,
     NEXT,
     NOWHERE,
-    PART,
     ROOT,
     Field,
     Fragment,
-    FragmentCache,
-    Path,
+    Trail,
     resolve,
-    split_by_origin,
 )
+from turnwise.messages import Path
 
 MESSAGES = (ROOT, "messages")
-WALKED = 20_000  # blocks within blocks that are walked for their marks; more are only cut into runs
+MAX_WALKED_BLOCKS = 20_000  # blocks within blocks whose marks are read; more are only split
+
+
+TableRow = tuple[str, Trail, int | None, bool]
+"""Text, trail, message, whether it is in a generation block; a plain tuple, since there are many."""
 
 
 class PieceTable:
-    """The texts, their trails, and where each text starts; and at which of them another message begins."""
+    """The texts of a rendering with their trails, start offsets and messages.
+
+    `starts` has one offset more than there are texts: the end. From the text number `message_starts[i]` on, the
+    message `messages[i]` was being written.
+    """
 
     __slots__ = (
         "_cache",
-        "_followed",
+        "_fragments",
+        "_generation_switches",
         "message_starts",
-        "generates",
         "messages",
         "starts",
-        "switched",
         "texts",
         "trails",
     )
 
     def __init__(self, out: Sequence[Any], size: int) -> None:
         tracker = MessageTracker()
-        self.texts, self.trails = tracker.walk(out)
-        # From the text `message_starts[i]` on, the message `messages[i]` was being written;
-        # from `switched[i]` on, a generation block was open if i is odd.
-        self.message_starts, self.messages = tracker.message_starts, tracker.messages
-        self.switched = tracker.switched
+        tracker.read(out)
+        self.texts = tracker.texts
+        self.trails = tracker.trails
+        self.message_starts = tracker.message_starts
+        self.messages = tracker.messages
+        self._generation_switches = tracker.generation_switches
         self.starts = list(accumulate(map(len, self.texts), initial=0))
         if self.starts[-1] != size:
-            self._clip(size)
-        self._followed: dict[int, list[Fragment]] = {}
+            self._truncate(size)
+        self._fragments: dict[int, list[Fragment]] = {}
         self._cache = FragmentCache()
 
     def message_of(self, index: int) -> int | None:
-        """The message that was being written at this text."""
+        """Return the message that was being written at the text with this index."""
         return self.messages[bisect_right(self.message_starts, index) - 1]
 
-    def rows(self) -> Iterator[tuple[str, Any, int | None, bool]]:
-        """Text by text: the text, its trail, its message, and whether a generation block was open."""
-        spans = zip(
-            self.message_starts,
-            [*self.message_starts[1:], len(self.texts)],
-            self.messages,
-            strict=True,
-        )
-        owners = chain.from_iterable(repeat(message, end - start) for start, end, message in spans)
-        edges = [*self.switched, len(self.texts)]
-        opens = chain.from_iterable(
-            repeat(bool(i % 2), end - edges[i]) for i, end in enumerate(edges[1:])
-        )
-        return zip(self.texts, self.trails, owners, opens, strict=True)
+    def index_at(self, character: int) -> int:
+        """Return the index of the text that holds this character."""
+        return bisect_right(self.starts, character) - 1
 
-    def _clip(self, size: int) -> None:
-        """A continued message ends before its rendering did."""
+    def rows(self) -> Iterator[TableRow]:
+        """Return the rows of the table in their order."""
+        count = len(self.texts)
+        ends = [*self.message_starts[1:], count]
+        spans = zip(self.message_starts, ends, self.messages, strict=True)
+        messages = chain.from_iterable(
+            repeat(message, end - start) for start, end, message in spans
+        )
+        switches = [*self._generation_switches, count]
+        generations = chain.from_iterable(
+            repeat(number % 2 == 1, end - switches[number])
+            for number, end in enumerate(switches[1:])
+        )
+        return zip(self.texts, self.trails, messages, generations, strict=True)
+
+    def split(self, index: int) -> list[Fragment]:
+        """Return the fragments of the text with this index."""
+        fragments = self._fragments.get(index)
+        if fragments is None:
+            text, trail = self.texts[index], self.trails[index]
+            if type(trail) is int:
+                fragments = [(text, trail)]
+            elif trail is None:
+                fragments = [(text, NOWHERE)]
+            else:
+                fragments = split_by_origin(text, trail, self._cache)
+            self._fragments[index] = fragments
+        return fragments
+
+    def _truncate(self, size: int) -> None:
+        """Keep the first `size` characters: a continued message ends before its rendering did."""
         count = bisect_right(self.starts, size - 1) if size else 0
         del self.texts[count:], self.trails[count:]
         if count:
-            text, trail, kept = self.texts[-1], self.trails[-1], size - self.starts[count - 1]
-            self.texts[-1] = text[:kept]
-            self.trails[-1] = (
-                trail if type(trail) is int or trail is None else (PART, text, trail, 0)
-            )
+            text, trail = self.texts[-1], self.trails[-1]
+            self.texts[-1] = text[: size - self.starts[count - 1]]
+            if type(trail) is tuple:
+                self.trails[-1] = (PART, text, trail, 0)
         self.starts = [*self.starts[:count], size]
         last = max(bisect_left(self.message_starts, count), 1)
         del self.message_starts[last:], self.messages[last:]
-        self.switched = [place for place in self.switched if place <= count]
-
-    def index_at(self, character: int) -> int:
-        """The index of the text that holds this character."""
-        return bisect_right(self.starts, character) - 1
-
-    def split(self, index: int) -> list[Fragment]:
-        """The text at this index, cut where its origin changes."""
-        found = self._followed.get(index)
-        if found is None:
-            text, trail = self.texts[index], self.trails[index]
-            if type(trail) is int:
-                found = [(text, trail)]
-            else:
-                found = (
-                    [(text, NOWHERE)]
-                    if trail is None
-                    else split_by_origin(text, trail, self._cache)
-                )
-            self._followed[index] = found
-        return found
+        self._generation_switches = [at for at in self._generation_switches if at <= count]
 
 
 class MessageTracker:
-    """Keeps count of loops and generation blocks along what a program wrote."""
+    """Reads what a program wrote, and keeps count of loops and generation blocks."""
 
     def __init__(self) -> None:
-        self.message_starts, self.switched = [0], [0]
+        self.texts: list[str] = []
+        self.trails: list[Trail] = []
+        self.message_starts = [0]
         self.messages: list[int | None] = [None]
-        self.loops: list[int | None] = []  # the message that each loop is at
-        self.message: int | None = None
-        self.generations = 0
-        self.unplaced: int | None = None  # where a round begins whose message is not known yet
-        self.walked = 0
+        self.generation_switches = [0]  # outside from here on, then inside, outside, ...
+        self._open_generations = 0
+        self._loops: list[int | None] = []  # the message that each open loop is at
+        self._message: int | None = None
+        self._unassigned: int | None = None  # the text where a round of unknown message began
 
-    def walk(self, out: Sequence[Any]) -> tuple[list[str], list[Any]]:
-        """The texts and their trails. What a block or macro wrote is walked too, for it has marks of its own."""
-        texts: list[str] = []
-        trails: list[Any] = []
-        starts, messages = self.message_starts, self.messages
-        waiting = [zip(out[::2], out[1::2], strict=True)]
+    def read(self, out: Sequence[Any]) -> None:
+        """Separate texts and marks, also those of blocks and macros. This is hot: one pass for every rendering."""
+        texts, trails, walked = self.texts, self.trails, 0
+        waiting = [pairs_of(out)]
         while waiting:
             for text, trail in waiting[-1]:
                 if text:
-                    if type(trail) is tuple and trail[0] is JOINED and self.walked < WALKED:
-                        self.walked += 1
-                        waiting.append(zip(trail[1][::2], trail[1][1::2], strict=True))
+                    if type(trail) is tuple and trail[0] is JOINED and walked < MAX_WALKED_BLOCKS:
+                        walked += 1
+                        waiting.append(pairs_of(trail[1]))
                         break
                     texts.append(text)
                     trails.append(trail)
                 elif type(trail) is tuple:
-                    if (
-                        len(self.loops) == 1
-                        and trail[0] == MESSAGES
-                        and len(trail) == 2
-                        and type(trail[1]) is int
-                    ):
-                        self.loops[0] = self.message = trail[
-                            1
-                        ]  # the next message of the one loop that there is
-                        starts.append(len(texts))
-                        messages.append(trail[1])
+                    if len(self._loops) == 1 and _is_message(trail):
+                        # the common case: the only loop takes the next message
+                        self._loops[0] = self._message = trail[1]
+                        self.message_starts.append(len(texts))
+                        self.messages.append(trail[1])
                     else:
-                        self.mark(trail, len(texts))
+                        self._read_mark(trail)
             else:
                 waiting.pop()
-        return texts, trails
 
-    def mark(self, trail: tuple[Any, ...], at: int) -> None:
-        if trail is LOOP:
-            self.loops.append(None)
-        elif trail is DONE:
-            self.loops.pop()
-        elif trail is BEGIN or trail is END:
-            self.generate(1 if trail is BEGIN else -1, at)
+    def _read_mark(self, trail: tuple[Any, ...]) -> None:
+        if trail is BEGIN or trail is END:
+            self._count_generation(1 if trail is BEGIN else -1)
             return
+        if trail is LOOP:
+            self._loops.append(None)
+        elif trail is DONE:
+            self._loops.pop()
         elif trail is NEXT:
-            self.loops[-1], self.unplaced = None, at
-        elif not self.loops:
+            self._loops[-1] = None
+            self._unassigned = len(self.texts)
+        elif not self._loops:
             return
         elif trail[0] is BOUND:
-            if self.message is None:
-                self.loops[-1] = message_of_trail(trail[1])
-                self.place(self.loops[-1])
+            if self._message is None:
+                self._loops[-1] = message_of_trail(trail[1])
+                self._assign_round(self._loops[-1])
         else:
-            found = message_of_trail(trail)
-            if found is not None:
-                self.loops[-1] = found
-        message = None
-        for message in reversed(self.loops):
+            message = message_of_trail(trail)
             if message is not None:
-                break
-        if message != self.message:
-            self.message = message
-            self.begin(message, at)
+                self._loops[-1] = message
+        self._enter_innermost_message()
 
-    def begin(self, message: int | None, at: int) -> None:
-        """From here on this message is written."""
-        if self.message_starts[-1] == at:
+    def _enter_innermost_message(self) -> None:
+        known = [message for message in self._loops if message is not None]
+        message = known[-1] if known else None
+        if message != self._message:
+            self._message = message
+            self._start_message(message, len(self.texts))
+
+    def _start_message(self, message: int | None, index: int) -> None:
+        """Record that from the text `index` on this message is written."""
+        if self.message_starts[-1] == index:
             self.messages[-1] = message
         else:
-            self.message_starts.append(at)
+            self.message_starts.append(index)
             self.messages.append(message)
 
-    def generate(self, step: int, at: int) -> None:
-        before, self.generations = self.generations > 0, self.generations + step
-        if before != (self.generations > 0):
-            self.switched.append(at)
+    def _count_generation(self, change: int) -> None:
+        was_open = self._open_generations > 0
+        self._open_generations += change
+        if was_open != (self._open_generations > 0):
+            self.generation_switches.append(len(self.texts))
 
-    def place(self, message: int | None) -> None:
-        """The message of this round is known now: what was written before belongs to it too, as far as to none."""
-        if message is not None and self.unplaced is not None:
-            if self.messages[-1] is None and self.message_starts[-1] < self.unplaced:
-                self.begin(message, self.unplaced)
-            for index in range(len(self.message_starts) - 1, -1, -1):
-                if self.message_starts[index] < self.unplaced:
-                    break
-                if self.messages[index] is None:
-                    self.messages[index] = message
-            self.unplaced = None
+    def _assign_round(self, message: int | None) -> None:
+        """Give the texts of this round to its message, now that it is known, unless they have one."""
+        start = self._unassigned
+        if message is None or start is None:
+            return
+        self._unassigned = None
+        if self.messages[-1] is None and self.message_starts[-1] < start:
+            self._start_message(message, start)
+        for index in range(len(self.message_starts) - 1, -1, -1):
+            if self.message_starts[index] < start:
+                break
+            if self.messages[index] is None:
+                self.messages[index] = message
+
+
+def _is_message(trail: tuple[Any, ...]) -> bool:
+    return trail[0] == MESSAGES and len(trail) == 2 and type(trail[1]) is int
 
 
 def message_of_trail(trail: Any) -> int | None:
-    """The index, if the trail leads to a whole message, or to a dict that the template made of one."""
-    if len(trail) == 2 and trail[0] == MESSAGES and type(trail[1]) is int:
-        return trail[1]
-    found = resolve(trail)
-    if isinstance(found, Field):
-        return message_index(found.path) if len(found.path) == 2 else None
-    if (
-        type(found) is tuple
-        and found[0] is ITEMS
-        and isinstance(found[1], dict)
-        and "role" in found[1]
-    ):
-        for key in ("content", "role"):
-            for _, leaf in split_by_origin(" ", found[1].get(key)):
-                index = message_index(leaf.path) if isinstance(leaf, Field) else None
-                if index is not None:
-                    return index
+    """Return the index, if the trail leads to a whole message, or to a dict that the template made of one."""
+    if _is_message(trail):
+        index: int = trail[1]
+        return index
+    resolved = resolve(trail)
+    if isinstance(resolved, Field):
+        return message_index(resolved.path) if len(resolved.path) == 2 else None
+    if type(resolved) is not tuple or resolved[0] is not ITEMS:
+        return None
+    trails = resolved[1]
+    if not isinstance(trails, dict) or "role" not in trails:
+        return None
+    for key in ("content", "role"):
+        for _, leaf in split_by_origin(" ", trails.get(key)):
+            found = message_index(leaf.path) if isinstance(leaf, Field) else None
+            if found is not None:
+                return found
     return None
 
 
 def message_index(path: Path) -> int | None:
-    """The message that a path leads into."""
-    index = path[1] if len(path) > 1 and path[0] == "messages" else None
-    return index if isinstance(index, int) else None
+    """Return the index of the message that a path leads into."""
+    if len(path) < 2 or path[0] != "messages":
+        return None
+    return path[1] if isinstance(path[1], int) else None

@@ -1,7 +1,16 @@
-"""Rendering: the pieces of one conversation.
+"""What `render` returns: the text of a prompt, and the origin of every part of it.
 
-The text is there at once; the pieces are made when somebody asks for them, by following the trails that the program
-wrote beside the texts (`trails.py`). Which message each belongs to, the piece table says (`piece_table.py`).
+    template = turnwise.compile("{% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}{% endfor %}")
+    rendering = template.render([{"role": "user", "content": "Hi"}])
+
+    piece.text       str(piece.origin)
+    '<|im_start|>'   template 1:24
+    'user'           messages[0].role
+    '\\n'            template 1:48
+    'Hi'             messages[0].content
+
+The text is there at once. The pieces are made when they are first asked for, by following the trails that the program
+wrote beside the texts (`trails.py`); `piece_table.py` knows to which message each text belongs.
 """
 
 from __future__ import annotations
@@ -10,42 +19,54 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
+from turnwise.engine.provenance.text_rules import JOINED
 from turnwise.engine.provenance.trails import (
     DONE,
-    JOINED,
-    JSON,
     LOOP,
-    ROOT,
     Computed,
     Field,
     Leaf,
-    Path,
+    Output,
+    Trail,
+    root_trail,
 )
+from turnwise.engine.provenance.written_values import JSON
 from turnwise.errors import TemplateLimitError
-from turnwise.messages import format_path
+from turnwise.messages import Path, format_path
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
 COMPUTED = "\x1b[2;3m"
-PIECES = 400_000  # more than this cannot be looked at by anybody
+MAX_PIECES = 400_000  # more is no prompt, and would fill the memory
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
 
 class Origin(NamedTuple):
-    """Where a piece came from, and what was being written."""
+    """Where a piece came from, and which message was being written.
 
-    kind: str  # "template", "field" or "computed"
+    Attributes:
+        kind: "template" (its author wrote the text), "field" (an input value) or "computed" (made of values).
+        line, column, node: the place in the template, if its author wrote the text.
+        path: the input value, such as `("messages", 0, "content")`.
+        key: the text is the last key of the path, not the value.
+        message: the index of the message that was being written, None outside of all messages.
+        generation: whether the text is inside of a `{% generation %}` block.
+        sources: paths of the values from which a computed text was made.
+    """
+
+    kind: str
     line: int | None = None
     column: int | None = None
     node: int | None = None
     path: Path | None = None
-    key: bool = False  # the text is the key at this path, not the value
+    key: bool = False
     message: int | None = None
     generation: bool = False
     sources: tuple[Path, ...] = ()
 
     @property
     def field(self) -> str | None:
+        """The path as text: `messages[0].content`."""
         return format_path(self.path) if self.path is not None else None
 
     def __str__(self) -> str:
@@ -53,37 +74,39 @@ class Origin(NamedTuple):
             return f"template {self.line}:{self.column}"
         if self.path is not None:
             return f"key of {self.field}" if self.key else str(self.field)
-        return (
-            f"computed (from {', '.join(map(format_path, self.sources))})"
-            if self.sources
-            else "computed"
-        )
+        if not self.sources:
+            return "computed"
+        return f"computed (from {', '.join(map(format_path, self.sources))})"
 
 
 class Piece(NamedTuple):
-    """A run of rendered text with one origin."""
+    """A part of a rendered text with one origin."""
 
     text: str
     origin: Origin
 
 
 class Rendering:
-    """What a template made of a conversation. `str()` is the text; `pieces` say where each part of it came from."""
+    """A rendered conversation.
+
+    `str(rendering)` and `rendering.text` are the prompt. `rendering.pieces` are its parts, each with one origin;
+    `spans` finds parts by their origin, `show` prints them in colours.
+    """
 
     __slots__ = ("_aliases", "_nodes", "_out", "_piece_table", "_pieces", "changes", "text")
 
     def __init__(
         self,
         text: str,
-        out: list[Any],
+        out: Output,
         nodes: list[tuple[int, int]],
         aliases: dict[tuple[int, str], str],
     ) -> None:
         self.text = text
         self.changes: tuple[Any, ...] = ()
         self._out = out
-        self._nodes = nodes
-        self._aliases = aliases
+        self._nodes = nodes  # line and column of each template node
+        self._aliases = aliases  # reasoning keys as the caller wrote them, see `InputReader`
         self._piece_table: PieceTable | None = None
         self._pieces: tuple[Piece, ...] | None = None
 
@@ -94,65 +117,69 @@ class Rendering:
         return len(self.text)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Rendering) and self.text == other.text and self.pieces == other.pieces
-        )
+        if not isinstance(other, Rendering):
+            return False
+        return self.text == other.text and self.pieces == other.pieces
 
     __hash__ = None  # type: ignore[assignment]  # as Python says that a value is not hashable
 
     def __repr__(self) -> str:
         return f"<Rendering of {len(self.text)} characters>"
 
-    @property
-    def piece_table(self) -> PieceTable:
-        """The text as it was written, its trails not followed."""
-        if self._piece_table is None:
-            self._piece_table = PieceTable(self._out, len(self.text))
-        return self._piece_table
-
-    def tail(self, character: int) -> tuple[list[int], list[Any]]:
-        """Where the texts start that reach behind this character, and the end; and their trails. Nothing is followed,
-        so this costs no more than there is behind it."""
-        starts, trails, at = [len(self.text)], [], len(self.text)
-        for index in range(len(self._out) - 2, -1, -2):
-            if at <= character:
-                break
-            trail = self._out[index + 1]
-            block = (
-                trail[1]
-                if type(trail) is tuple and trail[0] is JOINED
-                else self._out[index : index + 2]
-            )
-            for part in range(len(block) - 2, -1, -2):
-                at -= len(block[part])
-                starts.append(at)
-                trails.append(block[part + 1])
-        return starts[::-1], trails[::-1]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_rendering, (self.text, self.pieces, self.changes)
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
         if self._pieces is None:
-            self._pieces = tuple(PieceBuilder(self).cut(self.piece_table))
+            self._pieces = tuple(PieceBuilder(self).build(self.piece_table))
         return self._pieces
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.text, self.pieces, self.changes)
+    @property
+    def piece_table(self) -> PieceTable:
+        """The texts as the program wrote them; their trails are not followed."""
+        if self._piece_table is None:
+            self._piece_table = PieceTable(self._out, len(self.text))
+        return self._piece_table
+
+    def texts_after(self, character: int) -> tuple[list[int], list[Trail]]:
+        """Return the starts and the trails of the texts that reach beyond this character.
+
+        The list of starts has one entry more: the end. The texts are read from the end and nothing is followed, so
+        this costs no more than there is after the character.
+        """
+        starts, trails, start = [len(self.text)], [], len(self.text)
+        for index in range(len(self._out) - 2, -1, -2):
+            if start <= character:
+                break
+            block, trail = self._out[index : index + 2], self._out[index + 1]
+            if type(trail) is tuple and trail[0] is JOINED:
+                block = trail[1]
+            for part in range(len(block) - 2, -1, -2):
+                start -= len(block[part])
+                starts.append(start)
+                trails.append(block[part + 1])
+        return starts[::-1], trails[::-1]
 
     def origin(self, leaf: Leaf, message: int | None, generation: bool) -> Origin:
+        """Return the origin of a fragment with this leaf, written in this message."""
         if type(leaf) is int:
             line, column = self._nodes[leaf]
             return Origin("template", line, column, leaf, None, False, message, generation)
         if type(leaf) is Field:
-            path = self._given(leaf.path) if self._aliases else leaf.path
-            message = message_index(path) if message is None else message
+            path = self._path_as_given(leaf.path)
+            if message is None:
+                message = message_index(path)
             return Origin("field", None, None, None, path, leaf.key, message, generation)
-        sources = tuple(map(self._given, leaf.sources)) if isinstance(leaf, Computed) else ()
+        sources: tuple[Path, ...] = ()
+        if isinstance(leaf, Computed):
+            sources = tuple(map(self._path_as_given, leaf.sources))
         return Origin("computed", None, None, None, None, False, message, generation, sources)
 
-    def _given(self, path: Path) -> Path:
-        """The path as the caller wrote it: reasoning is known to templates under more names than it was given."""
-        if len(path) >= 3 and path[0] == "messages":
+    def _path_as_given(self, path: Path) -> Path:
+        """Return the path as the caller wrote it: templates see reasoning under more keys than it was given."""
+        if self._aliases and len(path) >= 3 and path[0] == "messages":
             name = self._aliases.get((path[1], path[2]))  # type: ignore[arg-type]
             if name is not None:
                 return (*path[:2], name, *path[3:])
@@ -167,11 +194,28 @@ class Rendering:
         message: int | None = None,
         generation: bool | None = None,
     ) -> list[tuple[int, int]]:
-        """The character ranges whose origin fits; neighbours are one range."""
+        """Find the character ranges whose origin fits all conditions.
+
+        Args:
+            where: a condition on the origin.
+            kind: "template", "field" or "computed".
+            field: the path of an input value, such as "messages[0].content".
+            message: the index of the message that was being written.
+            generation: inside or outside of `{% generation %}` blocks.
+
+        Returns:
+            `(start, end)` pairs in their order; neighbours are one range.
+
+        Example:
+            >>> import turnwise
+            >>> template = turnwise.compile("{% for m in messages %}[{{ m.content }}]{% endfor %}")
+            >>> template.render([{"role": "user", "content": "Hi"}]).spans(kind="field")
+            [(1, 3)]
+        """
         spans: list[tuple[int, int]] = []
-        at = 0
-        for piece in self.pieces:
-            origin, end = piece.origin, at + len(piece.text)
+        start = 0
+        for text, origin in self.pieces:
+            end = start + len(text)
             fits = (
                 (where is None or where(origin))
                 and (kind is None or origin.kind == kind)
@@ -179,82 +223,92 @@ class Rendering:
                 and (message is None or origin.message == message)
                 and (generation is None or origin.generation == generation)
             )
-            if fits:
-                if spans and spans[-1][1] == at:
-                    spans[-1] = (spans[-1][0], end)
-                else:
-                    spans.append((at, end))
-            at = end
+            if fits and spans and spans[-1][1] == start:
+                spans[-1] = (spans[-1][0], end)
+            elif fits:
+                spans.append((start, end))
+            start = end
         return spans
 
     def show(self, colour: bool = True, whitespace: bool = False) -> str:
-        """The text for people: the template's words dim, each field in a colour of its own."""
+        """Return the text for a terminal.
+
+        Args:
+            colour: the template's text is dim, each input value has a colour, computed text is slanted.
+            whitespace: make spaces, tabs and line ends visible.
+        """
         shades: dict[Path, str] = {}
-        shown = []
-        for piece in self.pieces:
-            text = piece.text.translate(VISIBLE) if whitespace else piece.text
-            text = "".join(
-                c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text
-            )
-            path = piece.origin.path
+        parts = []
+        for text, origin in self.pieces:
+            if whitespace:
+                text = text.translate(VISIBLE)
+            text = _escape_control_characters(text)
             if not colour:
-                shown.append(text)
-            elif path is None:
-                shown.append(f"{DIM if piece.origin.kind == 'template' else COMPUTED}{text}{RESET}")
+                shade = ""
+            elif origin.path is not None:
+                shade = shades.setdefault(origin.path, COLOURS[len(shades) % len(COLOURS)])
             else:
-                shade = shades.setdefault(path, COLOURS[len(shades) % len(COLOURS)])
-                shown.append(f"{shade}{text}{RESET}")
-        return "".join(shown)
+                shade = DIM if origin.kind == "template" else COMPUTED
+            parts.append(f"{shade}{text}{RESET}" if shade else text)
+        return "".join(parts)
+
+
+def _escape_control_characters(text: str) -> str:
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
 def append_reply(
     prompt: Rendering, parts: Sequence[tuple[str, str | None]], message: int
 ) -> Rendering:
-    """The prompt, and behind it what an assistant says: texts of the fields of its message, and markers (None)."""
-    whole = (ROOT, "messages"), message
+    """Return the prompt followed by a reply, as if the template had written it.
+
+    Args:
+        prompt: the rendering that the reply follows.
+        parts: texts of the reply, each with the field of its message, or None for a marker.
+        message: the index of the reply's message.
+    """
+    whole = (root_trail("messages"), message)
     out = [*prompt._out, "", LOOP, "", whole]
     for text, name in parts:
         out += (text, 0 if name is None else (whole, name))
+    out += ("", DONE)
     text = prompt.text + "".join(text for text, _ in parts)
-    return Rendering(text, [*out, "", DONE], prompt._nodes or [(1, 1)], prompt._aliases)
+    return Rendering(text, out, prompt._nodes or [(1, 1)], prompt._aliases)
 
 
-def _restored(text: str, pieces: tuple[Piece, ...], changes: tuple[Any, ...]) -> Rendering:
-    """A rendering from another process: its pieces were made before it left."""
+def _restore_rendering(text: str, pieces: tuple[Piece, ...], changes: tuple[Any, ...]) -> Rendering:
+    """Unpickle a rendering: its pieces were made before it was sent."""
     rendering = Rendering(text, [], [], {})
     rendering._pieces, rendering.changes = pieces, changes
     return rendering
 
 
 class PieceBuilder:
-    """Follows the trails of a piece table and puts the pieces together."""
+    """Follows the trails of a piece table and joins neighbours with one origin to pieces."""
 
     def __init__(self, rendering: Rendering) -> None:
-        self.rendering = rendering
-        self.pieces: list[Piece] = []
-        self.texts: list[str] = []  # of the piece that is being put together
-        self.last: Origin | None = None
+        self._rendering = rendering
+        self._pieces: list[Piece] = []
+        self._texts: list[str] = []  # of the piece that is being joined
+        self._origin: Origin | None = None
 
-    def cut(self, table: PieceTable) -> list[Piece]:
+    def build(self, table: PieceTable) -> list[Piece]:
+        """Return the pieces of a rendering."""
+        # origins with one identity for each leaf, message and block: neighbours are compared by it
         known: dict[tuple[int | None, bool], dict[Leaf, Origin]] = {}
         for index, (text, trail, message, generation) in enumerate(table.rows()):
             origins = known.setdefault((message, generation), {})
             if type(trail) is int:
-                self.put(text, trail, message, generation, origins)
-            elif (
-                type(trail) is tuple
-                and trail[0] is JSON
-                and trail[5] is not None
-                and message is None
-            ):
-                self.lasting(table, index, generation, origins)
+                self._add(text, trail, message, generation, origins)
+            elif message is None and _is_cached_json(trail):
+                self._add_cached_json(table, index, generation, origins)
             else:
                 for part, leaf in table.split(index):
-                    self.put(part, leaf, message, generation, origins)
-        self.close()
-        return self.pieces
+                    self._add(part, leaf, message, generation, origins)
+        self._finish_piece()
+        return self._pieces
 
-    def put(
+    def _add(
         self,
         text: str,
         leaf: Leaf,
@@ -264,37 +318,40 @@ class PieceBuilder:
     ) -> None:
         origin = origins.get(leaf)
         if origin is None:
-            origin = origins[leaf] = self.rendering.origin(leaf, message, generation)
-        if origin is not self.last:
-            self.close()
-            self.last = origin
-        self.texts.append(text)
+            origin = origins[leaf] = self._rendering.origin(leaf, message, generation)
+        if origin is not self._origin:
+            self._finish_piece()
+            self._origin = origin
+        self._texts.append(text)
 
-    def close(self) -> None:
-        """End the piece that is being put together."""
-        if self.last is not None:
-            if len(self.pieces) >= PIECES:
+    def _finish_piece(self) -> None:
+        if self._origin is not None:
+            if len(self._pieces) >= MAX_PIECES:
                 raise TemplateLimitError(
                     "the rendering has too many pieces to list", budget="output"
                 )
-            text = self.texts[0] if len(self.texts) == 1 else "".join(self.texts)
-            self.pieces.append(Piece(text, self.last))
-            self.last = None
-        self.texts = []
+            text = self._texts[0] if len(self._texts) == 1 else "".join(self._texts)
+            self._pieces.append(Piece(text, self._origin))
+            self._origin = None
+        self._texts = []
 
-    def lasting(
+    def _add_cached_json(
         self, table: PieceTable, index: int, generation: bool, origins: dict[Leaf, Origin]
     ) -> None:
-        """JSON of a tool that stays: its pieces were made before, unless for another program."""
-        trail = table.trails[index]
-        memo, key = trail[5], (id(trail[1]), trail[3], trail[4], "pieces", generation)
-        nodes, pieces = memo.get(key) or (None, [])
-        self.close()
-        if nodes is not self.rendering._nodes:
-            before, self.pieces = self.pieces, []
+        """Add the pieces of a tool's JSON: they were made before, unless for another program."""
+        _, value, _, style, node, cache = table.trails[index]
+        key = (id(value), style, node, "pieces", generation)
+        nodes, pieces = cache.get(key) or (None, [])
+        self._finish_piece()
+        if nodes is not self._rendering._nodes:
+            before, self._pieces = self._pieces, []
             for part, leaf in table.split(index):
-                self.put(part, leaf, None, generation, origins)
-            self.close()
-            nodes, pieces, self.pieces = self.rendering._nodes, self.pieces, before
-            memo[key] = (nodes, pieces)
-        self.pieces += pieces
+                self._add(part, leaf, None, generation, origins)
+            self._finish_piece()
+            pieces, self._pieces = self._pieces, before
+            cache[key] = (self._rendering._nodes, pieces)
+        self._pieces += pieces
+
+
+def _is_cached_json(trail: Trail) -> bool:
+    return type(trail) is tuple and trail[0] is JSON and trail[5] is not None

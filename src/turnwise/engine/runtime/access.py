@@ -13,18 +13,17 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
-from turnwise.engine.provenance.trails import (
+from turnwise.engine.provenance.container_rules import (
     EACH,
     ITEMS,
     KEYS,
     LETTERS,
     PAIRS,
-    PART,
     PICK,
-    ROOT,
-    Trail,
     is_from_input,
 )
+from turnwise.engine.provenance.text_rules import PART
+from turnwise.engine.provenance.trails import ROOT, Trail
 from turnwise.engine.runtime.formatting import charge_key
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import METHODS, bind_method

@@ -23,16 +23,10 @@ from urllib.parse import quote, quote_plus
 
 from markupsafe import Markup
 
-from turnwise.engine.provenance.trails import (
-    BLEND,
-    EACH,
-    ITEMS,
-    LINES,
-    PART,
-    RECASED,
-    JsonStyle,
-    Trail,
-)
+from turnwise.engine.provenance.container_rules import EACH, ITEMS
+from turnwise.engine.provenance.text_rules import BLEND, INDENTED, PART, RECASED
+from turnwise.engine.provenance.trails import Trail
+from turnwise.engine.provenance.written_values import JsonStyle
 from turnwise.engine.runtime.access import get_attribute, make_undefined, to_sequence, type_name
 from turnwise.engine.runtime.formatting import (
     DEFAULT_STYLE,
@@ -147,7 +141,7 @@ def indent_lines(
         lines.append("")
     rest = [margin + line if line or blank[0] else line for line in lines[1:]]
     result = "\n".join([*lines[:1], *rest])
-    return (margin + result if first[0] else result), (LINES, written, source)
+    return (margin + result if first[0] else result), (INDENTED, written, source)
 
 
 def charge_width(rt: Runtime, width: Pair) -> int:

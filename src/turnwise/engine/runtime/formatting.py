@@ -15,17 +15,10 @@ from collections.abc import Callable
 from json import encoder
 from typing import Any
 
-from turnwise.engine.provenance.trails import (
-    AROUND,
-    BLEND,
-    JOINED,
-    JSON,
-    PART,
-    REPR,
-    JsonStyle,
-    Trail,
-    is_from_input,
-)
+from turnwise.engine.provenance.container_rules import is_from_input
+from turnwise.engine.provenance.text_rules import BLEND, JOINED, PADDED, PART
+from turnwise.engine.provenance.trails import Trail
+from turnwise.engine.provenance.written_values import JSON, REPR, JsonStyle
 from turnwise.engine.runtime.limits import Runtime, limit_error
 from turnwise.engine.runtime.values import (
     Denied,
@@ -205,7 +198,7 @@ def trail_of_formatted(result: str, value: Any, trail: Trail) -> Pair:
         return result, trail
     if result == value:
         return result, trail
-    return result, (AROUND, value, trail) if value in result else (BLEND, value, trail)
+    return result, (PADDED, value, trail) if value in result else (BLEND, value, trail)
 
 
 # ---- {} ----
@@ -343,7 +336,7 @@ def make_json_writer(style: JsonStyle) -> Any:
             return f"<{type(value).__name__}>"
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
-    separators = (style.item, style.colon)
+    separators = (style.comma, style.colon)
     slow = json.JSONEncoder(
         ensure_ascii=style.ensure_ascii,
         indent=style.indent,
@@ -359,7 +352,7 @@ def make_json_writer(style: JsonStyle) -> Any:
             encoder.encode_basestring_ascii if style.ensure_ascii else encoder.encode_basestring
         )
         fast = make(
-            None, refuse, escape, None, style.colon, style.item, style.sort_keys, False, False
+            None, refuse, escape, None, style.colon, style.comma, style.sort_keys, False, False
         )
 
         def write(value: Any) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from turnwise.engine.provenance.trails import ITEMS, Trail
+from turnwise.engine.provenance.container_rules import ITEMS
+from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import to_sequence
 from turnwise.engine.runtime.formatting import charge_key, to_text
 from turnwise.engine.runtime.limits import Runtime

@@ -9,19 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from turnwise.engine.provenance.trails import (
-    AROUND,
-    BLEND,
-    ITEMS,
-    JOINED,
-    KEYS,
-    PAIRS,
-    PART,
-    RECASED,
-    REPLACED,
-    SPLIT,
-    Trail,
-)
+from turnwise.engine.provenance.container_rules import ITEMS, KEYS, PAIRS, SPLIT
+from turnwise.engine.provenance.text_rules import BLEND, JOINED, PADDED, PART, RECASED, REPLACED
+from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.formatting import (
     FormatFields,
     charge_container,
@@ -193,7 +183,7 @@ def make_padding(name: str) -> Method:
             )
         except TypeError as error:
             raise Failure(str(error)) from None
-        return result, (AROUND, value, trail)
+        return result, (PADDED, value, trail)
 
     return run
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from markupsafe import escape
 
-from turnwise.engine.provenance.trails import CHAIN, ITEMS, JOINED, RECASED, REPEATED, TIMES, Trail
+from turnwise.engine.provenance.container_rules import CHAIN, ITEMS, TIMES
+from turnwise.engine.provenance.text_rules import JOINED, RECASED, REPEATED
+from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import get_attribute, to_sequence, type_name
 from turnwise.engine.runtime.formatting import (
     charge_container,

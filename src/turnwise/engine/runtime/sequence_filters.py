@@ -10,7 +10,9 @@ from collections.abc import Callable
 from itertools import groupby as grouped
 from typing import Any
 
-from turnwise.engine.provenance.trails import BLEND, ITEMS, PAIRS, PICK, Trail
+from turnwise.engine.provenance.container_rules import ITEMS, PAIRS, PICK
+from turnwise.engine.provenance.text_rules import BLEND
+from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import get_item, to_sequence, type_name
 from turnwise.engine.runtime.formatting import charge_container
 from turnwise.engine.runtime.jinja_tests import TESTS

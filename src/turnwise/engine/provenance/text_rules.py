@@ -1,0 +1,126 @@
+"""Rules for text that an operation made of other text. The comment behind each rule lists its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from turnwise.engine.provenance.splitting import pairs_of, slice_fragments
+from turnwise.engine.provenance.trails import (
+    NOWHERE,
+    Fragment,
+    Leaf,
+    Rule,
+    Splitting,
+    Trail,
+    merge_leaves,
+)
+
+
+def _split_joined(text: str, parts: Sequence[Any]) -> Splitting:
+    fragments: list[Fragment] = []
+    for part, trail in pairs_of(parts):
+        fragments += yield part, trail
+    return fragments
+
+
+def _split_part(text: str, whole: str, trail: Trail, start: int) -> Splitting:
+    return slice_fragments((yield whole, trail), start, start + len(text))
+
+
+def _split_stripped(text: str, whole: str, trail: Trail) -> Splitting:
+    # the first letter of the text is none that was stripped before it, so the first hit is the right one
+    return _split_part(text, whole, trail, whole.find(text))
+
+
+def _split_stripped_left(text: str, whole: str, trail: Trail) -> Splitting:
+    return _split_part(text, whole, trail, len(whole) - len(text))
+
+
+def _split_stripped_right(text: str, whole: str, trail: Trail) -> Splitting:
+    return _split_part(text, whole, trail, 0)
+
+
+def _split_recased(text: str, whole: str, trail: Trail, change: Callable[[str], str]) -> Splitting:
+    before = yield whole, trail
+    if len(text) != len(whole):  # "ß" becomes "SS"
+        return [(change(part), leaf) for part, leaf in before]
+    fragments, start = [], 0
+    for part, leaf in before:
+        end = start + len(part)
+        fragments.append((text[start:end], leaf))
+        start = end
+    return fragments
+
+
+def _split_repeated(text: str, whole: str, trail: Trail) -> Splitting:
+    before = yield whole, trail
+    if len(before) == 1:
+        return [(text, before[0][1])]
+    return before * (len(text) // len(whole))
+
+
+def _split_replaced(
+    text: str, whole: str, trail: Trail, old: str, new: str, new_trail: Trail, limit: int
+) -> Splitting:
+    before = yield whole, trail
+    inserted = yield new, new_trail
+    fragments: list[Fragment] = []
+    start = 0
+    found = whole.find(old) if limit else -1
+    while found >= 0:
+        fragments += slice_fragments(before, start, found) + inserted
+        limit -= 1
+        if old:
+            start = found + len(old)
+            found = whole.find(old, start) if limit else -1
+        else:  # an empty text is found before every character and at the end
+            fragments += slice_fragments(before, found, found + 1)
+            start = found + 1
+            found = start if limit and start <= len(whole) else -1
+    return fragments + slice_fragments(before, start, len(whole))
+
+
+def split_blend(text: str, *inputs: Any) -> Splitting:
+    """Give the whole text one leaf, merged from those of all inputs."""
+    leaves: list[Leaf] = []
+    for part, trail in pairs_of(inputs):
+        fragments = yield part or " ", trail
+        leaves += [leaf for _, leaf in fragments]
+    return [(text, merge_leaves(leaves or [NOWHERE]))]
+
+
+def _split_padded(text: str, whole: str, trail: Trail) -> Splitting:
+    before = yield whole, trail
+    start = text.find(whole)
+    if start < 0:
+        return [(text, merge_leaves(leaf for _, leaf in before))]
+    end = start + len(whole)
+    padded = [(text[:start], NOWHERE), *before, (text[end:], NOWHERE)]
+    return [fragment for fragment in padded if fragment[0]]
+
+
+def _split_indented(text: str, whole: str, trail: Trail) -> Splitting:
+    """Each line of the result is an indent and a line of the original."""
+    before = yield whole, trail
+    fragments: list[Fragment] = []
+    start = 0
+    for line, indented in zip(whole.split("\n"), text.split("\n"), strict=False):
+        fragments.append((indented[: len(indented) - len(line)], NOWHERE))
+        end = start + len(line) + 1  # with its newline, which the last line does not have
+        fragments += slice_fragments(before, start, end)
+        start = end
+    return [fragment for fragment in fragments if fragment[0]]
+
+
+JOINED = Rule("JOINED", _split_joined)  # texts and trails, flat
+PART = Rule("PART", _split_part)  # whole, its trail, start
+STRIPPED = Rule("STRIPPED", _split_stripped)  # whole, its trail
+LSTRIPPED = Rule("LSTRIPPED", _split_stripped_left)  # whole, its trail
+RSTRIPPED = Rule("RSTRIPPED", _split_stripped_right)  # whole, its trail
+RECASED = Rule("RECASED", _split_recased)  # whole, its trail, function
+REPEATED = Rule("REPEATED", _split_repeated)  # whole, its trail
+REPLACED = Rule("REPLACED", _split_replaced)  # whole, its trail, old, new, new's trail, limit
+BLEND = Rule("BLEND", split_blend)  # text, trail, text, trail, ...
+PADDED = Rule("PADDED", _split_padded)  # whole, its trail
+INDENTED = Rule("INDENTED", _split_indented)  # whole, its trail
