@@ -330,13 +330,12 @@ class Session:
         stop = find_turn_end(table, rendering.text, span, own, starts, stops)
         return stop.end if reply.endswith(self.stops) else stop.start
 
-<<<<<<< HEAD
     def _encode_after(self, place: int, rendering: Rendering, chat: Chat) -> list[int]:
         """Return the ids of the text after `place`, where the ids of the session end."""
         encoder = encoder_for(self.tokenizer)
         text = rendering.text
         # Fast path: only the new text is looked at, and no trail is followed.
-        starts, trails = rendering.tail(place)
+        starts, trails = rendering.texts_after(place)
         specials = find_template_tokens(encoder.matcher, text, starts, trails, place)
         if specials is None:
             specials = find_specials(self.request, rendering, chat)[1]
@@ -351,29 +350,6 @@ class Session:
         shifted = [
             TokenMatch(max(start, begin) - begin, end - begin, token, text_start - begin)
             for start, end, token, text_start in following
-=======
-    def _following(self, now: Rendering, chat: Messages, spoken: int, place: int) -> list[int]:
-        """The ids of the text behind this place."""
-        worker, last = encoder(self.tokenizer), self.ids[-1] if self.ids else None
-        found = (
-            None
-            if self.ask.trust
-            else template_hits(worker.scanner, now.text, *now.texts_after(place), place)
-        )
-        begin, hits = place, []
-        for start, end, token, at in self._hits(now, chat)[0] if found is None else found:
-            if at >= place:
-                hits.append(Hit(max(start, place), end, token, at))
-            elif end > place and token.id == last:
-                begin = end  # the last token takes the white space behind it
-        seams: list[int] = []
-        if any(message.get("role") in SPEAKERS for message in chat[spoken + 1 :]):
-            own, prompt = self._hits(now, chat)[1], lambda index: self.ask.prompt(chat[:index])
-            turns, _ = self.ask.boundaries.find(now, chat, own, self.ask.stops, prompt)
-            seams = [turn.start - begin for turn in turns if turn.start > begin]
-        moved = [
-            Hit(start - begin, end - begin, token, at - begin) for start, end, token, at in hits
->>>>>>> 3889efe (refactor: trails by idea: splitting, text rules, container rules, written values; PieceBuilder; the output format is documented)
         ]
         seams = [start - begin for start in self._find_seams(rendering, chat) if start > begin]
         position = WITHIN
