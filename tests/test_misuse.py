@@ -315,7 +315,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a name of lists": (lambda: fastchat.get_conv_template(["a"]), "no conversation template"),  # type: ignore[arg-type]
     "no conversation": (lambda: fastchat.register_conv_template(5), "a Conversation"),  # type: ignore[arg-type]
-    "a list to write": (lambda: shapes.write(CHAT, "sharegpt"), "takes a Conversation"),  # type: ignore[arg-type]
+    "a list to write": (lambda: shapes.write(CHAT, "sharegpt"), "takes a ParsedRow"),  # type: ignore[arg-type]
     "a number of a shape": (lambda: shapes.conversation(CHAT, shape=5), "no shape 5"),  # type: ignore[arg-type]
     "no transcript": (lambda: parse_transcript(None), "a transcript is text"),  # type: ignore[arg-type]
 }

@@ -1,37 +1,51 @@
-"""Every error that leaves the API, and the one painter that draws them.
+"""Every error that leaves the API, and how errors are shown.
 
     TurnwiseError
     ├── TemplateError                 something about a template; knows its line and column
-    │   ├── TemplateSyntaxError       the text is not a template (or asks for what we do not do)
-    │   ├── TemplateRuntimeError      it is one, and this conversation does not fit it
-    │   │   └── TemplateRaised        the template itself said so, with raise_exception(text)
-    │   ├── TemplateSecurityError     it reached for something outside the white list
-    │   └── TemplateLimitError        it spent a budget: steps, bytes, output, depth or size
-    ├── MessageError                  the conversation, tools or documents; knows the path of the value
-    ├── SourceError                   a file, folder or name from which no template can be read
-    ├── TokenizerError                something that is no tokenizer, or what a tokenizer cannot do
-    └── Unstable                      a session whose next prompt would not begin with what was said before
+    │   ├── TemplateSyntaxError       the text is not a template, or uses Jinja that chat templates do not have
+    │   ├── TemplateRuntimeError      the template cannot render this conversation
+    │   │   └── TemplateRaised        the template refused it with raise_exception(text)
+    │   ├── TemplateSecurityError     the template used something outside of the white list
+    │   └── TemplateLimitError        the template exceeded a budget: steps, bytes, output, depth or size
+    ├── MessageError                  wrong messages, tools or documents; knows the path of the value
+    ├── SourceError                   no template can be read from this file, folder or name
+    ├── TokenizerError                not a tokenizer, or something that this tokenizer cannot do
+    └── Unstable                      the next prompt of a session would not start with the text so far
 
-    TurnwiseWarning                   the one kind of warning: it works, but not as you may think
+    TurnwiseWarning                   the one kind of warning: it works, but maybe not as expected
 
-An error says what, where and what now. The parts are attributes; `str()` paints them. Text that a
-template or a message put into an error is untrusted: the painting escapes control characters and cuts
-it short, while `.message` keeps it as it was.
+An error tells what is wrong, where, and what to do about it. The parts are attributes, `str()` joins them:
+
+    No filter named 'tojsn'
+      chat_template.jinja:3:12
+       3 | {{ tools | tojsn }}
+         |            ^
+      there is no such filter; known: abs, attr, ... Did you mean 'tojson'?
+
+Text that a template or a message put into an error is untrusted: `str()` escapes control characters and truncates it,
+while `.message` keeps it as it was.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
-SHOWN = 1000  # characters of a message that are painted
-LISTED = 30  # names that are all listed; of more, the first ones
-WINDOW = 100  # characters of a source line that are painted
+MAX_MESSAGE_LENGTH = 1000  # characters of a message that `str()` shows
+MAX_LISTED_NAMES = 30  # longer lists of names are cut after LISTED_OF_MANY
+LISTED_OF_MANY = 12
+SOURCE_WIDTH = 100  # characters of a source line that `str()` shows
 
 
 class TurnwiseError(Exception):
-    """The root: `except turnwise.TurnwiseError` catches whatever this library raises."""
+    """The base class: `except turnwise.TurnwiseError` catches every error of this library.
+
+    Attributes:
+        message: what is wrong, in full.
+        hint: what to do about it, if that is known.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -39,12 +53,13 @@ class TurnwiseError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return "\n".join(
-            line for line in (printable(self.message), self.where(), indented(self.hint)) if line
-        )
+        lines = [printable(self.message), self.where()]
+        if self.hint:
+            lines.append(f"  {printable(self.hint)}")
+        return "\n".join(line for line in lines if line)
 
     def where(self) -> str:
-        """The place, painted; empty when there is none to show."""
+        """Return the place as text for `str()`; empty if none is known."""
         return ""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -60,7 +75,13 @@ def _restore(kind: type[TurnwiseError], message: str, state: dict[str, Any]) -> 
 
 
 class TemplateError(TurnwiseError):
-    """Something about a template."""
+    """A problem of a template.
+
+    Attributes:
+        name: the name of the template.
+        line, column: the place, counted from 1, if it is known.
+        source_line: the text of that line.
+    """
 
     def __init__(
         self,
@@ -81,10 +102,12 @@ class TemplateError(TurnwiseError):
     def where(self) -> str:
         if self.line is None:
             return f"  {printable(self.name)}"
-        place = f"  {printable(self.name)}:{self.line}" + (f":{self.column}" if self.column else "")
+        place = f"  {printable(self.name)}:{self.line}"
+        if self.column:
+            place += f":{self.column}"
         if self.source_line is None:
             return place
-        return f"{place}\n{painted(self.source_line, self.line, self.column)}"
+        return f"{place}\n{_show_source_line(self.source_line, self.line, self.column)}"
 
 
 class TemplateSyntaxError(TemplateError):
@@ -92,19 +115,19 @@ class TemplateSyntaxError(TemplateError):
 
 
 class TemplateRuntimeError(TemplateError):
-    """The template met a value that it cannot take."""
+    """The template cannot render this conversation."""
 
 
 class TemplateRaised(TemplateRuntimeError):
-    """The template refused the conversation with `raise_exception`; `.message` is its text, unchanged."""
+    """The template refused the conversation with `raise_exception`; `.message` is its text."""
 
 
 class TemplateSecurityError(TemplateError):
-    """The template reached for something outside the white list."""
+    """The template used an attribute or method outside of the white list."""
 
 
 class TemplateLimitError(TemplateError):
-    """The template spent a whole budget; `.budget` names it."""
+    """The template exceeded a budget; `.budget` is "steps", "bytes", "output", "depth" or "size"."""
 
     def __init__(self, message: str, *, budget: str, **rest: Any) -> None:
         super().__init__(message, **rest)
@@ -112,7 +135,7 @@ class TemplateLimitError(TemplateError):
 
 
 class MessageError(TurnwiseError):
-    """A conversation, tool or document that cannot be rendered; `.path` says which value."""
+    """Messages, tools or documents that cannot be rendered; `.path` names the value."""
 
     def __init__(self, message: str, *, path: str = "", hint: str | None = None) -> None:
         super().__init__(f"{path}: {message}" if path else message, hint=hint)
@@ -120,22 +143,25 @@ class MessageError(TurnwiseError):
 
 
 class SourceError(TurnwiseError):
-    """A file, folder or name from which no template can be read."""
+    """No template can be read from a file, folder or name."""
 
     def within(self, where: str) -> SourceError:
-        """The same error, of the same kind, said of something in `where`."""
+        """Put `where` before the message, and return the same error."""
         self.message = f"{where}: {self.message}"
         return self
 
 
 class TokenizerError(TurnwiseError):
-    """Something that is no tokenizer, or what a tokenizer cannot do."""
+    """An object that is not a tokenizer, or something that this tokenizer cannot do."""
 
 
 class Unstable(TurnwiseError):
-    """The template would now write earlier text in another way; `.message_index` says which message changed.
+    """The next prompt of a session would not start with the text so far.
 
-    `.before` and `.now` are the texts from the first difference on, `.piece` the piece of the new text it lies in.
+    Attributes:
+        before, now: the old and the new text, from the first difference on.
+        piece: the piece of the new text in which the difference is.
+        message_index: the message whose text changed, if it is known.
     """
 
     def __init__(
@@ -153,46 +179,51 @@ class Unstable(TurnwiseError):
 
 
 class TurnwiseWarning(UserWarning):
-    """What works, but not as one may think: the only kind of warning this library gives."""
+    """It works, but maybe not as expected: the only category of warnings of this library."""
 
 
-def painted(source_line: str, line: int, column: int | None) -> str:
-    """The source line with a caret under the column; long lines are shown through a window."""
-    at = min((column or 1) - 1, len(source_line))
-    start = max(0, at - WINDOW // 2) if len(source_line) > WINDOW else 0
-    shown = source_line[start : start + WINDOW]
-    before, after = "…" * (start > 0), "…" * (start + WINDOW < len(source_line))
-    text = before + printable(shown.replace("\t", " ")) + after
-    drawing = f"   {line} | {text}"
+def _show_source_line(source_line: str, line: int, column: int | None) -> str:
+    """Return the line with a caret under the column; of a long line, the part around the column."""
+    caret = min((column or 1) - 1, len(source_line))
+    start = 0
+    if len(source_line) > SOURCE_WIDTH:
+        start = max(0, caret - SOURCE_WIDTH // 2)
+    end = start + SOURCE_WIDTH
+    before = "…" if start > 0 else ""
+    after = "…" if end < len(source_line) else ""
+    # a tab has no fixed width, so the caret would be off
+    source_line = source_line.replace("\t", " ")
+    drawing = f"   {line} | {before}{printable(source_line[start:end])}{after}"
     if column is None:
         return drawing
-    pointer = len(before) + len(printable(shown[: at - start].replace("\t", " ")))
-    return f"{drawing}\n   {' ' * len(str(line))} | {' ' * pointer}^"
+    indent = len(before + printable(source_line[start:caret]))
+    return f"{drawing}\n   {' ' * len(str(line))} | {' ' * indent}^"
 
 
-def printable(text: str, limit: int = SHOWN) -> str:
-    """Text that is safe to put on a terminal: control characters escaped, at most `limit` characters."""
-    cut = text[:limit]
-    if not cut.isprintable():
-        cut = "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in cut)
-    return cut + (f"… ({len(text)} characters)" if len(text) > limit else "")
+def printable(text: str, limit: int = MAX_MESSAGE_LENGTH) -> str:
+    """Make text safe for a terminal: escape control characters, keep at most `limit` characters."""
+    shown = text[:limit]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in shown)
+    if len(text) > limit:
+        shown += f"… ({len(text)} characters)"
+    return shown
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def indented(text: str | None) -> str:
-    return f"  {printable(text)}" if text else ""
-
-
 def short_repr(value: object, limit: int = 60) -> str:
-    """A value, short enough for a sentence. Looks at a few parts of it only: it may be huge, or contain itself."""
-    text = brief(value, limit, 3)
+    """Return a `repr` that is short enough for a sentence.
+
+    Only a few parts of the value are read: it may be huge, or contain itself.
+    """
+    text = _repr_of_start(value, limit, 3)
     return text if len(text) <= limit else text[:limit] + "…"
 
 
-def brief(value: object, limit: int, depth: int) -> str:
+def _repr_of_start(value: object, limit: int, depth: int) -> str:
     if isinstance(value, str):
         return repr(value[:limit])
     if value is None or isinstance(value, (bool, float)):
@@ -200,24 +231,33 @@ def brief(value: object, limit: int, depth: int) -> str:
     if isinstance(value, int):
         return repr(value) if value.bit_length() < 512 else "a huge number"
     if type(value) is dict:
-        entries = (
-            [f"{brief(k, 20, 0)}: {brief(v, limit, depth - 1)}" for k, v in list(value.items())[:4]]
-            if depth
-            else []
-        )
-        return "{" + ", ".join(entries) + ("…" if len(entries) < len(value) else "") + "}"
-    if type(value) in (list, tuple) and isinstance(value, (list, tuple)):
-        start, end = "[]" if type(value) is list else "()"
-        items = [brief(item, limit, depth - 1) for item in value[:4]] if depth else []
-        return start + ", ".join(items) + ("…" if len(items) < len(value) else "") + end
-    return f"<{type(value).__name__}>"
+        parts = []
+        for key, item in islice(value.items(), 4 if depth else 0):
+            shown = _repr_of_start(item, limit, depth - 1)
+            parts.append(f"{_repr_of_start(key, 20, 0)}: {shown}")
+        brackets = "{}"
+    elif type(value) is list or type(value) is tuple:
+        parts = [_repr_of_start(item, limit, depth - 1) for item in value[: 4 if depth else 0]]
+        brackets = "[]" if type(value) is list else "()"
+    else:
+        return f"<{type(value).__name__}>"
+    rest = "…" if len(parts) < len(value) else ""
+    return brackets[0] + ", ".join(parts) + rest + brackets[1]
 
 
 def did_you_mean(word: str, known: Iterable[str], what: str) -> str | None:
-    """`what has: a, b, c. Did you mean 'b'?`, or None when nothing is known."""
-    names = list(dict.fromkeys(str(name)[:40] for name in list(known)[:50]))
+    """Return a hint that lists the known names and the nearest: `what: a, b, c. Did you mean 'b'?`
+
+    Returns None if no names are known.
+    """
+    names = list(dict.fromkeys(str(name)[:40] for name in islice(known, 50)))
     if not names:
         return None
-    near = difflib.get_close_matches(word, names, 1)
-    listed = ", ".join(names if len(names) <= LISTED else [*names[:12], "…"])
-    return f"{what}: {listed}." + (f" Did you mean {near[0]!r}?" if near else "")
+    nearest = difflib.get_close_matches(word, names, 1)
+    listed = names
+    if len(names) > MAX_LISTED_NAMES:
+        listed = [*names[:LISTED_OF_MANY], "…"]
+    hint = f"{what}: {', '.join(listed)}."
+    if nearest:
+        hint += f" Did you mean {nearest[0]!r}?"
+    return hint
