@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -35,9 +36,20 @@ USER = {"role": "user", "content": "hi"}
 CHAT = [{"role": "system", "content": "S"}, USER, {"role": "assistant", "content": "ho"}, USER]
 
 
+@cache
+def load(name: str) -> turnwise.Template:
+    return turnwise.load(name)
+
+
+@cache
+def as_jinja(template: turnwise.Template) -> turnwise.Template:
+    """The template converted to Jinja: found once for all tests, for it renders many probes."""
+    return turnwise.compile(template.convert("jinja"))
+
+
 def come_back(template: turnwise.Template) -> tuple[str, Any]:
     """How it came back, and what was written or refused."""
-    alone = turnwise.compile(template.convert("jinja"))
+    alone = as_jinja(template)
     try:
         source = alone.convert(template.dialect)
     except turnwise.SourceError as error:
@@ -60,8 +72,10 @@ def differing(template: turnwise.Template, written: turnwise.Template) -> list[s
     for probe in conversations():
         opening = probe.messages[-1]["role"] != "assistant"
         asked = replace(probe, opening=opening, options=dict(TOKENS))
+        if not is_dialogue(probe.messages):
+            continue
         first = try_render(template, asked)
-        if is_dialogue(probe.messages) and not isinstance(first, turnwise.TurnwiseError):
+        if not isinstance(first, turnwise.TurnwiseError):
             second = try_render(written, asked)
             if (
                 isinstance(second, turnwise.TurnwiseError)
@@ -72,27 +86,21 @@ def differing(template: turnwise.Template, written: turnwise.Template) -> list[s
 
 
 def test_xtuner() -> None:
-    assert Counter(come_back(turnwise.load(name))[0] for name in entries(dialect="xtuner")) == {
-        "same": 27
-    }
+    assert Counter(come_back(load(name))[0] for name in entries(dialect="xtuner")) == {"same": 27}
 
 
 def test_fastchat() -> None:
-    found = {
-        name: come_back(turnwise.load(name)) for name in IMPORTED if name.startswith("fastchat:")
-    }
+    found = {name: come_back(load(name)) for name in IMPORTED if name.startswith("fastchat:")}
     assert Counter(how for how, _ in found.values()) == {"same": 95, "alike": 5, "images": 2}
     seeing = [
-        name
-        for name in found
-        if fastchat.parse_spec(turnwise.load(name).source).system_message_vision
+        name for name in found if fastchat.parse_spec(load(name).source).system_message_vision
     ]
     assert seeing == [name for name, (how, _) in found.items() if how == "images"]
 
 
 def test_llamafactory() -> None:
     """Formats of tools and thoughts are names in this dialect, which are not found again in a text."""
-    found = {name: come_back(turnwise.load(name)) for name in entries(dialect="llamafactory")}
+    found = {name: come_back(load(name)) for name in entries(dialect="llamafactory")}
     said = {name: source for name, (how, source) in found.items() if how in ("same", "alike")}
     assert len(found) == 124 and len(said) >= 56
     refused = Counter(how for name, (how, _) in found.items() if name not in said)
@@ -103,9 +111,7 @@ def test_llamafactory() -> None:
         "reasoning",
         "the end of a reply",
     }
-    begun = [
-        name for name in said if turnwise.load(name).source.get("format_prefix") == [["bos_token"]]
-    ]
+    begun = [name for name in said if load(name).source.get("format_prefix") == [["bos_token"]]]
     assert len(begun) >= 13 and all(
         said[name]["format_prefix"] == [["bos_token"]] for name in begun
     )
@@ -127,8 +133,8 @@ def test_paddlenlp() -> None:
 
 @pytest.mark.parametrize("name", IMPORTED)
 def test_stops_survive_as_jinja(name: str) -> None:
-    template = turnwise.load(name)
-    alone = turnwise.compile(template.convert("jinja"))
+    template = load(name)
+    alone = as_jinja(template)
     assert tuple(alone.stops()) == tuple(template.stops())
     assert alone.translation.stop_ids == template.translation.stop_ids
     assert alone.convert("jinja") == alone.text
@@ -140,11 +146,7 @@ def test_stops_are_noted_where_they_cannot_be_read_off_the_text() -> None:
         .convert("jinja")
         .startswith('{#- stops: "<|EOT|>" -#}\n')
     )
-    noting = [
-        name
-        for name in IMPORTED
-        if turnwise.load(name).convert("jinja") != turnwise.load(name).text
-    ]
+    noting = [name for name in IMPORTED if as_jinja(load(name)).text != load(name).text]
     assert 40 <= len(noting) <= 70, len(noting)
 
 

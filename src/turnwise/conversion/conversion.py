@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import NOW, SPECIAL_TOKENS, Probe, option_names
 from turnwise.analysis.counterexample import Counterexample, try_render
@@ -29,6 +29,14 @@ from turnwise.schema import STRING, check, or_null
 
 MISPLACED_SYSTEM = Obstacle("a system text that is left out, or that is not first")
 DATE = Obstacle("the date, which it writes anew every day")
+
+
+class Failure(NamedTuple):
+    """How a translation fails: a probe that it renders otherwise, or a stop that it lacks."""
+
+    translated: Renderer
+    probe: Probe | None = None
+    lost_stop: str = ""
 
 
 class Conversion:
@@ -121,13 +129,13 @@ class Conversion:
             arguments["eos_token"] = self.known_tokens.get("eos_token")
         turns = self._read_turns()
         sources = write(turns, **arguments)
-        first_error = None
+        failures = []
         for source in sources if isinstance(sources, list) else [sources]:
-            error = self._verify(source, turns)
-            if error is None:
+            failure = self._verify(source, turns)
+            if failure is None:
                 return source
-            first_error = first_error or error
-        raise first_error or SourceError(f"{self.dialect.name} cannot express this template")
+            failures.append(failure)
+        raise self._explain(failures[0])
 
     def _read_turns(self) -> Turns:
         observed = observe_turns(self.renderer, self.marks).turns
@@ -135,25 +143,29 @@ class Conversion:
         declared = [stop for stop in self.stops if stop != self.known_tokens.get("eos_token")]
         return replace(turns, stops=tuple(dict.fromkeys((*declared, *turns.stops))))
 
-    def _verify(self, source: Any, turns: Turns) -> SourceError | None:
-        """Read a source that was written; return the error if it does not render like the template."""
+    def _verify(self, source: Any, turns: Turns) -> Failure | None:
+        """Read a source that was written; return how it fails to render like the template."""
         translation = self.dialect.read(copy_source(source))
         options = {**translation.options, **self.renderer.options}
         translated = Renderer(compile_program(translation.jinja, "template"), options)
-        difference = self.verification.find_difference(translated)
-        if difference is not None:
-            probe, smallest = difference
-            obstacle = self._explain(translated, probe, smallest)
-            return self._make_error(obstacle, self._show(translated, smallest))
+        probe = self.verification.find_difference(translated)
+        if probe is not None:
+            return Failure(translated, probe=probe)
         for stop in turns.stops if self.dialect.stops else ():
             if stop not in translation.stops:
-                return self._make_error(Obstacle(f"the stop {short_repr(stop)}"))
+                return Failure(translated, lost_stop=stop)
         return None
 
-    def _make_error(
-        self, obstacle: Obstacle, counterexample: Counterexample | None = None
-    ) -> SourceError:
-        hints = [str(counterexample)] if counterexample else []
+    # -- naming the obstacle
+
+    def _explain(self, failure: Failure) -> SourceError:
+        """Return the error that names the obstacle, and shows the smallest conversation with it."""
+        hints = []
+        obstacle = Obstacle(f"the stop {short_repr(failure.lost_stop)}")
+        if failure.probe is not None:
+            smallest = self.verification.shrink(failure.translated, failure.probe)
+            obstacle = self._find_obstacle(failure.translated, failure.probe, smallest)
+            hints.append(str(self._show(failure.translated, smallest)))
         if obstacle.loss:
             hints.append(f"without=[{obstacle.loss!r}] leaves that out.")
         problem = f"{self.dialect.name} cannot express this template: {obstacle.description}"
@@ -173,9 +185,7 @@ class Conversion:
             ("the template", f"in {self.dialect.name}"),
         )
 
-    # -- naming the obstacle
-
-    def _explain(self, translated: Renderer, probe: Probe, smallest: Probe) -> Obstacle:
+    def _find_obstacle(self, translated: Renderer, probe: Probe, smallest: Probe) -> Obstacle:
         """Name what the two differ in, from the smallest conversation that shows it."""
         if smallest.now != NOW and not self._differs(translated, replace(smallest, now=NOW)):
             return DATE

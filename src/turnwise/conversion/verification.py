@@ -57,14 +57,17 @@ class Verification:
         self.without = without
         self._text = COMMENT.sub("", renderer.text)
 
-    def find_difference(self, translated: Renderer) -> tuple[Probe, Probe] | None:
-        """Return the first probe on which the two differ, and the smallest one near it."""
+    def find_difference(self, translated: Renderer) -> Probe | None:
+        """Return the first probe on which the two differ."""
         for probe in self._list_probes():
-            kind = self.compare(self.renderer, translated, probe)
-            if kind:
-                smallest = shrink(self.renderer, translated, probe, kind, self.compare)
-                return probe, self._as_sent(smallest)
+            if self.compare(self.renderer, translated, probe):
+                return probe
         return None
+
+    def shrink(self, translated: Renderer, probe: Probe) -> Probe:
+        """Return the smallest probe near this one on which the two differ in the same way."""
+        kind = self.compare(self.renderer, translated, probe)
+        return self._as_sent(shrink(self.renderer, translated, probe, kind, self.compare))
 
     def compare(self, a: Renders, b: Renders, probe: Probe) -> str:
         """Return how a template `a` and its translation `b` differ: "text", "refusal", or "" if not.
@@ -83,15 +86,18 @@ class Verification:
         return "" if expected.text.rstrip() == written.text.rstrip() else "text"
 
     def _list_probes(self) -> Iterator[Probe]:
-        plain = [probe for probe in conversations() if self._is_relevant(probe)]
-        yield from plain
+        yield from self._plain_probes
         if CLOCK in self._text:
-            yield from (replace(probe, now=LATER) for probe in plain)
+            yield from (replace(probe, now=LATER) for probe in self._plain_probes)
         options = [name for name in self._options if re.search(rf"\b{name}\b", self._text)]
         for probe in vary_options(options):
             prompt = _without_final_reply(probe)
             if self._is_relevant(prompt):
                 yield prompt
+
+    @cached_property
+    def _plain_probes(self) -> list[Probe]:
+        return [probe for probe in conversations() if self._is_relevant(probe)]
 
     @cached_property
     def _options(self) -> list[str]:
