@@ -114,7 +114,8 @@ class LookupCompiler:
         for bound in (node.start, node.stop, node.step):
             value = "None" if bound is None else self.context.compile_value(bound, frame)
             bounds += f", {value}"
-        return self.writer.store_pair(f"get_slice(rt, {owner.pair}{bounds})")
+        function = "get_constant_slice" if frame.constant else "get_slice"
+        return self.writer.store_pair(f"{function}(rt, {owner.pair}{bounds})")
 
     def _read_field(self, owner: Code, name: str, call: str, trail: bool) -> Code:
         key = repr(name)

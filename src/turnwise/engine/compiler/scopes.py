@@ -57,6 +57,7 @@ class Frame:
 
     symbols: Scope
     conditional: bool = False  # in an `if` or a ternary: unknown filters fail when they are reached
+    constant: bool = False  # in an output without names, which jinja2 evaluates while compiling
     loop_depth: int = 0
     breakable: bool = False  # inside a loop, with no function in between
     in_number_loop: bool = False  # inside a loop over a range, and in none over messages

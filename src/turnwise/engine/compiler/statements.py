@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 from jinja2 import nodes
 
@@ -42,7 +43,11 @@ class StatementCompiler:
     def _compile_output(self, node: nodes.Output, frame: Frame) -> None:
         for child in node.nodes:
             self.writer.lineno = child.lineno or self.writer.lineno
-            self._output(child, frame)
+            # Only slices differ between constant expressions and others.
+            if child.find(nodes.Slice) and not any(child.find_all((nodes.Name, nodes.Call))):
+                self._output(child, replace(frame, constant=True))
+            else:
+                self._output(child, frame)
 
     def _output(self, node: nodes.Node, frame: Frame) -> None:
         """Output an expression; sums, ternaries and macros are not joined to one text before."""

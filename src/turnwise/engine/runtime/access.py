@@ -173,6 +173,21 @@ def get_slice(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step
     return result, trail
 
 
+def get_constant_slice(
+    rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step: Any
+) -> Pair:
+    """`value[start:stop:step]` in an output without names, which jinja2 evaluates while compiling.
+
+    There, and only there, a slice that Python refuses is undefined.
+    """
+    try:
+        return get_slice(rt, value, trail, start, stop, step)
+    except Failure:
+        if type(value) is Undefined:
+            raise
+        return make_undefined(value, slice(start, stop, step))
+
+
 def make_undefined(value: Any, key: Any) -> Pair:
     """The `Undefined` for a key that is not there, or a refusal when the key aims at Python itself."""
     if (

@@ -278,8 +278,8 @@ def format_field(rt: Runtime, value: Any, trail: Trail, spec: str, convert: str 
         charge_container(rt, value, trail) if isinstance(value, (dict, list, tuple)) else None
         value, trail = CONVERSIONS[convert](value), (REPR, value, trail)
     elif convert == "s" or not isinstance(value, (str, int, float)):
-        if type(value) is Undefined and spec and convert is None:
-            raise Failure("unsupported format string passed to Undefined.__format__")
+        if spec and convert is None:
+            raise Failure(f"unsupported format string passed to {type(value).__name__}.__format__")
         value, trail = to_text(rt, value, trail)
     try:
         result = format(value, spec)
