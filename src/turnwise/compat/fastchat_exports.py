@@ -7,6 +7,8 @@ a mapping with the fields of the message: wrap them, if the client wants that.
 
 An image is an address, a data URL, or an object with FastChat's `base64_str` and `filetype`. None is fetched, resized
 or decoded to pixels; a service that takes data only refuses an address.
+
+All files about FastChat are listed in `dialects/fastchat_styles.py`.
 """
 
 from __future__ import annotations

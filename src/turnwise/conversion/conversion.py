@@ -189,14 +189,16 @@ class Conversion:
         """Name what the two differ in, from the smallest conversation that shows it."""
         if smallest.now != NOW and not self._differs(translated, replace(smallest, now=NOW)):
             return DATE
+        # Shrinking has removed every option that makes no difference, so one that is left does.
         for name in option_names(smallest.options):
             return Obstacle(f"the option {name}", name)
         for obstacle, is_about in CONTENTS:
             if is_about(smallest):
                 return obstacle
+        # Do they still differ if every message is one digit? If not, some text makes the difference.
         plain = [message | {"content": "1"} for message in smallest.messages]
         if not self._differs(translated, replace(smallest, messages=plain)):
-            # The texts themselves make the difference; the oddest of them is the likely reason.
+            # The oddest text is the likely reason.
             text = max(
                 list_texts(smallest), key=lambda text: (not text.isalnum(), len(text)), default=""
             )

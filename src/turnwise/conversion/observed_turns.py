@@ -93,6 +93,7 @@ def observe_turns(renderer: Renderer, tokens: Mapping[str, str] = DEFAULT_TOKENS
     question = _read_surroundings(renderer, ROUNDS[:1], tokens)
     if rounds is None or prompt is None or question is None:
         raise _explain_unreadable(renderer, tokens)
+    # Five texts around four messages: user, reply, user, reply.
     start, user_to_reply, reply_to_user, user_to_last_reply, end = rounds
     after_user = _split_prompt(prompt[1], question[1], user_to_reply)
     before_user = _find_numbered_start(start, reply_to_user)
@@ -170,6 +171,7 @@ def _split_prompt(prompt: str, question: str, user_to_reply: str) -> PromptTexts
     """
     generation_prompt = prompt.removeprefix(question)
     user_suffix = prompt.removesuffix(generation_prompt)
+    # A template may end a user turn otherwise if a reply follows.
     if not user_to_reply.startswith(user_suffix):
         user_suffix = commonprefix([prompt, user_to_reply])
         generation_prompt = prompt.removeprefix(user_suffix)
@@ -200,6 +202,7 @@ def _find_numbered_start(before_first: str, before_second: str) -> Text | None:
 
 def _split_reply_end(reply_to_turn: str, end: str) -> tuple[str, str]:
     """Return what ends a reply, and what separates it from the next turn."""
+    # The model writes what ends a reply, but not the white space before the next turn.
     suffix = end.rstrip()
     if not reply_to_turn.startswith(suffix):
         suffix = reply_to_turn.rstrip()

@@ -72,6 +72,7 @@ def write_system_prompt(spec: FastChatSpec, has_message: bool) -> list[Term]:
     """Return the system prompt of a conversation with or without a (non-empty) system message."""
     style = spec.style
     parts: list[Term] = []
+    # The template has a variable `system`, which holds the system message.
     for part in parse_system_template(spec):
         parts.append(JinjaExpression("system") if part is None else part)
     has_text = any(has_message if isinstance(part, JinjaExpression) else part for part in parts)
@@ -206,6 +207,7 @@ class FastChatJinjaWriter:
             lines += _print(bos if self.exact else default_bos)
         prompt = _print(*write_system_prompt(self.spec, True))
         no_prompt = _print(*write_system_prompt(self.spec, False))
+        # No `if` is needed where both branches write the same, or the empty message writes nothing.
         is_message_alone = prompt == _print(JinjaExpression("system")) and not no_prompt
         if prompt == no_prompt or is_message_alone:
             return lines + prompt
@@ -250,6 +252,7 @@ class FastChatJinjaWriter:
         if self.uses_parity:
             lines += [f"{{%- set even = {self._number_of('loop.index0')} is even -%}}"]
         lines += self._write_round_label()
+        # A message without content is an open turn: a dict gives its text for each role.
         open_turns = [f"{literal(key)}: {self._write_open_turn(key)}" for key in self.roles]
         lines += [
             f"{{%- if {is_open} -%}}",

@@ -108,6 +108,7 @@ class TranscriptScanner:
             yield from self._emit_text(text[at : found.start()])
             at = found.end()
             kind = tokens[found[0]]
+            # An action is a call only if its kind, plugin or interpreter, follows at once.
             if kind == "action_start" and self._state == "content":
                 following = pattern.match(text, at)
                 call_kind = tokens[following[0]] if following else ""

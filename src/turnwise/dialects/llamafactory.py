@@ -184,6 +184,7 @@ def _parse_spec(source: Any, exact: bool) -> LlamaFactorySpec:
 
 def _parse_all_slots(given: Mapping[str, Any], exact: bool) -> dict[str, Items]:
     slots = {key: _parse_slots(key, given[key], exact) for key in SLOT_KEYS if key in given}
+    # Tool results are written like user messages, and calls like replies, unless slots are given.
     slots.setdefault("format_observation", slots.get("format_user", (CONTENT,)))
     slots.setdefault("format_user", (CONTENT,))
     slots.setdefault("format_system", (CONTENT,))
@@ -203,17 +204,16 @@ def _check_choice(value: Any, choices: Sequence[str], key: str) -> str:
 def _find_tool_formats(given: Mapping[str, Any], exact: bool) -> tuple[str, str]:
     """Return the names of the formats of tools and of tool calls."""
     common = given.get("tool_format")
-    tool_name = _format_name(given.get("format_tools")) or common
-    call_name = _format_name(given.get("format_function")) or common
+    tool_format = _format_name(given.get("format_tools")) or common
+    call_format = _format_name(given.get("format_function")) or common
     if not exact:
         # The original uses "default" for the calls of a template that has a format for tools only.
-        call_name = call_name or tool_name
-    names = (
-        _check_choice(name or "default", tuple(FORMATS), "tool_format")
-        for name in (tool_name, call_name)
+        call_format = call_format or tool_format
+    known = tuple(FORMATS)
+    return (
+        _check_choice(tool_format or "default", known, "tool_format"),
+        _check_choice(call_format or "default", known, "tool_format"),
     )
-    tool_format, call_format = names
-    return tool_format, call_format
 
 
 def _format_name(formatter: Any) -> Any:
@@ -369,12 +369,14 @@ class LlamaFactoryJinjaWriter:
         def after_content(key: str) -> Items:
             return _split_characters(_split_at_content(self.spec.slots[key])[1])
 
+        # "<|im_end|>\n<|im_start|>assistant\n": the first part also ends the other turns.
         turn_ends = [after_content("format_assistant")]
         if not self.system_in_user:
             turn_ends.append(after_content("format_system"))
         after_user = after_content("format_user")
         shared = [len(end) for end in turn_ends if after_user[: len(end)] == end]
         prompt = after_user[max(shared, default=0) :]
+        # It must also end a tool result, for a reply follows both.
         after_result = after_content("format_observation")
         if prompt and after_result[-len(prompt) :] == prompt:
             return prompt
@@ -476,6 +478,7 @@ class LlamaFactoryJinjaWriter:
         before, after = _split_at_content(self._without_generation_prompt("format_observation"))
         separator = RESULT_SEPARATOR if self.exact else "\n"
         if not self.exact:
+            # "<tool_response>" before a result and its closing tag after it: repeat both.
             tag = re.search(r"<(\w+)>\n?$", "".join(text for _, text in before))
             if tag:
                 closing = re.match(rf"\n?</{tag[1]}>", "".join(text for _, text in after))

@@ -122,6 +122,7 @@ def _scan(text: str, first_line: int) -> list[GoPiece]:
         line = first_line + text.count("\n", 0, start)
         if action is None:
             refuse(line, f"an action that does not end: {short_repr(text[start : start + 40])}")
+        # "{{- " trims the white space before the action, " -}}" that after it.
         inner = action[0][2:-2]
         before = text[at:start].lstrip(SPACE) if trim_left else text[at:start]
         if inner[:1] == "-" and inner[1:2] in tuple(SPACE):

@@ -273,6 +273,7 @@ class OllamaJinjaWriter:
         test = _strip_parentheses(value)
         lines += [f"{{%- {word} {test} -%}}", *self._write_nodes(node.body, inner)]
         if len(node.otherwise) == 1:
+            # `else if` is a nested block in Go, and `elif` here.
             (other,) = node.otherwise
             if other.kind == "if" and not other.names and other.term:
                 condition = self._write_value(other.term, scope)
@@ -284,6 +285,7 @@ class OllamaJinjaWriter:
     def _write_range(self, node: GoNode, term: GoTerm, scope: OllamaScope) -> list[str]:
         _check_iterable(node, term)
         value = self._write_value(term, scope)
+        # range $item := ..., or range $index, $item := ...; "_" is a name that is not used.
         *index_names, item_name = node.names or ("_",)
         item = self._new_name("item" if item_name == "_" else item_name)
         inner = scope.with_dot(item)

@@ -7,6 +7,8 @@ token boundaries (`v0` is not in `v0.9`, `mpt` not in `prompt`); with `exact` th
 
 A folder with a PEFT adapter gets the template of its base model. A name that contains `peft` without such a folder is
 an error in FastChat, and with `exact`; otherwise the rest of the name decides.
+
+All files about FastChat are listed in `dialects/fastchat_styles.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Role names depend on the template. The mapping gives them as `roles`; otherwise the usual names are known, in any case
 and with any punctuation. Rows are always written as a mapping, with FastChat's default names.
+
+All files about FastChat are listed in `dialects/fastchat_styles.py`.
 """
 
 from __future__ import annotations
