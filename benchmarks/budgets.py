@@ -121,7 +121,7 @@ def shares() -> dict[str, tuple[float, str]]:
 def note(most: dict[str, tuple[float, str]], run: Any, length: int, who: str) -> None:
     values, characters = measure_input(run.inputs)
     limits = run.limits
-    extended = run.context is None
+    extended = run._context is None
     steps = limits.steps + values * limits.steps_per_value + characters * limits.steps_per_character
     size = limits.bytes + characters * limits.bytes_per_character
     output = limits.output + characters * limits.output_per_character

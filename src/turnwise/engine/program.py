@@ -139,7 +139,7 @@ class Program:
     def charge_output(self, rt: Runtime, size: int) -> None:
         """Charge the budget for output of this size."""
         try:
-            rt.write(size)
+            rt.charge_output(size)
         except TemplateLimitError as error:
             raise TemplateLimitError(error.message, budget=error.budget, name=self.name) from None
 

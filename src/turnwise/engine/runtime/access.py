@@ -1,10 +1,10 @@
-"""Reading a value out of another: `a.b`, `a[b]`, `a[b:c]`, and walking over one.
+"""Reading a value out of another: `a.b`, `a[b]`, `a[b:c]`, and iterating.
 
-Access is a white list. Items of dicts and lists, characters of strings, the methods in the tables of `methods.py`, and
-the few attributes below; nothing else has a name that a template can say. The order is jinja2's: `a.b` looks for a
-method first and an item second, `a['b']` the other way round.
+Access is a white list: items of dicts and lists, characters of strings, the methods in the tables of `methods.py`, and
+the few attributes below. The order is jinja2's: `a.b` looks for a method first and an item second, `a['b']` the other
+way round.
 
-Every function here returns the value and its trail.
+The functions return a pair: the value and its trail.
 """
 
 from __future__ import annotations
@@ -60,7 +60,13 @@ MACRO_ATTRIBUTES: dict[str, Callable[[Macro], Any]] = {
     "catch_varargs": lambda macro: macro.catch_varargs,
     "caller": lambda macro: macro.caller,
 }
-GROUP = {"grouper": 0, "list": 1}
+TYPICAL_KEYS = {
+    "role": "message",
+    "arguments": "call",
+    "type": "part",
+    "parameters": "function",
+}
+GROUP_ATTRIBUTES = {"grouper": 0, "list": 1}  # of the pairs that `groupby` makes
 NO_PREVIOUS = Undefined("there is no previous item")
 NO_NEXT = Undefined("there is no next item")
 
@@ -90,7 +96,7 @@ def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
 
 
 def get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
-    """Attributes of the values that only the engine makes."""
+    """Return an attribute of a value that only the engine makes; None if it has no such attribute."""
     if type(value) is Loop:
         if name in LOOP_ATTRIBUTES:
             return LOOP_ATTRIBUTES[name](value), None
@@ -104,25 +110,24 @@ def get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
         return Function("fromkeys", from_keys), None
     elif type(value) is Cycler and name == "current":
         return value.items[value.position]
-    elif type(value) is tuple and len(value) == 2 and name in GROUP:  # what |groupby gives
-        return value[GROUP[name]], (trail, GROUP[name])
+    elif type(value) is tuple and len(value) == 2 and name in GROUP_ATTRIBUTES:
+        index = GROUP_ATTRIBUTES[name]
+        return value[index], (trail, index)
     return None
 
 
 def from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     """`dict.fromkeys(keys, value)`"""
-    found, trail = to_sequence(rt, *keys)
-    rt.step(len(found))
-    rt.take(16 * len(found))
-    trails = {key: value[1] for key in found}
-    return dict.fromkeys(found, value[0]), (
-        ITEMS,
-        trails,
-        {key: (trail, i) for i, key in enumerate(found)},
-    )
+    names, trail = to_sequence(rt, *keys)
+    rt.charge_steps(len(names))
+    rt.charge_bytes(16 * len(names))
+    key_trails = {key: (trail, index) for index, key in enumerate(names)}
+    value_trails = dict.fromkeys(names, value[1])
+    return dict.fromkeys(names, value[0]), (ITEMS, value_trails, key_trails)
 
 
 def get_neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair:
+    """Return `loop.previtem` or `loop.nextitem`, which is at `index`."""
     if 0 <= index < len(items):
         return items[index], trails[index] if type(trails) is list else None
     return otherwise, None
@@ -164,7 +169,7 @@ def get_slice(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step
         picked = range(len(value))[start:stop:step]
     except (TypeError, ValueError) as error:
         raise Failure(str(error)) from None
-    rt.take(len(picked))
+    rt.charge_bytes(len(picked))
     result = value[start:stop:step]
     if not isinstance(value, str):
         return result, (PICK, trail, picked)
@@ -189,35 +194,30 @@ def get_constant_slice(
 
 
 def make_undefined(value: Any, key: Any) -> Pair:
-    """The `Undefined` for a key that is not there, or a refusal when the key aims at Python itself."""
-    if (
-        isinstance(key, str)
-        and key.startswith("_")
-        and (key.startswith("__") or type(value) is not dict)
-    ):
+    """Return an `Undefined` for a key that does not exist; raise an error if it is a private Python name."""
+    is_private = isinstance(key, str) and key.startswith("_")
+    if is_private and (key.startswith("__") or type(value) is not dict):
         raise Denied(
-            f"access to {short_repr(key)} is not possible: templates read fields and methods, not Python attributes"
+            f"access to {short_repr(key)} is not possible: "
+            "templates read fields and methods, not Python attributes"
         )
     return Undefined(lambda: (describe_absence(value, key), describe_keys(value, key))), None
 
 
 def describe_absence(value: Any, key: Any) -> str:
     owner = "None" if value is None else f"{type_name(value)} object"
-    return (
-        f"{owner!r} has no attribute {key!r}"
-        if isinstance(key, str)
-        else f"{owner} has no element {short_repr(key)}"
-    )
+    if isinstance(key, str):
+        return f"{owner!r} has no attribute {key!r}"
+    return f"{owner} has no element {short_repr(key)}"
 
 
 def describe_keys(value: Any, key: Any) -> str | None:
-    """What the value has instead."""
+    """Return a hint that lists what the value has instead."""
+    word = key if isinstance(key, str) else ""
     if type(value) is dict:
-        return did_you_mean(
-            key if isinstance(key, str) else "", value, f"a {name_container(value)} has"
-        )
+        return did_you_mean(word, value, f"a {name_container(value)} has")
     if type(value) is Namespace:
-        return did_you_mean(key if isinstance(key, str) else "", value.pairs, "the namespace has")
+        return did_you_mean(word, value.pairs, "the namespace has")
     if isinstance(value, (list, tuple)):
         return f"the list has {len(value)} elements: {short_repr(value)}"
     if isinstance(value, str):
@@ -226,26 +226,21 @@ def describe_keys(value: Any, key: Any) -> str | None:
 
 
 def name_container(value: dict[Any, Any]) -> str:
-    """The word that people use for such a dict."""
-    for word, key in (
-        ("message", "role"),
-        ("call", "arguments"),
-        ("part", "type"),
-        ("function", "parameters"),
-    ):
+    """Return the usual word for such a dict, told by its keys."""
+    for key, word in TYPICAL_KEYS.items():
         if key in value:
             return word
     return "dict"
 
 
 NO_TRAILS = repeat(None)
-LOOP_START_COST = 24  # what starting a loop costs
+LOOP_START_COST = 24  # steps for starting a loop
 MAX_CACHED_TRAILS = 1 << 20
 ROOT_TRAILS: dict[str, list[Trail]] = {}
 
 
 def root_trails(name: str, count: int) -> list[Trail]:
-    """The trails of an input's elements. They are the same for every rendering, so they are kept."""
+    """Return the trails of an input's elements. They are the same in every rendering, so they are cached."""
     trails = ROOT_TRAILS.setdefault(name, [])
     if len(trails) < count:
         if count > MAX_CACHED_TRAILS or len(ROOT_TRAILS) > 64:
@@ -255,20 +250,20 @@ def root_trails(name: str, count: int) -> list[Trail]:
 
 
 def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool]:
-    """What a loop goes over: the elements, the trail of each, and whether they may be messages. Pays for the loop."""
+    """Pay for a loop; return its elements, the trail of each, and whether they may be messages."""
     elements, trail = to_sequence(rt, value, trail)
     count = len(elements)
     rt.steps -= count * weight + LOOP_START_COST
     if rt.steps < 0:
-        rt.step(0)
+        rt.charge_steps(0)
     if trail is None:
         return elements, NO_TRAILS, False
     if type(trail) is int or trail[0] is EACH:
-        rt.take(8 * count)
+        rt.charge_bytes(8 * count)
         return elements, [trail] * count, False
     if trail[0] is ROOT:
         return elements, root_trails(trail[1], count), trail[1] == "messages"
-    rt.take(8 * count)
+    rt.charge_bytes(8 * count)
     if (
         trail[0] is PICK
         and trail[1] is not None
@@ -285,29 +280,29 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
 
 
 def may_be_messages(trail: Trail) -> bool:
-    """Whether the elements may be whole messages: not if the sequence is a part of the input other than a selection."""
+    """Return whether elements may be whole messages: not if the sequence is a part inside of the input."""
     while type(trail) is tuple and type(trail[0]) is tuple:
         trail = trail[0]
     return trail is not None and trail[0] is not ROOT
 
 
 def start_message_loop(rt: Runtime, messages: list[Any], weight: int) -> list[Trail]:
-    """The trails of the messages, for a loop that is certainly over them."""
+    """Pay for a loop over `messages`, and return their trails."""
     count = len(messages)
     rt.steps -= count * weight
     if rt.steps < 0:
-        rt.step(0)
+        rt.charge_steps(0)
     return root_trails("messages", count)
 
 
 def pick_elements(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[Any], Any]:
-    """The elements of a loop that pass its test."""
+    """Return the elements of a loop that pass its test, and their trails."""
     kept = [trails[index] for index in chosen] if type(trails) is list else trails
     return [elements[index] for index in chosen], kept
 
 
 def to_sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
-    """The elements of a value, and the trail of that sequence."""
+    """Return the elements of a value, and the trail of that sequence."""
     kind = type(value)
     if kind is list or kind is tuple:
         return value, trail
@@ -315,13 +310,13 @@ def to_sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
         keys = list(value)
         return keys, (KEYS, trail, keys)
     if isinstance(value, str):
-        rt.take(8 * len(value))
+        rt.charge_bytes(8 * len(value))
         whole = type(trail) is int or is_from_input(trail)
         return list(value), (EACH, trail) if whole else (LETTERS, value, trail)
     if kind is View:
         return value.items, value.trail
     if kind is Stream:
-        return value.taken(), value.trail
+        return value.take_items(), value.trail
     if kind is range:
         return value, None
     if kind is Undefined:
@@ -336,7 +331,7 @@ def to_sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
 
 
 def type_name(value: Any) -> str:
-    """The type's name as Python's own messages say it."""
+    """Return the type's name as in Python's own messages."""
     if isinstance(value, Function):
         return "function"
     if isinstance(value, View):

@@ -111,8 +111,8 @@ def replace_text(
 
 def change_to_title_case(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
-    rt.take(3 * len(written))
-    rt.step(len(written) // 2)
+    rt.charge_bytes(3 * len(written))
+    rt.charge_steps(len(written) // 2)
     return title_case(written), (RECASED, written, source, title_case)
 
 
@@ -135,7 +135,7 @@ def indent_lines(
 ) -> Pair:
     written, source = require_text_input(value, trail, "indent")
     margin = width[0] if isinstance(width[0], str) else " " * charge_width(rt, width)
-    rt.take(len(written) + (written.count("\n") + 1) * len(margin))
+    rt.charge_bytes(len(written) + (written.count("\n") + 1) * len(margin))
     lines = (written + "\n").splitlines() if blank[0] else written.splitlines()
     if written.endswith("\n") and not blank[0]:
         lines.append("")
@@ -147,7 +147,7 @@ def indent_lines(
 def charge_width(rt: Runtime, width: Pair) -> int:
     """A width that is about to be obeyed."""
     size = require_integer(width)
-    rt.take(max(size, 0))
+    rt.charge_bytes(max(size, 0))
     return size
 
 
@@ -188,7 +188,7 @@ def wrap_words(
     size = require_integer(width)
     if size < 1 and written:
         raise Failure(f"wordwrap: the width is at least 1, not {size}")
-    rt.step(12 * len(written))
+    rt.charge_steps(12 * len(written))
     wrapper = TextWrapper(
         size,
         expand_tabs=False,
@@ -198,7 +198,7 @@ def wrap_words(
     )
     newline = "\n" if wrapstring[0] is None else as_text(rt, require_defined(wrapstring), None)[0]
     lines = [part for line in written.splitlines() for part in wrapper.wrap(line) or [""]]
-    rt.take(len(written) + len(lines) * len(newline))
+    rt.charge_bytes(len(written) + len(lines) * len(newline))
     return newline.join(lines), (BLEND, written, source, newline, wrapstring[1])
 
 
@@ -206,13 +206,13 @@ def escape_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if type(value) is Safe:
         return value, trail
     written, source = as_text(rt, value, trail)
-    rt.take(6 * len(written))
+    rt.charge_bytes(6 * len(written))
     return Safe(html_escaped(written)), (RECASED, written, source, html_escaped)
 
 
 def strip_tags(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
-    rt.step(len(written))
+    rt.charge_steps(len(written))
     return Markup(written).striptags(), (BLEND, written, source)
 
 
@@ -225,7 +225,7 @@ def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
         ]
         return "&".join(parts), trail
     written, source = as_text(rt, value, trail)
-    rt.take(9 * len(written))
+    rt.charge_bytes(9 * len(written))
     return quote(written, safe="/"), (RECASED, written, source, quote)
 
 
@@ -276,14 +276,14 @@ def format_with_percent(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kw
 
 def count_words(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, _ = as_text(rt, value, trail)
-    rt.take(len(written))
-    rt.step(len(written) // 4)
+    rt.charge_bytes(len(written))
+    rt.charge_steps(len(written) // 4)
     return len(re.findall(r"\w+", written)), None
 
 
 # ---- JSON ----
 
-MAX_INDENT = 64  # the widest indent that anybody reads
+MAX_INDENT = 64  # characters of an indent or a separator
 
 
 def filter_to_json(
@@ -296,36 +296,37 @@ def filter_to_json(
     sort_keys: Pair = FALSE,
     node: int | None = None,
 ) -> Pair:
-    """`json.dumps` with transformers' defaults; the punctuation is the template's, each text inside is its field's."""
+    """Write JSON with transformers' defaults; `node` is the template node of the punctuation."""
     if ensure_ascii is FALSE and indent is NONE and separators is NONE and sort_keys is FALSE:
         return to_json(rt, value, trail, DEFAULT_STYLE, node)
-    margin = indent[0]
-    if isinstance(margin, int):
-        if margin > MAX_INDENT:
-            raise limit_error("bytes")
-        margin = " " * margin
-    elif margin is not None and (not isinstance(margin, str) or len(margin) > MAX_INDENT):
-        raise Failure(f"tojson: indent is a number or a short text, not {short_repr(margin)}")
-    comma, colon = (", " if margin is None else ",", ": ")
+    margin = _read_indent(indent[0])
     if separators[0] is not None:
-        pair = separators[0] if isinstance(separators[0], (list, tuple, str)) else ()
-        short = (
-            [mark for mark in pair if isinstance(mark, str) and len(mark) <= MAX_INDENT]
-            if len(pair) == 2
-            else []
-        )
-        if len(short) != 2:
-            raise Failure(
-                "tojson: separators are two short texts, such as (',', ':')",
-                f"the value is {short_repr(pair)}",
-            )
-        comma, colon = short
-    return to_json(
-        rt,
-        value,
-        trail,
-        JsonStyle(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0])),
-        node,
+        comma, colon = _read_separators(separators[0])
+    else:
+        comma, colon = ", " if margin is None else ",", ": "
+    style = JsonStyle(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0]))
+    return to_json(rt, value, trail, style, node)
+
+
+def _read_indent(indent: Any) -> str | None:
+    if isinstance(indent, int):
+        if indent > MAX_INDENT:
+            raise limit_error("bytes")
+        return " " * indent
+    if indent is None or (isinstance(indent, str) and len(indent) <= MAX_INDENT):
+        return indent
+    raise Failure(f"tojson: indent must be a number or a short text, not {short_repr(indent)}")
+
+
+def _read_separators(separators: Any) -> tuple[str, str]:
+    if isinstance(separators, (list, tuple, str)) and len(separators) == 2:
+        comma, colon = separators[0], separators[1]
+        is_text = isinstance(comma, str) and isinstance(colon, str)
+        if is_text and max(len(comma), len(colon)) <= MAX_INDENT:
+            return comma, colon
+    raise Failure(
+        "tojson: separators must be two short texts, such as (',', ':')",
+        f"the value is {short_repr(separators)}",
     )
 
 
@@ -336,7 +337,7 @@ def filter_from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
             f"from_json: the value is JSON text, not {type_name(value)}",
             f"the value is {short_repr(value)}",
         )
-    rt.take(16 * len(value))
+    rt.charge_bytes(16 * len(value))
     try:
         return json.loads(value), (EACH, trail)
     except ValueError as error:
@@ -347,7 +348,7 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
     found, found_trail = to_sequence(
         rt, value or (), trail
     )  # as in jinja2, nothing is mapped over what is false
-    rt.step(8 * len(found))
+    rt.charge_steps(8 * len(found))
     if not args and "attribute" in kwargs:
         path, default = kwargs.pop("attribute")[0], kwargs.pop("default", NONE)
         if kwargs:
@@ -362,7 +363,7 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
         pairs = [
             run(rt, entry, (found_trail, i), *args[1:], **kwargs) for i, entry in enumerate(found)
         ]
-    rt.take(16 * len(pairs))
+    rt.charge_bytes(16 * len(pairs))
     return Stream([pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])), None
 
 
@@ -390,7 +391,7 @@ def as_integer(
 ) -> Pair:
     try:
         if isinstance(value, str):
-            rt.take(len(value))
+            rt.charge_bytes(len(value))
             return int(value, require_integer(base)), trail
         return int(value), trail
     except (TypeError, ValueError, OverflowError):

@@ -1,8 +1,8 @@
 """Values written as text: printing, `%` and `{}` formatting, JSON.
 
-Each is charged before it is done: a width is digits in a format but memory when it is obeyed, and a small list that
-contains itself twice, ten times over, prints as a thousand lists. Values that came in with the conversation were
-measured at the door (they are trees of a known size); values that the template built are measured here.
+Each is charged before it is done. A width is a few digits in a format but much memory in the result, and a list that
+holds another list twice, which holds another twice, and so on ten times, prints as a thousand lists. Values of the
+input are trees of a known size; containers that the template built are measured here (`charge_container`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import string
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from json import encoder
 from typing import Any
 
@@ -39,7 +40,7 @@ CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"s": str, "r": repr, "a":
 
 
 def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    """What `{{ value }}` prints."""
+    """Return what `{{ value }}` prints."""
     kind = type(value)
     if kind is str:
         return value, trail
@@ -49,29 +50,33 @@ def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
         return "", None
     if kind in (dict, list, tuple, View):
         return to_repr(rt, value, trail), (REPR, value, trail)
-    if kind is Namespace:  # it can change, so where its parts came from is not kept
+    if kind is Namespace:  # it can change, so the origins of its parts are not recorded
         return to_repr(rt, value, trail), None
     if kind in (Function, Stream):
-        repr(value)  # says that it cannot be printed
-    return f"<{kind.__name__}>" if kind in PLACEHOLDERS else str(value), trail
+        repr(value)  # raises the error that it cannot be printed
+    if kind in PLACEHOLDERS:
+        return f"<{kind.__name__}>", trail
+    return str(value), trail
 
 
 def to_repr(rt: Runtime, value: Any, trail: Trail) -> str:
-    """Python's own spelling of a container; templates print some by mistake."""
-    known: str | None = (
-        rt.json_cache.get((id(value), "repr")) if id(value) in rt.cacheable_ids else None
-    )
-    if known is None:
+    """Return Python's `repr` of a container; templates print some by mistake."""
+    is_cacheable = id(value) in rt.cacheable_ids
+    text: str | None = rt.json_cache.get((id(value), "repr")) if is_cacheable else None
+    if text is None:
         charge_container(rt, value, trail)
-        known = repr(value)
-        if id(value) in rt.cacheable_ids:
-            rt.json_cache[id(value), "repr"] = known
-    rt.take(len(known))
-    return known
+        text = repr(value)
+        if is_cacheable:
+            rt.json_cache[id(value), "repr"] = text
+    rt.charge_bytes(len(text))
+    return text
 
 
 def charge_container(rt: Runtime, value: Any, trail: Trail) -> None:
-    """Charge a container for being written out, unless it is part of the input."""
+    """Pay for writing out a container, unless it is part of the input.
+
+    It is read level by level, and a container that is shared is counted as often as it would be written.
+    """
     if is_from_input(trail):
         return
     level: list[Any] = [value]
@@ -87,8 +92,8 @@ def charge_container(rt: Runtime, value: Any, trail: Trail) -> None:
                 inner += container.items
             else:
                 inner += container
-            rt.take(8 * len(inner))
-        rt.take(sum(len(item) for item in inner if isinstance(item, str)))
+            rt.charge_bytes(8 * len(inner))
+        rt.charge_bytes(sum(len(item) for item in inner if isinstance(item, str)))
         level = [item for item in inner if isinstance(item, (dict, list, tuple, Namespace, View))]
         if not level:
             return
@@ -96,14 +101,14 @@ def charge_container(rt: Runtime, value: Any, trail: Trail) -> None:
 
 
 def charge_key(rt: Runtime, key: Any) -> Any:
-    """A key, after paying for its hash: that of a tuple is as deep as the tuple."""
+    """Pay for the hash of a key, and return the key: the hash of a tuple reads all of the tuple."""
     if type(key) is tuple:
         charge_container(rt, key, None)
     return key
 
 
 def to_texts(rt: Runtime, parts: tuple[Any, ...]) -> list[Any]:
-    """Values and trails, flat, with every value as text."""
+    """Return flat values and trails with every value as text."""
     texts: list[Any] = []
     for value, trail in zip(parts[::2], parts[1::2], strict=True):
         texts += (value, trail) if type(value) is str else to_text(rt, value, trail)
@@ -116,89 +121,101 @@ def concatenate(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
 
 
 def join_parts(rt: Runtime, parts: Any) -> Pair:
-    """Texts and trails, flat, as one text."""
-    pieces = parts[::2]
-    rt.take(sum(map(len, pieces)))
-    return "".join(pieces), (JOINED, parts)
+    """Join flat texts and trails to one text."""
+    texts = parts[::2]
+    rt.charge_bytes(sum(map(len, texts)))
+    return "".join(texts), (JOINED, parts)
 
 
 # ---- % ----
 
 
 def format_percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail: Trail) -> Pair:
-    """`form % value`, one conversion at a time."""
+    """Return `form % value`, one conversion at a time."""
     arguments = PercentArguments(value, value_trail)
     parts: list[Any] = []
-    at = 0
-    rt.step(16 * form.count("%"))
+    start = 0
+    rt.charge_steps(16 * form.count("%"))
     for spec in PERCENT.finditer(form):
-        parts += (form[at : spec.start()], (PART, form, trail, at))
+        parts += (form[start : spec.start()], (PART, form, trail, start))
         parts += format_conversion(rt, spec, arguments)
-        at = spec.end()
-    rest = form[at:]
+        start = spec.end()
+    rest = form[start:]
     if "%" in rest:
         raise Failure("incomplete format")
-    arguments.finish()
-    return join_parts(rt, [*parts, rest, (PART, form, trail, at)])
+    arguments.check_all_taken()
+    return join_parts(rt, [*parts, rest, (PART, form, trail, start)])
 
 
 class PercentArguments:
-    """What the conversions of one format take from, in order or by name."""
+    """The values of one `%` format, which its conversions take in order or by name."""
 
     def __init__(self, value: Any, trail: Trail) -> None:
         self.mapping = value if isinstance(value, dict) else None
         self.trail = trail
-        several = isinstance(value, tuple)
-        self.rest = deque(
-            [(item, (trail, i)) for i, item in enumerate(value)] if several else [(value, trail)]
-        )
+        pairs = [(value, trail)]
+        if isinstance(value, tuple):
+            pairs = [(item, (trail, index)) for index, item in enumerate(value)]
+        self.rest = deque(pairs)
 
-    def named(self, key: str) -> Pair:
+    def take_named(self, key: str) -> Pair:
         if self.mapping is None:
             raise Failure("format requires a mapping")
         if key not in self.mapping:
             raise Failure(f"the format asks for {short_repr(key)}, which the mapping does not have")
         return self.mapping[key], (self.trail, key)
 
-    def next(self) -> Pair:
+    def take_next(self) -> Pair:
         if not self.rest:
             raise Failure("not enough arguments for format string")
         return self.rest.popleft()
 
-    def finish(self) -> None:
+    def check_all_taken(self) -> None:
         if self.rest and self.mapping is None:
             raise Failure("not all arguments converted during string formatting")
 
 
 def format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArguments) -> Pair:
+    """Format one conversion such as `%-5.2f`."""
     key, flags, width, precision, kind = spec.groups()
     if kind == "%":
         return "%", None
-    sizes = [arguments.next()[0] if size == "*" else int(size or 0) for size in (width, precision)]
-    if not all(isinstance(size, int) for size in sizes):
-        raise Failure("* wants int")
-    rt.take(sum(abs(size) for size in sizes))
-    value, trail = arguments.named(key) if key is not None else arguments.next()
-    if type(value) is Undefined and kind not in "sra":
+    columns = _conversion_size(rt, width, arguments)
+    digits = _conversion_size(rt, precision, arguments)
+    value, trail = arguments.take_next() if key is None else arguments.take_named(key)
+    if kind == "s":
+        value, trail = to_text(rt, value, trail)
+    elif kind in "ra":
+        if isinstance(value, (dict, list, tuple)):
+            charge_container(rt, value, None)
+    elif type(value) is Undefined:
         raise value.failure()
-    plain, plain_trail = to_text(rt, value, trail) if kind == "s" else (value, trail)
-    if kind in "ra" and isinstance(value, (dict, list, tuple)):
-        charge_container(rt, value, None)
-    dot = f".{sizes[1]}" if precision is not None else ("." if "." in spec[0] else "")
+    dot = "." if "." in spec[0] else ""
+    if precision is not None:
+        dot += str(digits)
     try:
-        result = f"%{flags}{sizes[0] or ''}{dot}{kind}" % (plain,)
+        result = f"%{flags}{columns or ''}{dot}{kind}" % (value,)
     except (TypeError, ValueError, OverflowError) as error:
         raise Failure(str(error)) from None
-    return trail_of_formatted(result, plain, plain_trail)
+    return trail_of_formatted(result, value, trail)
+
+
+def _conversion_size(rt: Runtime, size: str | None, arguments: PercentArguments) -> int:
+    """Return a width or precision, `*` takes it from the arguments, and pay for what it fills."""
+    number = arguments.take_next()[0] if size == "*" else int(size or 0)
+    if not isinstance(number, int):
+        raise Failure("* wants int")
+    rt.charge_bytes(abs(number))
+    return number
 
 
 def trail_of_formatted(result: str, value: Any, trail: Trail) -> Pair:
-    """The trail of a value that was formatted: itself, padded, or changed."""
-    if not isinstance(value, str):
+    """Return the result with its trail: it is the value itself, padded, or changed."""
+    if not isinstance(value, str) or result == value:
         return result, trail
-    if result == value:
-        return result, trail
-    return result, (PADDED, value, trail) if value in result else (BLEND, value, trail)
+    if value in result:
+        return result, (PADDED, value, trail)
+    return result, (BLEND, value, trail)
 
 
 # ---- {} ----
@@ -213,7 +230,7 @@ class FormatFields:
         self.next = 0
 
     def find(self, name: str) -> Pair:
-        """`0.a[b]`: the argument, then item by item."""
+        """Return the value of a field such as `0.a[b]`: the argument, then item by item."""
         if not name or name[0] in ".[":
             name, self.next = f"{self.next}{name}", self.next + 1
         first, *rest = re.split(r"(\.|\[)", name)
@@ -222,60 +239,60 @@ class FormatFields:
         except (IndexError, KeyError):
             raise Failure(f"the format asks for {short_repr(first)}, which was not given") from None
         for sign, key in zip(rest[::2], rest[1::2], strict=True):
-            step: Any = key.removesuffix("]") if sign == "[" else key
-            if step.startswith("_"):
-                raise Denied(
-                    f"access to {short_repr(step)} is not possible: a format reads items, not Python attributes"
-                )
-            if isinstance(value, (str, list, tuple)) and step.isdigit():
-                step = int(step)
-            if isinstance(value, Undefined):
-                raise value.failure()
-            try:
-                value, trail = (
-                    value[step],
-                    (PART, value, trail, step) if isinstance(value, str) else (trail, step),
-                )
-            except (LookupError, TypeError):
-                value, trail = (
-                    Undefined(f"the format asks for {short_repr(name)}, which is not there"),
-                    None,
-                )
+            step = key.removesuffix("]") if sign == "[" else key
+            value, trail = self._get_item(value, trail, step, name)
         return value, trail
+
+    def _get_item(self, value: Any, trail: Trail, step: str, name: str) -> Pair:
+        if step.startswith("_"):
+            raise Denied(
+                f"access to {short_repr(step)} is not possible: "
+                "a format reads items, not Python attributes"
+            )
+        if isinstance(value, Undefined):
+            raise value.failure()
+        is_index = isinstance(value, (str, list, tuple)) and step.isdigit()
+        key: Any = int(step) if is_index else step
+        try:
+            item = value[key]
+        except (LookupError, TypeError):
+            problem = f"the format asks for {short_repr(name)}, which does not exist"
+            return Undefined(problem), None
+        return item, (PART, value, trail, key) if isinstance(value, str) else (trail, key)
 
 
 def format_braces(
     rt: Runtime, form: str, trail: Trail, fields: FormatFields, depth: int = 2
 ) -> Pair:
-    """`form.format(*args, **kwargs)`; fields may reach items, never Python attributes."""
+    """Return `form.format(*args, **kwargs)`; fields read items, never Python attributes."""
     if depth < 0:
         raise Failure("Max string recursion exceeded")
-    parts: list[Any] = []
-    at = 0
-    rt.step(32 * form.count("{"))
+    rt.charge_steps(32 * form.count("{"))
     try:
-        found = list(string.Formatter().parse(form))
+        parsed = list(string.Formatter().parse(form))
     except ValueError as error:
         raise Failure(str(error)) from None
-    for literal, name, spec, convert in found:
-        at = max(form.find(literal, at), at)
-        parts += (literal, (PART, form, trail, at))
-        at += len(literal)
+    parts: list[Any] = []
+    start = 0
+    for literal, name, spec, convert in parsed:
+        start = max(form.find(literal, start), start)
+        parts += (literal, (PART, form, trail, start))
+        start += len(literal)
         if name is not None:
-            value, value_trail = fields.find(name)
-            inner = (
-                format_braces(rt, spec, None, fields, depth - 1)[0]
-                if spec and "{" in spec
-                else spec or ""
-            )
-            parts += format_field(rt, value, value_trail, inner, convert)
+            pair = fields.find(name)
+            if spec and "{" in spec:  # a width may be a field too
+                spec = format_braces(rt, spec, None, fields, depth - 1)[0]
+            parts += format_field(rt, pair, spec or "", convert)
     return join_parts(rt, parts)
 
 
-def format_field(rt: Runtime, value: Any, trail: Trail, spec: str, convert: str | None) -> Pair:
-    rt.take(sum(int(number[:12]) for number in DIGITS.findall(spec)))
+def format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pair:
+    """Format one field of `{}`: convert it with `!r`, `!a` or `!s`, then apply the format after `:`."""
+    value, trail = pair
+    rt.charge_bytes(sum(int(number[:12]) for number in DIGITS.findall(spec)))
     if convert in ("r", "a"):
-        charge_container(rt, value, trail) if isinstance(value, (dict, list, tuple)) else None
+        if isinstance(value, (dict, list, tuple)):
+            charge_container(rt, value, trail)
         value, trail = CONVERSIONS[convert](value), (REPR, value, trail)
     elif convert == "s" or not isinstance(value, (str, int, float)):
         if spec and convert is None:
@@ -290,74 +307,60 @@ def format_field(rt: Runtime, value: Any, trail: Trail, spec: str, convert: str 
 
 # ---- JSON ----
 
-SEPARATORS = (", ", ": ")
-DEFAULT_STYLE = JsonStyle(False, None, *SEPARATORS, False)
-JSON_WRITERS: dict[JsonStyle, Any] = {}
-MAX_CACHED_TEXTS = 512  # texts that are kept for one list of tools
-PLACEHOLDERS = (bytes, complex, set, frozenset)
+DEFAULT_STYLE = JsonStyle(ensure_ascii=False, indent=None, comma=", ", colon=": ", sort_keys=False)
+MAX_CACHED_TEXTS = 512  # JSON texts that are cached for one list of tools
+PLACEHOLDERS = (bytes, complex, set, frozenset)  # types that are written as their name
 
 
 def to_json(
     rt: Runtime, value: Any, trail: Trail, style: JsonStyle = DEFAULT_STYLE, node: int | None = None
 ) -> Pair:
-    """`value|tojson`. Tools that were rendered before are not written again: see `messages.Tools`."""
-    lasting = id(value) in rt.cacheable_ids
-    if lasting:
-        known = rt.json_cache.get((id(value), style))
+    """Return `value|tojson`; tools that were rendered before are not written again (`PreparedTools`)."""
+    cache = rt.json_cache if id(value) in rt.cacheable_ids else None
+    if cache is not None:
+        known = cache.get((id(value), style))
         if known is not None:
-            rt.take(len(known))
-            return known, (JSON, value, trail, style, node, rt.json_cache)
+            rt.charge_bytes(len(known))
+            return known, (JSON, value, trail, style, node, cache)
     if not is_from_input(trail) and isinstance(value, (dict, list, tuple)):
         charge_container(rt, value, trail)
-    write = JSON_WRITERS.get(style) or make_json_writer(style)
     try:
-        result = write(value)
+        result = make_json_writer(style)(value)
     except TypeError as error:
-        raise Failure(
-            str(error).replace("Stream", "generator").replace("View", "dict view")
-        ) from None
+        problem = str(error).replace("Stream", "generator").replace("View", "dict view")
+        raise Failure(problem) from None
     except ValueError as error:
-        raise Failure(
-            f"JSON cannot say this value: {error}", f"the value is {short_repr(value)}"
-        ) from None
-    rt.take(len(result))
-    if lasting and len(rt.json_cache) < MAX_CACHED_TEXTS:
-        rt.json_cache[id(value), style] = result
-    return result, (JSON, value, trail, style, node, rt.json_cache if lasting else None)
+        problem = f"the value cannot be written as JSON: {error}"
+        raise Failure(problem, f"the value is {short_repr(value)}") from None
+    rt.charge_bytes(len(result))
+    if cache is not None and len(cache) < MAX_CACHED_TEXTS:
+        cache[id(value), style] = result
+    return result, (JSON, value, trail, style, node, cache)
 
 
-def make_json_writer(style: JsonStyle) -> Any:
-    """`json.dumps` with these options, made once: its set-up costs more than a small value."""
-
-    def refuse(value: Any) -> Any:
-        if (
-            type(value) in PLACEHOLDERS
-        ):  # not JSON, but what the caller gave: its type's name stands for it
-            return f"<{type(value).__name__}>"
-        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-
-    separators = (style.comma, style.colon)
-    slow = json.JSONEncoder(
-        ensure_ascii=style.ensure_ascii,
-        indent=style.indent,
-        separators=separators,
-        sort_keys=style.sort_keys,
-        allow_nan=False,
-        default=refuse,
+@lru_cache(maxsize=64)
+def make_json_writer(style: JsonStyle) -> Callable[[Any], str]:
+    """Return `json.dumps` with these options; setting it up costs more than writing a small value."""
+    c_make_encoder = getattr(encoder, "c_make_encoder", None)
+    if c_make_encoder is None or style.indent is not None:
+        return json.JSONEncoder(
+            ensure_ascii=style.ensure_ascii,
+            indent=style.indent,
+            separators=(style.comma, style.colon),
+            sort_keys=style.sort_keys,
+            allow_nan=False,
+            default=_write_placeholder,
+        ).encode
+    # What JSONEncoder calls inside, without what it does around it. No markers: values do not contain themselves.
+    escape = encoder.encode_basestring_ascii if style.ensure_ascii else encoder.encode_basestring
+    colon, comma = style.colon, style.comma
+    encode = c_make_encoder(
+        None, _write_placeholder, escape, None, colon, comma, style.sort_keys, False, False
     )
-    write: Any = slow.encode
-    make = getattr(encoder, "c_make_encoder", None)
-    if make is not None and style.indent is None:
-        escape = (
-            encoder.encode_basestring_ascii if style.ensure_ascii else encoder.encode_basestring
-        )
-        fast = make(
-            None, refuse, escape, None, style.colon, style.comma, style.sort_keys, False, False
-        )
+    return lambda value: "".join(encode(value, 0))
 
-        def write(value: Any) -> str:
-            return "".join(fast(value, 0))
 
-    if len(JSON_WRITERS) < 64:
-        JSON_WRITERS[style] = write
-    return write
+def _write_placeholder(value: Any) -> str:
+    if type(value) in PLACEHOLDERS:
+        return f"<{type(value).__name__}>"
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

@@ -47,7 +47,7 @@ def strftime_now(rt: Runtime, form: Pair) -> Pair:
             f"strftime_now: this format is not portable: {short_repr(layout)}",
             "use plain codes such as %Y-%m-%d",
         )
-    rt.take(16 * len(layout))
+    rt.charge_bytes(16 * len(layout))
     try:
         return (rt.now if isinstance(rt.now, datetime) else rt.now()).strftime(layout), None
     except (ValueError, UnicodeError) as error:
@@ -94,11 +94,11 @@ def make_dict(
             entries = [(key, item, (trail, key)) for key, item in source.items()]
         else:
             found, found_trail = to_sequence(rt, source, trail)
-            rt.step(2 * len(found))
+            rt.charge_steps(2 * len(found))
             entries = [
                 (*require_entry(entry), ((found_trail, i), 1)) for i, entry in enumerate(found)
             ]
-        rt.take(16 * len(entries))
+        rt.charge_bytes(16 * len(entries))
         for key, item, item_trail in entries:
             values[charge_key(rt, key)], trails[key] = item, item_trail
     for key, pair in kwargs.items():

@@ -76,7 +76,7 @@ def is_divisible(rt: Runtime, value: Any, by: Any) -> bool:
 def make_text_test(name: str) -> Test:
     def run(rt: Runtime, value: Any) -> bool:
         written, _ = to_text(rt, value, None)
-        rt.take(len(written))
+        rt.charge_bytes(len(written))
         return bool(getattr(written, name)())
 
     return run

@@ -34,20 +34,18 @@ class Limits:
     output: int = 4_000_000
     depth: int = 120
 
-    steps_per_value: int = (
-        2_000  # for each message, part, call, tool and every other container of the input
-    )
+    # What the input adds. A value is a message, part, call, tool or any other container in it.
+    steps_per_value: int = 2_000
     steps_per_character: int = 20
-    bytes_per_character: int = 12  # for each character of the input
+    bytes_per_character: int = 12
     output_per_character: int = 6
 
 
 DEFAULT_LIMITS = Limits()
 
 MAX_TEMPLATE_CHARACTERS = 1 << 20  # a longer text is refused before it is read
-MAX_TEMPLATE_TOKENS = (
-    12_000  # about three times the longest template known; reading one costs microseconds each
-)
+# about three times the longest template known; reading one costs microseconds each
+MAX_TEMPLATE_TOKENS = 12_000
 MAX_NESTING = 60  # blocks within blocks, brackets within brackets
 MAX_INTEGER_BITS = 14_000  # about the 4,300 digits that Python itself agrees to print
 
@@ -56,16 +54,21 @@ NO_IDS: frozenset[int] = frozenset()
 
 
 class Runtime:
-    """One rendering while it happens: what is left of the budgets, the clock, and JSON texts worth keeping.
+    """The state of one rendering: what is left of its budgets, the clock, and the cache of its tools.
 
-    The share of the input is added when a budget runs out for the first time, because most renderings never get there
-    and measuring the input is not free.
+    The input adds its share when a budget runs out for the first time: most renderings never get there, and measuring
+    the input is not free. Generated code subtracts from `steps` and `depth` itself.
+
+    Args:
+        limits: the budgets.
+        context: the variables of the template.
+        now: the time for `strftime_now`, or a function that returns it.
     """
 
     __slots__ = (
+        "_context",
         "bytes",
         "cacheable_ids",
-        "context",
         "depth",
         "json_cache",
         "limits",
@@ -78,52 +81,51 @@ class Runtime:
         self, limits: Limits, context: Mapping[str, Any], now: datetime | Callable[[], datetime]
     ) -> None:
         self.limits = limits
-        self.steps, self.bytes, self.output, self.depth = (
-            limits.steps,
-            limits.bytes,
-            limits.output,
-            limits.depth,
-        )
-        self.context: Mapping[str, Any] | None = context
+        self.steps = limits.steps
+        self.bytes = limits.bytes
+        self.output = limits.output
+        self.depth = limits.depth
         self.now = now
-        self.cacheable_ids: frozenset[int] = NO_IDS
+        # JSON texts of tools and their identities, see `PreparedTools`
         self.json_cache: dict[Any, Any] = {}
+        self.cacheable_ids: frozenset[int] = NO_IDS
+        self._context: Mapping[str, Any] | None = context
 
-    def step(self, count: int) -> None:
-        """Charge work that is about to be done."""
+    def charge_steps(self, count: int) -> None:
+        """Pay for work that is about to be done."""
         self.steps -= count
-        if self.steps < 0 and not (self.extended() and self.steps >= 0):
+        if self.steps < 0 and not (self._add_input_share() and self.steps >= 0):
             raise limit_error("steps")
 
-    def take(self, count: int) -> None:
-        """Charge memory that is about to be allocated."""
+    def charge_bytes(self, count: int) -> None:
+        """Pay for memory that is about to be allocated."""
         self.bytes -= count
-        if self.bytes < 0 and not (self.extended() and self.bytes >= 0):
+        if self.bytes < 0 and not (self._add_input_share() and self.bytes >= 0):
             raise limit_error("bytes")
 
-    def write(self, count: int) -> None:
-        """Charge the result."""
+    def charge_output(self, count: int) -> None:
+        """Pay for characters of the result."""
         self.output -= count
-        if self.output < 0 and not (self.extended() and self.output >= 0):
+        if self.output < 0 and not (self._add_input_share() and self.output >= 0):
             raise limit_error("output")
 
-    def extended(self) -> bool:
-        """Add what the size of the input allows, once."""
-        if self.context is None:
+    def _add_input_share(self) -> bool:
+        """Raise the budgets by what the size of the input allows; False if that was done before."""
+        if self._context is None:
             return False
-        values, characters = measure_input(self.context)
-        self.context = None
-        self.steps += (
-            values * self.limits.steps_per_value + characters * self.limits.steps_per_character
-        )
-        self.bytes += characters * self.limits.bytes_per_character
-        self.output += characters * self.limits.output_per_character
+        limits = self.limits
+        containers, characters = measure_input(self._context)
+        self._context = None
+        self.steps += containers * limits.steps_per_value
+        self.steps += characters * limits.steps_per_character
+        self.bytes += characters * limits.bytes_per_character
+        self.output += characters * limits.output_per_character
         return True
 
 
 def check_call_budget(rt: Runtime) -> None:
-    """Steps or depth ran out while a macro was entered."""
-    rt.step(0)
+    """Raise an error if steps or depth ran out; generated code calls it when a macro is entered."""
+    rt.charge_steps(0)
     if rt.depth < 0:
         raise limit_error("depth")
 
@@ -137,6 +139,7 @@ BUDGET_MEANINGS = {
 
 
 def limit_error(budget: str) -> TemplateLimitError:
+    """Return the error for a budget that was exceeded."""
     return TemplateLimitError(
         f"the template went over its budget of {budget}: {BUDGET_MEANINGS[budget]}", budget=budget
     )

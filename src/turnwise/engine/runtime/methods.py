@@ -66,7 +66,7 @@ def make_strip(start: bool, end: bool) -> Method:
         result = rest.rstrip(letters) if end else rest
         if len(result) == len(value):  # nothing was copied
             return value, trail
-        rt.take(2 * len(value))
+        rt.charge_bytes(2 * len(value))
         return result, (PART, value, trail, len(value) - len(rest))
 
     return run
@@ -89,7 +89,7 @@ def split_text(
 ) -> Pair:
     separator, limit = sep[0], maxsplit[0]
     if isinstance(separator, str) and separator:
-        rt.take(2 * len(value) + 60 * value.count(separator) + 60)
+        rt.charge_bytes(2 * len(value) + 60 * value.count(separator) + 60)
     else:
         separator, limit = require_defined(sep), require_integer(maxsplit)
         if separator is not None:
@@ -98,20 +98,20 @@ def split_text(
                 if separator == ""
                 else f"must be str or None, not {type(separator).__name__}"
             )
-        rt.take(30 * len(value) + 60)
+        rt.charge_bytes(30 * len(value) + 60)
     parts = cut(separator, limit if maxsplit is UNLIMITED else require_integer(maxsplit))
     return parts, (SPLIT, value, trail, parts)
 
 
 def splitlines(rt: Runtime, value: str, trail: Trail, keepends: Pair = (False, None)) -> Pair:
-    rt.take(60 * value.count("\n") + 2 * len(value) + 60)
+    rt.charge_bytes(60 * value.count("\n") + 2 * len(value) + 60)
     parts = value.splitlines(bool(require_defined(keepends)))
     return parts, (SPLIT, value, trail, parts)
 
 
 def make_partition(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, sep: Pair) -> Pair:
-        rt.take(2 * len(value))
+        rt.charge_bytes(2 * len(value))
         try:
             parts = getattr(value, name)(require_defined(sep))
         except (TypeError, ValueError) as error:
@@ -123,7 +123,7 @@ def make_partition(name: str) -> Method:
 
 def make_affix_remover(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, affix: Pair) -> Pair:
-        rt.take(len(value))
+        rt.charge_bytes(len(value))
         try:
             result = getattr(value, name)(require_defined(affix))
         except TypeError as error:
@@ -143,7 +143,7 @@ def make_affix_remover(name: str) -> Method:
 
 def make_case_change(change: Callable[[str], str]) -> Method:
     def run(rt: Runtime, value: str, trail: Trail) -> Pair:
-        rt.take(3 * len(value))
+        rt.charge_bytes(3 * len(value))
         return change(value), (RECASED, value, trail, change)
 
     return run
@@ -157,9 +157,9 @@ def replace(
         raise Failure(
             f"replace() arguments must be str, not {type(needle).__name__} and {type(other).__name__}"
         )
-    rt.take(len(value))
+    rt.charge_bytes(len(value))
     found = value.count(needle) if limit < 0 else min(value.count(needle), limit)
-    rt.take(len(value) + found * max(len(other) - len(needle), 0) + found)
+    rt.charge_bytes(len(value) + found * max(len(other) - len(needle), 0) + found)
     return value.replace(needle, other, limit), (
         REPLACED,
         value,
@@ -174,7 +174,7 @@ def replace(
 def make_padding(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, width: Pair, fill: Pair = (" ", None)) -> Pair:
         size = require_integer(width)
-        rt.take(max(size, len(value)))
+        rt.charge_bytes(max(size, len(value)))
         try:
             result = (
                 getattr(value, name)(size, require_defined(fill))
@@ -190,7 +190,7 @@ def make_padding(name: str) -> Method:
 
 def expandtabs(rt: Runtime, value: str, trail: Trail, tabsize: Pair = (8, None)) -> Pair:
     size = require_integer(tabsize)
-    rt.take(len(value) + value.count("\t") * max(size, 1))
+    rt.charge_bytes(len(value) + value.count("\t") * max(size, 1))
     return value.expandtabs(size), (BLEND, value, trail)
 
 
@@ -222,7 +222,7 @@ def to_joinable_list(items: Pair) -> tuple[list[Any], Trail]:
     """Whatever can be walked over, as a list."""
     value, trail = items
     if isinstance(value, Stream):
-        return value.taken(), value.trail
+        return value.take_items(), value.trail
     if isinstance(value, View):
         return value.items, value.trail
     if isinstance(value, dict):
@@ -236,7 +236,7 @@ def join_with_separator(
     rt: Runtime, texts: list[str], trail: Trail, separator: str, separator_trail: Trail
 ) -> Pair:
     """`separator.join(texts)`, charged before it is built."""
-    rt.take(sum(map(len, texts)) + len(separator) * len(texts) + len(texts))
+    rt.charge_bytes(sum(map(len, texts)) + len(separator) * len(texts) + len(texts))
     parts: list[Any] = []
     for number, text in enumerate(texts):
         if number and separator:
@@ -250,7 +250,7 @@ def join_with_separator(
 
 def make_query(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
-        rt.take(len(value))
+        rt.charge_bytes(len(value))
         try:
             return getattr(value, name)(*map(require_defined, args)), None
         except (TypeError, ValueError) as error:
@@ -272,28 +272,28 @@ def get(rt: Runtime, value: dict[Any, Any], trail: Trail, key: Pair, default: Pa
 
 
 def items(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
-    rt.take(16 * len(value))
+    rt.charge_bytes(16 * len(value))
     return View("dict_items", list(value.items()), (PAIRS, trail, list(value))), None
 
 
 def keys(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
     names = list(value)
-    rt.take(8 * len(names))
+    rt.charge_bytes(8 * len(names))
     return View("dict_keys", names, (KEYS, trail, names)), None
 
 
 def values(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
-    rt.take(8 * len(value))
+    rt.charge_bytes(8 * len(value))
     return View("dict_values", list(value.values()), (ITEMS, [(trail, key) for key in value])), None
 
 
 def copy(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    rt.take(16 * len(value))
+    rt.charge_bytes(16 * len(value))
     return value.copy(), trail
 
 
 def charge_search(rt: Runtime, value: Any, wanted: Any) -> None:
-    rt.step(len(value))
+    rt.charge_steps(len(value))
     if isinstance(wanted, (list, tuple, dict)):
         charge_container(rt, wanted, None)
 

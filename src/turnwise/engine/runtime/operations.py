@@ -62,7 +62,7 @@ def add_pair(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail:
             return Safe(result), trail
         return join_parts(rt, (left, left_trail, right, right_trail))
     if type(left) is type(right) and isinstance(left, (list, tuple)):
-        rt.take(8 * (len(left) + len(right)))
+        rt.charge_bytes(8 * (len(left) + len(right)))
         return left + right, (CHAIN, len(left), left_trail, right_trail)
     return compute(operator.add, left, right), None
 
@@ -106,7 +106,7 @@ def multiply(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail:
     if isinstance(left, int) and isinstance(right, (str, list, tuple)):
         left, left_trail, right, right_trail = right, right_trail, left, left_trail
     if isinstance(left, (str, list, tuple)) and isinstance(right, int):
-        rt.take(len(left) * max(int(right), 0) * (1 if isinstance(left, str) else 8))
+        rt.charge_bytes(len(left) * max(int(right), 0) * (1 if isinstance(left, str) else 8))
         if isinstance(left, str):
             return left * right, (REPEATED, left, left_trail)
         return left * right, (TIMES, left_trail, len(left) or 1)
@@ -183,7 +183,7 @@ def is_equal(rt: Runtime, left: Any, right: Any) -> bool:
 
 
 def compare(rt: Runtime, name: str, left: Any, right: Any) -> Any:
-    rt.take(min(comparison_cost(left), comparison_cost(right)))
+    rt.charge_bytes(min(comparison_cost(left), comparison_cost(right)))
     if (
         isinstance(left, CONTAINERS)
         and isinstance(right, CONTAINERS)
@@ -212,17 +212,17 @@ def contains(rt: Runtime, value: Any, container: Any) -> bool:
     """`value in container`"""
     kind = type(container)
     if kind is str:
-        rt.take(len(container))
+        rt.charge_bytes(len(container))
     elif kind in (list, tuple):
-        rt.step(len(container))
-        rt.take(len(container) * comparison_cost(value))
+        rt.charge_steps(len(container))
+        rt.charge_bytes(len(container) * comparison_cost(value))
         if isinstance(value, CONTAINERS):
             charge_container(rt, value, None)
     elif kind is dict:
         charge_key(rt, value)
     elif kind is Stream:
-        container = container.taken()
-        rt.step(len(container))
+        container = container.take_items()
+        rt.charge_steps(len(container))
         if isinstance(value, CONTAINERS):
             charge_container(rt, value, None)
     elif kind not in (dict, range, Safe, Undefined, View):
@@ -296,7 +296,7 @@ def match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair
 def capture_output(rt: Runtime, out: list[Any]) -> Pair:
     """What a block or macro wrote, as one text."""
     texts = out[::2]
-    rt.take(sum(map(len, texts)))
+    rt.charge_bytes(sum(map(len, texts)))
     return "".join(texts), (JOINED, out)
 
 
@@ -306,8 +306,8 @@ def spread_arguments(rt: Runtime, value: Any, trail: Trail) -> list[Pair]:
         value, trail = to_sequence(rt, value, trail)
     if not isinstance(value, (list, tuple, range)):
         raise Failure(f"argument after * must be an iterable, not {type_name(value)}")
-    rt.take(16 * len(value))
-    rt.step(8 * len(value))
+    rt.charge_bytes(16 * len(value))
+    rt.charge_steps(8 * len(value))
     return [(item, (trail, number)) for number, item in enumerate(value)]
 
 

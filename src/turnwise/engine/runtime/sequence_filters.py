@@ -30,8 +30,8 @@ Filter = Callable[..., Pair]
 def charge_elements(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
     """A list of the elements, for filters that look at each."""
     found, found_trail = to_sequence(rt, value, trail)
-    rt.step(8 * len(found))
-    rt.take(8 * len(found))
+    rt.charge_steps(8 * len(found))
+    rt.charge_bytes(8 * len(found))
     return list(found), found_trail
 
 
@@ -49,8 +49,8 @@ def count_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
 
 def to_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
     found, found_trail = to_sequence(rt, value, trail)
-    rt.step(len(found))
-    rt.take(8 * len(found))
+    rt.charge_steps(len(found))
+    rt.charge_bytes(8 * len(found))
     return list(found), found_trail
 
 
@@ -69,7 +69,7 @@ def make_end_filter(last: bool) -> Filter:
 
 def reverse_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if isinstance(value, str):
-        rt.take(len(value))
+        rt.charge_bytes(len(value))
         return value[::-1], (BLEND, value, trail)
     found, found_trail = charge_elements(rt, value, trail)
     return Stream(found[::-1], (PICK, found_trail, range(len(found) - 1, -1, -1))), None
@@ -82,7 +82,7 @@ def item_pairs(rt: Runtime, value: Any, trail: Trail) -> Pair:
         raise Failure(
             "Can only get item pairs from a mapping.", f"the value is {short_repr(value)}"
         )
-    rt.take(16 * len(value))
+    rt.charge_bytes(16 * len(value))
     return Stream(list(value.items()), (PAIRS, trail, list(value))), None
 
 
@@ -115,7 +115,7 @@ def sort_dict(
 
 
 def sort_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
-    rt.step(len(keys) * (2 + len(keys).bit_length()))
+    rt.charge_steps(len(keys) * (2 + len(keys).bit_length()))
     charge_containers(rt, keys)
     if fold:
         keys = [lower_key(key) for key in keys]
@@ -149,7 +149,7 @@ def sort_elements(
         raise Failure("sort: too many attributes")
     keys = found
     if names != [None]:
-        rt.step(8 * len(found) * len(names))
+        rt.charge_steps(8 * len(found) * len(names))
         keys = [
             [fold_case(get_by_path(rt, entry, None, name)[0], case_sensitive) for name in names]
             for entry in found
@@ -218,7 +218,7 @@ def split_into_batches(
 ) -> Pair:
     found, found_trail = charge_elements(rt, value, trail)
     size = require_integer(linecount)
-    rt.take(8 * max(size, 0))
+    rt.charge_bytes(8 * max(size, 0))
     rows: list[list[Any]] = []
     trails: list[list[Trail]] = []
     row: list[Any] = []
@@ -244,7 +244,7 @@ def split_into_slices(
     count = require_integer(slices)
     if count < 1:
         raise Failure("slice: the number of slices is at least 1")
-    rt.take(64 * count)
+    rt.charge_bytes(64 * count)
     each, extra = divmod(len(found), count)
     rows, trails, at = [], [], 0
     for number in range(count):
@@ -302,7 +302,7 @@ def make_selection(keep: bool, by_attribute: bool) -> Filter:
         if by_attribute and not args:
             raise Failure("Missing parameter for attribute name")
         found, found_trail = to_sequence(rt, value or (), trail)
-        rt.step(8 * len(found))
+        rt.charge_steps(8 * len(found))
         path, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
         test = find_by_name(TESTS, rest[0][0], "test") if rest else None
         order = []
@@ -314,7 +314,7 @@ def make_selection(keep: bool, by_attribute: bool) -> Filter:
             passed = test(rt, looked_at, *(pair[0] for pair in rest[1:])) if test else looked_at
             if bool(passed) is keep:
                 order.append(index)
-        rt.take(8 * len(order))
+        rt.charge_bytes(8 * len(order))
         return Stream([found[i] for i in order], (PICK, found_trail, order)), None
 
     return run

@@ -1,8 +1,8 @@
-"""The values that a template can hold and that JSON does not have.
+"""The values of a template that are not JSON data.
 
-Messages, tools and options are plain JSON data. Beside them there are only these: `Undefined`, `Namespace`, `Loop`,
-`Macro`, `Function`, `Stream` and `Safe`. None of them has an attribute that a template can reach except through `reach`
-tables in `access.py`; so there is no Python object behind them to climb to.
+Messages, tools and options are plain JSON data. Beside them a template can only hold the classes below. Their Python
+attributes are out of its reach: `access.py` reads values through tables of allowed names, so a template cannot get
+from them to Python itself.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from turnwise.engine.provenance.trails import Trail
 from turnwise.errors import short_repr
 
 Pair = tuple[Any, Trail]
+"""A value and its trail: what operations, filters and functions take and return."""
 
 
 class Failure(Exception):
-    """Something the template did went wrong. The program adds the place and makes it a `TemplateRuntimeError`."""
+    """An operation of the template failed; `Program` adds the place and makes it a `TemplateRuntimeError`."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -25,20 +26,23 @@ class Failure(Exception):
 
 
 class UndefinedFailure(Failure):
-    """A value that is not there was used."""
+    """An undefined value was used."""
 
     def __init__(self, undefined: Undefined) -> None:
-        said = undefined.message
-        super().__init__(*((said, None) if isinstance(said, str) else said()))
-        self.owner, self.key = undefined.owner, undefined.key
+        message, hint = undefined.message, None
+        if callable(message):
+            message, hint = message()
+        super().__init__(message, hint)
+        self.owner = undefined.owner
+        self.key = undefined.key
 
 
 class Denied(Failure):
-    """An access outside the white list; becomes a `TemplateSecurityError`."""
+    """The template used something outside of the white list; becomes a `TemplateSecurityError`."""
 
 
 class Raised(Exception):
-    """`raise_exception`; becomes a `TemplateRaised`."""
+    """The template called `raise_exception`; becomes a `TemplateRaised`."""
 
 
 def _fail(self: Undefined, *_: Any, **__: Any) -> NoReturn:
@@ -46,10 +50,10 @@ def _fail(self: Undefined, *_: Any, **__: Any) -> NoReturn:
 
 
 class Undefined:
-    """What a name or field gives that is not there: empty as text, false as a condition, an error in any other use.
+    """The value of a name or field that does not exist: empty as text, false as a condition, else an error.
 
-    A missing field of a dict is the same object every time. It knows the name of the program's variable that held the
-    dict, so that the error can say what the dict has instead (`Program` looks it up in the failing frame).
+    The compiler makes one object for each field that a template reads. `owner` is the variable of the generated code
+    that holds the dict, so that the error can list the keys of the dict (`Program` looks it up in the failing frame).
     """
 
     __slots__ = ("key", "message", "owner")
@@ -57,7 +61,7 @@ class Undefined:
     def __init__(
         self, message: str | Callable[[], tuple[str, str | None]], owner: str = "", key: str = ""
     ) -> None:
-        self.message = message  # or what says it, and a hint: most are never asked
+        self.message = message  # or a function that makes it and a hint, since most are never shown
         self.owner = owner
         self.key = key
 
@@ -95,7 +99,7 @@ class Undefined:
 
 
 class Namespace:
-    """`namespace(...)`: the one thing a template can change. Each attribute is a pair of value and trail."""
+    """`namespace(...)`: the only value that a template can change. Each attribute is a pair of value and trail."""
 
     __slots__ = ("pairs",)
 
@@ -113,6 +117,7 @@ class Namespace:
 
 
 def refuse_private(name: str) -> None:
+    """Raise an error for a name that would be private in Python."""
     if name[:1] == "_":
         raise Denied(
             f"a namespace cannot have an attribute that starts with an underscore: {short_repr(name)}"
@@ -120,7 +125,7 @@ def refuse_private(name: str) -> None:
 
 
 class Loop:
-    """`loop`, when a template uses it as a value; elsewhere its attributes are local variables of the program."""
+    """`loop` as a value. Mostly there is none: the generated code has its attributes as local variables."""
 
     __slots__ = ("again", "depth0", "index0", "items", "last_seen", "trails")
 
@@ -142,7 +147,7 @@ class Loop:
 
 
 class Cycler:
-    """`cycler(...)`: its items in turn, each time it is asked."""
+    """`cycler(...)`: returns its items in turn."""
 
     __slots__ = ("items", "position")
 
@@ -194,12 +199,12 @@ class Function:
 
     def __repr__(self) -> str:
         raise Failure(
-            f"'{self.name}' is a function and cannot be printed", "call it: add ( ) behind the name"
+            f"'{self.name}' is a function and cannot be printed", "call it: add () after the name"
         )
 
 
 class Stream:
-    """What `map`, `select` and their kind give: a sequence that can be walked once, as jinja2's generators can."""
+    """The result of `map`, `select` and similar filters: it can be iterated once, as jinja2's generators can."""
 
     __slots__ = ("items", "trail")
 
@@ -207,7 +212,8 @@ class Stream:
         self.items = items
         self.trail = trail
 
-    def taken(self) -> list[Any]:
+    def take_items(self) -> list[Any]:
+        """Return the items; from now on the stream is empty."""
         items, self.items = self.items, []
         return items
 
@@ -218,7 +224,7 @@ class Stream:
 
 
 class View:
-    """What `keys`, `values` and `items` of a dict give: it can be walked over and counted, and that is all."""
+    """The result of `keys`, `values` and `items` of a dict: it can be iterated and counted."""
 
     __slots__ = ("items", "kind", "trail")
 
@@ -243,13 +249,13 @@ class View:
 
 
 class Safe(str):
-    """What `|safe` gives. Output is never escaped here; but as in markupsafe, text added to it is."""
+    """The result of `|safe`. Output is never escaped, but text that is added to safe text is, as in markupsafe."""
 
     __slots__ = ()
 
 
 class Missing:
-    """An argument that was not given; never seen by a template."""
+    """An argument that was not given; templates never see it."""
 
     __slots__ = ()
 
