@@ -160,37 +160,39 @@ class CallParser:
 
     def parse_row(self, is_bare: bool = False) -> Steps:
         """Parse calls one after another, with only brackets, commas and separators between them."""
-        state, buffer, builder = self._state, self._buffer, self._builder
-        format = state.call_format
+        buffer, builder, format = self._buffer, self._builder, self._state.call_format
         lists = ListState.OPEN if format.has_open_list and not is_bare else ListState.NONE
         while True:
-            is_open = builder.unnamed_call is not None  # no call since the last opener
+            is_first = builder.unnamed_call is not None  # no call since the last opener
+            needs_call = is_first or lists is ListState.OPEN  # what follows must be part of the row
             char, space = yield from buffer.look_past_space()
             if self._starts_call(char):
-                is_separate = not is_open and lists is not ListState.OPEN
-                if is_separate and (yield from self._starts_marker(char)):
+                if not needs_call and (yield from self._starts_marker(char)):
                     break
                 buffer.consume(space, "space")
-                if not is_open:
-                    builder.open_call()
                 if not (yield from self._parse_row_call(is_bare)):
                     break
                 continue
-            if format.openers and not is_open and lists is not ListState.OPEN:
+            if format.openers and not needs_call:
                 break  # each call has an opener of its own
-            next_lists = _next_list_state(lists, char, is_open)
+            next_lists = _next_list_state(lists, char, is_first)
             if next_lists is not None:
                 buffer.consume(space, "space")
                 buffer.consume(1, "marker")
                 lists = next_lists
-            elif is_open or not (yield from self._take_row_separator()):
+            elif is_first or not (yield from self._take_row_separator()):
                 break
-        if builder.unnamed_call is None:
+        yield from self._end_row(lists, is_bare)
+
+    def _end_row(self, lists: ListState, is_bare: bool) -> Steps:
+        """End a row where no further call follows; what is still open is no call."""
+        is_truncated = self._buffer.is_exhausted
+        if self._builder.unnamed_call is None:
             yield from self._end_section(lists is ListState.CLOSED)
-        elif is_bare and not buffer.is_exhausted:
-            builder.reject_call(record=False)
+        elif is_bare and not is_truncated:
+            self._builder.reject_call(record=False)  # JSON or code in the content
         else:
-            self.reject(is_truncated=buffer.is_exhausted)
+            self.reject(is_truncated)
 
     def _starts_call(self, char: str) -> bool:
         """Return whether a call of a row may start with `char`."""
@@ -211,6 +213,8 @@ class CallParser:
         return bool(marker)
 
     def _parse_row_call(self, is_bare: bool) -> Answer:
+        if self._builder.unnamed_call is None:
+            self._builder.open_call()
         call = self._state.call_format.calls.call
         if isinstance(call, JsonCall):
             return self._json_calls.parse(call, is_bare)
@@ -359,12 +363,15 @@ class CallParser:
         return openers[-1].strip() + id if has_prefix else id
 
 
-def _next_list_state(lists: ListState, char: str, is_open: bool) -> ListState | None:
-    """Return the state after a comma or bracket between calls; None for any other character."""
+def _next_list_state(lists: ListState, char: str, is_first: bool) -> ListState | None:
+    """Return the state after a comma or bracket between calls; None for any other character.
+
+    A list can only be opened before the first call.
+    """
     is_list = lists is ListState.OPEN
     if char in (",", ";"):
         return ListState.OPEN if is_list else ListState.NONE
-    if char == "[" and is_open and not is_list:
+    if char == "[" and is_first and not is_list:
         return ListState.OPEN
     if char == "]" and is_list:
         return ListState.CLOSED

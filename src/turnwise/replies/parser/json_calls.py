@@ -50,6 +50,14 @@ class _ObjectDraft:
     def has_arguments(self) -> bool:
         return self.early_arguments is not None or self.call is not None
 
+    def add(self, key: str, value: Any) -> None:
+        """Add a member if it is a name or an id."""
+        if key == self.spec.name or (key in NAME_KEYS and self.name is None):
+            if value and isinstance(value, str):
+                self.name = value
+        elif key == self.spec.id:
+            self.id = str(value)
+
 
 class JsonCallParser:
     """Parses calls that are JSON objects."""
@@ -141,18 +149,14 @@ class JsonCallParser:
             return (yield from self._end_unreadable(draft))
         if span == "raw" or (span == "marker" and not _is_written(spec, value)):
             self._builder.relabel_from(draft.member_start, "raw")
-        if key == spec.name or (key in NAME_KEYS and draft.name is None):
-            if value and isinstance(value, str):
-                draft.name = value
-        elif key == spec.id:
-            draft.id = str(value)
-        if draft.call is None and draft.name is not None and draft.early_arguments is not None:
+        draft.add(key, value)
+        if draft.name is None and draft.early_arguments is None:
+            # An object without an opener must show early that it is a call.
+            is_doubtful = draft.is_bare and key not in (spec.id, "type")
+            return MemberResult.NO_CALL if is_doubtful else MemberResult.CONTINUE
+        if draft.name is not None and draft.early_arguments is not None and draft.call is None:
             call = self._start_call(draft, draft.name)
             self._builder.add_arguments(call, draft.early_arguments)
-            return MemberResult.CONTINUE
-        is_known = draft.name is not None or draft.early_arguments is not None
-        if draft.is_bare and not is_known and key not in (spec.id, "type"):
-            return MemberResult.NO_CALL
         return MemberResult.CONTINUE
 
     def _start_call(self, draft: _ObjectDraft, name: str) -> ParsedCall:
