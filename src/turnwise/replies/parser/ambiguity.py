@@ -65,7 +65,7 @@ def looks_like_call(
     """
     verdict = _starts_call(text.lstrip(), format, tool_names, openers)
     if is_last or len(text) >= LOOKAHEAD:
-        return bool(verdict)
+        return bool(verdict)  # what is still open counts as no
     return verdict
 
 
@@ -108,6 +108,7 @@ def _starts_with_name(body: str, format: CallFormat, tool_names: Collection[str]
     rest = body[match.end() :].lstrip()
     if not rest.startswith(marker):
         return None if marker.startswith(rest) else False
+    # Tagged arguments look like markup, so the name must be that of a tool.
     is_tool = bool(marker) and match.group() in tool_names
     if is_tool or format.pairs is not None:
         return is_tool
@@ -130,6 +131,7 @@ def is_json_call(
             return False
         strings += match.groups()
         position = match.end()
+        # The strings so far must be the key of the name, a name, and the key of the arguments.
         for string, names in zip(strings, allowed, strict=False):
             if names and string not in names:
                 return False

@@ -90,6 +90,7 @@ class ArgumentParser:
     def parse_json(self, call: ParsedCall) -> Answer:
         """Parse arguments that are a JSON value."""
         char = yield from self._buffer.peek()
+        # A string may hold the arguments as JSON text: it is read whole, then unquoted.
         if char == '"' and "strings" in self._state.grammar.tolerances:
             arguments = yield from self._read_json("arguments")
             if not arguments.is_complete:
@@ -125,6 +126,7 @@ class ArgumentParser:
                 self._builder.add_arguments(call, parser.take())
             if parser.done:
                 return True
+            # What was emitted stays; the rest is added as it is written.
             if parser.error is not None:
                 yield from self._state.keep_as_written(call)
                 return False
@@ -142,6 +144,7 @@ class ArgumentParser:
         texts: list[str] = []
         yield from buffer.read_until(self._state.call_format.end_matcher, texts.append, "arguments")
         text = self._state.unmask("".join(texts))
+        # No JSON follows: neither an object nor a word that means none.
         if text.strip() and JSON_WORDS.get(text.strip()) != "null":
             builder.add_arguments(call, text)
             builder.end_call(call, "malformed")

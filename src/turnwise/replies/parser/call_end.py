@@ -36,6 +36,7 @@ class CallEndParser:
         if state.is_malformed:
             status = "malformed"
         state.builder.end_call(call, status, id or state.builder.invent_id(call.index))
+        # The closer of a call may be a stop: `<|call|>`.
         if last.strip() in state.grammar.grammar.stops:
             yield from state.end_turn(last.strip())
         elif not (yield from self._take_separator()):

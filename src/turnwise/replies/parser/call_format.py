@@ -77,6 +77,7 @@ class CallFormat:
         while parts and isinstance(first := parts[0], Marker):
             self.openers += split_tags(first.text)
             del parts[0]
+        # Markers before the first slot are openers, those after the last slot are closers.
         closers: list[str] = []
         while parts and isinstance(last := parts[-1], Marker):
             closers[:0] = split_tags(last.text)

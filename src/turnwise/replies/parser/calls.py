@@ -57,6 +57,7 @@ class CallParser:
         self._buffer.consume_match(match)
         if (yield from self._parse_other_format()):
             return
+        # The other tags of the section's opener, as far as they are there.
         for text in format.section_openers[1:]:
             yield from state.take_marker(text)
         if not format.openers:
@@ -68,6 +69,7 @@ class CallParser:
             if is_candidate and (yield from state.take_marker(text)):
                 yield from self._parse_after_opener(index)
                 return
+        # A section without any call.
         self.reject(is_truncated=self._buffer.is_exhausted)
 
     def parse_opened_call(self, match: MarkerMatch) -> Steps:
@@ -126,6 +128,7 @@ class CallParser:
         call = self._state.start_call(spec.name)
         yield from buffer.skip_space()
         if spec.fenced:
+            # Only at its end is it known whether there is a fence, so nothing is emitted before.
             texts: list[str] = []
             match = yield from buffer.read_until(end_matcher, texts.append, "arguments")
             if match is not None:
@@ -259,6 +262,7 @@ class CallParser:
         call: ParsedCall | None = None
         early_arguments = "{}"
         state.is_malformed, state.json_depth = False, 0
+        # A slot may end with a later part than the next one, so parts can be skipped.
         index = first
         while index < len(parts):
             part = parts[index]
@@ -271,6 +275,7 @@ class CallParser:
                 if next_index is None:
                     return call is not None and self._end_unfinished(call, start)
                 index = next_index
+            # Arguments: they can be emitted only if the name is known.
             elif "name" not in slots and CallPart(slot="name") in parts[index:]:
                 arguments = yield from self._arguments.read_early()
                 if arguments is None:
@@ -318,6 +323,7 @@ class CallParser:
         if slot == REPEATED_SLOT and text not in slots.values():
             state.mark_malformed(start)
         slots.setdefault(slot, text)
+        # What ended the slot says which part comes next.
         if match.tag.kind is MarkerKind.CALL_END:
             return len(format.parts)
         if match.tag.kind is MarkerKind.PART:
@@ -343,6 +349,7 @@ class CallParser:
         name = slots.get("name")
         if name is None and id is not None:
             name = _name_in_id(id)
+        # Text that cannot be a name shows that this is no call.
         if not name or not _NOT_IN_NAMES.isdisjoint(name) or any(map(str.isspace, name)):
             return None
         if is_bare and not self._state.is_offered(name):

@@ -2,8 +2,8 @@
 
 Values between tags are texts. What they become is decided by the schema of the tool: a declared
 string stays as it is, down to the last space; a declared number, boolean, object or array is
-converted if the text is one. If nothing is declared there is one rule: a text that is JSON as it
-stands, and no string, is that value; all else is a string.
+converted if the text is one. If nothing is declared there is one rule: a text that is valid JSON,
+and no string, is that value; all else is a string.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def _to_undeclared(text: str) -> str | None:
 
 
 def _container_as_spelled(text: str) -> str | None:
+    # A text of brackets only would exhaust the stack of the json module.
     if text.count("[") + text.count("{") < _MAX_BRACKETS:
         try:
             json.loads(text)

@@ -131,6 +131,7 @@ class JsonCallParser:
         if draft.spec.name is None:
             draft.name = key  # the name is the key of the arguments
         if draft.name is None:
+            # A call starts with its name, so the arguments wait for it.
             draft.early_arguments = yield from self._arguments.read_early()
             is_readable = draft.early_arguments is not None
             return MemberResult.CONTINUE if is_readable else MemberResult.NO_CALL
@@ -147,6 +148,7 @@ class JsonCallParser:
         value = yield from self._arguments.read_value(span)
         if value is UNREADABLE:
             return (yield from self._end_unreadable(draft))
+        # What the template does not write itself is no marker.
         if span == "raw" or (span == "marker" and not _is_written(spec, value)):
             self._builder.relabel_from(draft.member_start, "raw")
         draft.add(key, value)

@@ -38,7 +38,7 @@ class MarkerKind(Enum):
     STOP = auto()
     # Around calls.
     SECTION_OPEN = auto()
-    CALL_OPEN = auto()  # `MarkerTag.index` says which of the call's openers it is
+    CALL_OPEN = auto()  # `MarkerTag.index`: which of the call's openers it is
     BARE_CALL = auto()  # the brace of a JSON call that has no opener
     CALL_CLOSE = auto()  # a closer of a call or section that is seen where no call is open
     CALL_END = auto()  # whatever ends the call that is open

@@ -118,6 +118,7 @@ class MessageBuilder:
                 self._leading_space.append(text)
                 self.relabel(len(text), "space")
                 return
+            # Whitespace before other text is part of the region after all.
             if self._leading_space:
                 text = "".join(self._leading_space) + text
                 self.relabel(len(text), kind)
@@ -205,6 +206,7 @@ class MessageBuilder:
         """What was opened as a call is none: its text is content."""
         text = "".join(self.unnamed_call or ())
         self.unnamed_call = None
+        # All spans since the opener become one span of content.
         del self.spans[self._call_span :]
         if text:
             self.spans.append(SpanStart(TEXT, self.call_start))

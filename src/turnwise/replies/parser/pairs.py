@@ -95,7 +95,7 @@ class PairParser:
                 state.end_truncated_call(call)
                 return False
             if match.tag.kind is not MarkerKind.KEY_OPEN:
-                break
+                break  # the end of the call, which is taken elsewhere
             self._buffer.consume_match(match)
             yield from self._buffer.take_space(pairs.key.trail)
             key = yield from self._read_key()
@@ -105,6 +105,7 @@ class PairParser:
             if key is None or not (yield from self._parse_pair(call, key, is_first=not seen)):
                 state.end_truncated_call(call)
                 return False
+            # JSON with a key twice is legal, but one of the values is lost.
             if key.name in seen:
                 state.is_malformed = True
             seen.add(key.name)
@@ -129,6 +130,7 @@ class PairParser:
     def _read_key(self) -> Generator[None, None, ArgumentKey | None]:
         """Read a key and the opener of its value; None if the opener is missing."""
         kinds = _kinds_by_opener(self._pairs)
+        # With several openers, only their common prefix can be looked for first.
         prefix, suffix = _common_affixes(sorted(kinds))
         tags = split_tags(prefix) or [prefix]
         texts: list[str] = []
@@ -181,6 +183,7 @@ class PairParser:
         closer = self._value_matcher(key.name)
         if is_first and self._may_be_wrapper(key.name, parameters):
             return (yield from self._parse_wrapper(call, key, lead, closer))
+        # From here on the value can be emitted while it comes in, if it is a string.
         builder.add_arguments(call, lead)
         if (yield from self._take_text_wrapper()):
             return (yield from self._stream_wrapped_text(call, closer))
@@ -226,7 +229,7 @@ class PairParser:
         regions = (pairs.string, pairs.other, *(region for _, region in pairs.typed))
         texts = dict.fromkeys(region.close.text for region in regions if region.close.core)
         if not texts:
-            return format.key_matcher
+            return format.key_matcher  # values without closers end with the next key
         close = MarkerTag(MarkerKind.VALUE_CLOSE)
         markers: list[TaggedText] = [(fill_key(text, key), close) for text in texts]
         others = [*format.closers[:1], *format.openers[:1]]
@@ -281,6 +284,7 @@ class PairParser:
             is_opener = match.tag.kind is MarkerKind.SAME_ELEMENT
             if not is_opener and not depth:
                 return match
+            # Elements are counted only if the value starts with one: else tags are part of a text.
             if holds_elements is None:
                 text = "".join(texts).lstrip()
                 holds_elements = not text or text.startswith(element_start)
@@ -316,6 +320,7 @@ class PairParser:
             return not types or "string" in types
         if kind is ValueKind.OTHER or types:
             return kind is ValueKind.UNKNOWN and types == STRING_ONLY
+        # Nothing is declared: the first character decides whether it can be anything else.
         char, _ = yield from self._buffer.look_past_space()
         if not char or may_be_json(char):
             return False

@@ -53,6 +53,7 @@ def assistant_header(grammar: GrammarParts) -> str:
     if grammar.reasoning is not None:
         openers.append(grammar.reasoning.open.core)
         markers += [grammar.reasoning.open.core, grammar.reasoning.close.core]
+    # The header ends before the first whole marker, or before a marker that is only begun.
     cuts = [opening.find(marker) for marker in markers if marker and marker in opening]
     for marker in openers:
         size = _partial_marker_size(opening, marker)
@@ -80,6 +81,7 @@ def prefill_of(grammar: GrammarParts, prompt: str | None) -> str:
     header = assistant_header(grammar)
     if prompt is None:
         return grammar.opening[len(header) :]
+    # Without a header only the whole generation prompt can be recognised.
     if not header.strip():
         is_opened = bool(grammar.opening) and prompt.endswith(grammar.opening)
         return grammar.opening if is_opened else ""

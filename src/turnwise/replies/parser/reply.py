@@ -43,7 +43,7 @@ class ReplyParser:
 
     def run(self) -> Steps:
         """Parse the reply to its end."""
-        yield
+        yield  # wait for the first chunk
         if self._state.region is OpenRegion.CONTENT:
             yield from self._take_content_space()
         while True:
@@ -55,12 +55,13 @@ class ReplyParser:
             else:
                 match = yield from self._read_content()
             if match is None:
-                return
+                return  # the reply has ended
             kind = match.tag.kind
             if kind in _CALL_OPENERS:
                 self._state.call_format = self._grammar.call_formats[match.tag.format]
                 if not (yield from self._confirm_opener(match)):
                     continue
+            # Only content right after its opener has a closer of its own.
             self._is_delimited = kind is MarkerKind.CONTENT_OPEN
             yield from _HANDLERS[region][kind](self, match)
 
@@ -115,7 +116,9 @@ class ReplyParser:
         text = state.unmask(buffer.text[start : start + LOOKAHEAD])
         call = format.calls.call
         if isinstance(call, JsonCall) and format.bare_starts:
+            # The brace is the opener, and was skipped.
             return is_json_call("{" + text, call, state.tools, buffer.ended)
+        # The opener of content may look like a name.
         content = self._grammar.grammar.content.open.core
         if not skipped and content and text.lstrip().startswith(content):
             return False
@@ -162,6 +165,7 @@ class ReplyParser:
         formats = [format for format in self._grammar.call_formats if format.openers]
         if formats:
             self._state.call_format = formats[0]
+        # A header that does not end is content, so its text is kept like that of a call.
         texts: list[str] = []
         builder.open_call()
         match = yield from buffer.read_until(
@@ -176,7 +180,8 @@ class ReplyParser:
         recipient = ""
         if header.recipient_key:
             after_key = text.partition(header.recipient_key)[2]
-            recipient = _first_word(after_key.partition("<")[0])
+            recipient = _first_word(after_key.partition("<")[0])  # up to the next tag
+        # Without a recipient, or with the word of a region in its place, a region follows.
         is_reasoning = channel == header.reasoning
         if not recipient or channel == header.content or (is_reasoning and recipient == channel):
             builder.unnamed_call = None
@@ -276,6 +281,7 @@ def _first_word(text: str) -> str:
 
 
 _Handler = Callable[[ReplyParser, MarkerMatch], Steps]
+# What a marker does depends on the region in which it is matched.
 _IN_BOTH: dict[MarkerKind, _Handler] = {
     MarkerKind.SECTION_OPEN: ReplyParser._on_section,
     MarkerKind.CALL_OPEN: ReplyParser._on_call,

@@ -120,6 +120,7 @@ class ParserState:
             held.append(text[len(core) :])
 
         yield from self.buffer.read_until(self.call_format.end_matcher, add, "arguments")
+        # Of the braces at the end, those of the objects around the arguments are markers.
         tail = "".join(held)
         end = len(tail)
         for _ in range(min(self.json_depth, tail.count("}") - missing)):

@@ -1,7 +1,7 @@
 """Parse argument values in any notation, incrementally, and write them as JSON.
 
 JSON, Python literals and formats with quote marks of their own and bare keys
-(`{city:<|"|>Oslo<|"|>}`) differ in little: what stands around a string, whether a key needs quotes,
+(`{city:<|"|>Oslo<|"|>}`) differ in little: what is around a string, whether a key needs quotes,
 the words for true and null, the sign between key and value. `SYNTAXES` holds these differences.
 `ValueParser` is one state machine for all of them:
 
@@ -13,7 +13,7 @@ the words for true and null, the sign between key and value. `SYNTAXES` holds th
     COLON     the sign between key and value       VALUE
     AFTER     a separator, or a closing bracket    KEY, VALUE
 
-What is JSON already is copied as it stands, whitespace included. A string is written while it comes
+What is JSON already is copied unchanged, whitespace included. A string is written while it comes
 in; a word or a number when it is complete, since more digits may follow.
 """
 
@@ -107,6 +107,8 @@ class ValueState(IntEnum):
     AFTER = 5
 
 
+# Bound once: the lookup of an enum's member is slow, and these are used for every token of a value.
+_VALUE, _STRING, _WORD, _KEY, _COLON, _AFTER = ValueState
 NEED_MORE = -1  # the answer of a step that cannot go on without more text
 
 
@@ -147,7 +149,7 @@ class ValueParser:
         self._separators = (",", separator or ",")
         self._has_masks = has_masks
         # The result.
-        self.state = ValueState.KEY if closer else ValueState.VALUE
+        self.state = _KEY if closer else _VALUE
         self.out: list[str] = ["{"] if closer else []
         self.done = False
         self.error: str | None = None
@@ -232,13 +234,13 @@ class ValueParser:
             # No colon: what was read as the first key is the first element of a Python set.
             self.out[self._brace_index] = "["
             self._brace_index, self._is_object[-1] = None, False
-            self.state = ValueState.AFTER
+            self.state = _AFTER
             return position
         if char not in ":=":
             return self._fail("a key without a value")
         self._brace_index = None
         self.out.append(":" if char == ":" else ": ")
-        self.state = ValueState.VALUE
+        self.state = _VALUE
         return position + 1
 
     def _parse_after(self, text: str, position: int) -> int:
@@ -247,7 +249,7 @@ class ValueParser:
             return self._copy_space(text, position)
         if char in self._separators:
             self._pending_comma = ","
-            self.state = ValueState.KEY if self._is_object[-1] else ValueState.VALUE
+            self.state = _KEY if self._is_object[-1] else _VALUE
             return position + 1
         if char == self._closers[-1]:
             return self._close_container(position)
@@ -274,7 +276,7 @@ class ValueParser:
         if is_brace and self._syntax.has_sets and self._brace_index is None:
             self._brace_index = len(self.out)
         self.out.append("{" if is_brace else "[")
-        self.state = ValueState.KEY if is_brace else ValueState.VALUE
+        self.state = _KEY if is_brace else _VALUE
         return position + 1
 
     def _close_container(self, position: int) -> int:
@@ -287,7 +289,7 @@ class ValueParser:
         return position + 1
 
     def _end_value(self) -> None:
-        self.state = ValueState.AFTER
+        self.state = _AFTER
         self.done = not self._closers
 
     def _start_scalar(self, text: str, position: int, is_key: bool) -> int:
@@ -304,13 +306,13 @@ class ValueParser:
             return self._fail("expected a value")
         self._write_comma()
         self._is_key = is_key
-        self.state = ValueState.WORD
+        self.state = _WORD
         return position
 
     def _start_string(self, style: QuoteStyle, position: int, is_key: bool) -> int:
         self._write_comma()
         self._quote, self._is_key = style, is_key
-        self.state = ValueState.STRING
+        self.state = _STRING
         self.out.append('"')
         return position
 
@@ -342,7 +344,7 @@ class ValueParser:
                 return position + 1
         self.out.append('"')
         if self._is_key:
-            self._is_key, self.state = False, ValueState.COLON
+            self._is_key, self.state = False, _COLON
         else:
             self._end_value()
         return position + len(self._quote.close)
@@ -413,7 +415,7 @@ class ValueParser:
         if self._is_key:
             self.out.append('"')
             self._write_string(escape(word) + '"')
-            self._is_key, self.state = False, ValueState.COLON
+            self._is_key, self.state = False, _COLON
             return position
         core = word.rstrip()
         value = self._word_to_json(core)
@@ -435,7 +437,7 @@ class ValueParser:
         return value
 
 
-# In the order of `ValueState`: a tuple, since this is looked up for every token of a value.
+# In the order of `ValueState`.
 _STEPS = (
     ValueParser._parse_value,
     ValueParser._parse_string,
@@ -478,7 +480,7 @@ def to_json(text: str, syntax: str = "json") -> str | None:
     """Return a whole text as JSON if it is a value, however it was spelled."""
     parser = ValueParser(syntax)
     end = parser.feed(text, 0)
-    if parser.state == ValueState.WORD and end == len(text):
+    if parser.state == _WORD and end == len(text):
         parser.feed(" ,", 0)  # something that ends the word
     if not parser.done or text[end:].strip():
         return None

@@ -60,6 +60,7 @@ def parse_elements(text: str, pairs: Pairs, types: TypeSet = UNDECLARED) -> Nest
     stack, last_end, is_exact = [root], 0, True
     for match in tag.finditer(text):
         element = stack[-1]
+        # Text between the last tag and this one is part of the innermost element.
         if text[last_end : match.start()].strip():
             element.has_text = True
         last_end = match.end()
@@ -76,6 +77,7 @@ def parse_elements(text: str, pairs: Pairs, types: TypeSet = UNDECLARED) -> Nest
             is_exact = is_exact and value.is_exact
         else:
             element.has_text = True  # a tag within a text
+    # Something is left open, or there is text besides the elements.
     if len(stack) > 1 or not root.children or root.has_text or text[last_end:].strip():
         return None
     value = _combine(root.children, types)
