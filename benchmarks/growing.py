@@ -10,10 +10,10 @@ wanted as ids at every turn. Three ways to get it:
 All must give the same ids at every turn before anything is timed. Conversations are new in every round, so no cache
 knows their text; contestants take turns within a round, in an order that rotates. Figures: how many times the total of
 turnwise the others take, and for each the last 8 turns over the first 8 (the opening turn apart), which is 1 where a
-turn costs the same however long the conversation is. The slowest turn of a session is shown too: it is one that was
-worked out on everything.
+turn costs the same however long the conversation is. A session renders the whole conversation at every turn, to prove
+that the template still begins with what was sent, so its turns grow slowly; the others' ids are not proved.
 
-`--check` fails when the bridge takes less than GOAL times as long, or a session's turns are not flat.
+`--check` fails when the bridge takes less than GOAL times as long, or a session's turns grow by more than GROWTH.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 TURNS = 64
 EDGE = 8
 GOAL = 3.0  # times as long as a session
-FLAT = 1.3  # the last turns over the first ones
+GROWTH = 4.0  # the last turns over the first ones, with about 20 times the messages
 TEMPLATE, TOKENIZER, STOP = "npm-qwen3", "qwen3", "<|im_end|>"
 SYSTEM = {"role": "system", "content": "You are a helpful assistant."}
 
@@ -202,22 +202,19 @@ def main() -> int:
         for name, rounds in samples.items()
     }
     grown = {name: growth(rounds) for name, rounds in samples.items()}
-    steps = [median(spent) for spent in zip(*samples["turnwise"], strict=True)]
-    slowest = max(steps[1:]) / median(steps)
     step_us = median(spent for turns in samples["turnwise"] for spent in turns) / 1000
     if totals.get("renderers", GOAL) < GOAL:
         faults.append(
             f"the bridge takes {totals['renderers']:.2f} times as long as a session, less than {GOAL}"
         )
-    if grown["turnwise"] > FLAT:
+    if grown["turnwise"] > GROWTH:
         faults.append(
-            f"the last turns take {grown['turnwise']:.2f} times as long as the first, more than {FLAT}"
+            f"the last turns take {grown['turnwise']:.2f} times as long as the first, more than {GROWTH}"
         )
     if asked.json:
         found = {
             "total": totals,
             "last over first": grown,
-            "slowest over median": slowest,
             "median us": step_us,
         }
         print(
@@ -230,9 +227,7 @@ def main() -> int:
         rows = [[name, measure.shown(totals[name]), measure.shown(grown[name])] for name in totals]
         print(f"{asked.turns} turns, prompt ids at each.\n")
         print(measure.table(["", "total : turnwise", f"last {EDGE} : first {EDGE}"], rows))
-        print(
-            f"\nA session's slowest turn takes {slowest:.1f} times its median turn, which is {step_us:.0f} µs here."
-        )
+        print(f"\nThe median turn of a session takes {step_us:.0f} µs here.")
     for fault in faults:
         print(f"MISSED: {fault}", file=sys.stderr)
     return 1 if faults and asked.check else 0

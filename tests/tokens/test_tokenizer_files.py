@@ -39,6 +39,27 @@ def test_loaded_tokenizers_are_kept_until_the_file_changes(tmp_path: Path) -> No
     assert tokenizer(tmp_path / "tokenizer.json").named == second.named
 
 
+@pytest.mark.parametrize("has_main", [True, False], ids=["main", "a tag only"])
+def test_a_model_in_the_local_cache_is_found_by_its_id(
+    has_main: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "hub" / "models--some--model-1.5"
+    snapshot = model / "snapshots" / "0123abcd"
+    shutil.copytree(files.SHIPPED, snapshot)
+    if has_main:
+        (model / "snapshots" / "newer").mkdir()
+        (model / "refs").mkdir()
+        (model / "refs" / "main").write_text("0123abcd")
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    found = tokenizer("some/model-1.5")
+    assert found.name == "some/model-1.5"
+    assert found.encode("Hello") == load("turnwise").encode("Hello")
+    for other in ("some/other", "some/../model-1.5", "../hub/models--some--model-1.5"):
+        with pytest.raises(TokenizerError, match="no such model in the local Hugging Face cache"):
+            tokenizer(other)
+
+
 def test_tokens_that_are_declared_beside_the_file_are_added(tmp_path: Path) -> None:
     shutil.copy(SHIPPED, tmp_path)
     base = load("turnwise")

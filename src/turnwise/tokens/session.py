@@ -165,7 +165,7 @@ class Session:
             text = self._decode_reply(ids)
         plain_reply = None
         if message is None:
-            message, plain_reply = self._read_reply(text, ids, isinstance(reply, str))
+            message, plain_reply = self._read_reply(text, ids)
         self.messages.append(message)
         self.ids += ids
         self._reply, self._plain_reply = text, plain_reply
@@ -398,7 +398,7 @@ class Session:
         return token.text not in find_turn_delimiters(self.request)
 
     def _read_reply(
-        self, text: str, ids: list[int], is_text: bool
+        self, text: str, ids: list[int]
     ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
         """Return the reply as a message, and as plain content if that is another message."""
         if self.read is not None:
@@ -414,7 +414,10 @@ class Session:
         stop = next((stop for stop in self.stops if text.endswith(stop)), "")
         plain = {"role": "assistant", "content": text.removesuffix(stop)}
         tools = self.request.arguments.get("tools")
-        reply = text if is_text else ids
+        # Text is parsed faster than ids, and to the same message if all tokens that it spells are real.
+        spelled = [match.token.id for match in encoder_for(self.tokenizer).matcher.find(text)]
+        real = [id for id in ids if id in self._added_ids]
+        reply = text if spelled == real else ids
         parsed = self._reader.read(reply, self._prompt_text, tools, self.tokenizer)
         if parsed is None or parsed == plain:
             return plain, None
