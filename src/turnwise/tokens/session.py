@@ -165,7 +165,8 @@ class Session:
             text = self._decode_reply(ids)
         plain_reply = None
         if message is None:
-            message, plain_reply = self._read_reply(text, ids)
+            exact = reply if isinstance(reply, str) else self._as_text_or_ids(text, ids)
+            message, plain_reply = self._read_reply(text, exact)
         self.messages.append(message)
         self.ids += ids
         self._reply, self._plain_reply = text, plain_reply
@@ -397,8 +398,14 @@ class Session:
             return False
         return token.text not in find_turn_delimiters(self.request)
 
+    def _as_text_or_ids(self, text: str, ids: list[int]) -> str | list[int]:
+        """Return the text if all special tokens that it spells are real: it is parsed alike, and faster than ids."""
+        spelled = [match.token.id for match in encoder_for(self.tokenizer).matcher.find(text)]
+        real = [id for id in ids if id in self._added_ids]
+        return text if spelled == real else ids
+
     def _read_reply(
-        self, text: str, ids: list[int]
+        self, text: str, reply: str | list[int]
     ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
         """Return the reply as a message, and as plain content if that is another message."""
         if self.read is not None:
@@ -414,10 +421,6 @@ class Session:
         stop = next((stop for stop in self.stops if text.endswith(stop)), "")
         plain = {"role": "assistant", "content": text.removesuffix(stop)}
         tools = self.request.arguments.get("tools")
-        # Text is parsed faster than ids, and to the same message if all tokens that it spells are real.
-        spelled = [match.token.id for match in encoder_for(self.tokenizer).matcher.find(text)]
-        real = [id for id in ids if id in self._added_ids]
-        reply = text if spelled == real else ids
         parsed = self._reader.read(reply, self._prompt_text, tools, self.tokenizer)
         if parsed is None or parsed == plain:
             return plain, None
