@@ -57,8 +57,7 @@ class CallCompiler:
     # ---- filters and tests ----
 
     def _compile_filter(self, node: nodes.Filter, frame: Frame, trail: bool) -> Code:
-        if node.node is None:
-            raise CompileError("a filter needs a value", node.lineno)
+        assert node.node is not None  # it is only in `{% filter %}` and `{% set %}` blocks
         return self._apply_filter(node, self.context.compile(node.node, frame), frame)
 
     def apply_filters(self, node: nodes.Filter, value: Code, frame: Frame) -> Code:

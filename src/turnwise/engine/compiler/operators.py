@@ -135,19 +135,19 @@ class OperatorCompiler:
         return call
 
     def _compile_membership(self, left: Code, container: nodes.Expr, right: Code) -> str:
-        inline = f"({left.value} in {right.value})"
+        inline = f"{left.value} in {right.value}"
         call = f"contains(rt, {left.value}, {right.value})"
         if left.kind is Kind.LITERAL and right.value.isidentifier():
             if right.kind is Kind.MESSAGE:
-                return inline
+                return f"({inline})"
             # Searching a short text is cheaper than charging for it.
             kind = f"{right.value}.__class__"
             short = f"{kind} is dict or {kind} is str and len({right.value}) < {MAX_FREE_LENGTH}"
-            return f"({inline[1:-1]} if {short} else {call})"
+            return f"({inline} if {short} else {call})"
         if isinstance(container, (nodes.List, nodes.Tuple)) and all(
             isinstance(item, nodes.Const) for item in container.items
         ):
-            return inline
+            return f"({inline})"
         return call
 
     # ---- arithmetic ----
