@@ -193,10 +193,10 @@ class MessageTracker:
             return
         elif trail[0] is BOUND:
             if self._message is None:
-                self._loops[-1] = message_of_trail(trail[1])
+                self._loops[-1] = _message_of_trail(trail[1])
                 self._assign_round(self._loops[-1])
         else:
-            message = message_of_trail(trail)
+            message = _message_of_trail(trail)
             if message is not None:
                 self._loops[-1] = message
         self._enter_innermost_message()
@@ -241,7 +241,7 @@ def _is_message(trail: tuple[Any, ...]) -> bool:
     return trail[0] == MESSAGES and len(trail) == 2 and type(trail[1]) is int
 
 
-def message_of_trail(trail: Any) -> int | None:
+def _message_of_trail(trail: Any) -> int | None:
     """Return the index, if the trail leads to a whole message, or to a dict that the template made of one."""
     if _is_message(trail):
         index: int = trail[1]

@@ -87,7 +87,7 @@ def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
         return make_undefined(value, name)
     if kind is Undefined:
         raise value.failure()
-    found = get_engine_attribute(value, trail, name)
+    found = _get_engine_attribute(value, trail, name)
     if found is not None:
         return found
     if name in METHODS.get(kind, ()):
@@ -95,7 +95,7 @@ def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
     return make_undefined(value, name)
 
 
-def get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
+def _get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
     """Return an attribute of a value that only the engine makes; None if it has no such attribute."""
     if type(value) is Loop:
         if name in LOOP_ATTRIBUTES:
@@ -107,7 +107,7 @@ def get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
     elif type(value) is Macro and name in MACRO_ATTRIBUTES:
         return MACRO_ATTRIBUTES[name](value), None
     elif type(value) is Function and (value.name, name) == ("dict", "fromkeys"):
-        return Function("fromkeys", from_keys), None
+        return Function("fromkeys", _from_keys), None
     elif type(value) is Cycler and name == "current":
         return value.items[value.position]
     elif type(value) is tuple and len(value) == 2 and name in GROUP_ATTRIBUTES:
@@ -116,7 +116,7 @@ def get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
     return None
 
 
-def from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
+def _from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     """`dict.fromkeys(keys, value)`"""
     names, trail = to_sequence(rt, *keys)
     rt.charge_steps(len(names))
@@ -201,10 +201,10 @@ def make_undefined(value: Any, key: Any) -> Pair:
             f"access to {short_repr(key)} is not possible: "
             "templates read fields and methods, not Python attributes"
         )
-    return Undefined(lambda: (describe_absence(value, key), describe_keys(value, key))), None
+    return Undefined(lambda: (_describe_absence(value, key), describe_keys(value, key))), None
 
 
-def describe_absence(value: Any, key: Any) -> str:
+def _describe_absence(value: Any, key: Any) -> str:
     owner = "None" if value is None else f"{type_name(value)} object"
     if isinstance(key, str):
         return f"{owner!r} has no attribute {key!r}"
@@ -215,7 +215,7 @@ def describe_keys(value: Any, key: Any) -> str | None:
     """Return a hint that lists what the value has instead."""
     word = key if isinstance(key, str) else ""
     if type(value) is dict:
-        return did_you_mean(word, value, f"a {name_container(value)} has")
+        return did_you_mean(word, value, f"a {_name_container(value)} has")
     if type(value) is Namespace:
         return did_you_mean(word, value.pairs, "the namespace has")
     if isinstance(value, (list, tuple)):
@@ -225,7 +225,7 @@ def describe_keys(value: Any, key: Any) -> str | None:
     return f"the value is {short_repr(value)}"
 
 
-def name_container(value: dict[Any, Any]) -> str:
+def _name_container(value: dict[Any, Any]) -> str:
     """Return the usual word for such a dict, told by its keys."""
     for key, word in TYPICAL_KEYS.items():
         if key in value:
@@ -239,7 +239,7 @@ MAX_CACHED_TRAILS = 1 << 20
 ROOT_TRAILS: dict[str, list[Trail]] = {}
 
 
-def root_trails(name: str, count: int) -> list[Trail]:
+def _root_trails(name: str, count: int) -> list[Trail]:
     """Return the trails of an input's elements. They are the same in every rendering, so they are cached."""
     trails = ROOT_TRAILS.setdefault(name, [])
     if len(trails) < count:
@@ -262,7 +262,7 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
         rt.charge_bytes(8 * count)
         return elements, [trail] * count, False
     if trail[0] is ROOT:
-        return elements, root_trails(trail[1], count), trail[1] == "messages"
+        return elements, _root_trails(trail[1], count), trail[1] == "messages"
     rt.charge_bytes(8 * count)
     if (
         trail[0] is PICK
@@ -270,16 +270,16 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
         and type(trail[1]) is tuple
         and trail[1][0] is ROOT
     ):
-        kept = root_trails(trail[1][1], max(trail[2], default=-1) + 1)
+        kept = _root_trails(trail[1][1], max(trail[2], default=-1) + 1)
         return elements, [kept[index] for index in trail[2]], True
     return (
         elements,
         [(trail, number) for number in range(count)],
-        trail[0] is not PAIRS and may_be_messages(trail),
+        trail[0] is not PAIRS and _may_be_messages(trail),
     )
 
 
-def may_be_messages(trail: Trail) -> bool:
+def _may_be_messages(trail: Trail) -> bool:
     """Return whether elements may be whole messages: not if the sequence is a part inside of the input."""
     while type(trail) is tuple and type(trail[0]) is tuple:
         trail = trail[0]
@@ -292,7 +292,7 @@ def start_message_loop(rt: Runtime, messages: list[Any], weight: int) -> list[Tr
     rt.steps -= count * weight
     if rt.steps < 0:
         rt.charge_steps(0)
-    return root_trails("messages", count)
+    return _root_trails("messages", count)
 
 
 def pick_elements(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[Any], Any]:

@@ -1,12 +1,12 @@
 """Filters: jinja2's, transformers' `tojson`, and `from_json`, which templates in the wild expect.
 
-A filter is `run(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail. The trail
-that it returns is its origin rule:
+A filter is `(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail. The trail
+that it returns depends on the result:
 
-    a part, a padding, a change of case    keeps the place of every character
-    an element of a sequence               is a child of the sequence's trail
-    a selection or an order                is a `PICK` of indices
-    a number, a truth                      is made by nobody: None
+    a part, padded text, another case    a rule that keeps the origin of every character
+    an element of a sequence             a child of the sequence's trail
+    a selection, another order           a `PICK` of indices
+    a number, a boolean                  None: nobody wrote it
 
 Left out on purpose: `random` (not reproducible), `urlize`, `pprint`, `xmlattr` (chat templates write no HTML).
 """
@@ -75,20 +75,20 @@ def as_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return (value, trail) if type(value) is str else to_text(rt, value, trail)
 
 
-def require_text_input(value: Any, trail: Trail, name: str) -> Pair:
-    """The value of a filter that does not print what it is given."""
+def _require_text_input(value: Any, trail: Trail, name: str) -> Pair:
+    """Return the value of a filter that accepts only text."""
     if isinstance(value, Undefined):
         raise value.failure()
     if not isinstance(value, str):
         raise Failure(
-            f"{name}: the value is text, not {type_name(value)}",
+            f"{name}: the value must be text, not {type_name(value)}",
             f"the value is {short_repr(value)}",
         )
     return value, trail
 
 
 def make_text_filter(name: str) -> Filter:
-    """The string method of that name, on whatever the value prints as."""
+    """Return a filter that prints its value and calls the string method of that name."""
     method = STRINGS[name]
 
     def run(rt: Runtime, value: Any, trail: Trail, *args: Pair) -> Pair:
@@ -113,10 +113,10 @@ def change_to_title_case(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = as_text(rt, value, trail)
     rt.charge_bytes(3 * len(written))
     rt.charge_steps(len(written) // 2)
-    return title_case(written), (RECASED, written, source, title_case)
+    return _title_case(written), (RECASED, written, source, _title_case)
 
 
-def title_case(written: str) -> str:
+def _title_case(written: str) -> str:
     words = re.split(r"([-\s({\[<]+)", written)
     return "".join(word[:1].upper() + word[1:].lower() for word in words)
 
@@ -133,8 +133,8 @@ def indent_lines(
     first: Pair = FALSE,
     blank: Pair = FALSE,
 ) -> Pair:
-    written, source = require_text_input(value, trail, "indent")
-    margin = width[0] if isinstance(width[0], str) else " " * charge_width(rt, width)
+    written, source = _require_text_input(value, trail, "indent")
+    margin = width[0] if isinstance(width[0], str) else " " * _charge_width(rt, width)
     rt.charge_bytes(len(written) + (written.count("\n") + 1) * len(margin))
     lines = (written + "\n").splitlines() if blank[0] else written.splitlines()
     if written.endswith("\n") and not blank[0]:
@@ -144,8 +144,8 @@ def indent_lines(
     return (margin + result if first[0] else result), (INDENTED, written, source)
 
 
-def charge_width(rt: Runtime, width: Pair) -> int:
-    """A width that is about to be obeyed."""
+def _charge_width(rt: Runtime, width: Pair) -> int:
+    """Return a width, after paying for the text that fills it."""
     size = require_integer(width)
     rt.charge_bytes(max(size, 0))
     return size
@@ -168,7 +168,7 @@ def truncate_text(
         )
     if isinstance(value, (str, list, tuple, dict, Undefined)) and len(value) <= size + spare:
         return value, trail
-    written, source = require_text_input(value, trail, "truncate")
+    written, source = _require_text_input(value, trail, "truncate")
     kept = written[: size - len(tail)]
     if not killwords[0]:
         kept = kept.rsplit(" ", 1)[0]
@@ -184,7 +184,7 @@ def wrap_words(
     wrapstring: Pair = NONE,
     break_on_hyphens: Pair = (True, None),
 ) -> Pair:
-    written, source = require_text_input(value, trail, "wordwrap")
+    written, source = _require_text_input(value, trail, "wordwrap")
     size = require_integer(width)
     if size < 1 and written:
         raise Failure(f"wordwrap: the width is at least 1, not {size}")
@@ -218,7 +218,7 @@ def strip_tags(rt: Runtime, value: Any, trail: Trail) -> Pair:
 
 def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if isinstance(value, (dict, list, tuple)):
-        pairs = value.items() if isinstance(value, dict) else map(require_pair, value)
+        pairs = value.items() if isinstance(value, dict) else map(_require_pair, value)
         parts = [
             f"{quote_plus(to_text(rt, key, None)[0])}={quote_plus(to_text(rt, entry, None)[0])}"
             for key, entry in pairs
@@ -229,9 +229,11 @@ def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return quote(written, safe="/"), (RECASED, written, source, quote)
 
 
-def require_pair(entry: Any) -> tuple[Any, Any]:
+def _require_pair(entry: Any) -> tuple[Any, Any]:
     if not isinstance(entry, (list, tuple, str)) or len(entry) != 2:
-        raise Failure("urlencode: a list is of pairs", f"the value is {short_repr(entry)}")
+        raise Failure(
+            "urlencode: a list must consist of pairs", f"the value is {short_repr(entry)}"
+        )
     return entry[0], entry[1]
 
 
@@ -264,14 +266,12 @@ def format_with_percent(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kw
     if args and kwargs:
         raise Failure("can't handle positional and keyword arguments at the same time")
     written, source = as_text(rt, value, trail)
+    values: Any = tuple(pair[0] for pair in args)
+    trails: Any = [pair[1] for pair in args]
     if kwargs:
-        fields = {key: pair[0] for key, pair in kwargs.items()}
-        return format_percent(
-            rt, written, source, fields, (ITEMS, {key: pair[1] for key, pair in kwargs.items()})
-        )
-    return format_percent(
-        rt, written, source, tuple(pair[0] for pair in args), (ITEMS, [pair[1] for pair in args])
-    )
+        values = {key: pair[0] for key, pair in kwargs.items()}
+        trails = {key: pair[1] for key, pair in kwargs.items()}
+    return format_percent(rt, written, source, values, (ITEMS, trails))
 
 
 def count_words(rt: Runtime, value: Any, trail: Trail) -> Pair:
@@ -331,10 +331,10 @@ def _read_separators(separators: Any) -> tuple[str, str]:
 
 
 def filter_from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    """The value that a JSON text says. Every part of it, however deep, has the text's own origin."""
+    """Parse JSON text. Every part of the value, however deep, has the origin of the text."""
     if not isinstance(value, str):
         raise Failure(
-            f"from_json: the value is JSON text, not {type_name(value)}",
+            f"from_json: the value must be JSON text, not {type_name(value)}",
             f"the value is {short_repr(value)}",
         )
     rt.charge_bytes(16 * len(value))
@@ -345,9 +345,8 @@ def filter_from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
 
 
 def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
-    found, found_trail = to_sequence(
-        rt, value or (), trail
-    )  # as in jinja2, nothing is mapped over what is false
+    # as in jinja2, a value that is false has no elements
+    found, found_trail = to_sequence(rt, value or (), trail)
     rt.charge_steps(8 * len(found))
     if not args and "attribute" in kwargs:
         path, default = kwargs.pop("attribute")[0], kwargs.pop("default", NONE)
@@ -371,7 +370,7 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
 
 
 def get_attribute_only(rt: Runtime, value: Any, trail: Trail, name: Pair) -> Pair:
-    """`value|attr("name")`: methods and the like, never items."""
+    """Return `value|attr("name")`: a method or attribute, never an item."""
     key = str(require_defined(name))
     if isinstance(value, dict) and key not in METHODS[dict]:
         return make_undefined({}, key)

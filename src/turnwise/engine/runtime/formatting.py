@@ -49,9 +49,9 @@ def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if kind is Undefined:
         return "", None
     if kind in (dict, list, tuple, View):
-        return to_repr(rt, value, trail), (REPR, value, trail)
+        return _to_repr(rt, value, trail), (REPR, value, trail)
     if kind is Namespace:  # it can change, so the origins of its parts are not recorded
-        return to_repr(rt, value, trail), None
+        return _to_repr(rt, value, trail), None
     if kind in (Function, Stream):
         repr(value)  # raises the error that it cannot be printed
     if kind in PLACEHOLDERS:
@@ -59,7 +59,7 @@ def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return str(value), trail
 
 
-def to_repr(rt: Runtime, value: Any, trail: Trail) -> str:
+def _to_repr(rt: Runtime, value: Any, trail: Trail) -> str:
     """Return Python's `repr` of a container; templates print some by mistake."""
     is_cacheable = id(value) in rt.cacheable_ids
     text: str | None = rt.json_cache.get((id(value), "repr")) if is_cacheable else None
@@ -138,7 +138,7 @@ def format_percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail
     rt.charge_steps(16 * form.count("%"))
     for spec in PERCENT.finditer(form):
         parts += (form[start : spec.start()], (PART, form, trail, start))
-        parts += format_conversion(rt, spec, arguments)
+        parts += _format_conversion(rt, spec, arguments)
         start = spec.end()
     rest = form[start:]
     if "%" in rest:
@@ -175,7 +175,7 @@ class PercentArguments:
             raise Failure("not all arguments converted during string formatting")
 
 
-def format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArguments) -> Pair:
+def _format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArguments) -> Pair:
     """Format one conversion such as `%-5.2f`."""
     key, flags, width, precision, kind = spec.groups()
     if kind == "%":
@@ -197,7 +197,7 @@ def format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArgume
         result = f"%{flags}{columns or ''}{dot}{kind}" % (value,)
     except (TypeError, ValueError, OverflowError) as error:
         raise Failure(str(error)) from None
-    return trail_of_formatted(result, value, trail)
+    return _trail_of_formatted(result, value, trail)
 
 
 def _conversion_size(rt: Runtime, size: str | None, arguments: PercentArguments) -> int:
@@ -209,7 +209,7 @@ def _conversion_size(rt: Runtime, size: str | None, arguments: PercentArguments)
     return number
 
 
-def trail_of_formatted(result: str, value: Any, trail: Trail) -> Pair:
+def _trail_of_formatted(result: str, value: Any, trail: Trail) -> Pair:
     """Return the result with its trail: it is the value itself, padded, or changed."""
     if not isinstance(value, str) or result == value:
         return result, trail
@@ -282,11 +282,11 @@ def format_braces(
             pair = fields.find(name)
             if spec and "{" in spec:  # a width may be a field too
                 spec = format_braces(rt, spec, None, fields, depth - 1)[0]
-            parts += format_field(rt, pair, spec or "", convert)
+            parts += _format_field(rt, pair, spec or "", convert)
     return join_parts(rt, parts)
 
 
-def format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pair:
+def _format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pair:
     """Format one field of `{}`: convert it with `!r`, `!a` or `!s`, then apply the format after `:`."""
     value, trail = pair
     rt.charge_bytes(sum(int(number[:12]) for number in DIGITS.findall(spec)))
@@ -302,7 +302,7 @@ def format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pai
         result = format(value, spec)
     except (TypeError, ValueError, OverflowError) as error:
         raise Failure(str(error)) from None
-    return trail_of_formatted(result, value, trail)
+    return _trail_of_formatted(result, value, trail)
 
 
 # ---- JSON ----
@@ -325,7 +325,7 @@ def to_json(
     if not is_from_input(trail) and isinstance(value, (dict, list, tuple)):
         charge_container(rt, value, trail)
     try:
-        result = make_json_writer(style)(value)
+        result = _make_json_writer(style)(value)
     except TypeError as error:
         problem = str(error).replace("Stream", "generator").replace("View", "dict view")
         raise Failure(problem) from None
@@ -339,7 +339,7 @@ def to_json(
 
 
 @lru_cache(maxsize=64)
-def make_json_writer(style: JsonStyle) -> Callable[[Any], str]:
+def _make_json_writer(style: JsonStyle) -> Callable[[Any], str]:
     """Return `json.dumps` with these options; setting it up costs more than writing a small value."""
     c_make_encoder = getattr(encoder, "c_make_encoder", None)
     if c_make_encoder is None or style.indent is not None:

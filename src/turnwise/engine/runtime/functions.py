@@ -1,7 +1,7 @@
-"""Functions that a template can call without anybody passing them: transformers' two, and jinja2's that are safe.
+"""Global functions of every template: the two of transformers, and those of jinja2 that are safe.
 
-A function is `run(rt, *arguments) -> (value, trail)`; an argument is a pair of value and trail. `lipsum` is left out:
-it is not reproducible.
+A function is `(rt, *arguments) -> (value, trail)`; an argument is a pair of value and trail. `lipsum` is left out: it
+is not reproducible.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime
+from itertools import chain, repeat
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS
@@ -38,10 +39,10 @@ def raise_exception(rt: Runtime, message: Pair) -> Pair:
 
 
 def strftime_now(rt: Runtime, form: Pair) -> Pair:
-    """The time of the rendering, never the clock's: the edge passes the clock in."""
+    """Format the time of the rendering, which the caller of `render` sets."""
     layout = require_defined(form)
     if not isinstance(layout, str):
-        raise Failure(f"strftime_now: the format is text, not {type(layout).__name__}")
+        raise Failure(f"strftime_now: the format must be text, not {type(layout).__name__}")
     if "\0" in layout or STRFTIME_WIDTH.search(layout):
         raise Failure(
             f"strftime_now: this format is not portable: {short_repr(layout)}",
@@ -49,7 +50,8 @@ def strftime_now(rt: Runtime, form: Pair) -> Pair:
         )
     rt.charge_bytes(16 * len(layout))
     try:
-        return (rt.now if isinstance(rt.now, datetime) else rt.now()).strftime(layout), None
+        now = rt.now if isinstance(rt.now, datetime) else rt.now()
+        return now.strftime(layout), None
     except (ValueError, UnicodeError) as error:
         raise Failure(f"strftime_now: {error}") from None
 
@@ -69,17 +71,17 @@ def make_range(rt: Runtime, *bounds: Pair) -> Pair:
 
 def make_namespace(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
     if args:
-        values, trails = make_dict(rt, args, kwargs)
+        values, trails = _make_dict(rt, args, kwargs)
         kwargs = {str(key): (value, trails[key]) for key, value in values.items()}
     return Namespace(kwargs), None
 
 
 def dict_from_arguments(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
-    values, trails = make_dict(rt, args, kwargs)
+    values, trails = _make_dict(rt, args, kwargs)
     return values, (ITEMS, trails, {})
 
 
-def make_dict(
+def _make_dict(
     rt: Runtime, args: tuple[Pair, ...], kwargs: dict[str, Pair]
 ) -> tuple[dict[Any, Any], dict[Any, Trail]]:
     """`dict(mapping or pairs, **entries)`"""
@@ -96,7 +98,7 @@ def make_dict(
             found, found_trail = to_sequence(rt, source, trail)
             rt.charge_steps(2 * len(found))
             entries = [
-                (*require_entry(entry), ((found_trail, i), 1)) for i, entry in enumerate(found)
+                (*_require_entry(entry), ((found_trail, i), 1)) for i, entry in enumerate(found)
             ]
         rt.charge_bytes(16 * len(entries))
         for key, item, item_trail in entries:
@@ -106,23 +108,16 @@ def make_dict(
     return values, trails
 
 
-def require_entry(entry: Any) -> tuple[Any, Any]:
+def _require_entry(entry: Any) -> tuple[Any, Any]:
     if not isinstance(entry, (list, tuple)) or len(entry) != 2:
         raise Failure("a dict is made of pairs", f"the value is {short_repr(entry)}")
     return entry[0], entry[1]
 
 
 def make_joiner(rt: Runtime, sep: Pair = (", ", None)) -> Pair:
-    """A function that gives nothing the first time and the separator from then on."""
-    used: list[bool] = []
-
-    def run(rt: Runtime) -> Pair:
-        if used:
-            return sep
-        used.append(True)
-        return "", None
-
-    return Function("joiner", run), None
+    """Return a function that returns "" the first time and the separator from then on."""
+    results = chain([("", None)], repeat(sep))
+    return Function("joiner", lambda rt: next(results)), None
 
 
 def make_cycler(rt: Runtime, *items: Pair) -> Pair:

@@ -1,6 +1,6 @@
-"""Tests: what stands behind `is`. A test is `run(rt, value, *arguments) -> bool`, on values alone.
+"""Jinja's tests: `value is defined`. A test is a function `(rt, value, *arguments) -> bool`; it needs no trails.
 
-`INLINE` holds the tests that are one Python expression; the compiler writes those into the program.
+`INLINE` holds the tests that are one Python expression; the compiler writes those into the generated code.
 """
 
 from __future__ import annotations

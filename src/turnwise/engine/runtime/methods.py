@@ -1,7 +1,7 @@
-"""Methods of strings, dicts and lists that a template may call, and the origin rule of each.
+"""Methods of strings, dicts and lists that a template may call.
 
-A method is `run(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail, so
-Python's own rules for positional and keyword arguments apply. Anything that would change a list or dict is not here.
+A method is `(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail, so Python's
+own rules for positional and keyword arguments apply. Methods that would change a list or dict only raise an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Method = Callable[..., Pair]
 
 
 def require_defined(argument: Pair) -> Any:
-    """The value of an argument; one that is undefined fails here rather than inside Python."""
+    """Return the value of an argument; an undefined one is an error here rather than inside Python."""
     value = argument[0]
     if type(value) is Undefined:
         raise value.failure()
@@ -75,16 +75,16 @@ def make_strip(start: bool, end: bool) -> Method:
 def split(
     rt: Runtime, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED
 ) -> Pair:
-    return split_text(rt, value, trail, value.split, sep, maxsplit)
+    return _split_text(rt, value, trail, value.split, sep, maxsplit)
 
 
 def rsplit(
     rt: Runtime, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED
 ) -> Pair:
-    return split_text(rt, value, trail, value.rsplit, sep, maxsplit)
+    return _split_text(rt, value, trail, value.rsplit, sep, maxsplit)
 
 
-def split_text(
+def _split_text(
     rt: Runtime, value: str, trail: Trail, cut: Callable[..., list[str]], sep: Pair, maxsplit: Pair
 ) -> Pair:
     separator, limit = sep[0], maxsplit[0]
@@ -92,12 +92,10 @@ def split_text(
         rt.charge_bytes(2 * len(value) + 60 * value.count(separator) + 60)
     else:
         separator, limit = require_defined(sep), require_integer(maxsplit)
+        if separator == "":
+            raise Failure("empty separator")
         if separator is not None:
-            raise Failure(
-                "empty separator"
-                if separator == ""
-                else f"must be str or None, not {type(separator).__name__}"
-            )
+            raise Failure(f"must be str or None, not {type(separator).__name__}")
         rt.charge_bytes(30 * len(value) + 60)
     parts = cut(separator, limit if maxsplit is UNLIMITED else require_integer(maxsplit))
     return parts, (SPLIT, value, trail, parts)
@@ -128,12 +126,8 @@ def make_affix_remover(name: str) -> Method:
             result = getattr(value, name)(require_defined(affix))
         except TypeError as error:
             raise Failure(str(error)) from None
-        return result, (
-            PART,
-            value,
-            trail,
-            len(value) - len(result) if name == "removeprefix" else 0,
-        )
+        start = len(value) - len(result) if name == "removeprefix" else 0
+        return result, (PART, value, trail, start)
 
     return run
 
@@ -175,12 +169,9 @@ def make_padding(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, width: Pair, fill: Pair = (" ", None)) -> Pair:
         size = require_integer(width)
         rt.charge_bytes(max(size, len(value)))
+        arguments = (size,) if name == "zfill" else (size, require_defined(fill))
         try:
-            result = (
-                getattr(value, name)(size, require_defined(fill))
-                if name != "zfill"
-                else value.zfill(size)
-            )
+            result = getattr(value, name)(*arguments)
         except TypeError as error:
             raise Failure(str(error)) from None
         return result, (PADDED, value, trail)
@@ -209,7 +200,7 @@ def format_map(rt: Runtime, value: str, trail: Trail, mapping: Pair) -> Pair:
 
 
 def join_texts(rt: Runtime, value: str, trail: Trail, items: Pair) -> Pair:
-    elements, trails = to_joinable_list(items)
+    elements, trails = _to_joinable_list(items)
     for number, element in enumerate(elements):
         if not isinstance(element, str):
             raise Failure(
@@ -218,8 +209,8 @@ def join_texts(rt: Runtime, value: str, trail: Trail, items: Pair) -> Pair:
     return join_with_separator(rt, elements, trails, value, trail)
 
 
-def to_joinable_list(items: Pair) -> tuple[list[Any], Trail]:
-    """Whatever can be walked over, as a list."""
+def _to_joinable_list(items: Pair) -> tuple[list[Any], Trail]:
+    """Return the elements of any iterable value, and their trail."""
     value, trail = items
     if isinstance(value, Stream):
         return value.take_items(), value.trail
@@ -235,7 +226,7 @@ def to_joinable_list(items: Pair) -> tuple[list[Any], Trail]:
 def join_with_separator(
     rt: Runtime, texts: list[str], trail: Trail, separator: str, separator_trail: Trail
 ) -> Pair:
-    """`separator.join(texts)`, charged before it is built."""
+    """Return `separator.join(texts)`, paid for before it is built."""
     rt.charge_bytes(sum(map(len, texts)) + len(separator) * len(texts) + len(texts))
     parts: list[Any] = []
     for number, text in enumerate(texts):
@@ -292,14 +283,14 @@ def copy(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return value.copy(), trail
 
 
-def charge_search(rt: Runtime, value: Any, wanted: Any) -> None:
+def _charge_search(rt: Runtime, value: Any, wanted: Any) -> None:
     rt.charge_steps(len(value))
     if isinstance(wanted, (list, tuple, dict)):
         charge_container(rt, wanted, None)
 
 
 def index(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
-    charge_search(rt, value, wanted[0])
+    _charge_search(rt, value, wanted[0])
     try:
         return value.index(wanted[0]), None
     except ValueError as error:
@@ -307,7 +298,7 @@ def index(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
 
 
 def count(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
-    charge_search(rt, value, wanted[0])
+    _charge_search(rt, value, wanted[0])
     return value.count(wanted[0]), None
 
 
@@ -424,7 +415,7 @@ METHODS[Safe] = METHODS[str]
 
 
 def bind_method(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
-    """A method as a value: what `content.strip` is before it is called."""
+    """Return a method as a value: what `content.strip` is before it is called."""
     run = METHODS[type(value)][name]
     return Function(
         name, lambda meter, *args, **kwargs: run(meter, value, trail, *args, **kwargs)

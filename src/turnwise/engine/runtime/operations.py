@@ -1,7 +1,7 @@
-"""Operators, calls, and the ends of blocks: what the generated code calls when a line of Python will not do.
+"""Operators, calls and assignments that the generated code cannot write as one line of Python.
 
-Python's own operators decide what is an error, as they do in jinja2; what is added is the charge before an operation
-allocates, and the trail of the result.
+Python's own operators decide what is an error, as they do in jinja2. Added here: an operation pays before it
+allocates, and its result has a trail.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from markupsafe import escape
 
 from turnwise.engine.provenance.container_rules import CHAIN, ITEMS, TIMES
 from turnwise.engine.provenance.text_rules import JOINED, RECASED, REPEATED
-from turnwise.engine.provenance.trails import Trail
+from turnwise.engine.provenance.trails import Output, Trail
 from turnwise.engine.runtime.access import get_attribute, to_sequence, type_name
 from turnwise.engine.runtime.formatting import (
     charge_container,
@@ -39,13 +39,13 @@ from turnwise.engine.runtime.values import (
 )
 from turnwise.errors import short_repr
 
-MACRO_CALL_COST = 12  # what calling a macro costs beside its body
+MACRO_CALL_COST = 12  # steps for calling a macro, beside its body
 CONTAINERS = (list, tuple, dict)
-MAX_FREE_LENGTH = 4096  # characters that can be looked at without being charged for
+MAX_FREE_LENGTH = 4096  # characters of a text that can be read without paying for it
 
 
 def add_values(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
-    """`a + b + c`, given flat: value, trail, value, trail. Text is the common case and is built once."""
+    """Return `a + b + c`, given flat: value, trail, value, trail. Text is the common case and is joined once."""
     if all([type(value) is str for value in parts[::2]]):
         return join_parts(rt, parts)
     value, trail = parts[0], parts[1]
@@ -55,38 +55,40 @@ def add_values(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
 
 
 def add_pair(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
+    """Return `left + right`."""
     if isinstance(left, str) and isinstance(right, str):
         if type(left) is Safe or type(right) is Safe:
-            parts = (*escape_beside_safe(left, left_trail), *escape_beside_safe(right, right_trail))
+            parts = (
+                *_escape_beside_safe(left, left_trail),
+                *_escape_beside_safe(right, right_trail),
+            )
             result, trail = join_parts(rt, parts)
             return Safe(result), trail
         return join_parts(rt, (left, left_trail, right, right_trail))
     if type(left) is type(right) and isinstance(left, (list, tuple)):
         rt.charge_bytes(8 * (len(left) + len(right)))
         return left + right, (CHAIN, len(left), left_trail, right_trail)
-    return compute(operator.add, left, right), None
+    return _compute(operator.add, left, right), None
 
 
-def escape_beside_safe(value: str, trail: Trail) -> Pair:
-    """Text that is added to safe text, with HTML's characters escaped."""
-    return (
-        (value, trail)
-        if type(value) is Safe
-        else (escape_html(value), (RECASED, value, trail, escape_html))
-    )
+def _escape_beside_safe(value: str, trail: Trail) -> Pair:
+    """Escape HTML in text that is added to safe text."""
+    if type(value) is Safe:
+        return value, trail
+    return escape_html(value), (RECASED, value, trail, escape_html)
 
 
 def escape_html(value: str) -> str:
     return str(escape(value))
 
 
-def compute(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """An operation on numbers, or the error that Python gives for anything else."""
+def _compute(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """Apply an operation to numbers; for anything else Python gives the error."""
     try:
         result = operation(left, right)
     except (TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
         raise Failure(
-            rename_types(error, left, right),
+            _rename_types(error, left, right),
             f"the values are {short_repr(left)} and {short_repr(right)}",
         ) from None
     if type(result) is int and result.bit_length() > MAX_INTEGER_BITS:
@@ -94,8 +96,8 @@ def compute(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     return result
 
 
-def rename_types(error: Exception, left: Any, right: Any) -> str:
-    """Python's message with our type names turned into the ones that people know."""
+def _rename_types(error: Exception, left: Any, right: Any) -> str:
+    """Return Python's message with the names of our classes replaced by those of Python's."""
     text = str(error)
     for value in (left, right):
         text = text.replace(type(value).__name__, type_name(value))
@@ -106,22 +108,24 @@ def multiply(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail:
     if isinstance(left, int) and isinstance(right, (str, list, tuple)):
         left, left_trail, right, right_trail = right, right_trail, left, left_trail
     if isinstance(left, (str, list, tuple)) and isinstance(right, int):
-        rt.charge_bytes(len(left) * max(int(right), 0) * (1 if isinstance(left, str) else 8))
+        size = len(left) * max(int(right), 0)
         if isinstance(left, str):
+            rt.charge_bytes(size)
             return left * right, (REPEATED, left, left_trail)
+        rt.charge_bytes(8 * size)
         return left * right, (TIMES, left_trail, len(left) or 1)
-    refuse_huge_integer(left, right, lambda a, b: a.bit_length() + b.bit_length())
-    return compute(operator.mul, left, right), None
+    _refuse_huge_integer(left, right, lambda a, b: a.bit_length() + b.bit_length())
+    return _compute(operator.mul, left, right), None
 
 
 def raise_to_power(
     rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail
 ) -> Pair:
-    refuse_huge_integer(left, right, lambda a, b: a.bit_length() * max(b, 0))
-    return compute(operator.pow, left, right), None
+    _refuse_huge_integer(left, right, lambda a, b: a.bit_length() * max(b, 0))
+    return _compute(operator.pow, left, right), None
 
 
-def refuse_huge_integer(left: Any, right: Any, bits: Callable[[int, int], int]) -> None:
+def _refuse_huge_integer(left: Any, right: Any, bits: Callable[[int, int], int]) -> None:
     if isinstance(left, int) and isinstance(right, int) and bits(left, right) > MAX_INTEGER_BITS:
         raise limit_error("bytes")
 
@@ -129,12 +133,12 @@ def refuse_huge_integer(left: Any, right: Any, bits: Callable[[int, int], int]) 
 def take_modulo(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
     if isinstance(left, str):
         return format_percent(rt, left, left_trail, right, right_trail)
-    return compute(operator.mod, left, right), None
+    return _compute(operator.mod, left, right), None
 
 
 def make_operator(operation: Callable[[Any, Any], Any]) -> Callable[..., Pair]:
     def run(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
-        return compute(operation, left, right), None
+        return _compute(operation, left, right), None
 
     return run
 
@@ -154,7 +158,7 @@ def apply_sign(value: Any, negative: bool) -> Any:
         return -value if negative else +value
     except TypeError as error:
         raise Failure(
-            rename_types(error, value, value), f"the value is {short_repr(value)}"
+            _rename_types(error, value, value), f"the value is {short_repr(value)}"
         ) from None
 
 
@@ -170,12 +174,12 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def comparison_cost(value: Any) -> int:
+def _comparison_cost(value: Any) -> int:
     return len(value) if isinstance(value, (str, list, tuple, dict)) else 1
 
 
 def is_equal(rt: Runtime, left: Any, right: Any) -> bool:
-    """`left == right`, charged where it is not at once decided."""
+    """Return `left == right`; only long texts and containers pay for it."""
     kind = type(left)
     if kind is int or kind is bool or left is None or (kind is str and len(left) < MAX_FREE_LENGTH):
         return bool(left == right)
@@ -183,39 +187,34 @@ def is_equal(rt: Runtime, left: Any, right: Any) -> bool:
 
 
 def compare(rt: Runtime, name: str, left: Any, right: Any) -> Any:
-    rt.charge_bytes(min(comparison_cost(left), comparison_cost(right)))
-    if (
-        isinstance(left, CONTAINERS)
-        and isinstance(right, CONTAINERS)
-        and left is not right
-        and has_containers(left)
-    ):
+    """Return `left < right` and the like; `name` is jinja2's name of the operator."""
+    rt.charge_bytes(min(_comparison_cost(left), _comparison_cost(right)))
+    are_containers = isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS)
+    if are_containers and left is not right and _has_containers(left):
         charge_container(rt, left, None)
     try:
         return COMPARISONS[name](left, right)
     except TypeError as error:
         raise Failure(
-            rename_types(error, left, right),
+            _rename_types(error, left, right),
             f"the values are {short_repr(left)} and {short_repr(right)}",
         ) from None
 
 
-def has_containers(value: Any) -> bool:
-    """Whether a container has containers inside."""
-    return any(
-        isinstance(item, CONTAINERS)
-        for item in (value.values() if isinstance(value, dict) else value)
-    )
+def _has_containers(value: Any) -> bool:
+    """Return whether a container has containers inside."""
+    items = value.values() if isinstance(value, dict) else value
+    return any(isinstance(item, CONTAINERS) for item in items)
 
 
 def contains(rt: Runtime, value: Any, container: Any) -> bool:
-    """`value in container`"""
+    """Return `value in container`."""
     kind = type(container)
     if kind is str:
         rt.charge_bytes(len(container))
     elif kind in (list, tuple):
         rt.charge_steps(len(container))
-        rt.charge_bytes(len(container) * comparison_cost(value))
+        rt.charge_bytes(len(container) * _comparison_cost(value))
         if isinstance(value, CONTAINERS):
             charge_container(rt, value, None)
     elif kind is dict:
@@ -235,7 +234,7 @@ def contains(rt: Runtime, value: Any, container: Any) -> bool:
     except TypeError as error:
         if type(value) is Undefined:
             raise value.failure() from None
-        raise Failure(rename_types(error, value, container)) from None
+        raise Failure(_rename_types(error, value, container)) from None
 
 
 # ---- calling ----
@@ -244,7 +243,7 @@ def contains(rt: Runtime, value: Any, container: Any) -> bool:
 def call_method(
     rt: Runtime, value: Any, trail: Trail, name: str, /, *args: Pair, **kwargs: Pair
 ) -> Pair:
-    """`value.name(...)`, without making a value of the method in between."""
+    """Return `value.name(...)`, without making a value of the method in between."""
     table = METHODS.get(type(value))
     if table is not None and name in table:
         result = table[name](rt, value, trail, *args, **kwargs)
@@ -256,11 +255,11 @@ def call_method(
 
 
 def call_value(rt: Runtime, callee: Any, trail: Trail, /, *args: Pair, **kwargs: Pair) -> Pair:
-    """`callee(...)`"""
+    """Return `callee(...)`."""
     if isinstance(callee, Function):
         return callee.run(rt, *args, **kwargs)
     if isinstance(callee, Macro):
-        return capture_output(rt, callee.body(*match_arguments(callee, args, kwargs)))
+        return capture_output(rt, callee.body(*_match_arguments(callee, args, kwargs)))
     if isinstance(callee, Undefined):
         raise callee.failure()
     if isinstance(callee, Loop) and callee.again is not None:
@@ -270,19 +269,19 @@ def call_value(rt: Runtime, callee: Any, trail: Trail, /, *args: Pair, **kwargs:
     )
 
 
-def match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> list[Pair]:
-    """Arguments as jinja2 matches them."""
+def _match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> list[Pair]:
+    """Match arguments to the parameters of a macro, as jinja2 does: missing ones are `ABSENT`."""
     names = macro.arguments
     given = list(args[: len(names)])
-    found_caller = macro.explicit_caller and len(given) == len(names)
-    for name in names[len(given) :]:
-        found_caller = found_caller or name == "caller"
-        given.append(kwargs.pop(name, ABSENT))
-    if macro.caller and not found_caller:
+    missing = names[len(given) :]
+    has_caller = "caller" in missing or (macro.explicit_caller and not missing)
+    given += [kwargs.pop(name, ABSENT) for name in missing]
+    if macro.caller and not has_caller:
         given.append(kwargs.pop("caller", (Undefined("No caller defined"), None)))
     if macro.catch_kwargs:
         entries = {key: pair[0] for key, pair in kwargs.items()}
-        given.append((entries, (ITEMS, {key: pair[1] for key, pair in kwargs.items()}, {})))
+        trails = {key: pair[1] for key, pair in kwargs.items()}
+        given.append((entries, (ITEMS, trails, {})))
     elif kwargs:
         raise Failure(f"macro {macro.name!r} takes no keyword argument {next(iter(kwargs))!r}")
     if macro.catch_varargs:
@@ -293,15 +292,15 @@ def match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair
     return given
 
 
-def capture_output(rt: Runtime, out: list[Any]) -> Pair:
-    """What a block or macro wrote, as one text."""
+def capture_output(rt: Runtime, out: Output) -> Pair:
+    """Return what a block or macro wrote as one text."""
     texts = out[::2]
     rt.charge_bytes(sum(map(len, texts)))
     return "".join(texts), (JOINED, out)
 
 
 def spread_arguments(rt: Runtime, value: Any, trail: Trail) -> list[Pair]:
-    """`*value` in a call."""
+    """Return the arguments of `*value` in a call."""
     if isinstance(value, (str, dict, View, Stream, Undefined)):
         value, trail = to_sequence(rt, value, trail)
     if not isinstance(value, (list, tuple, range)):
@@ -312,14 +311,14 @@ def spread_arguments(rt: Runtime, value: Any, trail: Trail) -> list[Pair]:
 
 
 def spread_keywords(rt: Runtime, value: Any, trail: Trail) -> dict[str, Pair]:
-    """`**value` in a call."""
+    """Return the arguments of `**value` in a call."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise Failure(f"argument after ** must be a mapping, not {type_name(value)}")
     return {key: (item, (trail, key)) for key, item in value.items()}
 
 
 def require_text(value: Any, trail: Trail) -> Pair:
-    """What a filter block writes: jinja2 does not print it, so it must be text already."""
+    """Check the result of a filter block: jinja2 does not print it, so it must be text already."""
     if not isinstance(value, str):
         raise Failure(f"the filter of a block must give text, not {type_name(value)}")
     return str(value), trail
@@ -329,14 +328,14 @@ def require_text(value: Any, trail: Trail) -> Pair:
 
 
 def unpack_values(rt: Runtime, value: Any, trail: Trail, count: int) -> list[Any]:
-    """The values and trails of `a, b = value`, flat."""
+    """Return the values and trails of `a, b = value`, flat."""
     if isinstance(value, (str, dict)):
         value = list(value)
     if not isinstance(value, (list, tuple)):
         raise Failure(f"cannot unpack non-iterable {type_name(value)} object")
     if len(value) != count:
-        few = "not enough" if len(value) < count else "too many"
-        raise Failure(f"{few} values to unpack (expected {count}, got {len(value)})")
+        quantity = "not enough" if len(value) < count else "too many"
+        raise Failure(f"{quantity} values to unpack (expected {count}, got {len(value)})")
     flat: list[Any] = []
     for number, item in enumerate(value):
         flat += (item, (trail, number))
@@ -344,7 +343,7 @@ def unpack_values(rt: Runtime, value: Any, trail: Trail, count: int) -> list[Any
 
 
 def assign_attribute(namespace: Any, name: str, value: Any, trail: Trail) -> None:
-    """`{% set namespace.name = value %}`"""
+    """Do `{% set namespace.name = value %}`."""
     if type(namespace) is not Namespace:
         raise Failure(
             "cannot assign attribute on non-namespace object",

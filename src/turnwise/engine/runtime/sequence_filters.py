@@ -1,13 +1,13 @@
-"""Filters over sequences: taking elements, ordering, choosing, grouping.
+"""Filters over sequences: first and last, sorting, selecting, grouping.
 
-Each answers with elements of what it was given, and says which: the trail of a selection is a `PICK` of indices. They
-look at every element, so they are charged for each before they start.
+The result consists of elements of the input; its trail says which, mostly as a `PICK` of indices. A filter reads every
+element, so it pays for each before it starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import groupby as grouped
+from itertools import groupby
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS, PAIRS, PICK
@@ -28,7 +28,7 @@ Filter = Callable[..., Pair]
 
 
 def charge_elements(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
-    """A list of the elements, for filters that look at each."""
+    """Return a list of the elements, and pay for reading each."""
     found, found_trail = to_sequence(rt, value, trail)
     rt.charge_steps(8 * len(found))
     rt.charge_bytes(8 * len(found))
@@ -86,7 +86,7 @@ def item_pairs(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return Stream(list(value.items()), (PAIRS, trail, list(value))), None
 
 
-def lower_key(value: Any) -> Any:
+def _lower_key(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
@@ -109,16 +109,17 @@ def sort_dict(
         raise Failure('You can only sort by either "key" or "value"')
     column = 0 if by[0] == "key" else 1
     keys = [pair[column] for pair in value.items()]
-    order = sort_indices(rt, keys, not case_sensitive[0], bool(require_integer(reverse)))
+    order = _sort_indices(rt, keys, not case_sensitive[0], bool(require_integer(reverse)))
     pairs = list(value.items())
     return [pairs[i] for i in order], (PICK, (PAIRS, trail, list(value)), order)
 
 
-def sort_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
+def _sort_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
+    """Return the indices of the keys in sorted order; with `fold`, upper and lower case are equal."""
     rt.charge_steps(len(keys) * (2 + len(keys).bit_length()))
-    charge_containers(rt, keys)
+    _charge_containers(rt, keys)
     if fold:
-        keys = [lower_key(key) for key in keys]
+        keys = [_lower_key(key) for key in keys]
     try:
         return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
     except TypeError as error:
@@ -128,8 +129,8 @@ def sort_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> lis
         raise Failure(str(error)) from None
 
 
-def charge_containers(rt: Runtime, keys: list[Any]) -> None:
-    """Comparing or hashing a container is as much work as there is in it, counted as often as it is shared."""
+def _charge_containers(rt: Runtime, keys: list[Any]) -> None:
+    """Pay for comparing or hashing containers: each is read as a whole, as often as it is shared."""
     for key in keys:
         if isinstance(key, (list, tuple, dict)):
             charge_container(rt, key, None)
@@ -151,17 +152,17 @@ def sort_elements(
     if names != [None]:
         rt.charge_steps(8 * len(found) * len(names))
         keys = [
-            [fold_case(get_by_path(rt, entry, None, name)[0], case_sensitive) for name in names]
+            [_fold_case(get_by_path(rt, entry, None, name)[0], case_sensitive) for name in names]
             for entry in found
         ]
     elif not case_sensitive[0]:
-        keys = [lower_key(entry) for entry in found]
-    order = sort_indices(rt, keys, False, bool(require_integer(reverse)))
+        keys = [_lower_key(entry) for entry in found]
+    order = _sort_indices(rt, keys, False, bool(require_integer(reverse)))
     return [found[i] for i in order], (PICK, found_trail, order)
 
 
-def fold_case(value: Any, case_sensitive: Pair) -> Any:
-    return value if case_sensitive[0] else lower_key(value)
+def _fold_case(value: Any, case_sensitive: Pair) -> Any:
+    return value if case_sensitive[0] else _lower_key(value)
 
 
 def drop_duplicates(
@@ -169,10 +170,10 @@ def drop_duplicates(
 ) -> Pair:
     found, found_trail = charge_elements(rt, value, trail)
     keys = [get_by_path(rt, entry, None, attribute[0])[0] for entry in found]
-    charge_containers(rt, keys)
+    _charge_containers(rt, keys)
     seen, order = set(), []
     for index, entry in enumerate(keys):
-        key = entry if case_sensitive[0] else lower_key(entry)
+        key = entry if case_sensitive[0] else _lower_key(entry)
         try:
             if key not in seen:
                 seen.add(key)
@@ -190,11 +191,11 @@ def make_extreme_filter(name: str) -> Filter:
         if not found:
             return Undefined("No aggregated item, sequence was empty."), None
         keys = [get_by_path(rt, entry, None, attribute[0])[0] for entry in found]
-        order = sort_indices(rt, keys, not case_sensitive[0], False)
-        folded = keys if case_sensitive[0] else [lower_key(key) for key in keys]
-        best = (
-            order[0] if name == "min" else max(range(len(folded)), key=folded.__getitem__)
-        )  # the first of equals
+        order = _sort_indices(rt, keys, not case_sensitive[0], False)
+        folded = keys if case_sensitive[0] else [_lower_key(key) for key in keys]
+        best = order[0]
+        if name == "max":  # the last in order need not be the first of equals
+            best = max(range(len(folded)), key=folded.__getitem__)
         return found[best], (found_trail, best)
 
     return run
@@ -268,15 +269,14 @@ def group_elements(
 ) -> Pair:
     found, found_trail = charge_elements(rt, value, trail)
     keys = [get_by_path(rt, entry, None, attribute[0], default)[0] for entry in found]
-    shown_keys = keys if case_sensitive[0] else [lower_key(key) for key in keys]
-    order = sort_indices(rt, shown_keys, False, False)
+    compared = keys if case_sensitive[0] else [_lower_key(key) for key in keys]
+    order = _sort_indices(rt, compared, False, False)
     groups, trails = [], []
-    for _, indices in grouped(order, key=shown_keys.__getitem__):
+    for _, indices in groupby(order, key=compared.__getitem__):
         members = list(indices)
-        groups.append((keys[members[0]], [found[i] for i in members]))
-        key_trail = get_by_path(
-            rt, found[members[0]], (found_trail, members[0]), attribute[0], default
-        )[1]
+        first = members[0]
+        groups.append((keys[first], [found[i] for i in members]))
+        _, key_trail = get_by_path(rt, found[first], (found_trail, first), attribute[0], default)
         trails.append((ITEMS, (key_trail, (PICK, found_trail, members))))
     return groups, (ITEMS, trails)
 
@@ -285,7 +285,7 @@ def group_elements(
 
 
 def get_by_path(rt: Runtime, value: Any, trail: Trail, path: Any, default: Pair = NONE) -> Pair:
-    """The `attribute=` of many filters: `a.b.0`, an index, or nothing at all."""
+    """Return the value at the `attribute=` of many filters: `a.b.0`, an index, or None for the value itself."""
     if path is None:
         return value, trail
     steps = path.split(".") if isinstance(path, str) else [path]
@@ -305,14 +305,15 @@ def make_selection(keep: bool, by_attribute: bool) -> Filter:
         rt.charge_steps(8 * len(found))
         path, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
         test = find_by_name(TESTS, rest[0][0], "test") if rest else None
+        arguments = [pair[0] for pair in rest[1:]]
         order = []
         for index, entry in enumerate(found):
             if type(entry) is dict and type(path) is str and path in entry:
-                looked_at = entry[path]
+                tested = entry[path]  # the common case
             else:
-                looked_at = get_by_path(rt, entry, None, path)[0]
-            passed = test(rt, looked_at, *(pair[0] for pair in rest[1:])) if test else looked_at
-            if bool(passed) is keep:
+                tested = get_by_path(rt, entry, None, path)[0]
+            passes = tested if test is None else test(rt, tested, *arguments)
+            if bool(passes) is keep:
                 order.append(index)
         rt.charge_bytes(8 * len(order))
         return Stream([found[i] for i in order], (PICK, found_trail, order)), None

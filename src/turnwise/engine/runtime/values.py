@@ -105,18 +105,18 @@ class Namespace:
 
     def __init__(self, pairs: dict[str, Pair]) -> None:
         for name in pairs:
-            refuse_private(name)
+            _refuse_private(name)
         self.pairs = pairs
 
     def set(self, name: str, value: Any, trail: Trail) -> None:
-        refuse_private(name)
+        _refuse_private(name)
         self.pairs[name] = (value, trail)
 
     def __repr__(self) -> str:
         return f"<Namespace { {name: pair[0] for name, pair in self.pairs.items()}!r}>"
 
 
-def refuse_private(name: str) -> None:
+def _refuse_private(name: str) -> None:
     """Raise an error for a name that would be private in Python."""
     if name[:1] == "_":
         raise Denied(
