@@ -19,9 +19,8 @@ from warnings import warn
 from weakref import WeakKeyDictionary
 
 from turnwise import dialects
-from turnwise.analysis.asked import Asking
+from turnwise.analysis.facts import Facts
 from turnwise.analysis.losses import find_lost_fields
-from turnwise.analysis.stops import Ends, Stops, named_ends, stops
 from turnwise.conversion import Conversion
 from turnwise.dialects.jinja import with_stop_comment
 from turnwise.dialects.translation import Translation, copy_source
@@ -55,8 +54,9 @@ from turnwise.tokens.boundaries import Boundaries
 from turnwise.tokens.encode import EncodeRequest, encode
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import check_policy
-from turnwise.tokens.markers import Markers, markers, problems
+from turnwise.tokens.markers import Markers, find_problems, tokenize_markers
 from turnwise.tokens.session import Session
+from turnwise.tokens.stop_ids import Stops, stops_with_ids
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.training import examples
 
@@ -91,7 +91,7 @@ class Template(Immutable):
             _renderer=renderer,
             _dialect=dialect,
             _translation=translation,
-            _codec=ReplyCodec(renderer, translation.replies),
+            _codec=ReplyCodec(renderer, translation.stops, translation.replies),
             _caches=_Caches(),
         )
 
@@ -170,6 +170,11 @@ class Template(Immutable):
     def translation(self) -> Translation:
         """The translation of the source to Jinja, with the stops that the source names."""
         return self._translation
+
+    @property
+    def facts(self) -> Facts:
+        """What is known about the template from probing it: stops, markers, generation prompt; printable."""
+        return self._codec.facts
 
     @property
     def grammar(self) -> Grammar:
@@ -387,17 +392,16 @@ class Template(Immutable):
         eos = getattr(tokenizer, "eos_token", None)
         if tokenizer is None or (isinstance(eos, str) and not tokenizers.library_of(tokenizer)):
             # An object that only names its eos token.
-            texts = (*stops(self._translation.stops, self._ends({})), eos)
-            return Stops(dict.fromkeys(filter(None, texts)))
+            return Stops(self.facts.stops_for({"eos_token": eos} if eos else {}))
         known = tokenizers.tokenizer(tokenizer)
-        return stops(self._translation.stops, self._ends(known.named), known)
+        return stops_with_ids(self.facts.stops_for(known.named), known)
 
     def markers(self, tokenizer: Any) -> Markers:
         """Return the control tokens that the template writes, with their ids; `.missing` are those that the
         tokenizer does not have as one token.
         """
         known = tokenizers.tokenizer(tokenizer)
-        return markers(self._ends(known.named), known, self._translation.stops)
+        return tokenize_markers(self.facts, known)
 
     def convert(
         self,
@@ -562,24 +566,12 @@ class Template(Immutable):
             )
         return found
 
-    def _ends(self, named: Mapping[str, str]) -> Ends:
-        """What ends replies, if special tokens have these texts; asked once."""
-        asking = Asking(self._renderer, named)
-        key = tuple(asking.tokens.items())
-        asked = self._caches.ends
-        return asked.get(key) or asked.setdefault(key, Ends(asking))
-
     def _meet(self, known: Tokenizer, strict: Any) -> tuple[tuple[str, ...], frozenset[str]]:
         """Warn about what is wrong with this template and this tokenizer together: once, or as an error."""
         met = self._caches.met
         if known not in met:
-            ends = self._ends(known.named)
-            texts = (
-                *self._translation.stops,
-                *named_ends(ends.plain),
-                known.named.get("eos_token"),
-            )
-            met[known] = tuple(problems(ends, known)), frozenset(filter(None, texts))
+            stops = frozenset(self.facts.stops_for(known.named))
+            met[known] = tuple(find_problems(self.facts, known)), stops
             for problem in () if strict else met[known][0]:
                 warn(f"{self.name}: {problem}", TurnwiseWarning, stacklevel=4)
         found = met[known]
@@ -594,7 +586,6 @@ class _Caches:
     def __init__(self) -> None:
         self.boundaries: dict[Any, Boundaries] = {}
         self.needs_tokens: dict[tuple[str, ...], bool] = {}
-        self.ends: dict[Any, Ends] = {}
         self.met: WeakKeyDictionary[Tokenizer, tuple[tuple[str, ...], frozenset[str]]] = (
             WeakKeyDictionary()
         )

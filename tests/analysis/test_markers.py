@@ -11,8 +11,8 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
-from turnwise.analysis.stops import Stops
 from turnwise.errors import TokenizerError, TurnwiseWarning
+from turnwise.tokens.stop_ids import Stops
 from turnwise.tokens.tokenizers import tokenizer
 
 CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

@@ -13,8 +13,8 @@ import pytest
 
 import sources
 from cli_runner import bad, good, run
+from turnwise.analysis.stops import MARKER
 from turnwise.cli import output
-from turnwise.cli.explain import MARKER
 
 TURNS = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}"
 PLAIN = TURNS + "{% if add_generation_prompt %}<|go|>{% endif %}"

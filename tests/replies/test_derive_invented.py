@@ -88,7 +88,7 @@ def wrong(made: Invented, grammar: Grammar, message: Any, reply: str, prompt: st
 def broken(made: Invented) -> tuple[str, Grammar]:
     """The first message that is not read back, and what went wrong; empty if all are."""
     template = turnwise.compile(made.text, dialect="jinja")
-    grammar = derive(template)
+    grammar = derive(template.facts)
     prompt = str(template.render([ASK], tools=TOOLS, add_generation_prompt=True))
     for message in messages(made, MESSAGES):
         turn = str(template.render([ASK, message], tools=TOOLS))

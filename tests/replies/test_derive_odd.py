@@ -30,14 +30,14 @@ from odd_templates import (
     turns,
 )
 from turnwise.replies.derive import derive
-from turnwise.replies.derive.validate import ALL, FIELDS, PARTS
+from turnwise.replies.derive.validate import GRAMMAR_PARTS, MAX_GRAMMAR_LENGTH, PROBE_WORDS
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.marker_text import collect_texts
 
 
 def compiled(odd: Odd) -> tuple[turnwise.Template, Grammar]:
     template = turnwise.compile(odd.text, dialect="jinja", options=odd.options)
-    return template, derive(template)
+    return template, derive(template.facts)
 
 
 def said(message: Any) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ def test_a_reply_is_read(name: str) -> None:
 
 
 def test_what_ends_a_turn_is_no_part_of_the_opening() -> None:
-    grammar = derive(turnwise.compile(ENDED, dialect="jinja"))
+    grammar = derive(turnwise.compile(ENDED, dialect="jinja").facts)
     assert (grammar.opening, grammar.stops, grammar.content.close.text) == (
         "<|assistant|>\n",
         ("<|end|>",),
@@ -128,7 +128,7 @@ def test_what_ends_a_turn_is_no_part_of_the_opening() -> None:
 def test_an_opening_may_stand_behind_every_conversation() -> None:
     text = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
     template = turnwise.compile(text, dialect="jinja")
-    assert derive(template).opening == "<|assistant|>"
+    assert derive(template.facts).opening == "<|assistant|>"
     prompt = template.render(HISTORIES["rounds"])
     assert said(template.parse("Fine.<|end|>", prompt)) == ([], [], ("Fine.", ""))
 
@@ -136,14 +136,16 @@ def test_an_opening_may_stand_behind_every_conversation() -> None:
 def test_a_part_of_the_users_turn_is_no_opening() -> None:
     assert (
         derive(
-            turnwise.compile(ODD["the opening is a part of the user's turn"].text, dialect="jinja")
+            turnwise.compile(
+                ODD["the opening is a part of the user's turn"].text, dialect="jinja"
+            ).facts
         ).opening
         == ""
     )
 
 
 def test_what_a_role_for_calls_holds_is_not_known() -> None:
-    grammar = derive(turnwise.compile(REPLIES["a role for calls"][0], dialect="jinja"))
+    grammar = derive(turnwise.compile(REPLIES["a role for calls"][0], dialect="jinja").facts)
     assert grammar.sources["calls"] == "searched"
     assert any("'assistant_tool_call' has a marker" in note for note in grammar.unreached)
 
@@ -155,10 +157,10 @@ def test_what_a_role_for_calls_holds_is_not_known() -> None:
         ("</s>\n", "</s>"),
         ("|<end>|## ", "|<end>|"),
         ("\n### Human: ", "### Human:"),
-        ("\n", "USER:"),
+        ("\n", None),  # the role word of the next turn is no stop: a reply may contain it
     ],
 )
-def test_a_stop_is_a_tag_or_a_line(end: str, stop: str) -> None:
+def test_a_stop_is_a_tag_or_a_line(end: str, stop: str | None) -> None:
     template = "{% for m in messages %}{% if m.role == 'user' %}USER: {{ m.content }}\n{% else %}AIDE: {{ m.content }}"
     text = (
         template
@@ -166,7 +168,7 @@ def test_a_stop_is_a_tag_or_a_line(end: str, stop: str) -> None:
         + repr(end)
         + " }}{% endif %}{% endfor %}{% if add_generation_prompt %}AIDE: {% endif %}"
     )
-    assert derive(turnwise.compile(text, dialect="jinja")).stops[:1] == (stop,)
+    assert derive(turnwise.compile(text, dialect="jinja").facts).stops == ((stop,) if stop else ())
 
 
 # Beyond
@@ -175,18 +177,18 @@ def test_a_stop_is_a_tag_or_a_line(end: str, stop: str) -> None:
 @pytest.mark.parametrize("name", BEYOND)
 def test_what_is_not_read_is_named(name: str) -> None:
     text, note = BEYOND[name]
-    notes = derive(turnwise.compile(text, dialect="jinja")).unreached
+    notes = derive(turnwise.compile(text, dialect="jinja").facts).unreached
     assert any(one.startswith(note) for one in notes), notes
 
 
 def texts_of(grammar: Grammar) -> list[str]:
-    return [text for part in PARTS for text in collect_texts(getattr(grammar, part))]
+    return [text for part in GRAMMAR_PARTS for text in collect_texts(getattr(grammar, part))]
 
 
 @pytest.mark.parametrize("name", BEYOND)
 def test_no_part_holds_a_word_of_a_probe(name: str) -> None:
-    texts = texts_of(derive(turnwise.compile(BEYOND[name][0], dialect="jinja")))
-    assert not [text for text in texts for word in FIELDS if word.lower() in text.lower()]
+    texts = texts_of(derive(turnwise.compile(BEYOND[name][0], dialect="jinja").facts))
+    assert not [text for text in texts for word in PROBE_WORDS if word.lower() in text.lower()]
 
 
 # Too much
@@ -234,7 +236,7 @@ def test_a_template_that_writes_too_much_is_refused_soon(name: str) -> None:
     assert time.process_time() - begun < SECONDS
     notes = template.grammar.unreached
     assert any(one.startswith(note) for one in notes), notes
-    assert sum(map(len, texts_of(template.grammar))) <= ALL
+    assert sum(map(len, texts_of(template.grammar))) <= MAX_GRAMMAR_LENGTH
 
 
 def test_a_marker_may_be_long() -> None:

@@ -32,7 +32,7 @@ from reply_cases import (
     whole,
 )
 from reply_grammars import region
-from turnwise.analysis.prober import Shape
+from turnwise.analysis.prober import CallShape
 from turnwise.replies.equality import messages_equal
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
@@ -331,9 +331,9 @@ def test_a_copy_is_a_message() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [Shape(), Shape(bare=True), Shape(single=True), Shape(None, True)]
+    "shape", [CallShape(), CallShape(bare=True), CallShape(single=True), CallShape(None, True)]
 )
-def test_a_message_that_somebody_changed(shape: Shape) -> None:
+def test_a_message_that_somebody_changed(shape: CallShape) -> None:
     form = InputFormat(shape, parts=True, reasoning=IN_PARTS)
     for calls in ([5], [{}], [{"function": None}], [None], 5, "x", {"a": 1}):
         turn = form.to_message(Message(content="x", tool_calls=calls, reasoning_content="y"))

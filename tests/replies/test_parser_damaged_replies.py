@@ -266,7 +266,7 @@ def invented_replies(seed: int) -> tuple[Grammar, list[str]]:
     ask = [{"role": "user", "content": "Ask"}]
     prompt = str(template.render(ask, add_generation_prompt=True))
     turns = [str(template.render([*ask, message])) for message in invented.messages(made, 4)]
-    return derive(template), [turn.removeprefix(prompt) for turn in turns]
+    return derive(template.facts), [turn.removeprefix(prompt) for turn in turns]
 
 
 @pytest.mark.parametrize(

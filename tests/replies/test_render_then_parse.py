@@ -27,9 +27,9 @@ from reply_messages import (
     Message,
     call,
 )
-from turnwise.analysis.prober import ABSENT, Prober, Shape
+from turnwise.analysis.prober import ABSENT, CallShape
 from turnwise.replies.derive import derive
-from turnwise.replies.derive.calls import one_call
+from turnwise.replies.derive.calls import find_one_call
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import parse
 from turnwise.replies.write import write
@@ -51,15 +51,14 @@ HEADED = ("trl-diffusion_gemma_training", "axolotl-deepseek_v3")
 
 
 @cache
-def derived(name: str) -> tuple[turnwise.Template, Grammar, Shape]:
+def derived(name: str) -> tuple[turnwise.Template, Grammar, CallShape]:
     published = corpus.published()[name]
     template = turnwise.compile(published.text, options=dict(published.options))
-    prober = Prober(template)
-    one = one_call(prober) if any(prober.settle(parts) for parts in (False, True)) else None
-    return template, derive(template), one.shape if one is not None else Shape()
+    _, one = find_one_call(template.facts.prober)
+    return template, derive(template.facts), one.shape if one is not None else CallShape()
 
 
-def formed(message: Message, shape: Shape) -> Message:
+def formed(message: Message, shape: CallShape) -> Message:
     """A message with calls in the form in which a template takes them."""
     if not message.get("tool_calls"):
         return message

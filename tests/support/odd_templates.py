@@ -471,7 +471,7 @@ REPLIES: dict[str, tuple[str, tuple[Reply, ...]]] = {
     "messages that are followed": (
         LATE,
         (
-            Reply(" Fine.\n\nGuest:", fine()),
+            Reply(" Fine.", fine()),
             Reply('\n[CALL]now\n{"a": 1}', (["now"], [{"a": 1}], ("", ""))),
             Reply(" Fine.", fine(), history="rounds"),
         ),

@@ -17,7 +17,13 @@ from typing import Any
 
 NOW = datetime(2025, 1, 15, 12)
 LATER = datetime(2031, 11, 28, 21, 43, 56)  # no part of it is that of NOW
-STANDARD_VARIABLES = ("messages", "tools", "documents", "add_generation_prompt")
+STANDARD_VARIABLES = (
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+)
 SPECIAL_TOKENS = {
     "bos_token": "<bos>",
     "eos_token": "<eos>",

@@ -1,304 +1,407 @@
-"""Probing: what a template makes of one assistant message, from the start of that message on.
+"""Prober: renders probe conversations and returns the part that the template wrote for one message.
 
-Every field of a probe is a word of its own that no template writes, so a field is found by its word wherever it comes
-out. Templates are particular about what they take (arguments as a mapping or as text, content that is empty or null,
-text in parts), so a question is asked in several shapes and the first that is answered counts. A template that refuses
-all of them cannot write the thing. Some want a system's message first, some write a message only when another follows.
-An answer that is far longer than any that is known counts as none: to take it apart would cost more than it tells.
+Every field of a probe is a *sentinel*, a word that no template writes (`Zcontentq`), so a field is found by its
+sentinel wherever it is rendered:
+
+    prober.turn({"content": "Zcontentq"}).text        '<|im_start|>assistant\\nZcontentq<|im_end|>\\n'
+    prober.generation_prompt().text                   '<|im_start|>assistant\\n'
+
+Templates are particular about their input: arguments as a mapping or as JSON text, content that is empty or null,
+text in parts, a system message first, a message that is rendered only when another follows. Such choices are
+`ProbeSettings`. A prober never changes: `with_settings` returns another one, which shares the results.
+
+Special tokens that have no text yet (a template file alone does not name its `eos_token`) are rendered as
+*placeholders* that look like control tokens, so the places where they are written are seen all the same. Placeholders
+never leave the analysis: `replace_placeholders` puts in the text of the token once a tokenizer names it, else nothing.
+
+A rendering that is far longer than any of a published template is dropped: taking it apart would cost too much.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from turnwise.analysis.conversations import NOW, SPECIAL_TOKENS, STANDARD_VARIABLES, make_tool
-from turnwise.analysis.segment import NONE, Stretch, shared_start
+from turnwise.analysis.conversations import (
+    NOW,
+    SPECIAL_TOKENS,
+    STANDARD_VARIABLES,
+    MessageDict,
+    make_message,
+    make_tool,
+    option_names,
+)
+from turnwise.analysis.segment import EMPTY, Segment, common_prefix, leading_space
 from turnwise.engine.provenance.rendering import Piece, Rendering
+from turnwise.engine.renderer import Renderer
 from turnwise.errors import TurnwiseError
 from turnwise.messages import REASONING_KEYS
 
-SYSTEM, USER, AGAIN, RESULT = "Zsystemq", "Zuserq", "Zagainq", "Zresultq"
+# Sentinels
+SYSTEM, USER, NEXT_USER, RESULT = "Zsystemq", "Zuserq", "Zagainq", "Zresultq"
 CONTENT, REASONING = "Zcontentq", "Zreasonq"
 NAMES = ("zfuna", "zfunb")
 IDS = ("zid0aaaa1", "zid0bbbb2")  # nine letters and digits, as some templates demand
-# A text, a number, a text: only then do the end of a text, the end of a number and what separates two show apart.
+# A string, a number, a string: only then can the end of a string, the end of a number and a separator be told apart.
 ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"zkeya": "zvala", "zkeyb": 90417, "zkeyc": "zvalc"},
     {"zkeyd": "zvald", "zkeye": 80351, "zkeyf": "zvalf"},
 )
-RESULTS = [
-    {"role": "tool", "content": RESULT, "tool_call_id": IDS[at], "name": NAMES[at]} for at in (0, 1)
-]
-KINDS = {
-    "zkeya": "string",
-    "zkeyb": "integer",
-    "zkeyc": "string",
-    "zkeyd": "string",
-    "zkeye": "integer",
-}
-TOOLS = [
-    make_tool(name, **{key: {"type": KINDS.get(key, "string")} for key in ARGUMENTS[i]})
-    for i, name in enumerate(NAMES)
-]
 DOCUMENTS = [{"title": "Ztitleq", "text": "Ztextq"}]
-WORDS = (SYSTEM, USER, AGAIN, RESULT, CONTENT, REASONING, *NAMES, *IDS, *DOCUMENTS[0].values())
-RENDERING, TURN = (
-    120_000,
-    4_500,
-)  # characters; many times what the longest answer of 265 published templates has
-THOUGHTS = (*REASONING_KEYS, "tool_plan", "thought")  # where templates look for reasoning
-SWITCHES = ("think", "thought", "reason")  # what options that turn reasoning on have in their names
-SETTINGS: tuple[Any, ...] = (True, False, "thinking", "high")
-GIVEN = ("strftime_now", "raise_exception")  # names that every rendering has
+SENTINELS = (
+    *(SYSTEM, USER, NEXT_USER, RESULT, CONTENT, REASONING),
+    *NAMES,
+    *IDS,
+    *DOCUMENTS[0].values(),
+)
+
+_TYPES = {str: "string", int: "integer"}
+TOOLS = [
+    make_tool(name, **{key: {"type": _TYPES[type(value)]} for key, value in arguments.items()})
+    for name, arguments in zip(NAMES, ARGUMENTS, strict=True)
+]
+RESULTS = [
+    {"role": "tool", "content": RESULT, "tool_call_id": id, "name": name}
+    for id, name in zip(IDS, NAMES, strict=True)
+]
+
+# Characters; many times what the longest rendering of 265 published templates has.
+MAX_RENDERING_LENGTH, MAX_TURN_LENGTH = 120_000, 4_500
+REASONING_FIELDS = (*REASONING_KEYS, "tool_plan", "thought")  # where templates look for reasoning
+_REASONING_WORDS = ("think", "thought", "reason")  # in the names of options that turn reasoning on
+REASONING_VALUES: tuple[Any, ...] = (True, False, "thinking", "high")
+_BUILT_IN = ("strftime_now", "raise_exception")  # names that every rendering has
 ABSENT = object()
-CONTENTS = ("", None, ABSENT)  # of a message that only calls
+EMPTY_CONTENTS = ("", None, ABSENT)  # of a message that has only tool calls
+_ESCAPED_QUOTE = "&#34;"
+
+_PLACEHOLDER = "<|unnamed:{}|>"
+PLACEHOLDER_PATTERN = re.compile(r"<\|unnamed:(\w+)\|>")
 
 
-class Template(Protocol):
-    """What is asked of a template here."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def variables(self) -> tuple[str, ...]: ...
-    @property
-    def render(self) -> Callable[..., Rendering]: ...
+def replace_placeholders(text: str, tokens: Mapping[str, str] | None = None) -> str:
+    """Return the text with the special tokens that `tokens` names, and without those that nobody names."""
+    named = tokens or {}
+    return PLACEHOLDER_PATTERN.sub(lambda match: named.get(match[1]) or "", text)
 
 
-class Shape(NamedTuple):
-    """In which form a question is put."""
+class CallShape(NamedTuple):
+    """The form in which a template takes tool calls."""
 
-    content: Any = ""  # of a message that only calls
+    content: Any = ""  # of a message that has only calls
     as_text: bool = False  # arguments are JSON text
-    bare: bool = False  # name and arguments stand in the call itself, not under `function`
+    bare: bool = False  # name and arguments are keys of the call itself, not of its `function`
     single: bool = False  # the message has one call, under `function_call`
 
 
-class Prober:
-    """Asks one template; `tokens` are texts that a tokenizer never cuts."""
+class ProbeSettings(NamedTuple):
+    """What a template needs so that it renders a probe."""
 
-    def __init__(self, template: Template, tokens: Iterable[str] = ()) -> None:
-        self.template = template
-        named = getattr(
-            template, "named", {}
-        )  # other templates of the model, such as the one that is taken with tools
-        self.texts = (template.text, *(other.text for other in named.values()))
-        self.variables = tuple(
-            dict.fromkeys(
-                (*template.variables, *(v for other in named.values() for v in other.reads))
-            )
-        )
-        self.tokens = tuple(token for token in tokens if token.strip())
-        self.parts = False
-        self.first: list[dict[str, Any]] = []  # what the template wants before a user's message
-        self.followed = False  # a message comes out only if another one follows it
-        self.answered = False  # a call comes out only if its result follows it
-        self.exceeded = False  # an answer was too long to be looked at
-        self.trimmed = False  # white space before a turn is no part of it
-        self.given: dict[str, Any] = {"tools": TOOLS}
-        self.asked: dict[str, Stretch | None] = {}
-        self.begun: dict[str, str | None] = {}
-        self.escaped = not self.mentions(
-            "&#34;"
-        )  # `|safe` escapes what is added to it, and no model writes that
+    parts: bool = False  # content is a list of parts
+    system_first: bool = False
+    tools: bool = True
+    fill_variables: bool = False  # its other variables are given, as ""
+    documents: bool = False
+    user_follows: bool = False  # a message is rendered only if a user's follows
+    results_follow: bool = False  # a tool call is rendered only if its result follows
+    trimmed: bool = False  # white space before a turn does not belong to it
+
+
+class ProbeCache:
+    """The results that all probers of one template share."""
+
+    def __init__(self) -> None:
+        self.turns: dict[tuple[ProbeSettings, str], Segment | None] = {}
+        self.prefixes: dict[tuple[ProbeSettings, str], str | None] = {}
+        self.too_long = False  # a rendering was too long to be looked at
+
+
+class Prober:
+    """Renders probes for one template, with one choice of settings."""
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        settings: ProbeSettings | None = None,
+        cache: ProbeCache | None = None,
+    ) -> None:
+        self.renderer = renderer
+        self.settings = settings or ProbeSettings()
+        self.cache = cache or ProbeCache()
+        own = renderer.options
+        self.placeholders = {
+            name: _PLACEHOLDER.format(name)
+            for name in renderer.variables
+            if name in SPECIAL_TOKENS and not own.get(name)
+        }
+        # A value marked `|safe` escapes what is added to it, and no model writes that.
+        self._unescape = not self.mentions(_ESCAPED_QUOTE)
+
+    def with_settings(self, **changes: bool) -> Prober:
+        """Return a prober with other settings."""
+        return Prober(self.renderer, self.settings._replace(**changes), self.cache)
 
     def mentions(self, word: str) -> bool:
-        """Whether the word stands anywhere in the source."""
-        return any(word in text for text in self.texts)
+        """Whether the source of the template contains a word."""
+        return any(word in text for text in self.renderer.texts)
 
-    def settle(self, parts: bool) -> bool:
-        """Find what the template can be asked with: with tools if it takes them, and with the variables it demands."""
-        self.parts = parts
-        demanded = {
-            name: ""
-            for name in self.variables
-            if name not in STANDARD_VARIABLES and name not in GIVEN
-        }
-        for first in ([], [{"role": "system", "content": self.said(SYSTEM)}]):
-            for given in ({"tools": TOOLS}, {"tools": TOOLS, **demanded}, {}, demanded):
-                self.first = first
-                self.give(given)
-                if self.rendering([self.user()], add_generation_prompt=True) is not None:
-                    return True
-        return False
+    def find_accepted(self) -> Prober | None:
+        """Return a prober with settings that the template accepts; None if it refuses every user message.
 
-    def give(self, given: dict[str, Any]) -> None:
-        """From now on, ask with these."""
-        self.given = given
-        self.asked.clear()
-        self.begun.clear()
+        Preferably the content of an assistant message is rendered too.
+        """
+        first = None
+        for user_follows in (False, True):
+            for parts in (False, True):
+                accepted = self.with_settings(user_follows=user_follows)._find_accepted(parts)
+                if accepted is None:
+                    continue
+                first = first or accepted
+                turn = accepted.turn({"content": accepted.as_content(CONTENT)})
+                if turn is not None and CONTENT in turn.text:
+                    return accepted
+        return first
 
-    def widened(self) -> Iterator[dict[str, Any]]:
-        """What is given, and more that may be needed for a call to come out."""
-        given = self.given
-        yield given
-        if "documents" in self.variables and self.mentions("tool_calls"):
-            yield {**given, "documents": DOCUMENTS}
+    def _find_accepted(self, parts: bool) -> Prober | None:
+        """Return a prober with accepted settings, content as text or in parts; preferably with tools."""
+        for system_first in (False, True):
+            for tools in (True, False):
+                for fill in (False, True):
+                    prober = self.with_settings(
+                        parts=parts, system_first=system_first, tools=tools, fill_variables=fill
+                    )
+                    if prober.render([prober.user()], add_generation_prompt=True) is not None:
+                        return prober
+        return None
 
-    def switches(self, settings: tuple[Any, ...] = (True, False)) -> Iterator[dict[str, Any]]:
-        """Settings of the options that may turn reasoning on or off."""
-        for name in self.variables:
-            if (
-                name not in STANDARD_VARIABLES
-                and name not in SPECIAL_TOKENS
-                and any(word in name for word in SWITCHES)
-            ):
-                yield from ({name: value} for value in settings)
+    def reasoning_options(self, values: Sequence[Any] = (True, False)) -> Iterator[dict[str, Any]]:
+        """Values of the options that may turn reasoning on or off."""
+        for name in option_names(self.renderer.variables):
+            if any(word in name for word in _REASONING_WORDS):
+                yield from ({name: value} for value in values)
 
-    def said(self, text: str) -> Any:
-        return [{"type": "text", "text": text}] if self.parts else text
+    # Messages
 
-    def user(self, text: str = USER) -> dict[str, Any]:
-        return {"role": "user", "content": self.said(text)}
+    def as_content(self, text: str) -> Any:
+        """Return a text as the template takes content."""
+        return [{"type": "text", "text": text}] if self.settings.parts else text
 
-    def follows(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What stands behind a message so that it comes out."""
-        if self.answered and "tool_calls" in message:
-            return [
-                {**RESULTS[at], "content": self.said(RESULT)}
-                for at in range(len(message["tool_calls"]))
-            ]
-        return [self.user(AGAIN)] if self.followed else []
+    def user(self, text: str = USER) -> MessageDict:
+        """Return a user message."""
+        return make_message("user", self.as_content(text))
 
-    def rendering(self, messages: list[dict[str, Any]], **options: Any) -> Rendering | None:
+    def reply(self, text: str = CONTENT) -> MessageDict:
+        """Return an assistant message that has only content."""
+        return make_message("assistant", self.as_content(text))
+
+    def call(
+        self, shape: CallShape, *arguments: Any, content: str | None = None, **fields: Any
+    ) -> MessageDict:
+        """Return the fields of an assistant message with one tool call for each of the arguments."""
+        value = shape.content if content is None else self.as_content(content)
+        message = fields if value is ABSENT else {"content": value, **fields}
+        calls: list[dict[str, Any]] = []
+        for name, id, given in zip(NAMES, IDS, arguments, strict=False):
+            text = json.dumps(given, ensure_ascii=False) if shape.as_text else given
+            function = {"name": name, "arguments": text}
+            if shape.single:
+                return {**message, "function_call": function}
+            wrapped = function if shape.bare else {"type": "function", "function": function}
+            calls.append({"id": id, **wrapped})
+        return {**message, "tool_calls": calls}
+
+    def preamble(self) -> list[MessageDict]:
+        """Return the messages that the template wants before a user's."""
+        return (
+            [make_message("system", self.as_content(SYSTEM))] if self.settings.system_first else []
+        )
+
+    def _following(self, message: Mapping[str, Any]) -> list[MessageDict]:
+        """Return the messages that must follow so that this one is rendered."""
+        if self.settings.results_follow and "tool_calls" in message:
+            count = len(message["tool_calls"])
+            return [{**result, "content": self.as_content(RESULT)} for result in RESULTS[:count]]
+        return [self.user(NEXT_USER)] if self.settings.user_follows else []
+
+    # Renderings
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **arguments: Any) -> Rendering | None:
+        """Render a conversation; None if the template refuses it, or writes too much."""
         try:
-            found = self.template.render(
-                [*self.first, *messages], **{**self.given, "now": NOW, **options}
-            )
+            rendering = self._render(messages, arguments)
         except TurnwiseError:
             return None
-        self.exceeded = self.exceeded or len(found.text) > RENDERING
-        return found if len(found.text) <= RENDERING else None
+        if len(rendering.text) > MAX_RENDERING_LENGTH:
+            self.cache.too_long = True
+            return None
+        return rendering
 
-    def prompt(self, **options: Any) -> Stretch | None:
-        """The opening alone: what a prompt adds to the conversation."""
-        closed = self.rendering([self.user()], **options)
-        opened = self.rendering([self.user()], add_generation_prompt=True, **options)
+    def refusal(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """Return the template's error message for a conversation; None if it is rendered."""
+        try:
+            self._render(messages, {})
+        except TurnwiseError as error:
+            return error.message
+        return None
+
+    def _render(
+        self, messages: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
+    ) -> Rendering:
+        given = {**self._arguments(), **arguments, "now": NOW}
+        return self.renderer.render([*self.preamble(), *messages], **given)
+
+    def _arguments(self) -> dict[str, Any]:
+        settings = self.settings
+        arguments: dict[str, Any] = {}
+        if settings.fill_variables:
+            known = {*STANDARD_VARIABLES, *_BUILT_IN}
+            arguments.update({name: "" for name in self.renderer.variables if name not in known})
+        arguments.update(self.placeholders)
+        if settings.tools:
+            arguments["tools"] = TOOLS
+        if settings.documents:
+            arguments["documents"] = DOCUMENTS
+        return arguments
+
+    def generation_prompt(self, **options: Any) -> Segment | None:
+        """Return what `add_generation_prompt` adds to a conversation; None if the template refuses it."""
+        closed = self.render([self.user()], **options)
+        opened = self.render([self.user()], add_generation_prompt=True, **options)
         if opened is None:
             return None
-        if closed is not None and closed.text == opened.text:
-            return self.trim(self.unasked(opened, **options))
-        if closed is not None and opened.text.startswith(closed.text):
-            return self.trim(self.stretch(opened, len(closed.text)))
-        if USER not in opened.text:
-            return None
-        tail = self.stretch(opened, after(opened.text, USER))
-        ended = self.stretch(closed, after(closed.text, USER)) if closed is not None else NONE
-        return self.trim(tail.part(shared_start(tail, ended)))  # without what ends the user's turn
+        if closed is None:
+            prompt = self._after_user(opened)
+        elif closed.text == opened.text:
+            prompt = self._unconditional_prompt(opened, **options)
+        elif opened.text.startswith(closed.text):
+            prompt = self._from(opened, len(closed.text))
+        else:
+            # Without the end of the user's turn.
+            prompt = self._after_user(opened)
+            if prompt is not None:
+                prompt = prompt.slice(common_prefix(prompt, self._after_user(closed) or EMPTY))
+        return self._trim(prompt) if prompt is not None else None
 
-    def unasked(self, opened: Rendering, **options: Any) -> Stretch:
-        """The opening that stands behind every last message, asked for or not; no part of the user's turn."""
-        message = {"role": "assistant", "content": self.said(CONTENT)}
-        turn = self.rendering([self.user(), message, *self.follows(message)], **options)
-        if turn is None or USER not in turn.text or USER not in opened.text:
-            return NONE
-        tail, whole = (
-            self.stretch(opened, after(opened.text, USER)),
-            self.stretch(turn, after(turn.text, USER)),
-        )
-        if turn.text.startswith(opened.text):  # it goes on there, and the opening may come again
-            opening = tail.part(
-                max(
-                    (end for _, end, origin in tail.pieces if origin.message is not None), default=0
-                )
-            )
-            return opening if opening.core and turn.text.endswith(opening.text) else NONE
-        shared = whole.text[: self.place_of(whole, len(self.first) + 1)].strip()
-        at = tail.text.find(shared)
-        return tail.part(at + len(shared)) if not tail.text[: max(at, 0)].strip() else NONE
+    def _unconditional_prompt(self, opened: Rendering, **options: Any) -> Segment:
+        """Return the generation prompt of a template that writes it after every last message, asked for or not."""
+        message = self.reply()
+        finished = self.render([self.user(), message, *self._following(message)], **options)
+        if finished is None or USER not in finished.text or USER not in opened.text:
+            return EMPTY
+        tail = self._from(opened, _end_of(opened.text, USER))
+        if finished.text.startswith(opened.text):
+            # The reply continues there, and the prompt may come again after it.
+            ends = [end for _, end, origin in tail.origin_spans if origin.message is not None]
+            prompt = tail.slice(max(ends, default=0))
+            return prompt if prompt.core and finished.text.endswith(prompt.text) else EMPTY
+        whole = self._from(finished, _end_of(finished.text, USER))
+        user_end = whole.text[: _start_of_message(whole, len(self.preamble()) + 1)].strip()
+        start = tail.text.find(user_end)
+        if tail.text[: max(start, 0)].strip():
+            return EMPTY
+        return tail.slice(start + len(user_end))
 
     def turn(
-        self, message: Mapping[str, Any], *behind: Mapping[str, Any], **options: Any
-    ) -> Stretch | None:
-        """What the template makes of this message after a user's, and of those behind it."""
-        key = json.dumps(
-            [message, behind, options, self.followed, self.answered], sort_keys=True, default=str
-        )
-        if key not in self.asked:
-            self.asked[key] = self._turn(message, behind, options)
-        found = self.asked[key]
-        return self.trim(found) if found is not None else None
+        self, message: Mapping[str, Any], *following: Mapping[str, Any], **options: Any
+    ) -> Segment | None:
+        """Return what the template writes for an assistant message after a user's, and for those that follow."""
+        question = json.dumps([message, following, options], sort_keys=True, default=str)
+        key = (self.settings._replace(trimmed=False), question)
+        if key not in self.cache.turns:
+            self.cache.turns[key] = self._find_turn(message, following, options)
+        turn = self.cache.turns[key]
+        return self._trim(turn) if turn is not None else None
 
-    def trim(self, stretch: Stretch) -> Stretch:
-        return stretch.part(len(stretch) - len(stretch.text.lstrip())) if self.trimmed else stretch
-
-    def _turn(
-        self, message: Mapping[str, Any], behind: Any, options: dict[str, Any]
-    ) -> Stretch | None:
-        follows = self.follows(message) if not behind else []
-        rendering = self.rendering(
-            [self.user(), {"role": "assistant", **message}, *behind, *follows], **options
-        )
+    def _find_turn(
+        self,
+        message: Mapping[str, Any],
+        following: Sequence[Mapping[str, Any]],
+        options: dict[str, Any],
+    ) -> Segment | None:
+        required = [] if following else self._following(message)
+        messages = [self.user(), {"role": "assistant", **message}, *following, *required]
+        rendering = self.render(messages, **options)
         if rendering is None:
             return None
-        place, before = len(self.first) + 1, self.before(**options)
-        if before is not None and rendering.text.startswith(before):
-            turn = self.stretch(rendering, len(before))
-        elif USER not in rendering.text:
-            return None
+        index = len(self.preamble()) + 1
+        prefix = self._text_before(**options)
+        if prefix is not None and rendering.text.startswith(prefix):
+            turn = self._from(rendering, len(prefix))
+        elif USER in rendering.text:
+            turn = self._from(rendering, _end_of(rendering.text, USER))
+            turn = turn.slice(_start_of_message(turn, index))
         else:
-            whole = self.stretch(rendering, after(rendering.text, USER))
-            turn = whole.part(self.place_of(whole, place))
-        turn = turn.part(0, self.place_of(turn, place + 1) or None) if follows else turn
-        self.exceeded = self.exceeded or len(turn) > TURN
-        return turn if len(turn) <= TURN else None
+            return None
+        if required:
+            turn = turn.slice(0, _start_of_message(turn, index + 1) or None)
+        if len(turn) > MAX_TURN_LENGTH:
+            self.cache.too_long = True
+            return None
+        return turn
 
-    def place_of(self, stretch: Stretch, message: int) -> int:
-        """Where the message with this number begins, 0 if it does not show."""
-        return next((start for start, _, origin in stretch.pieces if origin.message == message), 0)
+    def _text_before(self, **options: Any) -> str | None:
+        """Return the conversation before the assistant message."""
+        key = (self.settings, str(options))
+        if key not in self.cache.prefixes:
+            rendering = self.render([self.user()], **options)
+            self.cache.prefixes[key] = rendering.text if rendering is not None else None
+        return self.cache.prefixes[key]
 
-    def before(self, **options: Any) -> str | None:
-        """The conversation up to the message."""
-        key = f"{options}"
-        if key not in self.begun:
-            rendering = self.rendering([self.user()], **options)
-            self.begun[key] = rendering.text if rendering is not None else None
-        return self.begun[key]
+    def after_result(self, shape: CallShape, **options: Any) -> Segment:
+        """Return the end of a prompt whose last message is a tool result, after the text of the result."""
+        call = {"role": "assistant", **self.call(shape, ARGUMENTS[0])}
+        messages = [self.user(), call, RESULTS[0]]
+        prompt = self.render(messages, add_generation_prompt=True, **options)
+        if prompt is None or RESULT not in prompt.text:
+            return EMPTY
+        whole = self._from(prompt, 0)
+        return whole.slice(whole.text.index(RESULT) + len(RESULT))
 
-    def stretch(self, rendering: Rendering, start: int) -> Stretch:
-        """The rendering from a character on. Its pieces before that are not made: tools are long."""
+    def _after_user(self, rendering: Rendering) -> Segment | None:
+        if USER not in rendering.text:
+            return None
+        return self._from(rendering, _end_of(rendering.text, USER))
+
+    def _trim(self, segment: Segment) -> Segment:
+        return segment.slice(leading_space(segment.text)) if self.settings.trimmed else segment
+
+    def _from(self, rendering: Rendering, start: int) -> Segment:
+        """Return a rendering from a character on. Pieces before it are not computed, since tool lists are long."""
         pieces: list[Piece] = []
         table = rendering.piece_table
         for index, (text, trail, message, generation) in enumerate(table.rows()):
-            at = table.starts[index]
+            position = table.starts[index]
             if table.starts[index + 1] <= start:
                 continue
-            for part, leaf in [(text, trail)] if type(trail) is int else table.split(index):
-                kept = part[max(start - at, 0) :]
-                at += len(part)
-                origin = rendering.origin(leaf, message, generation)
-                if kept and pieces and pieces[-1].origin == origin:
-                    pieces[-1] = Piece(pieces[-1].text + kept, origin)
-                elif kept:
-                    pieces.append(Piece(kept, origin))
-        if self.escaped and "&#34;" in rendering.text:
+            fragments = [(text, trail)] if type(trail) is int else table.split(index)
+            for fragment, leaf in fragments:
+                rest = fragment[max(start - position, 0) :]
+                position += len(fragment)
+                if rest:
+                    _append(pieces, rest, rendering.origin(leaf, message, generation))
+        if self._unescape and _ESCAPED_QUOTE in rendering.text:
             pieces = [Piece(unescape(text), origin) for text, origin in pieces]
-        return Stretch.of(pieces, self.tokens)
-
-    def calls(
-        self, shape: Shape, *arguments: Any, content: str | None = None, **more: Any
-    ) -> dict[str, Any]:
-        """A message with one call for each of the arguments."""
-        said = shape.content if content is None else self.said(content)
-        spoken = {**({} if said is ABSENT else {"content": said}), **more}
-        listed = []
-        for name, identity, given in zip(NAMES, IDS, arguments, strict=False):
-            taken = json.dumps(given, ensure_ascii=False) if shape.as_text else given
-            function = {"name": name, "arguments": taken}
-            if shape.single:
-                return {**spoken, "function_call": function}
-            listed.append(
-                {
-                    "id": identity,
-                    **(function if shape.bare else {"type": "function", "function": function}),
-                }
-            )
-        return {**spoken, "tool_calls": listed}
+        return Segment.from_pieces(pieces)
 
 
-def after(text: str, word: str) -> int:
-    """Where the last of these words ends."""
+def _append(pieces: list[Piece], text: str, origin: Any) -> None:
+    """Add a piece; one of the same origin as the last is joined to it."""
+    if pieces and pieces[-1].origin == origin:
+        text = pieces.pop().text + text
+    pieces.append(Piece(text, origin))
+
+
+def _start_of_message(segment: Segment, message: int) -> int:
+    """Return where a message begins, 0 if it is not seen."""
+    for start, _, origin in segment.origin_spans:
+        if origin.message == message:
+            return start
+    return 0
+
+
+def _end_of(text: str, word: str) -> int:
+    """Return where the last occurrence of a word ends."""
     return text.rfind(word) + len(word)

@@ -1,15 +1,15 @@
-"""Stretch: a part of a rendered turn that knows where it may be cut.
+"""Segment: a part of a rendered turn, with the places where it may be cut.
 
-Markers are found by comparing what stands between fields in several renderings. Two texts may agree by accident for a
-few characters more than they should: `</think>` and `</tool_call>` share `</t`. So a text is cut only at a *boundary*:
+Markers are found by comparing the text between fields in several renderings. Two texts may agree by accident for a
+few characters more than they should: `</think>` and `</tool_call>` share `</t`. So a text is cut only at a
+*boundary*:
 
-* the edge of a tag, `<...>` or `[...]`, whole or with one end at the edge of the stretch;
-* the edge of a token that the tokenizer never cuts, if a tokenizer is known;
+* the edge of a tag, `<...>` or `[...]`, whole or with one end at the edge of the segment;
 * outside of tags, where one node of the template ends and the next begins;
 * outside of tags, where white space begins or ends.
 
-A boundary counts when both texts have it. And a tag that goes on as a word in both (`<|channel|>analysis`,
-`<|channel|>final`) belongs to the word.
+A boundary counts when both texts have it. A tag that is followed by a letter in both texts (`<|channel|>analysis`,
+`<|channel|>final`) belongs to the word after it, so there is no boundary between them.
 """
 
 from __future__ import annotations
@@ -22,179 +22,182 @@ from functools import cached_property
 from os.path import commonprefix
 
 from turnwise.engine.provenance.rendering import Origin, Piece
-from turnwise.replies.grammar import Marker
 
 # Matched against texts of templates, never against replies. No part can match in two ways.
-TAG = re.compile(r"<[^<>\n]*>|\[[/|A-Za-z_][^\[\]\n\"{}<>]*\]|(?<!<)<[^<>\n]*$|^[^<>\n]*>(?!>)")
-WHOLE = re.compile(r"<[^<>\n]*>|\[[/|A-Za-z_][^\[\]\n\"{}<>]*\]")
-SPACES = re.compile(r"\s+")
+WHOLE_TAG = re.compile(r"<[^<>\n]*>|\[[/|A-Za-z_][^\[\]\n\"{}<>]*\]")
+_TAG_OR_HALF = re.compile(WHOLE_TAG.pattern + r"|(?<!<)<[^<>\n]*$|^[^<>\n]*>(?!>)")
+_SPACES = re.compile(r"\s+")
+
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A text, and at which of its characters another origin begins."""
+class Segment:
+    """A text, and the indices at which another origin begins.
+
+    Example: `Segment("<think>Zreasonq", (0, 7), (template_origin, field_origin))`
+    """
 
     text: str = ""
     starts: tuple[int, ...] = ()
     origins: tuple[Origin, ...] = ()
-    tokens: tuple[str, ...] = ()  # texts that a tokenizer never cuts
 
     @classmethod
-    def of(cls, pieces: Iterable[Piece], tokens: tuple[str, ...] = ()) -> Stretch:
-        at, starts, origins, texts = 0, [], [], []
+    def from_pieces(cls, pieces: Iterable[Piece]) -> Segment:
+        """Join pieces of a rendering."""
+        end, starts, origins, texts = 0, [], [], []
         for text, origin in pieces:
-            starts.append(at)
+            starts.append(end)
             origins.append(origin)
             texts.append(text)
-            at += len(text)
-        return cls("".join(texts), tuple(starts), tuple(origins), tokens)
+            end += len(text)
+        return cls("".join(texts), tuple(starts), tuple(origins))
 
     def __len__(self) -> int:
         return len(self.text)
 
-    def part(self, start: int, end: int | None = None) -> Stretch:
+    def slice(self, start: int, end: int | None = None) -> Segment:
+        """Return the segment of these characters, with their origins."""
         end = len(self.text) if end is None else end
         if start >= end:
-            return NONE
-        first, last = bisect_right(self.starts, start) - 1, bisect_right(self.starts, end - 1)
-        starts = tuple(max(at - start, 0) for at in self.starts[first:last])
-        return Stretch(self.text[start:end], starts, self.origins[first:last], self.tokens)
+            return EMPTY
+        first = bisect_right(self.starts, start) - 1
+        last = bisect_right(self.starts, end - 1)
+        starts = tuple(max(index - start, 0) for index in self.starts[first:last])
+        return Segment(self.text[start:end], starts, self.origins[first:last])
 
     @property
-    def pieces(self) -> Iterator[tuple[int, int, Origin]]:
-        """From where to where each origin goes."""
+    def origin_spans(self) -> Iterator[tuple[int, int, Origin]]:
+        """Start, end and origin of each piece."""
         return zip(self.starts, (*self.starts[1:], len(self)), self.origins, strict=False)
 
-    def origin(self, index: int) -> Origin:
+    def origin_at(self, index: int) -> Origin:
+        """Return the origin of one character."""
         return self.origins[bisect_right(self.starts, index) - 1]
 
     @property
     def core(self) -> str:
+        """The text without the white space around it."""
         return self.text.strip()
 
     @cached_property
-    def tags(self) -> list[tuple[int, int]]:
-        """Where whole tags stand, and tokens of the tokenizer, which count as such."""
-        return self.spans(WHOLE)
-
-    def spans(self, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
-        tokens = [span for token in self.tokens for span in places(self.text, token)]
-        covered = {at for start, end in tokens for at in range(start, end)}
-        tags = [match.span() for match in pattern.finditer(self.text)]
-        return sorted([*tokens, *(tag for tag in tags if covered.isdisjoint(range(*tag)))])
+    def tags(self) -> list[Span]:
+        """The spans of whole tags."""
+        return [match.span() for match in WHOLE_TAG.finditer(self.text)]
 
     @cached_property
     def boundaries(self) -> frozenset[int]:
-        tags = self.spans(TAG)
-        inside = {at for start, end in tags for at in range(start + 1, end)}
-        spaces = (at for match in SPACES.finditer(self.text) for at in match.span())
-        edges = {0, len(self.text), *self.starts, *spaces} - inside
-        return frozenset(edges.union(*tags))
-
-    def marker(self) -> Marker:
-        """The text as a marker; its origin is that of its first character that is not white space."""
-        if not self.text:
-            return Marker()
-        at = len(self.text) - len(self.text.lstrip()) if self.core else 0
-        return Marker(self.text, str(self.origin(at)))
+        """The indices at which the text may be cut."""
+        tags = [match.span() for match in _TAG_OR_HALF.finditer(self.text)]
+        inside_tags = {index for start, end in tags for index in range(start + 1, end)}
+        edges = {0, len(self.text), *self.starts}
+        for match in _SPACES.finditer(self.text):
+            edges.update(match.span())
+        return frozenset((edges - inside_tags).union(*tags))
 
 
-NONE = Stretch()
+EMPTY = Segment()
 
 
-def places(text: str, word: str) -> Iterator[tuple[int, int]]:
-    at = text.find(word)
-    while at >= 0:
-        yield at, at + len(word)
-        at = text.find(word, at + len(word))
+def find_all(text: str, word: str) -> Iterator[Span]:
+    """The spans of a word in a text."""
+    start = text.find(word)
+    while start >= 0:
+        end = start + len(word)
+        yield start, end
+        start = text.find(word, end)
 
 
-def shared_start(one: Stretch, other: Stretch) -> int:
-    """How much of their beginning two stretches share, up to a boundary of both."""
+def common_prefix(one: Segment, other: Segment) -> int:
+    """Return the length of the prefix that two segments share, up to a boundary of both."""
     size = len(commonprefix([one.text, other.text]))
-    places = (
-        at
-        for at in one.boundaries & other.boundaries
-        if at <= size and not goes_on(one.text, other.text, at)
-    )
-    return max(places, default=0)
+    cuts = [
+        cut
+        for cut in one.boundaries & other.boundaries
+        if cut <= size and not _splits_tag_and_word(one.text, other.text, cut)
+    ]
+    return max(cuts, default=0)
 
 
-def goes_on(one: str, other: str, at: int) -> bool:
-    """A tag ends here and in both texts a word follows it."""
-    return (
-        0 < at < min(len(one), len(other))
-        and one[at - 1] in ">]"
-        and one[at].isalpha()
-        and other[at].isalpha()
-    )
+def _splits_tag_and_word(one: str, other: str, cut: int) -> bool:
+    """A tag ends at the cut, and in both texts a letter follows."""
+    if not 0 < cut < min(len(one), len(other)):
+        return False
+    return one[cut - 1] in ">]" and one[cut].isalpha() and other[cut].isalpha()
 
 
-def shared_end(one: Stretch, other: Stretch) -> int:
-    """How much of their end two stretches share."""
-    size = len(commonprefix([one.text[::-1], other.text[::-1]]))
-    mirrored = {len(other) - at for at in other.boundaries}
-    places = (
-        len(one) - at
-        for at in one.boundaries
-        if len(one) - at <= size
-        and len(one) - at in mirrored
-        and not comes_from(one.text, other.text, len(one) - at)
-    )
-    return max(places, default=0)
+def common_suffix(one: Segment, other: Segment) -> int:
+    """Return the length of the suffix that two segments share, from a boundary of both."""
+    limit = len(commonprefix([one.text[::-1], other.text[::-1]]))
+    other_sizes = {len(other) - cut for cut in other.boundaries}
+    sizes = [
+        size
+        for size in (len(one) - cut for cut in one.boundaries)
+        if size <= limit and size in other_sizes and not _splits_word_and_tag(one, other, size)
+    ]
+    return max(sizes, default=0)
 
 
-def comes_from(one: str, other: str, size: int) -> bool:
-    """A tag begins here and in both texts a word stands before it."""
+def _splits_word_and_tag(one: Segment, other: Segment, size: int) -> bool:
+    """A tag begins `size` characters before the end, and in both texts a letter precedes it."""
     if not 0 < size < min(len(one), len(other)):
         return False
-    return one[-size] in "<[" and one[-size - 1].isalpha() and other[-size - 1].isalpha()
+    letters = one.text[-size - 1] + other.text[-size - 1]
+    return one.text[-size] in "<[" and letters.isalpha()
 
 
-def between(middle: Stretch, before: Stretch, after: Stretch) -> tuple[Stretch, Stretch, Stretch]:
-    """What stands between two items, as the end of the one, a separator, and the beginning of the other.
+def split_between(
+    middle: Segment, before: Segment, after: Segment
+) -> tuple[Segment, Segment, Segment]:
+    """Split the text between two items into the end of the first, a separator, and the start of the second.
 
-    `before` stands before the first item and `after` behind the last, so the end is what `middle` and `after` begin
-    with, and the beginning is what `middle` and `before` end with. Where the two overlap, the nodes decide; where they
-    do not, it belongs to the beginning, as a text does that is put before every tag.
+    `before` is the text before the first item and `after` the text after the last. So the end is what `middle` and
+    `after` both begin with, and the start is what `middle` and `before` both end with. Where the two overlap, the
+    template nodes decide; where those do not, the text belongs to the start, as a text does that precedes every tag.
     """
-    end, start = shared_start(middle, after), len(middle) - shared_end(middle, before)
+    end = common_prefix(middle, after)
+    start = len(middle) - common_suffix(middle, before)
     if start < end:
-        places = [at for at in middle.boundaries if start <= at <= end]
-        end = start = max(places, key=lambda at: (agreement(middle, before, after, at), -at))
-    return middle.part(0, end), middle.part(end, start), middle.part(start)
+        cuts = [cut for cut in middle.boundaries if start <= cut <= end]
+        end = start = max(cuts, key=lambda cut: (_agreement(middle, before, after, cut), -cut))
+    return middle.slice(0, end), middle.slice(end, start), middle.slice(start)
 
 
-def agreement(middle: Stretch, before: Stretch, after: Stretch, at: int) -> int:
-    """How many characters come from the same node as those that they are compared with, if `middle` is cut here."""
+def _agreement(middle: Segment, before: Segment, after: Segment, cut: int) -> int:
+    """Count the characters that come from the same node as their counterpart, if `middle` is cut here."""
     shift = len(before) - len(middle)
-    return sum(middle.origin(i).node == after.origin(i).node for i in range(at)) + sum(
-        middle.origin(i).node == before.origin(i + shift).node
-        for i in range(at, len(middle))
-        if i + shift >= 0
-    )
+    agreeing = 0
+    for index in range(len(middle)):
+        if index < cut:
+            counterpart = after.origin_at(index)
+        elif index + shift >= 0:
+            counterpart = before.origin_at(index + shift)
+        else:
+            continue
+        agreeing += middle.origin_at(index).node == counterpart.node
+    return agreeing
 
 
-def last_tag(stretch: Stretch) -> int:
-    """Where the last whole tag begins; if there is none, the last text that a node of its own wrote; else the end."""
-    if stretch.tags:
-        return stretch.tags[-1][0]
-    return next(
-        (at for at in reversed(stretch.starts) if at > 0 and stretch.text[at:].strip()),
-        len(stretch),
-    )
+def last_tag_start(segment: Segment) -> int:
+    """Return where the last whole tag begins; without one, the last text of a node of its own; else the end."""
+    if segment.tags:
+        return segment.tags[-1][0]
+    for start in reversed(segment.starts):
+        if start > 0 and segment.text[start:].strip():
+            return start
+    return len(segment)
 
 
-def upto(turn: Stretch, word: str) -> Stretch:
-    """What stands before the word."""
-    return turn.part(0, max(turn.text.find(word), 0))
+def before(segment: Segment, word: str) -> Segment:
+    """Return the part before the first occurrence of a word; nothing if there is none."""
+    return segment.slice(0, max(segment.text.find(word), 0))
 
 
-def behind(turn: Stretch, word: str) -> Stretch:
-    """What stands behind the word."""
-    return turn.part(turn.text.find(word) + len(word))
+def after(segment: Segment, word: str) -> Segment:
+    """Return the part after the first occurrence of a word."""
+    return segment.slice(segment.text.find(word) + len(word))
 
 
-def blank(text: str) -> int:
-    """How much white space a text begins with."""
+def leading_space(text: str) -> int:
+    """Return how many characters of white space a text begins with."""
     return len(text) - len(text.lstrip())

@@ -1,157 +1,332 @@
-"""What ends a reply, as texts and as ids, read off what the template writes behind one.
+"""Find the stops of a template: the control tokens that end a reply.
 
-Behind the last word of a plain reply stands what ends it: its first marker, or the whole text if it has none and stands
-there in every round. A turn that calls tools may end otherwise (`<|call|>`, `<|eom_id|>`): its last marker counts, if
-it does not merely close a call. Some templates end a turn by beginning the next (`<|user|>`): then that is the stop.
-Declared stop words come first, the tokenizer's eos last.
+Read off what the template writes directly after an assistant message, in a few probe conversations:
+
+    Hello<|im_end|>\\n<|im_start|>user        the stop is <|im_end|>: it ends the turn
+    Hello<|user|>\\n                          the stop is <|user|>: the turn ends where the next one begins
+
+A stop is a *marker*, a text that looks like a control token (`<|...|>`, `<...>`, `[INST]`) or stands for a special
+token. It is never a word: a template that separates turns by "User:" alone has no stop that could be derived, since a
+reply may contain that word. Stops that are ordinary text are declared by the template's source.
+
+Turns that end otherwise are looked at too: tool calls (`<|call|>`, `<|eom_id|>`), the last turn of a conversation
+(`<|return|>`), and both under every option that the template reads.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
-from turnwise.analysis.asked import REPLY, UNKNOWN, USER, Answer, Asking
-from turnwise.tokens.tokenizers.protocol import Tokenizer
-
-CONTROL = (
-    r"<\|[^\s|<>]{1,60}\|?>|<[\w.-]{1,60}\|>|<｜[^\s<>]{1,60}｜>|\[\|[^\s|\[\]]{1,60}\|\]|⟪[a-z_]+⟫"
+from turnwise.analysis.conversations import MessageDict, make_message, option_names
+from turnwise.analysis.prober import (
+    CONTENT,
+    EMPTY_CONTENTS,
+    NAMES,
+    NEXT_USER,
+    REASONING,
+    RESULTS,
+    SYSTEM,
+    USER,
+    CallShape,
+    Prober,
 )
-TAG = r"<{1,2}/?[A-Za-z][\w.:-]{0,60}>{1,2}"
-BRACKET = r"\[/?[A-Za-z_]{0,20}[A-Z]{3}[A-Z_]{0,20}\]"
-MARKER = re.compile(f"{CONTROL}|{TAG}|{BRACKET}")
+from turnwise.analysis.segment import Segment, common_suffix
+from turnwise.engine.provenance.rendering import Origin, Rendering
+
+# Bounded: a template may write any number of characters.
+_CONTROL_TOKEN = (
+    r"<\|[^\s|<>]{1,999}\|?>|<[\w.-]{1,60}\|>|<｜[^\s<>]{1,60}｜>|\[\|[^\s|\[\]]{1,60}\|\]"
+)
+_TAG = r"<{1,2}/?[^\W\d][\w.:-]{0,60}>{1,2}|\|<\w{1,60}>\|"
+_BRACKETS = r"\[/?[A-Za-z_]{0,20}[A-Z]{3}[A-Z_]{0,20}\]"
+MARKER = re.compile(f"{_CONTROL_TOKEN}|{_TAG}|{_BRACKETS}")
 """What looks like a control token: `<|...|>`, `<...>`, `[INST]`, `<<SYS>>`."""
-CERTAIN, BRACKETED = re.compile(CONTROL), re.compile(BRACKET)
-LONGEST = 40  # characters of a stop that is no marker
-SPEAKER = "assistant"
+CONTROL_TOKEN, BRACKETED = re.compile(_CONTROL_TOKEN), re.compile(_BRACKETS)
+
+MAX_SIGN_LENGTH = 40  # characters of a stop that does not look like a control token: `[e~[`
+MAX_OPTIONS = 12  # that are varied; a template that reads more is not about them
+OPTION_VALUES: tuple[Any, ...] = (True, False, [NAMES[0]])
+CALL_VALUE = "zvala"
+CALL_ARGUMENTS = {"zkeya": CALL_VALUE}  # built-in tools of some templates take only strings
+ASSISTANT = "assistant"
 
 
-class Stops(tuple[str, ...]):
-    """The texts that end generation; `ids` are those of them that are one token of the tokenizer."""
+class Closing(NamedTuple):
+    """The text after the last field of a message."""
 
-    ids: tuple[int, ...]
-
-    def __new__(cls, texts: Iterable[str] = (), ids: Iterable[int] = ()) -> Stops:
-        made = super().__new__(cls, texts)
-        made.ids = tuple(ids)
-        return made
+    own: str  # as far as it belongs to the turn of the message
+    to_next: str  # up to the next field of another message
 
 
-def stops(declared: Sequence[str], ends: Ends, tokenizer: Tokenizer | None = None) -> Stops:
-    """All of them, with their ids."""
-    eos = tokenizer.named.get("eos_token") if tokenizer else None
-    texts = list(dict.fromkeys(filter(None, (*declared, *named_ends(ends.texts), eos))))
-    found = [id_of(text, tokenizer) for text in texts] if tokenizer else []
-    return Stops(texts, [id for id in found if id is not None])
+@dataclass(frozen=True, slots=True)
+class ProbedConversation:
+    """A conversation and its rendering."""
+
+    messages: Sequence[MessageDict]
+    rendering: Rendering
+
+    def closing(self, index: int) -> Closing | None:
+        """Return what follows the fields of a message; None if none of them is rendered."""
+        end = turn_end = next_field = None
+        position = 0
+        for piece in self.rendering.pieces:
+            if _is_field_of(piece.origin, index):
+                end, turn_end, next_field = position + len(piece.text), None, None
+            elif end is not None:
+                if turn_end is None and piece.origin.message not in (None, index):
+                    turn_end = position
+                if next_field is None and _is_field_of_another(piece.origin, index):
+                    next_field = position
+            position += len(piece.text)
+        if end is None:
+            return None
+        return Closing(self.rendering.text[end:turn_end], self.rendering.text[end:next_field])
+
+    def turn(self, index: int) -> str:
+        """Return the text that was written for a message."""
+        pieces = self.rendering.pieces
+        return "".join(piece.text for piece in pieces if piece.origin.message == index)
+
+    @property
+    def last(self) -> int:
+        """The index of the last message."""
+        return len(self.messages) - 1
 
 
-def id_of(text: str, tokenizer: Tokenizer) -> int | None:
-    """The id of a text that is one token."""
-    added = tokenizer.added.get(text)
-    if added is not None:
-        return added.id
-    ids = tokenizer.whole(text)
-    return ids[0] if len(ids) == 1 and tokenizer.token(ids[0]) == text else None
+def _is_field_of(origin: Origin, index: int) -> bool:
+    paths = [origin.path] if origin.path else origin.sources
+    return any(path[:2] == ("messages", index) and _is_text(path) for path in paths)
 
 
-def named_ends(texts: Iterable[str]) -> tuple[str, ...]:
-    """Those that are known by their text: a special token that nobody named is not."""
-    return tuple(text for text in texts if not text.startswith(UNKNOWN[0]))
+def _is_field_of_another(origin: Origin, index: int) -> bool:
+    path = origin.path
+    return path is not None and path[0] == "messages" and _is_text(path) and path[1] != index
 
 
-class Ends:
-    """The texts that end replies in what a template answered; unknown special tokens stand for themselves."""
+def _is_text(path: Sequence[str | int]) -> bool:
+    """Whether a path of a message leads to something else than its role."""
+    return len(path) > 2 and path[2] != "role"
 
-    def __init__(self, asking: Asking) -> None:
-        self.asking = asking
-        self.rounds = list(asking.rounds())
+
+class StopFinder:
+    """Renders the probes about stops. `prober` has settings that the template accepts."""
+
+    def __init__(self, prober: Prober) -> None:
+        self.prober = prober
+        self.rounds = self._probe_rounds()
+        self.calls = self._probe_calls()
+
+    def find_stops(self) -> tuple[str, ...]:
+        """Return all stops; special tokens without a text are placeholders."""
+        stops = dict.fromkeys((*self._joined_stop(), *self.reply_stops))
+        for conversation in (*self.calls, *self._probe_options()):
+            stops |= dict.fromkeys(self._reply_stops([conversation], tuple(stops)))
+            stops |= dict.fromkeys(self._call_stops(conversation, tuple(stops)))
+        # What ends reasoning inside a turn does not end the turn.
+        before_content = self._text_before_content()
+        return tuple(stop for stop in stops if stop not in before_content) or tuple(stops)
 
     @cached_property
-    def plain(self) -> tuple[str, ...]:
-        """Those of plain replies."""
-        sources: tuple[Callable[[], Iterable[str]], ...] = (
-            self.of_rounds,
-            self.words,
-            self.openings,
-        )
-        return next((found for source in sources if (found := tuple(dict.fromkeys(source())))), ())
+    def reply_stops(self) -> tuple[str, ...]:
+        """The stops of replies that have only content."""
+        return self._closing_stops or tuple(dict.fromkeys(self._next_openings()))
+
+    @property
+    def closes_turns(self) -> bool:
+        """Whether the template itself ends replies, instead of only opening the next turn."""
+        return bool(self._closing_stops)
 
     @cached_property
-    def texts(self) -> tuple[str, ...]:
-        """All: those of calls too, and under any option."""
-        found = dict.fromkeys(self.plain)
-        for answer in (*self.calls, *self.asking.varied()):
-            found |= dict.fromkeys(self.of_replies([answer], tuple(found)))
-            found |= dict.fromkeys(self.of_calls(answer, tuple(found)))
-        return tuple(text for text in found if text not in self.inside) or tuple(found)
+    def _closing_stops(self) -> tuple[str, ...]:
+        markers = tuple(dict.fromkeys(self._reply_stops(self.rounds, ())))
+        return markers or tuple(self._signs_after_replies())
 
-    @cached_property
-    def inside(self) -> str:
-        """What stands before the words of a reply that was thought about: what ends a thought does not end the turn."""
-        thought = self.asking.answer([USER, {**REPLY, "reasoning_content": "Xthought"}])
-        return thought.turn(1).partition(REPLY["content"])[0] if thought else ""
+    # Probes
 
-    @cached_property
-    def calls(self) -> list[Answer]:
-        return list(self.asking.calls())
+    def _render(self, prober: Prober, messages: list[MessageDict], **arguments: Any) -> Any:
+        rendering = prober.render(messages, **arguments)
+        if rendering is None:
+            return None
+        return ProbedConversation([*prober.preamble(), *messages], rendering)
 
-    def of_rounds(self) -> Iterator[str]:
-        return self.of_replies(self.rounds, ())
+    def _probe_rounds(self) -> list[ProbedConversation]:
+        """Conversations without tools that end with a reply."""
+        prober = self.prober.with_settings(tools=False)
+        user, reply, next_user = prober.user(), prober.reply(), prober.user(NEXT_USER)
+        chats = [[user, reply], [user, reply, next_user, reply]]
+        if not prober.settings.system_first:
+            chats.append([make_message("system", prober.as_content(SYSTEM)), user, reply])
+        return [found for chat in chats if (found := self._render(prober, chat))]
 
-    def of_replies(self, answers: Sequence[Answer], usual: Iterable[str]) -> Iterator[str]:
-        """The last marker of replies that something follows; before it the first of others that end unlike those."""
-        found = [
-            (MARKER.findall(closing), last, before)
-            for answer in answers
-            for closing, last, before in replies(answer)
+    def _probe_calls(self) -> list[ProbedConversation]:
+        """Conversations with a tool call, in the first shape in which the call is rendered."""
+        for as_text in (False, True):
+            for content in (*EMPTY_CONTENTS[:2], CONTENT):
+                self.shape = CallShape(content, as_text)
+                found = self._probe_call_shape()
+                if found:
+                    return found
+        return []
+
+    def _probe_call_shape(self, **options: Any) -> list[ProbedConversation]:
+        """One call, two calls, and one with its result; nothing if the call is not rendered."""
+        prober = self.prober
+        one = {"role": ASSISTANT, **prober.call(self.shape, CALL_ARGUMENTS)}
+        two = {"role": ASSISTANT, **prober.call(self.shape, CALL_ARGUMENTS, CALL_ARGUMENTS)}
+        first = self._render(prober, [prober.user(), one], **options)
+        if first is None or CALL_VALUE not in first.rendering.text:
+            return []
+        chats = [[prober.user(), two], [prober.user(), one, RESULTS[0], prober.reply()]]
+        return [
+            first,
+            *(found for chat in chats if (found := self._render(prober, chat, **options))),
         ]
-        usual = dict.fromkeys(
-            [*usual, *(markers[-1] for markers, last, _ in found if markers and not last)]
-        )
-        for markers, last, before in found:
-            known = not last or any(text in markers for text in usual)
-            if markers and not known and markers[0] not in before:
+
+    def _probe_options(self) -> Iterator[ProbedConversation]:
+        """Replies and a call with each value of each option, if their turns differ from those without it."""
+        known = {_turns_text(found) for found in (*self.rounds, *self.calls)}
+        plain = self.prober.with_settings(tools=False)
+        chat = [plain.user(), plain.reply(), plain.user(NEXT_USER), plain.reply()]
+        call = {"role": ASSISTANT, **self.prober.call(self.shape, CALL_ARGUMENTS)}
+        for name in option_names(self.prober.renderer.variables)[:MAX_OPTIONS]:
+            for value in OPTION_VALUES:
+                found = [self._render(plain, chat, **{name: value})]
+                if self.calls and found[0] is not None:
+                    asked = [self.prober.user(), call]
+                    found.append(self._render(self.prober, asked, **{name: value}))
+                for conversation in found:
+                    if conversation is not None and _turns_text(conversation) not in known:
+                        known.add(_turns_text(conversation))
+                        yield conversation
+
+    def _text_before_content(self) -> str:
+        """Return how a turn with reasoning begins."""
+        prober = self.prober.with_settings(tools=False)
+        thinking = {**prober.reply(), "reasoning_content": REASONING}
+        found = self._render(prober, [prober.user(), thinking])
+        return found.turn(found.last).partition(CONTENT)[0] if found else ""
+
+    # Candidates
+
+    def _joined_stop(self) -> Iterator[str]:
+        """Of an end of several tags with words between them, the part before the last tag.
+
+        In `<|close|>message<|sep|><|end_of_msg|>` both parts end a turn, and the last may be missing from a reply.
+        """
+        if not self.rounds or not self.calls:
+            return
+        closings = [found.closing(found.last) for found in (self.rounds[0], self.calls[0])]
+        reply, call = (Segment(closing.own if closing else "") for closing in closings)
+        end = reply.slice(len(reply) - common_suffix(reply, call))
+        tags = Segment(end.core).tags
+        if len(tags) > 2 and tags[0][0] == 0 and tags[0][1] < tags[1][0]:
+            yield end.core[: tags[-1][0]]
+
+    def _reply_stops(
+        self, conversations: Sequence[ProbedConversation], known: Iterable[str]
+    ) -> Iterator[str]:
+        """The markers that end replies: first those that only the last reply has, then the usual ones."""
+        usual = dict.fromkeys(known)
+        last: list[tuple[list[str], str]] = []
+        for conversation in conversations:
+            user_ends = self._user_ends(conversation)
+            for index in _replies(conversation):
+                closing = conversation.closing(index)
+                markers = _closing_markers(conversation, closing.own) if closing else []
+                if not markers:
+                    continue
+                if index == conversation.last:
+                    last.append((markers, conversation.turn(index).partition(CONTENT)[0]))
+                else:
+                    # A marker that ends user turns ends replies too, if another one follows it.
+                    usual |= dict.fromkeys([m for m in markers[:-1] if m in user_ends])
+                    usual[markers[-1]] = None
+        for markers, before in last:
+            if not any(stop in markers for stop in usual) and markers[0] not in before:
                 yield markers[0]
         yield from usual
 
-    def words(self) -> Iterator[str]:
-        """What stands behind every reply and is no marker."""
-        closings = [closing.strip() for answer in self.rounds for closing, _, _ in replies(answer)]
-        shortest = min(closings, key=len, default="")
-        if 0 < len(shortest) <= LONGEST and all(text.startswith(shortest) for text in closings):
+    def _user_ends(self, conversation: ProbedConversation) -> set[str]:
+        """The last markers of user turns."""
+        ends: set[str] = set()
+        for index, message in enumerate(conversation.messages):
+            closing = conversation.closing(index) if message["role"] == "user" else None
+            ends.update(MARKER.findall(closing.own)[-1:] if closing else ())
+        return ends
+
+    def _signs_after_replies(self) -> Iterator[str]:
+        """A text after every reply that is not made of words alone, such as `[e~[` or `### End`."""
+        replies, users = self._closing_texts(ASSISTANT), self._closing_texts("user")
+        shortest = min(replies, key=len, default="")
+        for sign in users:
+            # What ends user turns too is the end of a turn; the rest before it closes content.
+            if _is_sign(sign) and all(text.endswith(sign) for text in replies):
+                yield sign
+                return
+        if _is_sign(shortest) and all(text.startswith(shortest) for text in replies):
             yield shortest
 
-    def openings(self) -> Iterator[str]:
-        """The marker that begins whatever follows a reply, or a call."""
-        for answer in (*self.rounds, *self.calls):
-            for index, message in enumerate(answer.messages[:-1]):
-                closing = answer.closing(index) if message["role"] == SPEAKER else None
-                following = (closing[1].removeprefix(closing[0]) or closing[1]) if closing else ""
-                found = CERTAIN.match(following.strip())
-                yield from [found.group()] if found else []
+    def _closing_texts(self, role: str) -> list[str]:
+        """What follows the messages of a role in plain conversations."""
+        texts = []
+        for conversation in self.rounds:
+            for index, message in enumerate(conversation.messages):
+                closing = conversation.closing(index) if message["role"] == role else None
+                texts += [closing.own.strip()] if closing is not None else []
+        return texts
 
-    def of_calls(self, answer: Answer, known: Sequence[str]) -> Iterator[str]:
-        """The last marker behind a final call, unless the turn ends as others do, or the marker closes a call."""
-        index = len(answer.messages) - 1
-        closing = answer.closing(index) if answer.messages[index].get("tool_calls") else None
-        found = MARKER.findall(closing[0]) if closing else []
-        if not found or any(text in found for text in known):
+    def _next_openings(self) -> Iterator[str]:
+        """The marker that begins whatever follows a reply or a call."""
+        for conversation in (*self.rounds, *self.calls):
+            for index, message in enumerate(conversation.messages[:-1]):
+                closing = conversation.closing(index) if message["role"] == ASSISTANT else None
+                if closing is None:
+                    continue
+                opening = closing.to_next.removeprefix(closing.own) or closing.to_next
+                marker = MARKER.match(opening.strip())
+                if marker:
+                    yield marker.group()
+
+    def _call_stops(self, conversation: ProbedConversation, known: Sequence[str]) -> Iterator[str]:
+        """The last marker after a final call, unless the turn ends as others do or the marker closes the call."""
+        index = conversation.last
+        is_call = conversation.messages[index].get("tool_calls")
+        closing = conversation.closing(index) if is_call else None
+        markers = MARKER.findall(closing.own) if closing else []
+        if not markers or any(stop in markers for stop in known):
             return
-        last, turn = found[-1], answer.turn(index)
-        repeated = any(other.rendering.text.count(last) > 1 for other in self.calls)
-        if (
-            not repeated
-            and turn.count(last) <= 1
-            and not (last.startswith("</") and f"<{last[2:-1]}" in turn)
-        ):
-            yield last
+        marker, turn = markers[-1], conversation.turn(index)
+        repeated = any(other.rendering.text.count(marker) > 1 for other in self.calls)
+        closes_tag = marker.startswith("</") and f"<{marker[2:-1]}" in turn
+        if not repeated and turn.count(marker) <= 1 and not closes_tag:
+            yield marker
 
 
-def replies(answer: Answer) -> Iterator[tuple[str, bool, str]]:
-    """What stands behind each plain reply, whether it is the end of the conversation, and how the turn begins."""
-    for index, message in enumerate(answer.messages):
-        if message["role"] == SPEAKER and not message.get("tool_calls"):
-            closing = answer.closing(index)
-            before = answer.turn(index).partition(message["content"])[0]
-            yield from [(closing[0], index == len(answer.messages) - 1, before)] if closing else []
+def _turns_text(conversation: ProbedConversation) -> str:
+    """Return a conversation from the text of the first user message on, without system prompt and tools."""
+    return USER + conversation.rendering.text.partition(USER)[2]
+
+
+def _is_sign(text: str) -> bool:
+    """Whether a text may be a delimiter: short, and not made of words alone."""
+    words = text.split()
+    is_short = 0 < len(words) <= 2 and len(text) <= MAX_SIGN_LENGTH
+    return is_short and not "".join(words).isalnum()
+
+
+def _replies(conversation: ProbedConversation) -> Iterator[int]:
+    """The indices of assistant messages that have only content."""
+    for index, message in enumerate(conversation.messages):
+        if message["role"] == ASSISTANT and not message.get("tool_calls"):
+            yield index
+
+
+def _closing_markers(conversation: ProbedConversation, closing: str) -> list[str]:
+    """The markers after a reply; without those that begin the conversation too (bos), if there are others."""
+    markers = MARKER.findall(closing)
+    others = [marker for marker in markers if not conversation.rendering.text.startswith(marker)]
+    return others or markers

@@ -15,7 +15,6 @@ from warnings import catch_warnings, simplefilter
 import typer
 from rich.text import Text
 
-from turnwise.analysis.stops import id_of
 from turnwise.cli import inputs, output
 from turnwise.cli.render import (
     ChatArgument,
@@ -36,6 +35,7 @@ from turnwise.cli.render import (
 from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, did_you_mean, printable
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import POLICIES
+from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import SHIPPED, Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as tokenizer_at
 
@@ -211,7 +211,7 @@ def stops(
         output.write_json({"stops": list(found), "ids": list(found.ids)})
         return
     for text in found:
-        id = id_of(text, known) if known else None
+        id = find_token_id(text, known) if known else None
         shown = printable(repr(text)[1:-1])
         output.write(
             f"{shown}\t{'not one token' if id is None else id}\n" if known else f"{shown}\n"

@@ -29,7 +29,6 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any
 
-from turnwise.analysis.stops import id_of
 from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
 from turnwise.messages import InputReader
 from turnwise.replies.events import Attempt, Message
@@ -38,6 +37,7 @@ from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.session import Session, to_ids, to_plain_messages
+from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import tokenizer as adapted
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
@@ -185,7 +185,7 @@ class Renderer:
 
     def get_stop_token_ids(self) -> list[int]:
         """The ids that end a reply."""
-        found = (id_of(text, self.tokenizer) for text in self._prior(None)[0].stops)
+        found = (find_token_id(text, self.tokenizer) for text in self._prior(None)[0].stops)
         return [id for id in found if id is not None]
 
     def bridge_to_next_turn(

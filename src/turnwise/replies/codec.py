@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from turnwise.analysis.facts import Facts
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError
@@ -23,7 +24,7 @@ from turnwise.replies.equality import messages_equal
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import InputFormat, detect_input_format
-from turnwise.replies.known_models import complete_grammar
+from turnwise.replies.known_models import complete_grammar, find_declaration
 from turnwise.replies.parser.parser import Parser, parse
 from turnwise.replies.write import write
 
@@ -42,24 +43,36 @@ class ReplyCodec:
 
     Args:
         renderer: the template.
+        stops: the stops that the template's source names.
         declaration: what the template's registry entry declares about its replies, see `declared.py`.
     """
 
-    def __init__(self, renderer: Renderer, declaration: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        renderer: Renderer,
+        stops: Sequence[str] = (),
+        declaration: Mapping[str, Any] | None = None,
+    ) -> None:
         self.renderer = renderer
+        self.stops = stops
         self.declaration = declaration
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What is known about the template by probing it."""
+        declared = self.declaration or find_declaration(self.renderer.text, self.renderer.name)
+        return Facts(self.renderer, self.stops, (declared or {}).get("stops", ()))
 
     @cached_property
     def grammar(self) -> Grammar:
         """How replies to the template look: derived from it, completed by the declaration."""
-        derived = derive(self.renderer.with_reduced_limits())
-        renderer = self.renderer
+        derived, renderer = derive(self.facts), self.renderer
         return complete_grammar(derived, renderer.text, renderer.name, self.declaration)
 
     @cached_property
     def input_format(self) -> InputFormat:
         """The form in which the template takes assistant messages."""
-        return detect_input_format(self.renderer.with_reduced_limits())
+        return detect_input_format(self.facts)
 
     def parser(
         self, prompt: Any, tools: Any, tokenizer: Any, declared: Mapping[str, Any] | None = None
@@ -124,4 +137,4 @@ class ReplyCodec:
         ]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ReplyCodec, (self.renderer, self.declaration)
+        return ReplyCodec, (self.renderer, self.stops, self.declaration)

@@ -17,18 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from turnwise.analysis.prober import (
-    ABSENT,
-    ARGUMENTS,
-    REASONING,
-    SETTINGS,
-    Prober,
-    Shape,
-    Template,
-)
+from turnwise.analysis.facts import Facts
+from turnwise.analysis.prober import ABSENT, REASONING, REASONING_VALUES, CallShape, Prober
 from turnwise.messages import REASONING_KEYS
-from turnwise.replies.derive.probe_results import Answers
-from turnwise.replies.derive.reasoning import keys, listed, messages
+from turnwise.replies.derive.calls import find_one_call
+from turnwise.replies.derive.reasoning import reasoning_calls, reasoning_messages, shows_parts
 from turnwise.replies.events import Message
 
 __all__ = ["IN_PARTS", "InputFormat", "detect_input_format"]
@@ -40,7 +33,7 @@ IN_PARTS = "content"  # reasoning is a part of the content, beside the text
 class InputFormat(NamedTuple):
     """The form in which a template accepts an assistant's message."""
 
-    shape: Shape = Shape()
+    shape: CallShape = CallShape()
     parts: bool = False  # content is a list of parts
     reasoning: str = REASONING_KEY  # the key of reasoning
 
@@ -79,23 +72,21 @@ def _has_function(call: Any) -> bool:
     return isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
 
 
-def detect_input_format(template: Template) -> InputFormat:
+def detect_input_format(facts: Facts) -> InputFormat:
     """Return the format in which a template accepts messages, as far as its renderings show it."""
-    prober = Prober(template)
-    if not any(map(prober.settle, (False, True))):
+    if not facts.is_accepting:
         return InputFormat()
-    call_probe = Answers(prober).one
-    shape = call_probe.shape if call_probe is not None else Shape()
-    return InputFormat(shape, prober.parts, _find_reasoning_key(prober, shape))
+    prober, one_call = find_one_call(facts.prober)
+    shape = one_call.shape if one_call is not None else CallShape()
+    return InputFormat(shape, prober.settings.parts, _find_reasoning_key(prober, shape))
 
 
-def _find_reasoning_key(prober: Prober, shape: Shape) -> str:
+def _find_reasoning_key(prober: Prober, shape: CallShape) -> str:
     """Return the key under which reasoning is rendered."""
-    with_calls = [prober.calls(shape, ARGUMENTS[0], **{key: REASONING}) for key in keys(prober)]
-    probes = [*messages(prober), *with_calls]
-    for options in ({}, *prober.switches(SETTINGS)):
+    probes = [*reasoning_messages(prober), *reasoning_calls(prober, shape)]
+    for options in ({}, *prober.reasoning_options(REASONING_VALUES)):
         for message in probes:
             turn = prober.turn(message, **options)
-            if turn is not None and REASONING in turn.text and not listed(turn):
+            if turn is not None and REASONING in turn.text and not shows_parts(turn):
                 return next((key for key, value in message.items() if value == REASONING), IN_PARTS)
     return REASONING_KEY

@@ -1,11 +1,11 @@
-"""Calls that hold JSON, found by what they mean.
+"""Calls that hold JSON, found by their value.
 
 The text of a turn is searched for a value that decodes to exactly the arguments of the probe; then for the innermost
 object around it that holds the name too, and for a list of such objects. So it does not matter how a template puts the
 JSON together: in one `tojson`, from texts and fields, or by hand.
 
-Some templates write a mapping as Python does (`{'a': 1}`), because nobody told them to write JSON; it counts as the
-same layout, and the reader of values takes both.
+Some templates write a mapping as Python does (`{'a': 1}`), since they do not ask for JSON; it counts as the same
+layout, and the parser of values accepts both.
 """
 
 from __future__ import annotations
@@ -18,25 +18,20 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from turnwise.analysis.prober import IDS, NAMES
-from turnwise.analysis.segment import Stretch
+from turnwise.analysis.segment import Segment, leading_space
 from turnwise.replies.grammar import JsonCall, Spacing
 
-DECODER = json.JSONDecoder()
-INDENTS = (None, 2, 4, 1)
-GAPS = ((", ", ": "), (",", ":"), (",", ": "))
-TRIES = {
-    "{": 60,
-    "[": 60,
-    '"': 400,
-}  # places of a turn to begin at: four times what published templates need
-DEPTH = 20  # brackets within brackets, where Python writes the value
-BRACKET = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[\](){}]""", re.DOTALL
-)  # or a string
+_DECODER = json.JSONDecoder()
+_INDENTS = (None, 2, 4, 1)
+_SEPARATORS = ((", ", ": "), (",", ":"), (",", ": "))
+# How many places of a turn are tried, by the first character of the value: four times what published templates need.
+MAX_TRIES = {"{": 60, "[": 60, '"': 400}
+MAX_PYTHON_DEPTH = 20  # brackets within brackets
+_BRACKET_OR_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[\](){}]""", re.DOTALL)
 
 
-class Value(NamedTuple):
-    """A value written in a text: from where to where, and how."""
+class DecodedValue(NamedTuple):
+    """A value in a text: its span, and how it is written."""
 
     start: int
     end: int
@@ -44,140 +39,147 @@ class Value(NamedTuple):
     syntax: str = "json"  # "json", "python"; "text": JSON inside a string
 
 
-class Found(NamedTuple):
-    """Where a call's arguments stand, and the object around them if there is one."""
+class FoundCall(NamedTuple):
+    """The arguments of a call, and the object around them if there is one."""
 
-    arguments: Value
-    object: Value | None = None
+    arguments: DecodedValue
+    object: DecodedValue | None = None
     call: JsonCall | None = None
 
 
-def values(text: str, opener: str, start: int = 0, end: int | None = None) -> Iterator[Value]:
+def _find_values(
+    text: str, opener: str, start: int = 0, end: int | None = None
+) -> Iterator[DecodedValue]:
     """Every value in the text that begins with this character."""
-    at, tries = text.find(opener, start, end), 0
-    while at >= 0 and (tries := tries + 1) <= TRIES[opener]:
-        found = decoded(text, at)
-        if found is not None:
-            yield found
-        at = text.find(opener, at + 1, end)
+    place = text.find(opener, start, end)
+    for _ in range(MAX_TRIES[opener]):
+        if place < 0:
+            return
+        value = decode_value(text, place)
+        if value is not None:
+            yield value
+        place = text.find(opener, place + 1, end)
 
 
-def decoded(text: str, at: int) -> Value | None:
-    """The value that begins here, as JSON or as Python."""
+def decode_value(text: str, start: int) -> DecodedValue | None:
+    """Decode the value that begins here, as JSON or as Python."""
     try:
-        value, end = DECODER.raw_decode(text, at)
-        return Value(at, end, value)
+        value, end = _DECODER.raw_decode(text, start)
+        return DecodedValue(start, end, value)
     except (ValueError, RecursionError):
         pass
-    end = end_of(text, at) if text[at] in "{[" else 0
+    end = _find_closing_bracket(text, start) if text[start] in "{[" else 0
+    if not end:
+        return None
     try:
-        return Value(at, end, ast.literal_eval(text[at:end]), "python") if end else None
+        return DecodedValue(start, end, ast.literal_eval(text[start:end]), "python")
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
 
 
-def end_of(text: str, at: int) -> int:
-    """Where the bracket that opens here is closed; 0 if nowhere, or if too many open within it."""
+def _find_closing_bracket(text: str, start: int) -> int:
+    """Return the end of the bracket that opens here; 0 if it has none, or too many open within it."""
     depth = 0
-    for match in BRACKET.finditer(text, at):
-        depth += {"{": 1, "[": 1, "(": 1, "}": -1, "]": -1, ")": -1}.get(match.group(), 0)
-        if depth == 0 or depth > DEPTH:
-            return match.end() if depth == 0 else 0
+    for match in _BRACKET_OR_STRING.finditer(text, start):
+        if match.group() in "{[(":
+            depth += 1
+        elif match.group() in "}])":
+            depth -= 1
+        if depth == 0:
+            return match.end()
+        if depth > MAX_PYTHON_DEPTH:
+            return 0
     return 0
 
 
-def find_arguments(text: str, arguments: dict[str, Any], start: int) -> Value | None:
-    """Where the text says exactly these arguments."""
-    for found in values(text, "{", start):
+def find_arguments(text: str, arguments: dict[str, Any], start: int) -> DecodedValue | None:
+    """Return the value in the text that is exactly these arguments."""
+    for found in _find_values(text, "{", start):
         if found.value == arguments:
             return found
-    for found in values(text, '"', start):
+    for found in _find_values(text, '"', start):
         if isinstance(found.value, str) and found.value.startswith("{"):
-            inner = decoded(found.value, 0)
+            inner = decode_value(found.value, 0)
             if inner is not None and inner.value == arguments:
-                return found._replace(value=found.value, syntax="text")
+                return found._replace(syntax="text")
     return None
 
 
-def find_call(text: str, number: int, arguments: dict[str, Any], start: int) -> Found | None:
-    """Where the text says these arguments, and the object that says the name with them."""
+def find_call(text: str, number: int, arguments: dict[str, Any], start: int) -> FoundCall | None:
+    """Return these arguments in the text, and the object that holds the name of the call with them."""
     found = find_arguments(text, arguments, start)
     if found is None:
         return None
-    for around in reversed(list(values(text, "{", start, found.start))):
-        call = call_of(around.value, found.value, number) if around.end >= found.end else None
+    for outer in reversed(list(_find_values(text, "{", start, found.start))):
+        call = _describe_call(outer.value, found.value, number) if outer.end >= found.end else None
         if call is not None:
-            return wrapped(text, number, Found(found, around, call), start)
-    return Found(found)
+            return _find_outer_object(text, number, FoundCall(found, outer, call), start)
+    return FoundCall(found)
 
 
-def wrapped(text: str, number: int, found: Found, start: int) -> Found:
-    """The call with the object around it, if it stands in another one: `{"id": I, "function": {"name": N, ...}}`."""
+def _find_outer_object(text: str, number: int, found: FoundCall, start: int) -> FoundCall:
+    """Return the call with the object around it, if there is one: `{"id": I, "function": {"name": N, ...}}`."""
     inner, call = found.object, found.call
     if inner is None or call is None:
         return found
-    for outer in reversed(list(values(text, "{", start, inner.start))):
+    for outer in reversed(list(_find_values(text, "{", start, inner.start))):
         if outer.end < inner.end or not isinstance(outer.value, dict):
             continue
-        for key, item in outer.value.items():
-            if item == inner.value:
-                identity = next(
-                    (k for k, given in outer.value.items() if given == IDS[number]), None
-                )
-                return Found(
-                    found.arguments, outer, replace(call, inside=key, id=call.id or identity)
-                )
+        key = _key_of(outer.value, inner.value)
+        if key is not None:
+            id_key = call.id or _key_of(outer.value, IDS[number])
+            return FoundCall(found.arguments, outer, replace(call, inside=key, id=id_key))
     return found
 
 
-def call_of(value: Any, arguments: Any, number: int) -> JsonCall | None:
-    """How an object says a call, if it says one."""
+def _key_of(mapping: dict[str, Any], value: Any) -> str | None:
+    """Return the first key with this value."""
+    return next((key for key, item in mapping.items() if item == value), None)
+
+
+def _describe_call(value: Any, arguments: Any, number: int) -> JsonCall | None:
+    """Return which keys of an object hold name, arguments and id; None if it is no call."""
     if not isinstance(value, dict):
         return None
     if value == {NAMES[number]: arguments}:
         return JsonCall(name=None)
-    keys: dict[str, str | None] = {"name": None, "arguments": None, "id": None}
-    for key, item in value.items():
-        for slot, known in (("name", NAMES[number]), ("arguments", arguments), ("id", IDS[number])):
-            if item == known:
-                keys[slot] = key
-    if keys["name"] is None or keys["arguments"] is None:
+    name, arguments_key = _last_key_of(value, NAMES[number]), _last_key_of(value, arguments)
+    id_key = _last_key_of(value, IDS[number])
+    if name is None or arguments_key is None:
         return None
-    numbered = (
-        key for key, item in value.items() if key not in keys.values() and str(item).isdigit()
-    )
-    return JsonCall(
-        keys["name"],
-        keys["arguments"],
-        keys["id"] or next(numbered, None),
-        as_text=isinstance(arguments, str),
-    )
+    if id_key is None:
+        others = [key for key in value if key not in (name, arguments_key)]
+        id_key = next((key for key in others if str(value[key]).isdigit()), None)
+    return JsonCall(name, arguments_key, id_key, as_text=isinstance(arguments, str))
 
 
-def find_list(text: str, calls: list[Found], start: int) -> Value | None:
-    """The list whose elements are these calls."""
+def _last_key_of(mapping: dict[str, Any], value: Any) -> str | None:
+    return _key_of(dict(reversed(mapping.items())), value)
+
+
+def find_list(text: str, calls: list[FoundCall], start: int) -> DecodedValue | None:
+    """Return the list whose elements are these calls."""
     objects = [call.object.value for call in calls if call.object is not None]
-    for found in values(text, "[", start, calls[0].arguments.start):
+    for found in _find_values(text, "[", start, calls[0].arguments.start):
         if found.value == objects:
             return found
     return None
 
 
-def spacing(stretch: Stretch, found: Value) -> Spacing:
-    """The white space with which the template writes JSON."""
-    text, value = stretch.text[found.start : found.end], found.value
-    for indent in INDENTS:
-        for item, key in GAPS:
-            plain = json.dumps(
-                value,
-                ensure_ascii=False,
-                indent=indent,
-                separators=(item.rstrip() if indent else item, key),
+def find_spacing(segment: Segment, found: DecodedValue) -> Spacing:
+    """Return the white space with which the template writes JSON."""
+    text = segment.text[found.start : found.end]
+    lines = text.splitlines()
+    for indent in _INDENTS:
+        for item, key in _SEPARATORS:
+            separators = (item.rstrip() if indent else item, key)
+            dumped = json.dumps(
+                found.value, ensure_ascii=False, indent=indent, separators=separators
             )
-            if plain == text:
+            if dumped == text:
                 return Spacing(item, key, indent)
-            if indent and (lines := text.splitlines())[1:]:
-                depth = len(lines[-1]) - len(lines[-1].lstrip())
-                if plain.replace("\n", "\n" + " " * depth) == text:
+            if indent and len(lines) > 1:
+                depth = leading_space(lines[-1])
+                if dumped.replace("\n", "\n" + " " * depth) == text:
                     return Spacing(item, key, indent, depth)
     return Spacing()

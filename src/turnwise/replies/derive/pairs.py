@@ -1,8 +1,11 @@
 """Arguments that are written one by one: `<parameter=city>Oslo</parameter>`, `city="Oslo"`, `{city:<|"|>Oslo<|"|>}`.
 
-Read off a call whose arguments are a text, a number, a text. Between the name and the first key stands what opens the
-arguments and a key; between a text and the next key its end, a separator and the opening of a key; and so on. How
-other kinds of values are written is asked one by one.
+Derived from a call whose arguments are a string, a number, a string:
+
+    NAME  (  zkeya  ="  zvala  "  ,  zkeyb  =  90417  ,  zkeyc  ="  zvalc  "  )
+
+Between the name and the first key is what opens the arguments and a key; between a string and the next key are its
+end, a separator and the opening of a key; and so on. How values of other types are written is asked one by one.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from turnwise.analysis.segment import NONE, Stretch, between, shared_end
+from turnwise.analysis.segment import EMPTY, Segment, Span, common_suffix, split_between
+from turnwise.replies.derive.segment_markers import to_marker, to_region
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
 
-ODD = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape
+NEEDS_ESCAPES = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape
 MARKUP = "zx<b>zy&zz"
 CHANGED = "texts: a `<` or `&` in them does not come out as it is"
-KINDS: dict[str, Any] = {
+VALUES_BY_TYPE: dict[str, Any] = {
     "integer": 90417,
     "number": 3.25,
     "boolean": True,
@@ -26,182 +30,206 @@ KINDS: dict[str, Any] = {
     "array": [90417, "zitem"],
     "object": {"zinner": "zdeep"},
 }
-WORDS = {"boolean": ("true", "True"), "null": ("null", "None"), "array": ("[",), "object": ("{",)}
+SPELLINGS = {
+    "boolean": ("true", "True"),
+    "null": ("null", "None"),
+    "array": ("[",),
+    "object": ("{",),
+}
+QUOTES = ("'", '"')
 
-Ask = Callable[[dict[str, Any]], Stretch | None]  # the turn that calls with these arguments
-
-
-class Places(NamedTuple):
-    """Where keys and values stand: pairs of (start, end)."""
-
-    keys: list[tuple[int, int]]
-    values: list[tuple[int, int]]
-
-
-def find_pairs(text: str, arguments: dict[str, Any], start: int) -> Places | None:
-    """Where each key and its value are written, in order."""
-    keys: list[tuple[int, int]] = []
-    values: list[tuple[int, int]] = []
-    for key, value in arguments.items():
-        for word, places in ((key, keys), (str(value), values)):
-            at = text.find(word, start)
-            if at < 0:
-                return None
-            places.append((at, at + len(word)))
-            start = at + len(word)
-    return Places(keys, values)
+AskForCall = Callable[[dict[str, Any]], Segment | None]  # the turn that calls with these arguments
 
 
-class Layout(NamedTuple):
+class PairSpans(NamedTuple):
+    """Where keys and values are."""
+
+    keys: list[Span]
+    values: list[Span]
+
+
+class PairsLayout(NamedTuple):
+    """The markers of arguments, and where the arguments begin and end."""
+
     pairs: Pairs
-    before: Stretch  # between what stands before the arguments and the first key
-    behind: int  # where the last value ends, its closing marker included
+    before: Segment  # between the slot before the arguments and the first key
+    end: int  # where the last value ends, its closing marker included
 
 
-def pairs_of(turn: Stretch, places: Places, start: int, arguments: dict[str, Any]) -> Layout:
-    """The markers of three pairs, a text, a number, a text; `start` is where the slot before them ends."""
-    (key1, key2, key3), (value1, value2, value3) = places
-    head = turn.part(start, key1[0])
-    first, second = turn.part(value1[1], key2[0]), turn.part(value2[1], key3[0])
-    tail = turn.part(value3[1])
+def find_pairs(text: str, arguments: dict[str, Any], start: int) -> PairSpans | None:
+    """Find each key and its value, in order."""
+    spans = PairSpans([], [])
+    for key, value in arguments.items():
+        for word, found in ((key, spans.keys), (str(value), spans.values)):
+            place = text.find(word, start)
+            if place < 0:
+                return None
+            start = place + len(word)
+            found.append((place, start))
+    return spans
+
+
+def layout_pairs(
+    turn: Segment, spans: PairSpans, start: int, arguments: dict[str, Any]
+) -> PairsLayout:
+    """Find the markers of three pairs: a string, a number, a string; `start` is the end of the slot before them."""
+    (key1, key2, key3), (value1, value2, value3) = spans
+    head = turn.slice(start, key1[0])
+    first, second = turn.slice(value1[1], key2[0]), turn.slice(value2[1], key3[0])
+    tail = turn.slice(value3[1])
     names = list(arguments)
     echoed = names[0] in first.text
     if echoed:
-        tail = named(tail, names[2])
-        first, second = named(first, names[0]), named(second, names[1])
-    close, separator, key = between(first, head, tail)
-    other = other_close(second, separator, key)
+        first, second = _mark_key(first, names[0]), _mark_key(second, names[1])
+        tail = _mark_key(tail, names[2])
+    closer, separator, key_opener = split_between(first, head, tail)
+    other_closer = _find_number_closer(second, separator, key_opener)
     pairs = Pairs(
-        key=key.marker(),
-        string=Region(turn.part(key1[1], value1[0]).marker(), close.marker()),
-        other=Region(turn.part(key2[1], value2[0]).marker(), other.marker()),
-        between=separator.marker(),
+        key=to_marker(key_opener),
+        string=to_region(turn.slice(key1[1], value1[0]), closer),
+        other=to_region(turn.slice(key2[1], value2[0]), other_closer),
+        between=to_marker(separator),
         echoed=echoed,
     )
-    size = len(close.text.replace(KEY, names[2]))
-    return Layout(pairs, head.part(0, len(head) - len(key)), value3[1] + size)
+    closer_length = len(closer.text.replace(KEY, names[2]))
+    before_key = head.slice(0, len(head) - len(key_opener))
+    return PairsLayout(pairs, before_key, value3[1] + closer_length)
 
 
-def named(stretch: Stretch, key: str) -> Stretch:
-    """The stretch with the key's place marked."""
-    at = stretch.text.find(key)
-    if at < 0:
-        return stretch
+def _mark_key(segment: Segment, key: str) -> Segment:
+    """Return the segment with `KEY` in the place of the key."""
+    place = segment.text.find(key)
+    if place < 0:
+        return segment
     shift = len(KEY) - len(key)
-    starts = tuple(start + shift if start > at else start for start in stretch.starts)
-    return Stretch(stretch.text.replace(key, KEY, 1), starts, stretch.origins, stretch.tokens)
+    starts = tuple(start + shift if start > place else start for start in segment.starts)
+    return Segment(segment.text.replace(key, KEY, 1), starts, segment.origins)
 
 
-def other_close(second: Stretch, separator: Stretch, key: Stretch) -> Stretch:
-    """What ends a number: what stands before separator and key."""
-    rest = separator.text + key.text
-    if second.text.endswith(rest):
-        return second.part(0, len(second) - len(rest))
-    return second.part(0, len(second) - shared_end(second, key))
+def _find_number_closer(second: Segment, separator: Segment, key_opener: Segment) -> Segment:
+    """Return what ends a number: the text before separator and key."""
+    rest = separator.text + key_opener.text
+    size = len(rest) if second.text.endswith(rest) else common_suffix(second, key_opener)
+    return second.slice(0, len(second) - size)
 
 
-def with_kinds(pairs: Pairs, ask: Ask, key: str) -> tuple[Pairs, list[str]]:
-    """What the other kinds of values add, and what could not be learned."""
+# Values of other types
+
+
+def with_other_types(pairs: Pairs, ask: AskForCall, key: str) -> tuple[Pairs, list[str]]:
+    """Return the layout with what values of other types show, and notes on what could not be learned."""
     unread: list[str] = []
-    pairs = with_strings(pairs, ask, key, unread)
-    typed, values, scalars = [], "json", "json"
-    for kind, value in KINDS.items():
+    pairs = _with_string_syntax(pairs, ask, key, unread)
+    typed: list[tuple[str, Region]] = []
+    values = scalars = "json"
+    for kind, value in VALUES_BY_TYPE.items():
         turn = ask({key: value})
-        at = turn.text.find(key) + len(key) if turn is not None and key in turn.text else 0
-        if turn is None or not at:
+        if turn is None or key not in turn.text:
             unread.append(f"arguments of kind {kind}: the template refuses them")
             continue
-        if not turn.text.startswith(pairs.other.open.text, at):
-            region = typed_region(turn, at, kind, value, pairs)
+        start = turn.text.find(key) + len(key)
+        opener = pairs.other.open.text
+        if not turn.text.startswith(opener, start):
+            region = _find_typed_region(turn, start, kind, pairs)
             if region is None:
                 unread.append(f"arguments of kind {kind}: their markers were not found")
                 continue
             typed.append((kind, region))
-            at += len(region.open.text)
-        else:
-            at += len(pairs.other.open.text)
-        if kind == "boolean":
-            scalars = "python" if turn.text.startswith(WORDS[kind][1], at) else scalars
+            opener = region.open.text
+        start += len(opener)
+        if kind == "boolean" and turn.text.startswith("True", start):
+            scalars = "python"
         elif kind in ("array", "object"):
-            values = language(turn.text, at, kind, pairs, values)
+            values = _find_value_syntax(turn.text, start, kind, pairs, values)
     return replace(pairs, typed=tuple(typed), values=values, scalars=scalars), unread
 
 
-def typed_region(turn: Stretch, at: int, kind: str, value: Any, pairs: Pairs) -> Region | None:
-    """The markers around a value of a kind that has its own."""
-    end = turn.text.find(pairs.other.close.core, at) if pairs.other.close.core else len(turn)
-    for word in (json.dumps(value, ensure_ascii=False), *WORDS.get(kind, ()), str(value)):
-        start = turn.text.rfind(word, at, end) if kind == "null" else turn.text.find(word, at, end)
-        if start >= 0:
-            return Region(turn.part(at, start).marker(), pairs.other.close)
+def _find_typed_region(turn: Segment, start: int, kind: str, pairs: Pairs) -> Region | None:
+    """Return the markers around a value of a type that has its own."""
+    value, closer = VALUES_BY_TYPE[kind], pairs.other.close
+    end = turn.text.find(closer.core, start) if closer.core else len(turn)
+    # A marker may contain "null"; the value is the last one.
+    find = turn.text.rfind if kind == "null" else turn.text.find
+    spellings = (json.dumps(value, ensure_ascii=False), *SPELLINGS.get(kind, ()), str(value))
+    for spelling in spellings:
+        place = find(spelling, start, end)
+        if place >= 0:
+            return Region(to_marker(turn.slice(start, place)), closer)
     return None
 
 
-def language(text: str, at: int, kind: str, pairs: Pairs, known: str) -> str:
-    """In which language values are written, as far as this one tells."""
-    value, opener = KINDS[kind], pairs.string.open.text
-    if text.startswith(json.dumps(value), at) or text.startswith(
-        json.dumps(value, separators=(",", ":")), at
-    ):
+def _find_value_syntax(text: str, start: int, kind: str, pairs: Pairs, known: str) -> str:
+    """Return the syntax of lists and objects, as far as this one shows."""
+    value = VALUES_BY_TYPE[kind]
+    compact = json.dumps(value, separators=(",", ":"))
+    if text.startswith((json.dumps(value), compact), start):
         return known
-    if text.startswith(str(value), at):
+    if text.startswith(str(value), start):
         return "python"
-    mark = pairs.string.close.core
+    quote = pairs.string.close.core
     inner = "zitem" if kind == "array" else "zdeep"
-    if mark and opener.endswith(mark) and mark + inner + mark in text:
+    if quote and pairs.string.open.text.endswith(quote) and quote + inner + quote in text:
         return "quoted"
-    return "tags" if pairs.echoed or text[at : at + 1] not in "[{" else known
+    return "tags" if pairs.echoed or text[start : start + 1] not in "[{" else known
 
 
-def with_strings(pairs: Pairs, ask: Ask, key: str, unread: list[str]) -> Pairs:
-    """How texts are written: as they are, or as literals; and what is put around texts that hold markup."""
-    turn = ask({key: ODD})
+def _with_string_syntax(pairs: Pairs, ask: AskForCall, key: str, unread: list[str]) -> Pairs:
+    """Find how strings are written: as they are or as literals, and what surrounds strings with markup."""
+    turn = ask({key: NEEDS_ESCAPES})
     text = turn.text if turn is not None else ""
-    forms = {"json": (json.dumps(ODD), json.dumps(ODD, ensure_ascii=False)), "python": (repr(ODD),)}
-    for language, written in forms.items():
-        for form in written:
-            if form in text:
-                return unquoted(pairs, language)
-    if ODD not in text:
+    if any(json.dumps(NEEDS_ESCAPES, ensure_ascii=ascii) in text for ascii in (True, False)):
+        return _without_quotes(pairs, "json")
+    if repr(NEEDS_ESCAPES) in text:
+        return _without_quotes(pairs, "python")
+    if NEEDS_ESCAPES not in text:
         unread.append("texts: how they are escaped")
-    elif not (pairs.string.close.core or pairs.string.open.core.strip("=") or "\n" in ends(pairs)):
+    elif not _delimits_strings(pairs):
         unread.append("texts: they are written without quotes, and read as literals")
         return replace(pairs, strings="python")
-    elif quoted_value(pairs):
+    elif _differs_by_quotes(pairs):
         unread.append("texts: their quotes are not escaped, and they are read as literals")
-        return unquoted(pairs, "python" if pairs.string.open.text.endswith("'") else "json")
-    turn = ask({key: MARKUP})
+        quote = pairs.string.open.text[-1]
+        return _without_quotes(pairs, "python" if quote == "'" else "json")
+    return _with_markup_wrapper(pairs, ask({key: MARKUP}), unread)
+
+
+def _with_markup_wrapper(pairs: Pairs, turn: Segment | None, unread: list[str]) -> Pairs:
+    """Find what is put around strings with markup, such as CDATA."""
     if turn is None or MARKUP not in turn.text:
         unread.append(CHANGED)
         return pairs
-    at, end = turn.text.find(MARKUP), turn.text.find(MARKUP) + len(MARKUP)
-    start = turn.text.rfind(pairs.string.open.text, 0, at) + len(pairs.string.open.text)
-    stop = turn.text.find(pairs.string.close.text, end) if pairs.string.close else end
-    opens, closes = turn.part(start, at), turn.part(end, max(stop, end))
-    return (
-        replace(pairs, wrap=Region(opens.marker(), closes.marker())) if opens is not NONE else pairs
-    )
+    start = turn.text.find(MARKUP)
+    end = start + len(MARKUP)
+    opener, closer = pairs.string.open.text, pairs.string.close.text
+    value_start = turn.text.rfind(opener, 0, start) + len(opener)
+    value_end = turn.text.find(closer, end) if closer else end
+    wrapper = turn.slice(value_start, start)
+    if wrapper is EMPTY:
+        return pairs
+    return replace(pairs, wrap=to_region(wrapper, turn.slice(end, max(value_end, end))))
 
 
-def ends(pairs: Pairs) -> str:
-    """What stands between a text and the next key."""
-    return pairs.string.close.text + pairs.between.text
+def _delimits_strings(pairs: Pairs) -> bool:
+    """Whether markers, or a newline, tell where a string ends."""
+    string, separator = pairs.string, pairs.between.text
+    has_marker = string.close.core or string.open.core.strip("=")
+    return bool(has_marker) or "\n" in string.close.text + separator
 
 
-def quoted_value(pairs: Pairs) -> bool:
-    """A text differs from a number by its quotes alone."""
-    opens, closes, plain = pairs.string.open.text, pairs.string.close.text, pairs.other
-    mark = opens[-1:]
-    return (
-        mark in ("'", '"') and opens[:-1] == plain.open.text and closes == mark + plain.close.text
-    )
+def _differs_by_quotes(pairs: Pairs) -> bool:
+    """Whether a string differs from a number by its quotes alone."""
+    opener, closer = pairs.string.open.text, pairs.string.close.text
+    quote = opener[-1:]
+    if quote not in QUOTES:
+        return False
+    return opener[:-1] == pairs.other.open.text and closer == quote + pairs.other.close.text
 
 
-def unquoted(pairs: Pairs, language: str) -> Pairs:
-    """The quotes belong to the literal, not to the markers."""
-    opens, closes = pairs.string.open, pairs.string.close
-    if opens.text[-1:] in "\"'":
-        opens = Marker(opens.text[:-1], opens.origin)
-    if closes.text[:1] in "\"'":
-        closes = Marker(closes.text[1:], closes.origin)
-    return replace(pairs, string=Region(opens, closes), strings=language)
+def _without_quotes(pairs: Pairs, syntax: str) -> Pairs:
+    """Return the layout with the quotes as part of the literal instead of the markers."""
+    opener, closer = pairs.string.open, pairs.string.close
+    if opener.text.endswith(QUOTES):
+        opener = Marker(opener.text[:-1], opener.origin)
+    if closer.text.startswith(QUOTES):
+        closer = Marker(closer.text[1:], closer.origin)
+    return replace(pairs, string=Region(opener, closer), strings=syntax)

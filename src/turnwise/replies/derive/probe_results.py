@@ -1,171 +1,179 @@
-"""Answers: the turns that a template writes for the probes, and what all of them begin with.
+"""ProbeResults: the turns that a template writes for the probes, and the header that all of them begin with.
 
-The questions are few: a message that only says something, one that only calls, one with reasoning, content beside a
-call, and the openings of prompts. The header is what all of them share. White space before it may differ from one turn
-to the next; if the turns share nothing else, it is left out. Calls may be messages of another kind, with a header of
-their own: then theirs does not count.
+The probes are few: a message with content only, one with a tool call only, one with reasoning, and generation prompts
+with and without the options that turn reasoning on. The *header* is the prefix that all of them share:
+
+    <|im_start|>assistant\\n         Zcontentq<|im_end|>
+    <|im_start|>assistant\\n         <think>\\nZreasonq\\n</think>\\n\\nZcontentq<|im_end|>
+    <|im_start|>assistant\\n         <tool_call>...
+
+White space before the header may differ from one turn to the next; if the turns share nothing else, it is left out.
+Calls may be messages of another kind, with a header of their own: then theirs does not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
-from typing import Any
+from dataclasses import dataclass, replace
 
 from turnwise.analysis.prober import (
-    AGAIN,
     ARGUMENTS,
     CONTENT,
     IDS,
     NAMES,
+    NEXT_USER,
     REASONING,
-    RESULT,
-    RESULTS,
     Prober,
 )
-from turnwise.analysis.segment import NONE, Stretch, behind, shared_end, shared_start, upto
-from turnwise.replies.derive.calls import Written, one_call
-from turnwise.replies.derive.pairs import MARKUP, ODD
-from turnwise.replies.derive.reasoning import Thought, find_thought, mirrored
+from turnwise.analysis.segment import EMPTY, Segment, after, before, common_prefix, common_suffix
+from turnwise.replies.derive.calls import WrittenCalls, find_one_call
+from turnwise.replies.derive.pairs import MARKUP, NEEDS_ESCAPES
+from turnwise.replies.derive.reasoning import ReasoningTurn, find_opener, find_reasoning_turn
 
 
-class Answers:
-    """What one template answered."""
+@dataclass(frozen=True)
+class ProbeResults:
+    """What one template wrote for the probes."""
 
-    def __init__(self, prober: Prober) -> None:
-        self.prober = prober
-        self.header = NONE
-        self.spoken = self.speaks()
-        self.ask()
-        if not self.header.core:
-            self.ask(trimmed=True)
-        if not self.header.core:
-            self.ask()
-        if self.thought is not None and not self.unopened(self.thought):
-            before = upto(self.thought.turn, REASONING)
-            opener, _ = self.thought.markers(self.header)
-            self.header = self.header.part(0, min(len(self.header), len(before) - len(opener)))
+    prober: Prober  # with the settings under which a call is rendered
+    content_turn: Segment | None  # a message with content only
+    prompts: tuple[Segment, ...]  # generation prompts; the first is the one without options
+    one_call: WrittenCalls | None
+    reasoning_turn: ReasoningTurn | None
+    header: Segment = EMPTY
 
-    def ask(self, trimmed: bool = False) -> None:
-        """Put the questions; `trimmed` if the white space before a turn is not the same everywhere."""
-        prober = self.prober
-        prober.trimmed = trimmed
-        self.plain = prober.turn({"content": prober.said(CONTENT)}) if self.spoken else None
-        self.opening = prober.prompt() or NONE
-        self.prompts = [
-            self.opening,
-            *filter(None, (prober.prompt(**options) for options in prober.switches())),
-        ]
-        self.one = one_call(prober)
-        self.thought = find_thought(prober, self.one)
-        self.header = self.find_header()
+    @property
+    def generation_prompt(self) -> Segment:
+        """What `add_generation_prompt` adds."""
+        return self.prompts[0]
 
-    def speaks(self) -> bool:
-        """Find how the template takes a message that only says something; whether its text comes out at all."""
-        prober = self.prober
-        for prober.followed, parts in product((False, True), repeat=2):
-            turn = prober.turn({"content": prober.said(CONTENT)}) if prober.settle(parts) else None
-            if turn is not None and CONTENT in turn.text:
-                return True
-        prober.followed = False
-        if not prober.settle(False):
-            prober.settle(True)
-        return False
+    @property
+    def before_content(self) -> Segment:
+        """The text between the header and the content of a message without reasoning."""
+        if self.content_turn is None:
+            return EMPTY
+        return before(self.content_turn, CONTENT).slice(len(self.header))
 
-    def verbatim(self) -> bool:
-        """Whether quotes, lines, slashes and markup of a content come out as they are."""
-        turns = (
-            (text, self.prober.turn({"content": self.prober.said(text)})) for text in (ODD, MARKUP)
-        )
-        return all(turn is None or text in turn.text for text, turn in turns)
+    @property
+    def after_content(self) -> Segment:
+        """The text after the content of a message."""
+        return after(self.content_turn, CONTENT) if self.content_turn is not None else EMPTY
 
-    def find_header(self) -> Stretch:
-        """What every turn begins with: it stands in all prompts and in all messages."""
-        turns = self.prompts[:]
-        if self.plain is not None:
-            turns.append(upto(self.plain, CONTENT))
-            earlier = self.prober.turn(
-                {"content": self.prober.said(CONTENT)}, self.prober.user(AGAIN)
-            )
-            turns += [upto(earlier, CONTENT)] if earlier is not None else []
-        if self.thought is not None:
-            turns.append(upto(self.thought.turn, REASONING))
-        header = turns[0]
-        for turn in turns[1:]:
-            header = turn.part(0, shared_start(header, turn))
-        if self.one is None:
-            return header
-        called = self.one.turn.part(0, self.one.spans[0][0])
-        shared = called.part(0, shared_start(header, called))
-        return (
-            shared if shared.core or self.closer(self.one).core else header
-        )  # else calls are messages of their own
+    @property
+    def before_call(self) -> Segment:
+        """The text between the header and a tool call."""
+        if self.one_call is None:
+            return EMPTY
+        return self.without_header(self.one_call.before)
 
-    def closer(self, one: Written) -> Stretch:
-        """What stands behind content and not behind calls."""
-        tail = behind(self.plain, CONTENT) if self.plain is not None else NONE
-        return tail.part(0, len(tail) - shared_end(tail, one.turn.part(one.spans[-1][1])))
+    @property
+    def prompt_tail(self) -> Segment:
+        """The text that the generation prompt has after the header."""
+        prompt = self.generation_prompt
+        if not prompt.text.startswith(self.header.text):
+            return EMPTY
+        return prompt.slice(len(self.header))
 
-    def headless(self, before: Stretch) -> Stretch:
-        """What stands before a call, without the header."""
-        return before.part(len(self.header)) if before.text.startswith(self.header.text) else before
+    def without_header(self, segment: Segment) -> Segment:
+        """Return a segment without the header at its start."""
+        if not segment.text.startswith(self.header.text):
+            return segment
+        return segment.slice(len(self.header))
 
-    def unopened(self, thought: Thought) -> bool:
-        """Reasoning stands right behind the header, where content stands too: no marker opens it."""
-        before, (_, close) = upto(thought.turn, REASONING), thought.markers(self.header)
-        if (
-            self.plain is None
-            or not before.core == self.header.core == upto(self.plain, CONTENT).core
-        ):
+    def is_verbatim(self) -> bool:
+        """Whether quotes, newlines, backslashes and markup in content are rendered unchanged."""
+        for text in (NEEDS_ESCAPES, MARKUP):
+            turn = self.prober.turn({"content": self.prober.as_content(text)})
+            if turn is not None and text not in turn.text:
+                return False
+        return True
+
+    def lacks_opener(self, turn: ReasoningTurn) -> bool:
+        """Whether reasoning directly follows the header, as content does: no marker opens it."""
+        if self.content_turn is None:
             return False
-        return mirrored(before.text, close.text) is None
+        before_reasoning = before(turn.segment, REASONING)
+        cores = {before_reasoning.core, self.header.core, before(self.content_turn, CONTENT).core}
+        if len(cores) > 1:
+            return False
+        _, closer = turn.markers(self.header)
+        return find_opener(before_reasoning.text, closer.text) is None
 
-    def called(self) -> Stretch:
-        """What stands between the header and a call."""
-        return (
-            self.headless(self.one.turn.part(0, self.one.spans[0][0]))
-            if self.one is not None
-            else NONE
-        )
-
-    def prompted(self) -> Stretch:
-        """What the opening has behind the header."""
-        return (
-            self.opening.part(len(self.header))
-            if self.opening.text.startswith(self.header.text)
-            else NONE
-        )
-
-    def behind_result(self, one: Written, **options: Any) -> Stretch:
-        """What a prompt has behind a tool's result."""
-        call = {"role": "assistant", **self.prober.calls(one.shape, ARGUMENTS[0])}
-        prompt = self.prober.rendering(
-            [self.prober.user(), call, RESULTS[0]], add_generation_prompt=True, **options
-        )
-        return (
-            behind(self.prober.stretch(prompt, 0), RESULT)
-            if prompt is not None and RESULT in prompt.text
-            else NONE
-        )
-
-    def resumed(self) -> Iterator[Stretch]:
-        """What an option adds to such a prompt."""
-        if self.one is None:
+    def resumed_prompts(self) -> Iterator[Segment]:
+        """What an option adds to a prompt that ends with a tool result."""
+        if self.one_call is None:
             return
-        usual = self.behind_result(self.one)
-        for options in self.prober.switches():
-            other = self.behind_result(self.one, **options)
+        shape = self.one_call.shape
+        usual = self.prober.after_result(shape)
+        for options in self.prober.reasoning_options():
+            other = self.prober.after_result(shape, **options)
             if other.text.startswith(usual.text):
-                yield other.part(len(usual))
+                yield other.slice(len(usual))
 
-    def beside(self) -> Stretch | None:
-        """Content and a call; None if only one of them comes out."""
-        if self.one is None:
+    def content_and_call(self) -> Segment | None:
+        """Return the turn of a message with content and a call; None if only one of them is rendered."""
+        if self.one_call is None:
             return None
-        turn = self.prober.turn(self.prober.calls(self.one.shape, ARGUMENTS[0], content=CONTENT))
-        both = (
-            turn is not None
-            and CONTENT in turn.text
-            and any(word in turn.text for word in (NAMES[0], IDS[0]))
-        )
-        return turn if both else None
+        message = self.prober.call(self.one_call.shape, ARGUMENTS[0], content=CONTENT)
+        turn = self.prober.turn(message)
+        if turn is None or CONTENT not in turn.text or not has_call(turn.text):
+            return None
+        return turn
+
+
+def has_call(text: str) -> bool:
+    """Whether the first call of a probe is in a text, by name or id."""
+    return NAMES[0] in text or IDS[0] in text
+
+
+def collect_results(prober: Prober) -> ProbeResults:
+    """Ask all questions; `prober` has settings that the template accepts."""
+    results = _ask(prober)
+    if not results.header.core:
+        # The white space before a turn may not be the same everywhere.
+        trimmed = _ask(results.prober.with_settings(trimmed=True))
+        results = trimmed if trimmed.header.core else _ask(results.prober)
+    turn = results.reasoning_turn
+    if turn is None or results.lacks_opener(turn):
+        return results
+    # The opener of reasoning may be part of all turns (`<think>` in prompts, `<think></think>` in messages).
+    opener, _ = turn.markers(results.header)
+    size = len(before(turn.segment, REASONING)) - len(opener)
+    return replace(results, header=results.header.slice(0, min(len(results.header), size)))
+
+
+def _ask(prober: Prober) -> ProbeResults:
+    turn = prober.turn({"content": prober.as_content(CONTENT)})
+    content_turn = turn if turn is not None and CONTENT in turn.text else None
+    prompts = [prober.generation_prompt() or EMPTY]
+    for options in prober.reasoning_options():
+        prompt = prober.generation_prompt(**options)
+        prompts += [prompt] if prompt else []
+    prober, one_call = find_one_call(prober)
+    reasoning_turn = find_reasoning_turn(prober, one_call)
+    results = ProbeResults(prober, content_turn, tuple(prompts), one_call, reasoning_turn)
+    return replace(results, header=_find_header(results))
+
+
+def _find_header(results: ProbeResults) -> Segment:
+    """Return what all prompts and all messages begin with."""
+    turns = [*results.prompts]
+    prober = results.prober
+    if results.content_turn is not None:
+        turns.append(before(results.content_turn, CONTENT))
+        content = {"content": prober.as_content(CONTENT)}
+        earlier = prober.turn(content, prober.user(NEXT_USER))
+        turns += [before(earlier, CONTENT)] if earlier is not None else []
+    if results.reasoning_turn is not None:
+        turns.append(before(results.reasoning_turn.segment, REASONING))
+    header = turns[0]
+    for turn in turns[1:]:
+        header = turn.slice(0, common_prefix(header, turn))
+    if results.one_call is None:
+        return header
+    call_start = results.one_call.before
+    shared = call_start.slice(0, common_prefix(header, call_start))
+    tail = results.after_content
+    content_closer = tail.slice(0, len(tail) - common_suffix(tail, results.one_call.after))
+    # If the two share nothing, calls are messages of their own.
+    return shared if shared.core or content_closer.core else header

@@ -1,8 +1,10 @@
-"""Where a template writes reasoning.
+"""Where a template writes reasoning, and the markers around it.
 
-It may take it from one of several keys of the message, or from a part of its content; beside content or only beside a
-call; always or when an option says so. Some templates never write it, because they leave it out of history: then what
-they look for tells its end (`content.split('</think>')`), and the opening may show its beginning.
+A template may take reasoning from one of several fields of the message, or from a part of its content; beside content
+or only beside a call; always or when an option says so. `find_reasoning_turn` tries these in turn.
+
+Some templates never write reasoning, since they remove it from history. Then the strings that they search for show
+its end (`content.split('</think>')`), and the generation prompt may show its beginning. Such markers are "searched".
 """
 
 from __future__ import annotations
@@ -18,219 +20,229 @@ from turnwise.analysis.prober import (
     CONTENT,
     NAMES,
     REASONING,
-    SETTINGS,
-    THOUGHTS,
+    REASONING_FIELDS,
+    REASONING_VALUES,
+    CallShape,
     Prober,
 )
-from turnwise.analysis.segment import WHOLE, Stretch, last_tag
-from turnwise.replies.derive.calls import Written
+from turnwise.analysis.segment import WHOLE_TAG, Segment, last_tag_start, leading_space
+from turnwise.replies.derive.calls import WrittenCalls
+from turnwise.replies.derive.segment_markers import to_marker
 from turnwise.replies.grammar import Marker, Region
 
-WORD = re.compile(r"[^\W\d_]{4,}")  # in texts of templates
-LOOK = 200  # characters before reasoning in which its opener is looked for
+SEARCHED = "searched"
+MAX_OPENER_LENGTH = 200  # characters before reasoning in which its opener is looked for
+_WORD = re.compile(r"[^\W\d_]{4,}")  # in texts of templates
 
 
 @dataclass(frozen=True)
-class Thought:
+class ReasoningTurn:
     """A turn with reasoning in it."""
 
-    turn: Stretch
+    segment: Segment
     before_content: bool  # else only a call follows
-    call_starts: int = 0
-    message: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what was asked, and with which options
+    call_start: int = 0
+    message: Mapping[str, Any] = field(default_factory=dict)  # the probe, and its options
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def markers(self, header: Stretch) -> tuple[Stretch, Stretch]:
-        """What stands before reasoning and behind it; if all of the first is header, the last tag or text of it."""
-        at = self.turn.text.find(REASONING)
-        end = at + len(REASONING)
-        before = self.turn.part(0, at)
-        close = self.turn.part(
-            end, self.turn.text.find(CONTENT) if self.before_content else self.call_starts
-        )
-        opener = before.part(len(header)) if len(header) < at else before
-        if not opener.core or opener is before:
-            opener = before.part(
-                last_tag(before) if (place := mirrored(before.text, close.text)) is None else place
-            )
-        return opener, close
+    def markers(self, header: Segment) -> tuple[Segment, Segment]:
+        """Return what precedes and follows reasoning.
+
+        If everything before reasoning is header, the opener is the part of it that the closer mirrors, or its last
+        tag or text.
+        """
+        start = self.segment.text.find(REASONING)
+        prefix = self.segment.slice(0, start)
+        next_field = self.segment.text.find(CONTENT) if self.before_content else self.call_start
+        closer = self.segment.slice(start + len(REASONING), next_field)
+        opener = prefix.slice(len(header))
+        if len(header) < start and opener.core:
+            return opener, closer
+        opener_start = find_opener(prefix.text, closer.text)
+        if opener_start is None:
+            opener_start = last_tag_start(prefix)
+        return prefix.slice(opener_start), closer
 
 
-def mirrored(before: str, close: str) -> int | None:
-    """Where the opener begins of which a closer is the mirror: `<think>`, `</think>`; `**think**`, `**/think**`."""
-    core, size = close.strip(), len(before.rstrip())
-    for at in range(size - 1, max(size - LOOK, 0) - 1, -1):
-        text = before[at:size]
+def find_opener(prefix: str, closer: str) -> int | None:
+    """Return where the opener begins that the closer mirrors: `<think>`, `</think>`; `**think**`, `**/think**`."""
+    core, end = closer.strip(), len(prefix.rstrip())
+    for start in range(end - 1, max(end - MAX_OPENER_LENGTH, 0) - 1, -1):
+        text = prefix[start:end]
         signs = next((i for i, char in enumerate(text) if char.isalnum()), len(text))
         if 0 < signs < len(text) and core.startswith(f"{text[:signs]}/{text[signs:]}"):
-            return at
+            return start
     return None
 
 
-def find_thought(prober: Prober, one: Written | None) -> Thought | None:
-    """The first way of giving reasoning that comes out."""
-    for options in ({}, *prober.switches(SETTINGS)):
-        for message in messages(prober):
+def find_reasoning_turn(prober: Prober, one_call: WrittenCalls | None) -> ReasoningTurn | None:
+    """Return the turn of the first way of giving reasoning that is rendered."""
+    for options in ({}, *prober.reasoning_options(REASONING_VALUES)):
+        for message in reasoning_messages(prober):
             turn = prober.turn(message, **options)
-            if (
-                turn is not None
-                and 0 <= turn.text.find(REASONING) < turn.text.find(CONTENT)
-                and not listed(turn)
-            ):
-                return Thought(turn, True, 0, message, options)
-        if one is not None:
-            found = beside_call(prober, one, options)
+            if turn is None or shows_parts(turn):
+                continue
+            if 0 <= turn.text.find(REASONING) < turn.text.find(CONTENT):
+                return ReasoningTurn(turn, True, 0, message, options)
+        if one_call is not None:
+            found = _find_reasoning_before_call(prober, one_call, options)
             if found is not None:
                 return found
     return None
 
 
-def messages(prober: Prober) -> Iterator[dict[str, Any]]:
-    for key in keys(prober):
-        yield {"content": prober.said(CONTENT), key: REASONING}
+def reasoning_messages(prober: Prober) -> Iterator[dict[str, Any]]:
+    """Messages with reasoning and content, in the ways in which the template may take them."""
+    for key in reasoning_keys(prober):
+        yield {"content": prober.as_content(CONTENT), key: REASONING}
     if prober.mentions("thinking"):
-        yield {
-            "content": [
-                {"type": "thinking", "thinking": REASONING},
-                {"type": "text", "text": CONTENT},
-            ]
-        }
+        thinking = {"type": "thinking", "thinking": REASONING}
+        yield {"content": [thinking, {"type": "text", "text": CONTENT}]}
 
 
-def keys(prober: Prober) -> Iterator[str]:
-    """The keys under which the template may look for reasoning. Rendering gives the first three for each other."""
-    if any(map(prober.mentions, THOUGHTS[:3])):
-        yield THOUGHTS[0]
-    yield from filter(prober.mentions, THOUGHTS[3:])
+def reasoning_calls(prober: Prober, shape: CallShape) -> Iterator[dict[str, Any]]:
+    """Messages with reasoning and a call."""
+    for key in reasoning_keys(prober):
+        yield prober.call(shape, ARGUMENTS[0], **{key: REASONING})
 
 
-def listed(turn: Stretch) -> bool:
-    """The parts came out as a list: the template does not know them."""
+def reasoning_keys(prober: Prober) -> Iterator[str]:
+    """The fields in which the template may look for reasoning. Rendering gives the first three for each other."""
+    aliases, others = REASONING_FIELDS[:3], REASONING_FIELDS[3:]
+    if any(map(prober.mentions, aliases)):
+        yield aliases[0]
+    yield from filter(prober.mentions, others)
+
+
+def shows_parts(turn: Segment) -> bool:
+    """Whether parts of content are rendered as a list: the template does not know them."""
     return "'thinking'" in turn.text or '"thinking"' in turn.text
 
 
-def beside_call(prober: Prober, one: Written, options: dict[str, Any]) -> Thought | None:
-    for key in keys(prober):
-        message = prober.calls(one.shape, ARGUMENTS[0], **{key: REASONING})
+def _find_reasoning_before_call(
+    prober: Prober, one_call: WrittenCalls, options: dict[str, Any]
+) -> ReasoningTurn | None:
+    for message in reasoning_calls(prober, one_call.shape):
         turn = prober.turn(message, **options)
-        at = turn.text.find(REASONING) if turn is not None else -1
-        if turn is None or not 0 <= at < turn.text.find(NAMES[0]):
+        if turn is None or not 0 <= turn.text.find(REASONING) < turn.text.find(NAMES[0]):
             continue
-        before = one.turn.part(0, one.spans[0][0]).text
-        first = turn.text.find(NAMES[0]) - (one.turn.text.find(NAMES[0]) - one.spans[0][0])
-        gap = turn.text[at + len(REASONING) : first]
-        size = next((len(before) - i for i in range(len(before)) if gap.endswith(before[i:])), 0)
-        tags = Stretch(gap).tags
-        if tags and size > len(gap) - tags[0][1]:  # the end of reasoning is a tag of its own
-            size = len(gap) - tags[0][1]
-        return Thought(turn, False, first - size, message, options)
+        # The same distance between the start of the call and the name as in a turn without reasoning.
+        prefix_length = len(one_call.before)
+        call_start = turn.text.find(NAMES[0]) - one_call.turn.text.find(NAMES[0]) + prefix_length
+        reasoning_end = turn.text.find(REASONING) + len(REASONING)
+        gap = Segment(turn.text[reasoning_end:call_start])
+        opener_size = _overlap(gap.text, one_call.before.text)
+        if gap.tags:
+            # The end of reasoning is a tag of its own.
+            opener_size = min(opener_size, len(gap) - gap.tags[0][1])
+        return ReasoningTurn(turn, False, call_start - opener_size, message, options)
     return None
 
 
-def verbatim(prober: Prober, thought: Thought, texts: Iterable[str]) -> bool:
-    """Whether these texts come out as they are where reasoning does."""
+def _overlap(text: str, other: str) -> int:
+    """Return the length of the longest suffix of `other` that `text` ends with too."""
+    for size in range(len(other), 0, -1):
+        if text.endswith(other[-size:]):
+            return size
+    return 0
+
+
+def is_verbatim(prober: Prober, turn: ReasoningTurn, texts: Iterable[str]) -> bool:
+    """Whether these texts are rendered unchanged as reasoning."""
     for text in texts:
-        message = json.loads(json.dumps(thought.message).replace(REASONING, json.dumps(text)[1:-1]))
-        turn = prober.turn(message, **thought.options)
-        if turn is not None and text not in turn.text:
+        probe = json.dumps(turn.message).replace(REASONING, json.dumps(text)[1:-1])
+        rendered = prober.turn(json.loads(probe), **turn.options)
+        if rendered is not None and text not in rendered.text:
             return False
     return True
 
 
-def whereabouts(prober: Prober, one: Written | None) -> str:
-    """What becomes of reasoning that stands neither before content nor before a call."""
-    asked = [
-        (turn, CONTENT, "content")
-        for turn in map(prober.turn, messages(prober))
-        if turn and not listed(turn)
-    ]
-    called = (
-        [prober.calls(one.shape, ARGUMENTS[0], **{key: REASONING}) for key in keys(prober)]
-        if one
-        else []
-    )
-    asked += [(turn, NAMES[0], "the calls") for turn in map(prober.turn, called) if turn]
-    for turn, word, name in reversed(asked):
-        if 0 <= turn.text.find(word) < turn.text.find(REASONING):
-            return f"it stands behind {name}, and is not read there"
-    return "no rendering shows it"
+def explain_missing(prober: Prober, one_call: WrittenCalls | None) -> str:
+    """Return why no reasoning was found before content or a call."""
+    reason = "no rendering shows it"
+    for message in reasoning_messages(prober):
+        turn = prober.turn(message)
+        if turn and not shows_parts(turn) and _follows(turn, CONTENT):
+            reason = "it stands behind content, and is not read there"
+    for message in reasoning_calls(prober, one_call.shape) if one_call else ():
+        turn = prober.turn(message)
+        if turn and _follows(turn, NAMES[0]):
+            reason = "it stands behind the calls, and is not read there"
+    return reason
 
 
-def sought_region(
-    texts: Sequence[str], prompts: Sequence[Stretch], plain: Stretch, opened: Stretch
+def _follows(turn: Segment, word: str) -> bool:
+    return 0 <= turn.text.find(word) < turn.text.find(REASONING)
+
+
+# Reasoning that the template only searches for
+
+
+def find_searched_region(
+    searched: Sequence[str],
+    prompts: Sequence[Segment],
+    before_content: Segment,
+    prompt_tail: Segment,
 ) -> Region | None:
-    """The markers of reasoning that a template looks for, or opens without ever showing its end.
+    """Return the markers of reasoning that a template searches for, or opens without ever showing its end.
 
-    `prompts` are the openings that it writes with one option or another, `plain` is what content alone begins with.
-    `opened` is what only prompts end with, and no message begins with: if the template looks for a tag, that ends it.
+    Args:
+        searched: the strings that the template searches for.
+        prompts: the generation prompts, with one option or another.
+        before_content: the text before content in a message without reasoning.
+        prompt_tail: the text that only prompts end with. If there is one, and the template searches for a tag, the
+            tag ends what the tail opens.
     """
-    closers = [text.strip() for text in texts if closes(text.strip())]
-    written = [
-        *(prompt.text for prompt in prompts[:1]),
-        plain.text,
-        *(prompt.text for prompt in prompts[1:]),
-    ]
-    closers += [closer for text in written for closer in map(closed, WHOLE.findall(text)) if closer]
-    for closer in closers:
-        opener = "".join(closer.split("/", 1))
-        shown = next((text for text in written if opener in text or closer in text), None)
-        if shown is None and closer not in texts:
-            continue
-        gap, end = space(shown or "", opener), space(shown or "", closer)
-        lead = gap if closer not in (shown or "") else ""
-        return Region(
-            Marker(opener + ("\n" if "\n" in gap else ""), "searched"),
-            Marker(
-                ("\n" if "\n" in gap or lead else "")
-                + closer
-                + (end or ("\n\n" if "\n" in gap else "")),
-                "searched",
-            ),
-        )
-    if opened.core:
-        return next(
-            (
-                Region(opened.marker(), Marker(text, "searched"))
-                for text in texts
-                if WHOLE.fullmatch(text)
-            ),
-            None,
-        )
+    written = [prompts[0].text, before_content.text, *(prompt.text for prompt in prompts[1:])]
+    for closer in _closing_tags(searched, written):
+        opener = closer.replace("/", "", 1)
+        example = next((text for text in written if opener in text or closer in text), "")
+        if example or closer in searched:
+            return _tag_region(opener, closer, example)
+    if prompt_tail.core:
+        for text in searched:
+            if WHOLE_TAG.fullmatch(text):
+                return Region(to_marker(prompt_tail), Marker(text, SEARCHED))
     return None
 
 
-def kindred(texts: Sequence[str], opened: Iterable[Stretch]) -> Region | None:
-    """Reasoning that a prompt opens in some place, if the template looks for a tag with a word of the opener in it."""
-    for opener in opened:
-        words = {word for word in WORD.findall(opener.text) if opener.tags}
-        for text in texts:
-            if (
-                WHOLE.fullmatch(text)
-                and text not in opener.text
-                and words & set(WORD.findall(text))
-            ):
-                return Region(opener.marker(), Marker(text, "searched"))
-    return None
+def _closing_tags(searched: Sequence[str], written: Sequence[str]) -> Iterator[str]:
+    """Closing tags of reasoning that are searched for, and those of opening tags that are written."""
+    for text in searched:
+        tag = text.strip()
+        if WHOLE_TAG.fullmatch(tag) and tag[1:2] == "/" and "think" in tag.lower():
+            yield tag
+    for text in written:
+        for tag in WHOLE_TAG.findall(text):
+            if tag[1:2] != "/" and "think" in tag.lower() and "_" not in tag:
+                yield f"{tag[0]}/{tag[1:]}"
 
 
-def closes(text: str) -> bool:
-    return bool(WHOLE.fullmatch(text)) and text[1:2] == "/" and "think" in text.lower()
-
-
-def closed(tag: str) -> str:
-    """The end of a tag that opens reasoning."""
-    return (
-        f"{tag[0]}/{tag[1:]}"
-        if tag[1:2] != "/" and "think" in tag.lower() and "_" not in tag
-        else ""
+def _tag_region(opener: str, closer: str, example: str) -> Region:
+    """Return the tags with the white space that a text shows after them."""
+    after_opener, after_closer = _space_after(example, opener), _space_after(example, closer)
+    on_lines = "\n" in after_opener
+    if not after_closer and on_lines:
+        after_closer = "\n\n"
+    separated = on_lines or (after_opener and closer not in example)
+    return Region(
+        Marker(opener + ("\n" if on_lines else ""), SEARCHED),
+        Marker(("\n" if separated else "") + closer + after_closer, SEARCHED),
     )
 
 
-def space(text: str, word: str) -> str:
-    """The white space behind a word."""
-    if word not in text:
-        return ""
-    rest = text[text.index(word) + len(word) :]
-    return rest[: len(rest) - len(rest.lstrip())]
+def _space_after(text: str, word: str) -> str:
+    """Return the white space after a word."""
+    rest = text.partition(word)[2]
+    return rest[: leading_space(rest)]
+
+
+def matching_tag(searched: Sequence[str], openers: Iterable[Segment]) -> Region | None:
+    """Return reasoning that some prompt opens, if the template searches for a tag with a word of the opener in it."""
+    for opener in openers:
+        words = set(_WORD.findall(opener.text)) if opener.tags else set()
+        for text in searched:
+            is_new_tag = WHOLE_TAG.fullmatch(text) and text not in opener.text
+            if is_new_tag and words & set(_WORD.findall(text)):
+                return Region(to_marker(opener), Marker(text, SEARCHED))
+    return None

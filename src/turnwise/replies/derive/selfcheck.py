@@ -1,8 +1,8 @@
-"""The last question of a derivation: does the grammar read back what the template wrote?
+"""The last question of a derivation: does the grammar parse what the template wrote?
 
-A layout may be understood and still not be readable: calls that open with nothing at all are not looked for in the
-middle of a text, and texts without quotes end nowhere. So the calls of the probes are read with the grammar that
-was derived from them, and what comes back as something else is named.
+A layout may be understood and still not be parsable: calls without any opener are not looked for in the middle of a
+text, and texts without quotes have no end. So the calls of the probes are parsed with the grammar that was derived
+from them, and what is parsed as something else is noted.
 """
 
 from __future__ import annotations
@@ -11,57 +11,68 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from turnwise.analysis.prober import ARGUMENTS, CONTENT, NAMES, TOOLS, Prober, Shape
+from turnwise.analysis.prober import (
+    ARGUMENTS,
+    CONTENT,
+    NAMES,
+    TOOLS,
+    CallShape,
+    Prober,
+    replace_placeholders,
+)
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import parse
 
-SHOWN = 120  # characters of a turn that a note quotes
+MAX_QUOTE_LENGTH = 120  # characters of a turn that a note quotes
 
 
-class Asked(NamedTuple):
-    """What was asked: what it is called, the arguments of each call, the content beside them."""
+class CallProbe(NamedTuple):
+    """A message with calls: its title in notes, the arguments of each call, the content beside them."""
 
     title: str
     arguments: tuple[dict[str, Any], ...]
     content: str | None = None
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the tools that are called."""
+        return list(NAMES[: len(self.arguments)])
 
-QUESTIONS = (
-    Asked("one call", ARGUMENTS[:1]),
-    Asked("two calls", ARGUMENTS),
-    Asked("a call and content", ARGUMENTS[:1], CONTENT),
-    Asked("a call without arguments", ({},)),
+
+PROBES = (
+    CallProbe("one call", ARGUMENTS[:1]),
+    CallProbe("two calls", ARGUMENTS),
+    CallProbe("a call and content", ARGUMENTS[:1], CONTENT),
+    CallProbe("a call without arguments", ({},)),
 )
 
 
-def misread(grammar: Grammar, prober: Prober, shape: Shape, header: str) -> Iterator[str]:
-    """What the template writes and the grammar does not read back, at most one note."""
-    for asked in QUESTIONS:
-        turn = prober.turn(prober.calls(shape, *asked.arguments, content=asked.content))
-        if turn is None or not all(name in turn.text for name in names(asked)):
+def roundtrip_failures(
+    grammar: Grammar, prober: Prober, shape: CallShape, header: str
+) -> Iterator[str]:
+    """A note on the first probe that the template writes and the grammar does not parse back."""
+    excludes_content = grammar.calls is None or grammar.calls.excludes_content
+    for probe in PROBES:
+        turn = prober.turn(prober.call(shape, *probe.arguments, content=probe.content))
+        if turn is None or not all(name in turn.text for name in probe.names):
             continue
-        if asked.content is not None and (grammar.calls is None or grammar.calls.excludes_content):
+        if probe.content is not None and excludes_content:
             continue
-        reply = turn.text[len(header) :] if turn.text.startswith(header) else turn.text
-        if not same(parse(grammar, reply, "", TOOLS), asked):
-            shown = reply if len(reply) <= SHOWN else reply[:SHOWN] + "..."
-            yield f"calls: what is written is not read back the same: {asked.title}, {shown!r}"
+        reply = replace_placeholders(turn.text.removeprefix(header))
+        if not _is_same(parse(grammar, reply, "", TOOLS), probe):
+            quote = reply if len(reply) <= MAX_QUOTE_LENGTH else reply[:MAX_QUOTE_LENGTH] + "..."
+            yield f"calls: what is written is not read back the same: {probe.title}, {quote!r}"
             return
 
 
-def names(asked: Asked) -> list[str]:
-    return list(NAMES[: len(asked.arguments)])
-
-
-def same(message: Any, asked: Asked) -> bool:
-    """Whether a message says the calls of the probe, and beside them the content and nothing else."""
+def _is_same(message: Any, probe: CallProbe) -> bool:
+    """Whether a message has the calls of the probe, its content and nothing else."""
     functions = [call["function"] for call in message.get("tool_calls") or ()]
-    if [function["name"] for function in functions] != names(asked):
+    if [function["name"] for function in functions] != probe.names:
         return False
     try:
         arguments = [json.loads(function["arguments"]) for function in functions]
     except ValueError:
         return False
-    return arguments == list(asked.arguments) and (message["content"] or "").strip() == (
-        asked.content or ""
-    )
+    content = (message["content"] or "").strip()
+    return arguments == list(probe.arguments) and content == (probe.content or "")

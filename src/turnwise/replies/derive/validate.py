@@ -1,9 +1,9 @@
-"""What no grammar may hold: a word of a probe, or more text than anybody writes.
+"""Sanity limits of a derived grammar: no sentinel of a probe inside a marker, and bounded lengths.
 
-A marker with a word of a probe in it was cut in the wrong place: the template wrote a field twice, or changed it. A
-marker of thousands of characters is no marker, and whoever waits for it waits long: the texts that are watched for cost
-the square of their length. Such a part is dropped, and named. The bounds are about four times (one marker: three times)
-what the longest of 265 published templates needs, so a template that needs more is refused wrongly.
+A marker with a sentinel in it was cut in the wrong place: the template wrote a field twice, or changed it. A marker of
+thousands of characters is no marker, and it would make parsing slow: matching costs the square of the length. Such a
+part is dropped, and noted. The bounds are about four times (one marker: three times) what the longest of 265 published
+templates needs; a template that needs more is refused wrongly.
 """
 
 from __future__ import annotations
@@ -11,49 +11,58 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from turnwise.analysis.prober import ARGUMENTS, WORDS
+from turnwise.analysis.prober import ARGUMENTS, SENTINELS
+from turnwise.analysis.segment import leading_space
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.marker_text import collect_texts
 
-LONGEST = 1_000  # characters of one marker
-LEAD = 70  # white space before a marker, or instead of one
-ALL = 4_000  # characters of all texts of a grammar
+MAX_MARKER_LENGTH = 1_000
+MAX_LEADING_SPACE = 70  # white space before a marker, or instead of one
+MAX_GRAMMAR_LENGTH = 4_000  # characters of all texts of a grammar
 
-SEVERAL = ("more", "stops", "starts")
-PARTS = ("opening", "reopening", "reasoning", "content", "calls", "empty", *SEVERAL)
-FIELDS = (*WORDS, *(str(word) for given in ARGUMENTS for pair in given.items() for word in pair))
-HELD = "a marker holds a part of the message, so the layout was not understood"
-LONG = "a marker is longer than markers are, so the layout was not understood"
-REFUSED = (
+LIST_PARTS = ("more", "stops", "starts")
+GRAMMAR_PARTS = ("opening", "reopening", "reasoning", "content", "calls", "empty", *LIST_PARTS)
+PROBE_WORDS = (
+    *SENTINELS,
+    *(str(word) for arguments in ARGUMENTS for pair in arguments.items() for word in pair),
+)
+HOLDS_FIELD = "a marker holds a part of the message, so the layout was not understood"
+TOO_LONG = "a marker is longer than markers are, so the layout was not understood"
+ALL_TOO_LONG = (
     "content, reasoning, calls: the markers are longer than those of any template that is known"
 )
 
 
-def fault(part: Any) -> str | None:
-    """Why this part of a grammar cannot be right; None if it may be."""
+def find_problem(part: Any) -> str | None:
+    """Return why this part of a grammar cannot be right; None if it may be."""
     texts = collect_texts(part)
-    if any(word.lower() in text.lower() for text in texts for word in FIELDS):
-        return HELD
-    return LONG if any(len(text) > LONGEST or lead(text) > LEAD for text in texts) else None
+    if any(word.lower() in text.lower() for text in texts for word in PROBE_WORDS):
+        return HOLDS_FIELD
+    for text in texts:
+        if len(text) > MAX_MARKER_LENGTH or leading_space(text) > MAX_LEADING_SPACE:
+            return TOO_LONG
+    return None
 
 
-def lead(text: str) -> int:
-    return len(text) - len(text.lstrip())
-
-
-def fitting(grammar: Grammar) -> Grammar:
-    """The grammar without what cannot be right, which is named."""
-    kept: dict[str, Any] = {}
+def drop_invalid(grammar: Grammar) -> Grammar:
+    """Return the grammar without the parts that cannot be right, which are noted."""
+    changes: dict[str, Any] = {}
     notes: dict[str, None] = {}
-    for part in PARTS:
-        value = getattr(grammar, part)
-        faults = [fault(one) for one in value] if part in SEVERAL else [fault(value)]
-        notes.update({f"{part}: {found}": None for found in faults if found})
-        if part in SEVERAL:
-            kept[part] = tuple(one for one, found in zip(value, faults, strict=True) if not found)
-        elif faults[0]:
-            kept[part] = getattr(Grammar(), part)
-    sources = {part: source for part, source in grammar.sources.items() if part not in kept}
-    found = replace(grammar, **kept, sources=sources, unreached=(*grammar.unreached, *notes))
-    size = sum(len(text) for part in PARTS for text in collect_texts(getattr(found, part)))
-    return found if size <= ALL else Grammar(unreached=(REFUSED,))
+    sources = dict(grammar.sources)
+    for name in GRAMMAR_PARTS:
+        part = getattr(grammar, name)
+        values = part if name in LIST_PARTS else (part,)
+        problems = [find_problem(value) for value in values]
+        notes.update({f"{name}: {problem}": None for problem in problems if problem})
+        if name in LIST_PARTS:
+            pairs = zip(values, problems, strict=True)
+            changes[name] = tuple(value for value, problem in pairs if not problem)
+        elif problems[0]:
+            changes[name] = getattr(Grammar(), name)
+            sources.pop(name, None)
+    unreached = (*grammar.unreached, *notes)
+    valid = replace(grammar, **changes, sources=sources, unreached=unreached)
+    length = sum(
+        len(text) for name in GRAMMAR_PARTS for text in collect_texts(getattr(valid, name))
+    )
+    return valid if length <= MAX_GRAMMAR_LENGTH else Grammar(unreached=(ALL_TOO_LONG,))

@@ -37,10 +37,19 @@ class CallEndParser:
             status = "malformed"
         state.builder.end_call(call, status, id or state.builder.invent_id(call.index))
         # The closer of a call may be a stop: `<|call|>`.
-        if last.strip() in state.grammar.grammar.stops:
+        is_stop = last.strip() in state.grammar.grammar.stops
+        if is_stop and not (yield from self._is_call_next()):
             yield from state.end_turn(last.strip())
         elif not (yield from self._take_separator()):
             yield from self._buffer.take_space(trailing_space(last))
+
+    def _is_call_next(self) -> Answer:
+        """Whether another call follows a closer that is a stop too: then the reply goes on."""
+        openers = [text for text in self._state.call_format.openers[:1] if is_tag_like(text)]
+        if not openers or self._state.grammar.grammar.starts:
+            return False
+        opener, _ = yield from self._buffer.find_next(openers)
+        return bool(opener)
 
     def _take_closer(self, text: str) -> Answer:
         """Take this closer if it comes next; a distinctive one also after brackets too many."""

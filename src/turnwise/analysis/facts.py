@@ -1,0 +1,257 @@
+"""Facts: what is known about one template, found by probing it once. One answer per question.
+
+    facts = Facts(renderer)
+    facts.generation_prompt          '<|im_start|>assistant\\n'
+    facts.stops                      ('<|im_end|>',)
+    facts.stops_for({"eos_token": "</s>"})
+    print(facts)                     a table of everything
+
+Everything that needs to know what a template writes reads it here: the reply grammar, `Template.stops`, labels,
+sessions, `turnwise explain`, `turnwise doctor`. An answer is computed when it is first asked for and then kept;
+computing it twice in two threads gives the same answer.
+
+Special tokens that have no text are placeholders inside (see `prober.py`). Answers contain the text that a tokenizer
+gives them, or leave them out.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from turnwise.analysis.conversations import SPECIAL_TOKENS, make_message
+from turnwise.analysis.prober import ARGUMENTS as CALL_ARGUMENTS
+from turnwise.analysis.prober import REASONING, SYSTEM, CallShape, Prober, replace_placeholders
+from turnwise.analysis.stops import CONTROL_TOKEN, MARKER, ProbedConversation, StopFinder
+from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.engine.renderer import Renderer
+
+_LIST_INDEX = re.compile(r"\[\d+\]")
+EOS = "eos_token"
+
+
+class WrittenMarker(NamedTuple):
+    """A control token that the template writes."""
+
+    text: str
+    origin: Origin  # of its first character
+    fields: tuple[str, ...] = ()  # the input that is part of it: "messages[*].role"
+
+    def __str__(self) -> str:
+        fields = ", ".join(self.fields)
+        if not self.origin.line:
+            return f"{self.text:<24} {fields}"
+        place = f"{self.text:<24} {self.origin.line}:{self.origin.column}"
+        return f"{place} with {fields} in it" if fields else place
+
+
+class Facts:
+    """What is known about one template.
+
+    Args:
+        renderer: the template; it is probed with reduced limits.
+        declared_stops: the stops that the template's source names.
+        model_stops: stops of the template's model that its template does not write.
+    """
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        declared_stops: Sequence[str] = (),
+        model_stops: Sequence[str] = (),
+    ) -> None:
+        self.renderer = renderer
+        self.declared_stops = tuple(declared_stops)
+        self.model_stops = tuple(model_stops)
+
+    @cached_property
+    def prober(self) -> Prober:
+        """A prober with settings that the template accepts; any settings if it refuses every user message."""
+        prober = Prober(self.renderer.with_reduced_limits())
+        return prober.find_accepted() or prober
+
+    @cached_property
+    def is_accepting(self) -> bool:
+        """Whether the template renders a user message at all."""
+        return self.prober.render([self.prober.user()], add_generation_prompt=True) is not None
+
+    @cached_property
+    def generation_prompt(self) -> str:
+        """What `add_generation_prompt` adds to a conversation."""
+        prompt = self.prober.generation_prompt()
+        return replace_placeholders(prompt.text) if prompt is not None else ""
+
+    # Stops
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The texts that end a reply: declared ones first, then those that the template writes."""
+        return self.stops_for({})
+
+    def stops_for(self, tokens: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the stops, if special tokens have these texts (`{"eos_token": "</s>"}`); eos is the last."""
+        derived = self._named(self.derived_stops, tokens)
+        texts = (*self.declared_stops, *derived, *self.model_stops, tokens.get(EOS))
+        return tuple(dict.fromkeys(text for text in texts if text))
+
+    @property
+    def stops_as_written(self) -> tuple[str, ...]:
+        """The same texts as `stops`; those that the template writes at the end of a turn come first."""
+        if not self._stop_finder.closes_turns:
+            return self.stops
+        return tuple(dict.fromkeys((*self._named(self.derived_stops, {}), *self.stops)))
+
+    @cached_property
+    def derived_stops(self) -> tuple[str, ...]:
+        """The stops that the template writes; special tokens without a text are placeholders."""
+        return self._stop_finder.find_stops()
+
+    @cached_property
+    def _stop_finder(self) -> StopFinder:
+        return StopFinder(self.prober)
+
+    @property
+    def reply_stops(self) -> tuple[str, ...]:
+        """The derived stops of replies without calls, with placeholders."""
+        return self._stop_finder.reply_stops
+
+    def lacks_stop(self, tokens: Mapping[str, str]) -> bool:
+        """Whether replies are rendered and nothing that is known ends them."""
+        return bool(self._stop_finder.rounds) and not self._named(self.reply_stops, tokens)
+
+    def lacks_eos(self, tokens: Mapping[str, str]) -> bool:
+        """Whether replies end with a special token, and it has no text."""
+        return self.lacks_stop(tokens) and bool(self.reply_stops)
+
+    # Markers
+
+    def markers_for(self, tokens: Mapping[str, str]) -> tuple[WrittenMarker, ...]:
+        """Return the markers that the template writes, in the order in which they are first rendered."""
+        found: dict[str, WrittenMarker] = {}
+        for marker in self._markers:
+            for text in self._named([marker.text], tokens):
+                found.setdefault(text, marker._replace(text=text))
+        return tuple(found.values())
+
+    @property
+    def markers(self) -> tuple[WrittenMarker, ...]:
+        """The markers that the template writes, without special tokens that have no text."""
+        return self.markers_for({})
+
+    def turn_markers_for(self, tokens: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the markers around messages that have only content."""
+        return self._named(self._turn_markers, tokens)
+
+    @cached_property
+    def _markers(self) -> tuple[WrittenMarker, ...]:
+        prober = self.prober
+        thinking = {**prober.reply(), "reasoning_content": REASONING}
+        conversations = [*self.plain_renderings, prober.render([prober.user(), thinking])]
+        conversations += [found.rendering for found in self._stop_finder.calls]
+        found: dict[str, WrittenMarker] = {}
+        for rendering in conversations:
+            for marker in find_markers(rendering) if rendering is not None else ():
+                found.setdefault(marker.text, marker)
+        return tuple(found.values())
+
+    @cached_property
+    def _turn_markers(self) -> tuple[str, ...]:
+        texts: list[str] = []
+        for conversation in self._plain_conversations:
+            for index in range(len(conversation.messages)):
+                start = MARKER.match(conversation.turn(index).lstrip())
+                texts += [start.group()] if start else []
+            written = [marker.text for marker in find_markers(conversation.rendering)]
+            texts += [text for text in written if CONTROL_TOKEN.fullmatch(text)]
+        return (*texts, *self.reply_stops)
+
+    @cached_property
+    def plain_renderings(self) -> tuple[Rendering, ...]:
+        """Renderings of conversations without tools and reasoning, and of a prompt."""
+        return tuple(conversation.rendering for conversation in self._plain_conversations)
+
+    @property
+    def _plain_conversations(self) -> list[ProbedConversation]:
+        prober = self.prober.with_settings(tools=False)
+        prompt = prober.render([prober.user()], add_generation_prompt=True)
+        found = [*self._stop_finder.rounds]
+        if prompt is not None:
+            found.append(ProbedConversation([*prober.preamble(), prober.user()], prompt))
+        return found
+
+    # Everything
+
+    def special_tokens(self, tokens: Mapping[str, str]) -> dict[str, str]:
+        """Return the texts of the special tokens that the template reads: its own options, else the tokenizer's."""
+        own = self.renderer.options
+        names = [name for name in self.renderer.variables if name in SPECIAL_TOKENS]
+        texts = {name: own.get(name) or tokens.get(name) for name in names}
+        return {name: text for name, text in texts.items() if text}
+
+    @cached_property
+    def refusals(self) -> dict[str, str]:
+        """The conversations that the template refuses, with its message."""
+        prober = self.prober
+        system = make_message("system", prober.as_content(SYSTEM))
+        call = {"role": "assistant", **prober.call(CallShape(), CALL_ARGUMENTS[0])}
+        probes = {
+            "one message": [prober.user()],
+            "turns": [prober.user(), prober.reply(), prober.user()],
+            "a system message": [system, prober.user(), prober.reply()],
+        }
+        if not self._stop_finder.calls:
+            probes["calls"] = [prober.user(), call]
+        messages = {title: prober.refusal(chat) for title, chat in probes.items()}
+        return {title: message for title, message in messages.items() if message}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be found out."""
+        if not self._stop_finder.rounds:
+            return ("stops: the template renders no reply",)
+        if self.lacks_eos({}):
+            return ("stops: replies end with a special token whose text is not known",)
+        if self.lacks_stop({}):
+            return ("stops: the template writes no control token after a reply",)
+        return ()
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Name and value of every fact, for printing."""
+        yield "generation prompt", repr(self.generation_prompt)
+        yield from (("stop", repr(stop)) for stop in self.stops)
+        yield from (("marker", str(marker)) for marker in self.markers)
+        yield from (("refuses", f"{title}: {text}") for title, text in self.refusals.items())
+        yield from (("note", note) for note in self.notes)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<18} {value}".rstrip() for name, value in self.rows())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Facts, (self.renderer, self.declared_stops, self.model_stops)
+
+    def _named(self, texts: Iterable[str], tokens: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the texts with named special tokens; those that are nothing else and unnamed are left out."""
+        special = self.special_tokens(tokens)
+        return tuple(dict.fromkeys(filter(None, (replace_placeholders(t, special) for t in texts))))
+
+
+def find_markers(rendering: Rendering) -> Iterator[WrittenMarker]:
+    """The markers that the template itself wrote; roles and special tokens count as its text."""
+    pieces = rendering.pieces
+    starts = list(accumulate((len(piece.text) for piece in pieces), initial=0))
+    for match in MARKER.finditer(rendering.text):
+        first = bisect_right(starts, match.start()) - 1
+        last = bisect_right(starts, match.end() - 1)
+        origins = [piece.origin for piece in pieces[first:last]]
+        if all(_is_template_text(origin) for origin in origins):
+            fields = [_LIST_INDEX.sub("[*]", origin.field) for origin in origins if origin.field]
+            yield WrittenMarker(match.group(), origins[0], tuple(dict.fromkeys(fields)))
+
+
+def _is_template_text(origin: Origin) -> bool:
+    path = origin.path
+    return path is None or path[-1] == "role" or str(path[0]).endswith("_token")
