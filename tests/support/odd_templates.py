@@ -614,7 +614,7 @@ BEYOND = {
         turns(TEXT + reasoned("<reason>", "</reason>")),
         "reasoning: it stands behind content, and is not read there",
     ),
-    "content twice": ("{% for m in messages %}<a>{{ m.content }}|{{ m.content }}</a>{% endfor %}", f"stops: {HELD}"),
+    "content twice": ("{% for m in messages %}<a>{{ m.content }}|{{ m.content }}</a>{% endfor %}", f"content: {HELD}"),
     "content twice, once in capitals": (turns(TEXT + BODY + "<{{ (m.content or '') | upper }}>"), f"content: {HELD}"),
     "reasoning twice": (turns(reasoned("<r>", ":{{ m.reasoning_content }}</r>") + TEXT + BODY), f"reasoning: {HELD}"),
     "the question in the opening": (turns(TEXT, "re {{ messages[-1].content }}"), f"opening: {HELD}"),
