@@ -17,6 +17,7 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
+from published_templates import compile_published, derived_grammar_of, template_of
 from rewriting import Call, rewritten
 from turnwise.analysis.conversations import NOW, make_tool
 from turnwise.analysis.segment import Segment, common_prefix, common_suffix, split_between
@@ -87,11 +88,6 @@ QUIRKS: dict[str, tuple[str, tuple[str, ...]]] = {
 """Templates that break the law: why, and on which messages."""
 
 
-def template_of(name: str) -> turnwise.Template:
-    published = corpus.published()[name]
-    return turnwise.compile(published.text, options=dict(published.options))
-
-
 def asked(grammar: Grammar, message: dict[str, Any]) -> bool:
     """Whether the grammar claims to know how to write this."""
     if message.get("calls") and (
@@ -144,8 +140,7 @@ def holds(grammar: Grammar, turn: str, written: str) -> bool:
 @needs_corpus
 @pytest.mark.parametrize("name", corpus.published())
 def test_markers_write_what_the_template_writes(name: str) -> None:
-    template = template_of(name)
-    derived = derive(template.facts)
+    template, derived = template_of(name), derived_grammar_of(name)
     broken = []
     for title, message in MESSAGES.items():
         found = list(turns(template, message)) if asked(derived, message) else []
@@ -163,7 +158,7 @@ def test_calls_are_derived() -> None:
         template = template_of(name)
         if any(True for _ in turns(template, MESSAGES["one call"])):
             writing.append(name)
-            derived = derive(template.facts)
+            derived = derived_grammar_of(name)
             if derived.calls is None or name in QUIRKS and "two calls" in QUIRKS[name][1]:
                 without.append(name)
     assert len(writing) > 100
@@ -173,7 +168,7 @@ def test_calls_are_derived() -> None:
 @needs_corpus
 @pytest.mark.parametrize("name", corpus.published())
 def test_derivation_repeats(name: str) -> None:
-    assert derive(template_of(name).facts) == derive(template_of(name).facts)
+    assert derive(compile_published(name).facts) == derived_grammar_of(name)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -313,7 +308,7 @@ def test_an_entry_declares_its_other_calls(name: str) -> None:
 def test_published_templates_stay_within_the_bounds() -> None:
     """No answer is too long, no marker holds a word of a probe or is longer than markers are."""
     for name in corpus.published():
-        found = derive(template_of(name).facts)
+        found = derived_grammar_of(name)
         assert drop_invalid(found) == found, name
         assert not [
             note
@@ -326,8 +321,7 @@ def test_published_templates_stay_within_the_bounds() -> None:
 @pytest.mark.parametrize("name", corpus.published())
 def test_no_declaration_contradicts_a_template(name: str) -> None:
     """What one text of `knows` says must not be taken for another model."""
-    template = template_of(name)
-    derived, found = derive(template.facts), template.grammar
+    derived, found = derived_grammar_of(name), template_of(name).grammar
     for part in ("reasoning", "calls"):
         if derived.sources.get(part) == "derived":
             assert getattr(found, part) == getattr(derived, part)

@@ -18,6 +18,7 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
+from published_templates import template_of
 from reply_cases import (
     APART,
     CLOSED,
@@ -26,7 +27,6 @@ from reply_cases import (
     OPEN,
     TOOLS,
     case_of,
-    compiled,
     given,
     rendered,
     whole,
@@ -65,7 +65,7 @@ DISJOINT = {
 
 def outcome(name: str, kind: str) -> str:
     """What becomes of a message: "" if nothing is written, CLOSED, APART, or what is wrong."""
-    template, case = compiled(name), case_of(name, kind)
+    template, case = template_of(name), case_of(name, kind)
     if case is None or case.reply == APART:
         return APART if case else ""
     read = template.parse(case.reply, case.prompt, case.arguments.get("tools"))
@@ -103,7 +103,7 @@ SECOND = {
 @pytest.mark.parametrize("name", sorted(corpus.published()))
 def test_it_holds_behind_a_result(name: str) -> None:
     """An agent at work: its call was read, its result is there, and it answers, or calls again."""
-    template, case = compiled(name), case_of(name, "call")
+    template, case = template_of(name), case_of(name, "call")
     if case is None or case.reply == APART or name in OPEN:
         return
     read = template.parse(case.reply, case.prompt, TOOLS)
@@ -185,7 +185,7 @@ OTHERWISE = {
 @pytest.mark.parametrize("name", sorted(corpus.published()))
 def test_the_writer_writes_what_the_template_writes(name: str) -> None:
     """The message behind the prompt; then the stop, which a template may leave to the next turn."""
-    grammar = compiled(name).grammar
+    grammar = template_of(name).grammar
     wrong = {}
     for kind in MESSAGES:
         case = case_of(name, kind)

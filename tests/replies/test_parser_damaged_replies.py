@@ -22,6 +22,7 @@ import corpus
 import invented_templates as invented
 import turnwise
 from corpus import needs_corpus
+from published_templates import grammar_of
 from reply_grammars import EXAMPLES, GRAMMARS
 from turnwise.errors import TurnwiseError
 from turnwise.replies.derive import derive
@@ -226,12 +227,6 @@ def calling() -> tuple[str, ...]:
 @cache
 def writes(name: str) -> bool:
     return "tool_calls" in corpus.published()[name].text
-
-
-@cache
-def grammar_of(name: str) -> Grammar:
-    published = corpus.published()[name]
-    return turnwise.compile(published.text, options=dict(published.options)).grammar
 
 
 def canonical(grammar: Grammar) -> str:

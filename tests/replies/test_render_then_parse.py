@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import corpus
 import turnwise
 from corpus import needs_corpus
+from published_templates import derived_grammar_of, template_of
 from reply_grammars import EXAMPLES, GRAMMARS, Example
 from reply_messages import (
     MESSAGES,
@@ -28,7 +29,6 @@ from reply_messages import (
     call,
 )
 from turnwise.analysis.prober import ABSENT, CallShape
-from turnwise.replies.derive import derive
 from turnwise.replies.derive.calls import find_one_call
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import parse
@@ -52,10 +52,9 @@ HEADED = ("trl-diffusion_gemma_training", "axolotl-deepseek_v3")
 
 @cache
 def derived(name: str) -> tuple[turnwise.Template, Grammar, CallShape]:
-    published = corpus.published()[name]
-    template = turnwise.compile(published.text, options=dict(published.options))
+    template = template_of(name)
     _, one = find_one_call(template.facts.prober)
-    return template, derive(template.facts), one.shape if one is not None else CallShape()
+    return template, derived_grammar_of(name), one.shape if one is not None else CallShape()
 
 
 def formed(message: Message, shape: CallShape) -> Message:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import corpus
 import turnwise
+from published_templates import template_of
 from reply_messages import ARGUMENTS, TYPES, call, tool
 
 VALUES = {
@@ -132,12 +133,6 @@ def whole(fields: dict[str, Any], reply: str) -> bool:
     return said and "'type': 'text'" not in reply and '"type": "text"' not in reply
 
 
-@cache
-def compiled(name: str) -> turnwise.Template:
-    published = corpus.published()[name]
-    return turnwise.compile(published.text, options=dict(published.options))
-
-
 def rendered(template: turnwise.Template, messages: Any, **arguments: Any) -> str | None:
     try:
         return str(template.render(messages, now=corpus.NOW, **arguments))
@@ -175,7 +170,7 @@ def replies(template: turnwise.Template, fields: dict[str, Any]) -> Iterator[Cas
 def case_of(name: str, kind: str) -> Case | None:
     """The first reply that goes on from its prompt; if there are others only, one of them."""
     case = None
-    for case in replies(compiled(name), MESSAGES[kind]):
+    for case in replies(template_of(name), MESSAGES[kind]):
         if case.reply != APART:
             break
     return case

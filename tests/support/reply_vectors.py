@@ -15,6 +15,7 @@ from typing import Any
 
 import corpus
 import turnwise
+from published_templates import template_of
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
@@ -68,8 +69,7 @@ def template_name(row: Mapping[str, Any]) -> str | None:
 def template(name: str) -> turnwise.Template:
     if name.startswith("entry "):
         return turnwise.load(name.removeprefix("entry "))
-    published = corpus.published()[name]
-    return turnwise.compile(published.text, options=dict(published.options))
+    return template_of(name)
 
 
 @cache

@@ -11,7 +11,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 
 import corpus
 import turnwise
+from published_templates import template_of
 from turnwise.errors import TurnwiseWarning
 from turnwise.replies.equality import messages_equal
 from turnwise.tokens.attribution import ASSISTANT_ROLES
@@ -111,12 +111,6 @@ HISTORY = {
 REWRITING = {name: count for group in HISTORY.values() for name, count in group.items()}
 
 
-@cache
-def template(name: str) -> turnwise.Template:
-    found = corpus.published()[name]
-    return turnwise.compile(found.text, "jinja", name=name, options=found.options)
-
-
 def sample() -> list[str]:
     return sorted(
         {
@@ -136,7 +130,7 @@ def spoken() -> Iterator[corpus.Chat]:
 
 def encoded(used: str, chat: corpus.Chat, tokenizer: Tokenizer) -> Encoded | None:
     try:
-        return template(used).encode(chat.messages, tokenizer, now=corpus.NOW, **chat.arguments)
+        return template_of(used).encode(chat.messages, tokenizer, now=corpus.NOW, **chat.arguments)
     except turnwise.TurnwiseError:
         return None
 
@@ -145,7 +139,7 @@ def served(used: str, chat: corpus.Chat, before: int, tokenizer: Tokenizer) -> E
     """What serving sends before this message."""
     given = {key: value for key, value in chat.arguments.items() if key != "continue_final_message"}
     try:
-        return template(used).encode(
+        return template_of(used).encode(
             chat.messages[:before], tokenizer, now=corpus.NOW, add_generation_prompt=True, **given
         )
     except turnwise.TurnwiseError:
@@ -232,7 +226,7 @@ def hold(used: str, tokenizer: Tokenizer) -> Counter[int]:
             continue
         with warnings.catch_warnings(record=True) as said_so:
             warnings.simplefilter("always", TurnwiseWarning)
-            samples = template(used).examples(
+            samples = template_of(used).examples(
                 chat.messages, tokenizer, now=corpus.NOW, **chat.arguments
             )
         count[len(samples)] += 1
@@ -263,7 +257,7 @@ def check_turn(
     if own is None or not own.text.startswith(
         prompt.text
     ):  # the template would not write it there: the grammar did
-        read = template(used).parse(found.text[turn.start :], prompt=prompt.rendering)
+        read = template_of(used).parse(found.text[turn.start :], prompt=prompt.rendering)
         assert messages_equal(read, chat.messages[turn.message]), (used, chat.id, turn)
         return
     assert own.text[: turn.end] == found.text[: turn.end], (
@@ -312,9 +306,9 @@ def test_examples_are_as_few_as_can_be(tokenizers: Tokenizers) -> None:
     ]
     for message in thought[1::2]:
         message["reasoning_content"] = "Easy."
-    plain = template("npm-qwen3").examples(said("2+2?", "4", "3+3?", "6"), tokenizers("qwen3"))
-    dropped = template("npm-qwen3").examples(thought, tokenizers("qwen3"))
-    kept = template("trl-qwen3_training").examples(thought, tokenizers("qwen3"))
+    plain = template_of("npm-qwen3").examples(said("2+2?", "4", "3+3?", "6"), tokenizers("qwen3"))
+    dropped = template_of("npm-qwen3").examples(thought, tokenizers("qwen3"))
+    kept = template_of("trl-qwen3_training").examples(thought, tokenizers("qwen3"))
     assert [[turn.message for turn in found.turns] for found in dropped] == [[1], [3], [5]]
     assert all("<think>\nEasy.\n</think>" in "".join(trained(found)) for found in dropped)
     assert len(kept) == 1
@@ -344,7 +338,7 @@ def test_examples_say_which_turns_they_cannot_hold(tokenizers: Tokenizers) -> No
 def test_a_turn_that_does_not_continue_its_opening_is_written_as_the_model_would(
     tokenizers: Tokenizers,
 ) -> None:
-    used, chat = template("llamacpp-llama-cpp-deepseek-r1"), said("a", "b", "c", "d")
+    used, chat = template_of("llamacpp-llama-cpp-deepseek-r1"), said("a", "b", "c", "d")
     chat[1]["reasoning_content"] = "Hm <｜User｜>"
     first, second = used.examples(chat, tokenizers("deepseek_v3"))
     assert (
@@ -383,7 +377,7 @@ def masked() -> Iterator[tuple[corpus.TokenRow, dict[str, Any]]]:
 def test_marked_turns_are_those_of_the_golden_masks(tokenizers: Tokenizers) -> None:
     count: Counter[str] = Counter()
     for row, arguments in masked():
-        found = template(row.template).encode(
+        found = template_of(row.template).encode(
             corpus.chats()[row.chat].messages,
             tokenizers(row.tokenizer),
             "marked",
@@ -408,7 +402,7 @@ BESIDES = {
 def test_our_turns_differ_from_the_golden_masks_in_known_ways(tokenizers: Tokenizers) -> None:
     for row, arguments in masked():
         messages = corpus.chats()[row.chat].messages
-        found = template(row.template).encode(
+        found = template_of(row.template).encode(
             messages, tokenizers(row.tokenizer), compatible=True, **arguments
         )
         assert row.mask is not None
@@ -549,7 +543,7 @@ def test_a_continued_reply_is_trained_without_a_stop(tokenizers: Tokenizers) -> 
 
 
 def test_a_turn_that_does_not_continue_its_opening_is_named(tokenizers: Tokenizers) -> None:
-    found = template("llamacpp-llama-cpp-deepseek-r1").encode(
+    found = template_of("llamacpp-llama-cpp-deepseek-r1").encode(
         said("a", "b"), tokenizers("deepseek_v3")
     )
     (untrained,) = found.untrained

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ import corpus as corpus_files
 import turnwise
 from chatml import CHATML, user
 from corpus import NOW, needs_corpus, published
+from published_templates import template_of
 from turnwise.errors import MessageError, TokenizerError, TurnwiseError, Unstable
 from turnwise.template import Template
 from turnwise.tokens.session import Session
@@ -382,15 +382,9 @@ HOW = ("same", "keep")
 THREE = ("qwen3", "llama3", "mistral_v0_1")
 
 
-@cache
-def compiled(name: str) -> Template:
-    found = published()[name]
-    return turnwise.compile(found.text, dialect="jinja", name=name, options=dict(found.options))
-
-
 def outcome(name: str, chat: list[dict[str, Any]], tok: Tokenizer, seen: Counter[str]) -> None:
     """Plays the conversation; a stable session must agree with one encoding at every step."""
-    template = compiled(name)
+    template = template_of(name)
     try:
         replies = {
             i: canonical(template, chat, i, tok)
@@ -470,7 +464,7 @@ def test_sessions_on_the_corpus_with_every_tokenizer(
 
 @needs_corpus
 def test_qwen3_drops_its_thinking(tokenizers: Callable[[str], Tokenizer]) -> None:
-    template, tok = compiled("npm-qwen3"), tokenizers("qwen3")
+    template, tok = template_of("npm-qwen3"), tokenizers("qwen3")
     session = template.session(tok)
     session.prompt([user("hi")])
     session.add_reply("<think>\nLet me see.\n</think>\n\nhello<|im_end|>")
@@ -523,7 +517,7 @@ def test_replies_do_not_write_turns(
 ) -> None:
     """In a reply and in a message that is said to be one: what one encoding gives, and no marker more."""
     name, source, said, stop, marker = FORGED[case]
-    template, tok = compiled(source), tokenizers(name)
+    template, tok = template_of(source), tokenizers(name)
     plain: list[int] = []
     forged: list[int] = []
     for words, found in (("ok", plain), (said, forged)):
@@ -541,7 +535,7 @@ def test_replies_do_not_write_turns(
 @needs_corpus
 def test_replies_write_what_is_theirs(tokenizers: Callable[[str], Tokenizer]) -> None:
     tok = tokenizers("qwen3")
-    session = compiled("npm-qwen3").session(tok)
+    session = template_of("npm-qwen3").session(tok)
     prompt = session.prompt([user("a")])
     session.add_reply("<tool_call>\n{}\n</tool_call><|im_end|>")
     written = session.ids[len(prompt) :]
@@ -552,7 +546,7 @@ def test_replies_write_what_is_theirs(tokenizers: Callable[[str], Tokenizer]) ->
 
 @needs_corpus
 def test_tools_and_results(tokenizers: Callable[[str], Tokenizer]) -> None:
-    template, tok = compiled("npm-qwen3"), tokenizers("qwen3")
+    template, tok = template_of("npm-qwen3"), tokenizers("qwen3")
     tools = [
         {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {}}}
     ]

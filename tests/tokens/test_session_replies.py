@@ -10,7 +10,8 @@ import pytest
 import turnwise
 from chatml import CHATML, user
 from corpus import NOW, needs_corpus, published
-from reply_cases import APART, HISTORY, OPEN, Case, case_of, compiled
+from published_templates import template_of
+from reply_cases import APART, HISTORY, OPEN, Case, case_of
 from turnwise.errors import TurnwiseError
 from turnwise.template import Template
 from turnwise.tokens.session import Session
@@ -36,7 +37,7 @@ def small() -> Tokenizer:
 
 
 def asked(tok: Tokenizer) -> Session:
-    session = compiled("npm-qwen3").session(tok, tools=TOOLS)
+    session = template_of("npm-qwen3").session(tok, tools=TOOLS)
     session.prompt([user("what is there?")])
     return session
 
@@ -60,7 +61,7 @@ def test_history_holds_what_was_meant(as_ids: bool, tokenizers: Callable[[str], 
     assert session.ids == prompt + reply
     longer = session.extend([{"role": "tool", "content": "a cat"}])
     assert session.messages[1] == said
-    whole = compiled("npm-qwen3").encode(
+    whole = template_of("npm-qwen3").encode(
         session.messages, tok, tools=TOOLS, add_generation_prompt=True
     )
     assert longer == whole.input_ids and longer[: len(prompt + reply)] == prompt + reply
@@ -160,7 +161,7 @@ def test_a_session_that_reads_goes_on_like_one_that_is_told(small: Tokenizer) ->
         case = case_of(name, kind)
         if case is None or case.reply == APART or name in OPEN:
             continue
-        told, read = (goes_on(compiled(name), case, small, known) for known in (True, False))
+        told, read = (goes_on(template_of(name), case, small, known) for known in (True, False))
         assert told == read or type(told) is str, (name, kind)  # what was told may be refused
         equal += told == read
     print(equal)
