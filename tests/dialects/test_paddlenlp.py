@@ -262,7 +262,7 @@ def test_a_folder_is_loaded(tmp_path: Path) -> None:
     """R107, R114: `load` finds the file too; beside a tokenizer's own template it does not count, which is said."""
     path = compat.ChatTemplate.from_dict(EXAMPLE).save(tmp_path)
     for place in (tmp_path, path):
-        found = registry.read(place)
+        found = registry.find_source(place)
         assert (found.dialect, found.warning) == ("paddlenlp", None)
         assert (
             turnwise.load(place).render(as_messages(ROUNDS), add_generation_prompt=True).text
@@ -270,16 +270,16 @@ def test_a_folder_is_loaded(tmp_path: Path) -> None:
         )
     config = tmp_path / "tokenizer_config.json"
     config.write_text(json.dumps({"eos_token": "</s>"}), encoding="utf-8")
-    assert registry.read(tmp_path).dialect == "paddlenlp"
+    assert registry.find_source(tmp_path).dialect == "paddlenlp"
     config.write_text(json.dumps({"chat_template": "{{ messages }}"}), encoding="utf-8")
-    found = registry.read(tmp_path)
+    found = registry.find_source(tmp_path)
     assert (found.dialect, found.text) == ("jinja", "{{ messages }}")
     assert (
         found.warning
         == f"{path} is passed over: tokenizer_config.json has a chat_template of its own"
     )
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0] }}", encoding="utf-8")
-    found = registry.read(tmp_path)
+    found = registry.find_source(tmp_path)
     assert found.text == "{{ messages[0] }}"
     assert found.warning == f"{path} is passed over: there is chat_template.jinja"
 

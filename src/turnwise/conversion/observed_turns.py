@@ -11,7 +11,9 @@ turn ends and the next begins:
 * what is before the first user message is a fixed prefix, or a system turn that the template fills
   by itself.
 
-Special tokens are rendered as marks (`TOKEN_MARKS`), so their places are known.
+Special tokens are rendered as marks (`TOKEN_MARKS`), so their places are known. The `Prober` of
+`analysis/` is not used here: it adapts its messages to what a template accepts, while a dialect is
+for exactly these rounds.
 """
 
 from __future__ import annotations
