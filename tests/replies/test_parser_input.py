@@ -24,7 +24,7 @@ def facts(message: Message) -> tuple[Any, ...]:
 )
 @pytest.mark.parametrize("vocabulary", [None, "turnwise"])
 def test_a_reply_is_text_or_ids(reply: Any, vocabulary: str | None) -> None:
-    with pytest.raises(TurnwiseError, match="a reply (is text or token ids|holds)"):
+    with pytest.raises(TurnwiseError, match="a reply (must be text or token ids|holds)"):
         turnwise.load("qwen3").parse(reply, tokenizer=vocabulary)
 
 
@@ -72,7 +72,7 @@ def test_a_conversation_is_to_be_rendered_first(kind: Any) -> None:
     chat = kind([{"role": "user", "content": "Hi"}])
     for tokenizer in (None, "turnwise"):
         with pytest.raises(
-            MessageError, match=r"prompt: .*not a conversation\n.*template\.render\("
+            MessageError, match=r"prompt: .*not a list of messages\n.*template\.render\("
         ) as caught:
             turnwise.load("qwen3").parse("x", chat, tokenizer=tokenizer)
         assert caught.value.path == "prompt"
@@ -83,7 +83,7 @@ def test_a_parser_is_made_of_a_grammar() -> None:
     for given in (template, "qwen3", None, {}):
         for make in (Parser, lambda grammar: parse(grammar, "x")):
             with pytest.raises(
-                TurnwiseError, match=r"of a grammar, not .*\n.*template\.parser\(\)"
+                TurnwiseError, match=r"needs a grammar, not .*\n.*template\.parser\(\)"
             ):
                 make(given)
 

@@ -157,7 +157,7 @@ class CallParser:
         self._buffer.consume_rest("raw")
         builder.record_attempt("unterminated")
         builder.relabel(builder.position - builder.call_start, "raw")
-        builder.unnamed_call = None
+        builder.forget_unnamed_call()
 
     # -- rows
 

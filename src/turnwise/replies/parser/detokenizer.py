@@ -183,7 +183,9 @@ def to_token_ids(value: Any, what: str) -> list[int]:
     rows = [rows] if isinstance(rows, int) else rows
     if isinstance(rows, (str, bytes, bytearray, Mapping, Set)) or not isinstance(rows, Iterable):
         hint = "decode it first: reply.decode()" if type(value) in (bytes, bytearray) else None
-        raise TokenizerError(f"{what} is text or token ids, not {short_repr(value)}", hint=hint)
+        raise TokenizerError(
+            f"{what} must be text or token ids, not {short_repr(value)}", hint=hint
+        )
     return [_to_token_id(id, what) for id in rows]
 
 
@@ -194,7 +196,7 @@ def _to_token_id(id: Any, what: str) -> int:
         number = -1
     if number < 0:
         raise TokenizerError(
-            f"{what} holds {short_repr(id)}, which is no token id",
-            hint="an id is a number from 0 on",
+            f"{what} holds {short_repr(id)}, which is not a token id",
+            hint="an id is a number from 0 up",
         )
     return number

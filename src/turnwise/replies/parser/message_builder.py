@@ -158,6 +158,10 @@ class MessageBuilder:
         self.call_start, self._call_span = self.position, len(self.spans)
         self.unnamed_call = []
 
+    def forget_unnamed_call(self) -> None:
+        """What was opened as a call is something else, whose text need not be kept."""
+        self.unnamed_call = None
+
     def start_call(self, name: str, id: str | None) -> ParsedCall:
         """Add the call that is open, now that its name is known."""
         call = ParsedCall(len(self.calls), name, id)

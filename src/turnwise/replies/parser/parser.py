@@ -42,7 +42,7 @@ from turnwise.replies.parser.tool_schema import read_tool_types
 
 __all__ = ["ALL_TOLERANCES", "Parser", "parse"]
 
-_ONE_KIND_HINT = "one parser reads one reply, of one kind: start another one"
+_ONE_KIND_HINT = "a parser reads one reply, of text or of ids: use a new parser"
 _CLOSED_HINT = "another reply has another parser: template.parser()"
 _RENDER_HINT = "render it first: template.render(messages, add_generation_prompt=True)"
 _CACHE_SIZE = 64  # compiled grammars
@@ -163,7 +163,7 @@ class Parser:
             self._check_open(text)
         if text and self._detokenizer.tokenizer is not None:
             raise TokenizerError(
-                f"this reply began with token ids; it cannot go on with text: {short_repr(text)}",
+                f"this reply began with token ids; it cannot continue with text: {short_repr(text)}",
                 hint=_ONE_KIND_HINT,
             )
         return text
@@ -181,7 +181,7 @@ class Parser:
             self._start(self._tokenizer)
         if self._detokenizer.tokenizer is None:
             raise TokenizerError(
-                f"this reply began with text; it cannot go on with token ids: {short_repr(ids)}",
+                f"this reply began with text; it cannot continue with token ids: {short_repr(ids)}",
                 hint=_ONE_KIND_HINT,
             )
         # Even if they are no whole character yet, the reply consists of ids from now on.
@@ -191,7 +191,7 @@ class Parser:
     def _check_open(self, chunk: Any) -> None:
         if self._message is not None:
             raise TurnwiseError(
-                f"this reply was closed; it cannot go on with {short_repr(chunk)}",
+                f"this reply was closed; it cannot continue with {short_repr(chunk)}",
                 hint=_CLOSED_HINT,
             )
 
@@ -305,24 +305,26 @@ def _check_arguments(grammar: Any, prompt: Any) -> None:
     """Refuse a template in place of a grammar, and a conversation in place of a prompt."""
     if not isinstance(grammar, GrammarParts):
         hint = "the parser of a template is template.parser(), its grammar template.grammar"
-        raise TurnwiseError(f"a parser is made of a grammar, not {short_repr(grammar)}", hint=hint)
+        raise TurnwiseError(f"a parser needs a grammar, not {short_repr(grammar)}", hint=hint)
     if isinstance(prompt, list | tuple) and isinstance(next(iter(prompt), None), Mapping):
         raise MessageError(
-            "a prompt is what was sent, not a conversation", path="prompt", hint=_RENDER_HINT
+            "a prompt is the text or ids that were sent, not a list of messages",
+            path="prompt",
+            hint=_RENDER_HINT,
         )
 
 
 def _check_tolerances(names: Iterable[str]) -> frozenset[str]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TurnwiseError(
-            f"tolerances are a set of names, not {short_repr(names)}",
+            f"tolerances must be a set of names, not {short_repr(names)}",
             hint=did_you_mean("", ALL_TOLERANCES, "there are"),
         )
     tolerances = list(names)
     for name in tolerances:
         if not isinstance(name, str) or name not in ALL_TOLERANCES:
             hint = did_you_mean(str(name), sorted(ALL_TOLERANCES), "there are")
-            raise TurnwiseError(f"no tolerance is called {short_repr(name)}", hint=hint)
+            raise TurnwiseError(f"unknown tolerance {short_repr(name)}", hint=hint)
     return frozenset(tolerances)
 
 

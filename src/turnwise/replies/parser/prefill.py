@@ -34,7 +34,9 @@ def prompt_text(prompt: Any, tokenizer: Any = None) -> str:
         return str(text)
     if not isinstance(prompt, (list, tuple)) and not hasattr(prompt, "tolist"):
         raise MessageError(
-            f"a prompt is not {short_repr(prompt)}", path="prompt", hint=f"accepted: {_ACCEPTED}"
+            f"this is not a prompt: {short_repr(prompt)}",
+            path="prompt",
+            hint=f"accepted: {_ACCEPTED}",
         )
     ids = to_token_ids(prompt, "a prompt")
     if tokenizer is None:

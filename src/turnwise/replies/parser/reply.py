@@ -184,7 +184,7 @@ class ReplyParser:
         # Without a recipient, or with the word of a region in its place, a region follows.
         is_reasoning = channel == header.reasoning
         if not recipient or channel == header.content or (is_reasoning and recipient == channel):
-            builder.unnamed_call = None
+            builder.forget_unnamed_call()
             builder.end_region()
             self._state.region = OpenRegion.REASONING if is_reasoning else OpenRegion.CONTENT
             self._is_prompted = self.in_prompt
@@ -206,7 +206,7 @@ class ReplyParser:
 
     def _skip_other_recipient(self, name: str) -> Steps:
         """Skip the body of a message to someone who is neither the user nor a tool."""
-        self._builder.unnamed_call = None
+        self._builder.forget_unnamed_call()
         yield from self._buffer.read_until(self._grammar.body_end_matcher, lambda text: None, "raw")
         self._builder.record_attempt("recipient", name)
         self._builder.end_region()
