@@ -297,7 +297,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "none for Jinja": (lambda: JINJA.encode_chat_inputs(None, tokenize=False), "rounds"),  # type: ignore[arg-type]
     "no finished round": (lambda: FILE.render_conversation(None), r"\[user, bot\], not None"),
     "no tgt": (lambda: paddlenlp.training_rounds({"src": "a"}), "tgt"),
-    "nothing to cut": (lambda: paddlenlp.truncated({"conversations": []}, 5, 5), "no rounds"),
+    "nothing to cut": (lambda: paddlenlp.truncate_rounds({"conversations": []}, 5, 5), "no rounds"),
     "one role": (lambda: held(roles=("U",)).get_prompt(), "user and the assistant"),
     "no roles": (lambda: held(roles=None).get_prompt(), "user and the assistant"),
     "three of a message": (

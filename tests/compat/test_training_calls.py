@@ -60,16 +60,16 @@ def test_what_is_cut_is_never_too_long() -> None:
         (0, 9), (1, 20, 100), (0, 4, 50), (10, 12, 40), (0, 3, 10, 60)
     ):
         parts = {"system": "s" * system, "conversations": [["old", "old"], ["u" * user, "b" * bot]]}
-        found = [part for part, _ in paddlenlp.truncated(parts, most, source)]
+        found = [part for part, _ in paddlenlp.truncate_rounds(parts, most, source)]
         assert sum(map(len, found)) <= most and "".join(found).startswith("s" * system)
     parts = {"system": "s" * 9, "conversations": [["u" * 20, "b" * 4]]}
-    assert list(paddlenlp.truncated(parts, 10, 3)) == [("s" * 9, False), ("b", True)]
-    assert list(paddlenlp.truncated(parts, 10, 3, exact=True)) == [
+    assert list(paddlenlp.truncate_rounds(parts, 10, 3)) == [("s" * 9, False), ("b", True)]
+    assert list(paddlenlp.truncate_rounds(parts, 10, 3, exact=True)) == [
         ("s" * 9, False),
         ("u" * 14, False),
     ]
     long = {"conversations": [["u" * 20, "b" * 100]]}
-    assert sum(len(part) for part, _ in paddlenlp.truncated(long, 10, 60, exact=True)) == 110
+    assert sum(len(part) for part, _ in paddlenlp.truncate_rounds(long, 10, 60, exact=True)) == 110
     for exact in (False, True):
         chat = paddlenlp.Chat(
             {"system": "s" * 9, "conversation": ["{{user}}", "{{bot}}"]}, Letters(), exact=exact
@@ -93,7 +93,7 @@ def test_what_is_cut_is_never_too_long() -> None:
 )
 def test_misuse_of_truncated(parts: Any, lengths: Any, said: str) -> None:
     with pytest.raises(turnwise.MessageError, match=said):
-        paddlenlp.truncated(parts, *lengths)
+        paddlenlp.truncate_rounds(parts, *lengths)
 
 
 def test_a_tokenizer_that_fails() -> None:

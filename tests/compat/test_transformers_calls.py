@@ -268,7 +268,7 @@ def test_what_else_is_given_is_read_by_the_template() -> None:
     assert want == "".join(f"<{name}>," for name in names)
     assert apply_chat_template(Chat(template), BATCH[0], tokenize=False, **given) == want
     ids = apply_chat_template((template, "turnwise"), BATCH[0], **given).input_ids
-    assert Chat(template, "turnwise").known().decode(ids) == want
+    assert Chat(template, "turnwise").require_tokenizer().decode(ids) == want
 
 
 def test_a_special_token_is_one_token_or_refused() -> None:
@@ -311,7 +311,7 @@ def test_any_template_with_any_tokenizer() -> None:
     [
         (("x", "turnwise"), {"return_tensors": "pt"}, "torch is not installed"),
         (("x", "turnwise"), {"return_tensors": "tf"}, "no tensors called 'tf'"),
-        (("x", "turnwise"), {"padding": "wide"}, "'wide' means nothing"),
+        (("x", "turnwise"), {"padding": "wide"}, "unknown value 'wide'"),
         (("x", "turnwise"), {"tokenizer_kwargs": {"stride": 2}}, "'stride' is not known"),
         (("x", "turnwise"), {"tokenizer_kwargs": {"padding_side": "top"}}, "'left' or 'right'"),
         (
@@ -329,7 +329,7 @@ def test_any_template_with_any_tokenizer() -> None:
             {"add_generation_prompt": True, "continue_final_message": True},
             "exclude each other",
         ),
-        (("x", "turnwise"), {"tokenizer_kwargs": [1]}, "is a mapping of names"),
+        (("x", "turnwise"), {"tokenizer_kwargs": [1]}, "must be a mapping of names"),
         (
             ("x", "turnwise"),
             {"tokenizer_kwargs": {"pad_to_multiple_of": "x"}},

@@ -167,7 +167,9 @@ def trained(chat: compat.Chat, key: str, row: dict[str, Any], given: Any, contex
     if key == "encode":
         return parts
     limits = row[key] if key == "train_truncated" else {"max_length": 10**9, "src_length": 10**9}
-    return joined(compat.truncated(parts, limits["max_length"], limits["src_length"], exact=True))
+    return joined(
+        compat.truncate_rounds(parts, limits["max_length"], limits["src_length"], exact=True)
+    )
 
 
 @needs_corpus
@@ -398,9 +400,9 @@ def test_truncation_by_rounds() -> None:
         4: "S:<3",
     }
     for length, text in lengths.items():
-        assert "".join(part for part, _ in compat.truncated(parts, length, length)) == text
+        assert "".join(part for part, _ in compat.truncate_rounds(parts, length, length)) == text
     with pytest.raises(turnwise.MessageError, match="system part has length 2"):
-        compat.truncated(parts, 2, 2)
+        compat.truncate_rounds(parts, 2, 2)
     example = {"src": ["1", "2"], "tgt": ["a", "b"]}
     inputs, labels = compat.tokenize_rounds_example(
         chat, example, SimpleNamespace(max_length=8, src_length=8)
@@ -618,7 +620,7 @@ def test_nothing_to_apply(tmp_path: Path) -> None:
     with pytest.raises(turnwise.SourceError, match="no chat template"):
         compat.Chat().apply_chat_template("hi")
     for source in (3, "no/such/file.json"):
-        with pytest.raises(turnwise.SourceError, match="this is no chat template"):
+        with pytest.raises(turnwise.SourceError, match="this is not a chat template"):
             compat.Chat(source)
     with pytest.raises(turnwise.SourceError, match="cannot be read"):
         compat.Chat(tmp_path)

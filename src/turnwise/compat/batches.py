@@ -1,7 +1,7 @@
-"""Lists of ids as other people's code wants them: cut, padded, in tensors, in a mapping with attributes.
+"""Rows of token ids truncated, padded and put into tensors, by the rules of transformers.
 
-The rules are those of transformers: cutting and padding are asked for separately, either may take the tokenizer's own
-length as the limit, and a single conversation stays a single list unless tensors are asked for.
+Truncation and padding are chosen separately, each may use the tokenizer's own maximum length, and a single conversation
+stays a single list unless tensors are wanted.
 """
 
 from __future__ import annotations
@@ -14,46 +14,43 @@ from typing import Any
 
 from turnwise.errors import MessageError, TokenizerError, did_you_mean, short_repr
 
-ENDLESS = 10**20  # a longest length from here on means that there is none
+NO_LIMIT = 10**20  # transformers' value for a tokenizer without a maximum length
 PADDING: Mapping[Any, str] = {
-    False: "",
-    None: "",
-    "do_not_pad": "",
-    True: "longest",
-    "longest": "longest",
+    **dict.fromkeys((False, None, "do_not_pad"), ""),
+    **dict.fromkeys((True, "longest"), "longest"),
     "max_length": "max_length",
 }
-CUTTING: Mapping[Any, bool] = {
-    False: False,
-    None: False,
-    "do_not_truncate": False,
-    True: True,
-    "longest_first": True,
-    "only_first": True,
+TRUNCATION: Mapping[Any, bool] = {
+    **dict.fromkeys((False, None, "do_not_truncate"), False),
+    **dict.fromkeys((True, "longest_first", "only_first"), True),
 }
-TENSORS = {"np": "numpy", "pt": "torch", "pd": "paddle"}
-"""Short names of the libraries that have tensors."""
-FILLERS = {"attention_mask": 0, "token_type_ids": 0, "assistant_masks": 0}
-"""What a row is padded with; `input_ids` with the pad token."""
+TENSOR_LIBRARIES = {"np": "numpy", "pt": "torch", "pd": "paddle"}
+TENSOR_FUNCTIONS = {"numpy": "asarray", "torch": "tensor", "paddle": "to_tensor"}
+PADDING_VALUES = {"attention_mask": 0, "token_type_ids": 0, "assistant_masks": 0}
+"""What each column is padded with; `input_ids` with the pad token."""
 
-Row = dict[str, list[int]]
+TokenRow = dict[str, list[int]]
+"""The ids of one conversation and the columns beside them."""
 
 
-class Encoding(dict[str, Any]):
-    """What encoding gave: a dict whose entries are attributes too."""
+class AttributeDict(dict[str, Any]):
+    """A dict whose keys are attributes too."""
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(
-                f"no {name!r} here. {did_you_mean(name, self, 'It has')}"
-            ) from None
+            hint = did_you_mean(name, self, "It has") or "It is empty."
+            raise AttributeError(f"no {name!r} here. {hint}") from None
+
+
+class Encoding(AttributeDict):
+    """The result of encoding: `input_ids`, `attention_mask`, ... as keys and as attributes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """How rows of ids become a batch."""
+class BatchLayout:
+    """How rows of ids become a batch; the fields are arguments and attributes of transformers' tokenizers."""
 
     padding: Any = False
     truncation: Any = False
@@ -62,123 +59,117 @@ class Layout:
     pad_id: int | None = None
     padding_side: str = "right"
     truncation_side: str = "right"
-    longest: int | None = None  # the length that the tokenizer says its model takes
+    model_max_length: int | None = None
     pad_to_multiple_of: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("padding_side", "truncation_side"):
-            if getattr(self, name) not in ("left", "right"):
-                raise MessageError(
-                    f"it is 'left' or 'right', not {short_repr(getattr(self, name))}", path=name
-                )
+            side = getattr(self, name)
+            if side not in ("left", "right"):
+                raise MessageError(f"it is 'left' or 'right', not {short_repr(side)}", path=name)
         for name in ("max_length", "pad_to_multiple_of"):
             if getattr(self, name) is not None:
-                whole(getattr(self, name), name)
+                check_length(getattr(self, name), name)
 
-    def batch(self, rows: Sequence[Row], single: bool) -> Encoding:
-        """The rows, cut and padded; one list each if it is a single conversation and no tensors are wanted."""
-        rows = self.padded([self.cut(row) for row in rows])
+    def make_batch(self, rows: Sequence[TokenRow], single: bool) -> Encoding:
+        """Return the columns of the rows, truncated and padded; a `single` row without tensors stays one list."""
+        rows = self._pad([self._truncate(row) for row in rows])
         columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
         if self.return_tensors is not None:
-            return Encoding(tensors(columns, named(self.return_tensors)))
-        return Encoding(
-            {name: column[0] for name, column in columns.items()} if single else columns
-        )
+            return Encoding(_make_tensors(columns, _tensor_library(self.return_tensors)))
+        if single:
+            columns = {name: column[0] for name, column in columns.items()}
+        return Encoding(columns)
 
+    @property
     def limit(self) -> int | None:
+        """The length to which rows are truncated, if that is wanted."""
         if self.max_length is not None:
             return self.max_length
-        return self.longest if self.longest is not None and self.longest < ENDLESS else None
+        if self.model_max_length is None or self.model_max_length >= NO_LIMIT:
+            return None
+        return self.model_max_length
 
-    def cut(self, row: Row) -> Row:
-        limit = self.limit()
-        if not asked(CUTTING, self.truncation, "truncation") or limit is None:
+    def _truncates(self) -> bool:
+        return bool(_look_up(TRUNCATION, self.truncation, "truncation"))
+
+    def _truncate(self, row: TokenRow) -> TokenRow:
+        limit = self.limit
+        if not self._truncates() or limit is None:
             return row
         if self.truncation_side == "left":
             return {name: values[max(len(values) - limit, 0) :] for name, values in row.items()}
         return {name: values[:limit] for name, values in row.items()}
 
-    def padded(self, rows: list[Row]) -> list[Row]:
-        strategy = asked(PADDING, self.padding, "padding")
-        wanted = (
-            self.limit() if strategy == "max_length" else max(len(row["input_ids"]) for row in rows)
-        )
-        if not strategy or wanted is None:
+    def _pad(self, rows: list[TokenRow]) -> list[TokenRow]:
+        strategy = _look_up(PADDING, self.padding, "padding")
+        length = max(len(row["input_ids"]) for row in rows)
+        if strategy == "max_length":
+            if self.limit is None:
+                return rows
+            length = self.limit
+        if not strategy:
             return rows
         if self.pad_id is None:
-            raise TokenizerError(
-                "padding needs a pad token, and the tokenizer has none",
-                hint="Name one, or say padding=False.",
-            )
-        step = self.pad_to_multiple_of
-        if step and asked(CUTTING, self.truncation, "truncation") and (self.limit() or 0) % step:
-            raise MessageError(
-                f"the length {self.limit()} is not a multiple of {step}", path="pad_to_multiple_of"
-            )
-        wanted = -(-wanted // step) * step if step else wanted
-        return [self.filled(row, wanted) for row in rows]
+            problem = "padding needs a pad token, and the tokenizer has none"
+            raise TokenizerError(problem, hint="Name one, or say padding=False.")
+        multiple = self.pad_to_multiple_of
+        if multiple:
+            if self._truncates() and (self.limit or 0) % multiple:
+                problem = f"the length {self.limit} is not a multiple of {multiple}"
+                raise MessageError(problem, path="pad_to_multiple_of")
+            length = -(-length // multiple) * multiple  # rounded up
+        return [self._pad_row(row, length, self.pad_id) for row in rows]
 
-    def filled(self, row: Row, wanted: int) -> Row:
-        missing = max(wanted - len(row["input_ids"]), 0)
-        found = {}
+    def _pad_row(self, row: TokenRow, length: int, pad_id: int) -> TokenRow:
+        missing = max(length - len(row["input_ids"]), 0)
+        padded = {}
         for name, values in row.items():
-            filler = [FILLERS.get(name, self.pad_id or 0)] * missing
-            found[name] = [*filler, *values] if self.padding_side == "left" else [*values, *filler]
-        return found
+            padding = [PADDING_VALUES.get(name, pad_id)] * missing
+            padded[name] = padding + values if self.padding_side == "left" else values + padding
+        return padded
 
 
-def whole(value: Any, path: str) -> int:
-    """A length: a whole number that is not negative, numpy's included."""
+def check_length(value: Any, path: str) -> int:
+    """Return a length as an int; numpy's integers are accepted, negative numbers and booleans are not."""
     try:
-        found = -1 if isinstance(value, bool) else as_int(value)
+        length = -1 if isinstance(value, bool) else as_int(value)
     except TypeError:
-        found = -1
-    if found < 0:
-        raise MessageError(
-            f"a length is a whole number from 0 up, not {short_repr(value)}", path=path
-        )
-    return found
+        length = -1
+    if length < 0:
+        problem = f"a length is a whole number from 0 up, not {short_repr(value)}"
+        raise MessageError(problem, path=path)
+    return length
 
 
-def asked(table: Mapping[Any, Any], value: Any, path: str) -> Any:
-    """What a setting means; enumerations of transformers count by their values."""
+def _look_up(table: Mapping[Any, Any], value: Any, path: str) -> Any:
+    """Return the meaning of a setting; enumerations of transformers count by their values."""
     value = getattr(value, "value", value)
     if not isinstance(value, str | bool | None) or value not in table:
-        known = [str(key) for key in table]
-        raise MessageError(
-            f"{short_repr(value)} means nothing here",
-            path=path,
-            hint=f"Accepted: {', '.join(known)}.",
-        )
+        hint = f"Accepted: {', '.join(map(str, table))}."
+        raise MessageError(f"unknown value {short_repr(value)}", path=path, hint=hint)
     return table[value]
 
 
-def named(return_tensors: Any) -> str:
-    """The library of a short name."""
+def _tensor_library(return_tensors: Any) -> str:
     name = getattr(return_tensors, "value", return_tensors)
-    if not isinstance(name, str) or name not in TENSORS:
-        hint = f"Accepted: {', '.join(TENSORS)}, or None for lists."
-        raise MessageError(
-            f"there are no tensors called {short_repr(name)}", path="return_tensors", hint=hint
-        )
-    return TENSORS[name]
+    if not isinstance(name, str) or name not in TENSOR_LIBRARIES:
+        hint = f"Accepted: {', '.join(TENSOR_LIBRARIES)}, or None for lists."
+        problem = f"there are no tensors called {short_repr(name)}"
+        raise MessageError(problem, path="return_tensors", hint=hint)
+    return TENSOR_LIBRARIES[name]
 
 
-def tensors(columns: Mapping[str, list[list[int]]], library: str) -> dict[str, Any]:
+def _make_tensors(columns: Mapping[str, list[list[int]]], library: str) -> dict[str, Any]:
     try:
         module = import_module(library)
     except ImportError:
         hint = "Install it, or say return_tensors='np' or None."
-        raise TokenizerError(
-            f"{library} is not installed, so it cannot make tensors", hint=hint
-        ) from None
+        problem = f"{library} is not installed, so it cannot make tensors"
+        raise TokenizerError(problem, hint=hint) from None
     if len({len(row) for row in columns["input_ids"]}) > 1:
-        raise MessageError(
-            "conversations of different lengths do not make one tensor",
-            hint="Say padding=True, and truncation=True.",
-        )
-    make = {"numpy": "asarray", "torch": "tensor", "paddle": "to_tensor"}[library]
-    return {
-        name: getattr(module, make)(column, dtype="int64" if library != "torch" else module.int64)
-        for name, column in columns.items()
-    }
+        problem = "conversations of different lengths do not make one tensor"
+        raise MessageError(problem, hint="Say padding=True, and truncation=True.")
+    make_tensor = getattr(module, TENSOR_FUNCTIONS[library])
+    dtype = module.int64 if library == "torch" else "int64"
+    return {name: make_tensor(column, dtype=dtype) for name, column in columns.items()}

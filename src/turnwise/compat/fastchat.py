@@ -2,17 +2,21 @@
 
     from turnwise.compat.fastchat import get_conv_template      # was: fastchat.conversation
 
-A Conversation is FastChat's thirteen fields and its methods; `get_prompt` translates the fields to Jinja (once for all
-conversations of a template) and renders the messages with turnwise, so `rendering()` also says where each character
-came from. The differences from FastChat are the contradictions' better halves: an empty message is not an open turn
-(C23), separators and tags go by role, roles and images reach OpenAI's messages (C18), a fresh Conversation can be
-appended to (C19), names are found in any case (C5), `v0` is found on token boundaries (C20), and there is a `chatml`
-(C4). `strict_fastchat = True`, on one Conversation or on the class, gives FastChat's behaviour to the byte; functions
-that have no Conversation take it as an argument.
+A `Conversation` has FastChat's thirteen fields and its methods. `get_prompt` translates the fields to Jinja (once for
+all conversations of a template) and renders the messages with turnwise, so `rendering()` also tells where each
+character came from. Differences from FastChat:
+
+* an empty message is a finished turn, not an open one; separators and tags are chosen by role;
+* roles and images are kept in OpenAI's messages;
+* messages can be appended to a new Conversation;
+* names are found in any case, `v0` is found on token boundaries, and there is a `chatml`.
+
+`strict_fastchat = True`, on one Conversation or on the class, gives FastChat's behaviour to the byte; functions without
+a Conversation take it as an argument.
 
 Errors are turnwise's and also of the type that FastChat would raise (AssertionError, KeyError, ValueError).
 
-Images are passed on as they are given, never fetched, resized or hashed by their pixels, so there is no
+Images are passed on as they are: never downloaded, resized or hashed by their pixels. So there is no
 `convert_image_to_base64`, and `save_new_images` saves the data as it is, under its own digest.
 """
 
@@ -26,7 +30,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from turnwise.compat.fastchat_exports import exported, is_pair, openai_content, parted, picture
+from turnwise.compat.fastchat_exports import (
+    JsonObject,
+    export_conversation,
+    has_images,
+    openai_content,
+    read_image,
+    split_images,
+)
 from turnwise.dialects.fastchat import InvalidStyle, parse_spec
 from turnwise.dialects.fastchat_jinja import IMAGE_PLACEHOLDER, translate_spec
 from turnwise.dialects.fastchat_styles import FastChatSpec, SeparatorStyle
@@ -50,20 +61,26 @@ __all__ = [
 
 IMAGE_PLACEHOLDER_STR = IMAGE_PLACEHOLDER
 
-Row = dict[str, Any]  # `dict` is a method below
-
 
 class AlreadyRegistered(SourceError, AssertionError):
-    """A name that is taken; FastChat asserts that it is not."""
+    """The name is taken; FastChat raises AssertionError."""
 
 
 class UnknownTemplate(SourceError, KeyError):
-    """A name that nobody registered; FastChat looks it up in a dict."""
+    """There is no template of this name; FastChat raises KeyError."""
 
 
 @dataclass
 class Conversation:
-    """A template and the conversation that is being held with it."""
+    """A template of FastChat and the messages of one conversation.
+
+    Example:
+        >>> conversation = get_conv_template("vicuna_v1.1")
+        >>> conversation.append_message(conversation.roles[0], "Hello!")
+        >>> conversation.append_message(conversation.roles[1], None)
+        >>> conversation.get_prompt().endswith("USER: Hello! ASSISTANT:")
+        True
+    """
 
     name: str
     system_template: str = "{system_message}"
@@ -79,11 +96,11 @@ class Conversation:
     stop_token_ids: list[int] | None = None
     max_image_size_mb: float | None = None
 
-    strict_fastchat = False  # no annotation: these two are switches, not fields
+    strict_fastchat = False  # without an annotation: a switch, not a field
     image_placeholder = IMAGE_PLACEHOLDER_STR
 
     def __post_init__(self) -> None:
-        # FastChat's default is a tuple, to which nothing can be appended; JSON knows neither tuples nor our numbers
+        # FastChat's default is a tuple, to which nothing can be appended; JSON has no tuples and no enumerations.
         if isinstance(self.messages, tuple):
             self.messages = [list(message) for message in self.messages]
         given: Any = self.roles
@@ -94,34 +111,28 @@ class Conversation:
     # -- rendering
 
     def get_prompt(self) -> str:
-        """The whole prompt."""
+        """Return the prompt."""
         return str(self.rendering())
 
     def rendering(self) -> Rendering:
-        """The prompt, with the origin of each of its characters."""
-        keys, others = self._keys()
-        sources: tuple[Any, ...] = (
-            self.sep_style,
-            self.name,
-            self.system_template,
-            self.roles,
-            self.sep,
-            self.sep2,
+        """Return the prompt with the origin of each character."""
+        keys, others = self._openai_roles()
+        fields = (
+            *(self.sep_style, self.name, self.system_template, self.roles, self.sep, self.sep2),
+            *(tuple(others.items()), bool(self.strict_fastchat)),
         )
-        sources = (*sources, tuple(others.items()), bool(self.strict_fastchat))
         try:
-            template = _template(*sources)
-        except TypeError:  # a field that cannot be a key is no text; the check says which
-            template = _template.__wrapped__(*sources)
-        chat = [{"role": "system", "content": self.system_message}]
-        turns = [
-            {"role": key, "content": _content(*pair)}
-            for key, pair in zip(keys, enumerate(self._texts()), strict=True)
-        ]
-        pending = bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] is None
+            template = _compile_template(*fields)
+        except TypeError:  # a field that is not hashable is not text either; the check names it
+            template = _compile_template.__wrapped__(*fields)
+        messages: list[JsonObject] = [{"role": "system", "content": self.system_message}]
+        for index, (key, text) in enumerate(zip(keys, self._texts(), strict=True)):
+            messages.append({"role": key, "content": _to_content(index, text)})
+        last = messages[-1]
+        is_open = last["role"] == "assistant" and last["content"] is None
         return template.render(
-            chat + (turns[:-1] if pending else turns),
-            add_generation_prompt=pending,
+            messages[:-1] if is_open else messages,
+            add_generation_prompt=is_open,
             normalise=False,
             image_placeholder=self.image_placeholder,
         )
@@ -130,11 +141,10 @@ class Conversation:
         return [message for _, message in self._pairs()]
 
     def _pairs(self) -> list[tuple[str, Any]]:
-        """The messages, each a role and a text; anything else would be written as something that nobody said."""
+        """Return the messages as (role, text); raise MessageError for anything else."""
         if not isinstance(self.messages, list | tuple):
-            raise MessageError(
-                f"is a list of [role, text], not {short_repr(self.messages)}", path="messages"
-            )
+            problem = f"must be a list of [role, text], not {short_repr(self.messages)}"
+            raise MessageError(problem, path="messages")
         for number, item in enumerate(self.messages):
             if not isinstance(item, list | tuple) or len(item) != 2 or not isinstance(item[0], str):
                 raise MessageError(
@@ -142,56 +152,57 @@ class Conversation:
                 )
         return [(role, message) for role, message in self.messages]
 
-    def _keys(self) -> tuple[list[str], Row]:
-        """What each message's role is called in an OpenAI conversation; the texts of roles that have no such name."""
-        if (
-            not isinstance(self.roles, tuple)
-            or len(self.roles) < 2
-            or not all(isinstance(r, str) for r in self.roles)
-        ):
-            raise SourceError(
-                f"roles are the names of the user and the assistant, not {short_repr(self.roles)}"
-            )
-        known = {self.roles[1]: "assistant", self.roles[0]: "user"}
-        alike = len(known) == 1
-        others: Row = {}
+    def _openai_roles(self) -> tuple[list[str], dict[str, str]]:
+        """Return each message's role in an OpenAI conversation, and the names of roles that OpenAI does not have."""
+        user, assistant = self._check_roles()
+        others: dict[str, str] = {}
         keys = []
         for number, (role, _) in enumerate(self._pairs()):
-            if alike and role in known:
-                keys.append("assistant" if number % 2 else "user")
-            elif role in known:
-                keys.append(known[role])
+            if role not in (user, assistant):
+                key = f"other {role}"
+                others[key] = role
+            elif user == assistant:  # one name for both, which then alternate
+                key = "assistant" if number % 2 else "user"
             else:
-                others.setdefault(f"other {role}", role)
-                keys.append(f"other {role}")
+                key = "assistant" if role == assistant else "user"
+            keys.append(key)
         return keys, others
+
+    def _check_roles(self) -> tuple[str, ...]:
+        roles: Any = self.roles
+        if not isinstance(roles, tuple) or not all(isinstance(role, str) for role in roles):
+            roles = ()
+        if len(roles) < 2:
+            problem = "roles are the names of the user and the assistant"
+            raise SourceError(f"{problem}, not {short_repr(self.roles)}")
+        return tuple(roles[:2])
 
     # -- changing
 
     def set_system_message(self, system_message: str) -> None:
+        """Set the system message."""
         self.system_message = system_message
 
     def get_system_message(self, is_vision: bool = False) -> str:
-        return (
-            self.system_message_vision
-            if is_vision and self.system_message_vision
-            else self.system_message
-        )
+        """Return the system message; for vision the other one, if there is one."""
+        if is_vision and self.system_message_vision:
+            return self.system_message_vision
+        return self.system_message
 
     def append_message(self, role: str, message: Any) -> None:
-        """Add a turn: text, (text, images), or None for one that is still to be written."""
+        """Add a message: text, (text, images), or None for the turn that the model is to write."""
         if isinstance(self.messages, tuple):
             self.messages = [list(item) for item in self.messages]
         self.messages.append([role, message])
 
     def update_last_message(self, message: Any) -> None:
-        """Give the last turn its text."""
+        """Replace the text of the last message."""
         if not self.messages:
             raise MessageError("there is no last message to update", path="messages")
         self.messages[-1] = [self.messages[-1][0], message]
 
     def copy(self) -> Conversation:
-        """A Conversation with messages of its own."""
+        """Return a Conversation with its own list of messages."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         lists = {key: list(value) for key, value in values.items() if isinstance(value, list)}
         twin = type(self)(**{**values, **lists, "messages": [list(pair) for pair in self._pairs()]})
@@ -202,109 +213,106 @@ class Conversation:
     # -- other people's shapes
 
     def get_images(self) -> list[Any]:
-        """The images of the user's turns."""
+        """Return the images of the user's turns."""
         asked = self._pairs()[self.offset :: 2]
-        images = [image for _, message in asked if is_pair(message) for image in message[1]]
+        images = [image for _, message in asked if has_images(message) for image in message[1]]
         return [getattr(image, "base64_str", None) or image for image in images]
 
-    def to_openai_api_messages(self) -> list[Row]:
-        """The conversation as OpenAI's chat completions take it, without the examples."""
-        if self.strict_fastchat:
-            return exported("openai", self.system_message, ()) + [
-                {"role": "assistant" if number % 2 else "user", "content": message}
-                for number, (_, message) in enumerate(self._pairs()[self.offset :])
-                if not (number % 2 and message is None)
-            ]
-        keys = self._keys()[0][self.offset :]
-        turns = zip(keys, self._pairs()[self.offset :], strict=True)
-        return exported("openai", self.system_message, ()) + [
-            {
-                "role": key if key in ("user", "assistant") else "system",
-                "content": openai_content(message),
-            }
-            for key, (_, message) in turns
-            if message is not None
-        ]
+    def to_openai_api_messages(self) -> list[JsonObject]:
+        """Return the conversation in the format of OpenAI's chat completions, without the examples."""
+        rows: list[JsonObject] = export_conversation("openai", self.system_message, ())
+        keys = [] if self.strict_fastchat else self._openai_roles()[0][self.offset :]
+        for number, message in enumerate(self._texts()[self.offset :]):
+            if self.strict_fastchat:  # roles by position, images as they are
+                role = "assistant" if number % 2 else "user"
+                if message is not None or role == "user":
+                    rows.append({"role": role, "content": message})
+            elif message is not None:
+                role = keys[number] if keys[number] in ("user", "assistant") else "system"
+                rows.append({"role": role, "content": openai_content(message)})
+        return rows
 
-    def to_openai_vision_api_messages(self, is_mistral: bool = False) -> list[Row]:
-        """The same with images as parts; Mistral takes the address of an image without the object around it."""
-        return self._exported("mistral" if is_mistral else "openai")
+    def to_openai_vision_api_messages(self, is_mistral: bool = False) -> list[JsonObject]:
+        """Return the same with images as parts; Mistral takes the bare address of an image."""
+        return self._export("mistral" if is_mistral else "openai")
 
-    def to_gemini_api_messages(self) -> list[Row]:
-        return self._exported("gemini")
+    def to_gemini_api_messages(self) -> list[JsonObject]:
+        """Return the conversation in the format of Gemini."""
+        return self._export("gemini")
 
-    def to_anthropic_vision_api_messages(self) -> list[Row]:
-        return self._exported("anthropic")
+    def to_anthropic_vision_api_messages(self) -> list[JsonObject]:
+        """Return the conversation in the format of Anthropic."""
+        return self._export("anthropic")
 
     def to_vertex_api_messages(self) -> list[Any]:
-        """Texts in their order, and before each the bytes of its images."""
-        return self._exported("vertex")
+        """Return the texts in the format of Vertex AI, each after the bytes of its images."""
+        return self._export("vertex")
 
-    def to_reka_api_messages(self) -> list[Row]:
-        return self._exported("reka")
+    def to_reka_api_messages(self) -> list[JsonObject]:
+        """Return the conversation in the format of Reka."""
+        return self._export("reka")
 
-    def to_metagen_api_messages(self) -> list[Row]:
-        return self._exported("metagen")
+    def to_metagen_api_messages(self) -> list[JsonObject]:
+        """Return the conversation in the format of MetaGen."""
+        return self._export("metagen")
 
-    def _exported(self, service: str) -> list[Any]:
-        return exported(service, self.system_message, self._texts()[self.offset :])
+    def _export(self, service: str) -> list[Any]:
+        return export_conversation(service, self.system_message, self._texts()[self.offset :])
 
     def to_gradio_chatbot(self) -> list[list[Any]]:
-        """Pairs of question and answer; the first image of a question stands in it as HTML."""
+        """Return pairs of question and answer; the first image of a question becomes HTML."""
         pairs: list[list[Any]] = []
         for number, (_, message) in enumerate(self._pairs()[self.offset :]):
             if number % 2:
                 pairs[-1][1] = message
-            elif is_pair(message):
-                shown_image = (
-                    f'<img src="{to_openai_image_format(message[1][0])}" alt="user upload image" />'
-                )
-                pairs.append([shown_image + message[0].replace("<image>\n", "").strip(), None])
+            elif has_images(message):
+                address = to_openai_image_format(message[1][0])
+                image = f'<img src="{address}" alt="user upload image" />'
+                pairs.append([image + message[0].replace("<image>\n", "").strip(), None])
             else:
                 pairs.append([message, None])
         return pairs
 
     def extract_text_from_messages(self) -> list[tuple[str, Any]]:
+        """Return the roles and texts, without images."""
         return [
-            (role, message[0] if is_pair(message) else message) for role, message in self._pairs()
+            (role, message[0] if has_images(message) else message)
+            for role, message in self._pairs()
         ]
 
     def extract_text_and_image_hashes_from_messages(self) -> list[tuple[str, Any]]:
-        return [
-            (
-                role,
-                (message[0], [_image_key(image) for image in message[1]])
-                if is_pair(message)
-                else message,
-            )
-            for role, message in self._pairs()
-        ]
+        """Return the roles and texts, with the digests of images."""
+        found: list[tuple[str, Any]] = []
+        for role, message in self._pairs():
+            if has_images(message):
+                message = (message[0], [_image_key(image) for image in message[1]])
+            found.append((role, message))
+        return found
 
     def save_new_images(
         self, has_csam_images: bool = False, use_remote_storage: bool = False
     ) -> None:
-        """Write the images of the last question under `$LOGDIR`, each named by what `dict()` keeps of it."""
+        """Write the images of the last question to `$LOGDIR`, named by their digests."""
         if use_remote_storage and not has_csam_images:
             raise MessageError(
                 "images are saved on this machine only", hint="Say use_remote_storage=False."
             )
-        asked = self.messages[-2][1] if len(self.messages) > 1 else None
-        folder = Path(
-            os.environ.get("LOGDIR", "."), "csam_images" if has_csam_images else "serve_images"
-        )
-        for one in (image for image in parted(asked)[1] if image.data):
-            if not re.fullmatch(r"[\w+-]+", one.filetype):  # it becomes a part of the file's name
-                raise MessageError(
-                    f"an image has the file type {short_repr(one.filetype)}",
-                    hint="For example: png.",
-                )
-            file = folder / f"{one.digest()}.{one.filetype}"
+        question = self.messages[-2][1] if len(self.messages) > 1 else None
+        name = "csam_images" if has_csam_images else "serve_images"
+        folder = Path(os.environ.get("LOGDIR", "."), name)
+        for image in split_images(question)[1]:
+            if not image.data:
+                continue
+            if not re.fullmatch(r"[\w+-]+", image.filetype):  # it becomes a part of the path
+                problem = f"an image has the file type {short_repr(image.filetype)}"
+                raise MessageError(problem, hint="For example: png.")
+            file = folder / f"{image.digest()}.{image.filetype}"
             if not file.is_file():
                 folder.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(one.decoded())
+                file.write_bytes(image.decode())
 
-    def dict(self) -> Row:
-        """What logs keep of a conversation."""
+    def dict(self) -> JsonObject:
+        """Return the data of the conversation for logs."""
         return {
             "template_name": self.name,
             "system_message": self.system_message,
@@ -314,11 +322,11 @@ class Conversation:
         }
 
 
-def _content(number: int, message: Any) -> Any:
-    """A message's content for the renderer, which needs to know only how many images there are."""
+def _to_content(number: int, message: Any) -> Any:
+    """Return a message's content for the renderer, which only needs the number of images."""
     if message is None or isinstance(message, str):
         return message
-    if not is_pair(message) or not isinstance(message[0], str):
+    if not has_images(message) or not isinstance(message[0], str):
         raise MessageError(
             f"a message is text, (text, images) or None, not {short_repr(message)}",
             path=f"messages[{number}]",
@@ -327,18 +335,23 @@ def _content(number: int, message: Any) -> Any:
 
 
 def to_openai_image_format(image: Any) -> str:
-    """The address of an image: a text is one already; FastChat's image objects know theirs."""
-    return picture(image).address
+    """Return the address of an image: a text as it is, or that of FastChat's image objects.
+
+    Example:
+        >>> to_openai_image_format("https://example.com/a.png")
+        'https://example.com/a.png'
+    """
+    return read_image(image).address
 
 
 def _image_key(image: Any) -> Any:
-    """An address stands for itself, an image object for the digest of its data."""
-    known = picture(image)
+    """Return an address as it is, and the digest of an image object's data."""
+    known = read_image(image)
     return known.digest() if known.data and not isinstance(image, str) else image
 
 
 @lru_cache(maxsize=512)
-def _template(
+def _compile_template(
     style: SeparatorStyle | None,
     name: str,
     system_template: str,
@@ -348,23 +361,17 @@ def _template(
     others: Sequence[tuple[str, str]],
     exact: bool,
 ) -> Template:
-    """The compiled template of a Conversation. What changes from call to call is no part of it."""
-    given = {
-        "name": name,
-        "system_template": system_template,
-        "roles": roles,
-        "sep": sep,
-        "sep2": sep2,
-    }
-    form = parse_spec({**given, "sep_style": style})
-    return Template.from_jinja(translate_spec(form, exact, dict(others)), name=f"fastchat:{name}")
+    """Return the compiled template of a Conversation; the arguments are the cache key, so no messages."""
+    fields = {"name": name, "system_template": system_template, "roles": roles}
+    spec = parse_spec({**fields, "sep_style": style, "sep": sep, "sep2": sep2})
+    return Template.from_jinja(translate_spec(spec, exact, dict(others)), name=f"fastchat:{name}")
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------
 
 
-def _conversation(item: Mapping[str, Any]) -> Conversation:
-    """A registered template; the one whose style FastChat left out can be had, and says so when it is rendered."""
+def _build_conversation(item: Mapping[str, Any]) -> Conversation:
+    """Return a registered template; one without a separator style raises only when it is rendered."""
     given = copy_source(item)
     if given.get("sep_style") is not None:
         given["sep_style"] = SeparatorStyle[given["sep_style"]]
@@ -373,12 +380,25 @@ def _conversation(item: Mapping[str, Any]) -> Conversation:
 
 
 conv_templates: dict[str, Conversation] = {
-    name: _conversation(item) for name, item in registry.templates().items()
+    name: _build_conversation(item) for name, item in registry.templates().items()
 }
 
 
 def register_conv_template(template: Conversation, override: bool = False) -> None:
-    """Add a template to `conv_templates`; a name that is taken needs `override`."""
+    """Add a template to `conv_templates`.
+
+    Args:
+        template: A Conversation with a name.
+        override: Replace a template of the same name.
+
+    Raises:
+        SourceError: If the name is taken (also an AssertionError), or it is not a Conversation.
+
+    Example:
+        >>> register_conv_template(Conversation("mine", roles=("A", "B")), override=True)
+        >>> get_conv_template("mine").roles
+        ('A', 'B')
+    """
     if not isinstance(getattr(template, "name", None), str) or not hasattr(template, "copy"):
         raise SourceError(f"a template is a Conversation, not {short_repr(template)}")
     if not override and template.name in conv_templates:
@@ -389,29 +409,49 @@ def register_conv_template(template: Conversation, override: bool = False) -> No
 
 
 def get_conv_template(name: str) -> Conversation:
-    """A copy of a registered template, to hold a conversation with."""
-    found = conv_templates.get(name) if isinstance(name, str) else None
-    if found is None and isinstance(name, str):
+    """Return a copy of a registered template.
+
+    Args:
+        name: The name of a template, in any case.
+
+    Raises:
+        SourceError: If there is none of this name; also a KeyError.
+
+    Example:
+        >>> get_conv_template("vicuna_v1.1").roles
+        ('USER', 'ASSISTANT')
+    """
+    found = None
+    if isinstance(name, str):
         lower = {known.lower(): known for known in conv_templates}
-        found = conv_templates.get(lower.get(name.lower(), name))
+        found = conv_templates.get(name) or conv_templates.get(lower.get(name.lower(), name))
     if found is None:
         raise UnknownTemplate(
-            f"no conversation template is called {short_repr(name)}", hint=_near(str(name))
+            f"no conversation template is called {short_repr(name)}", hint=_suggest_name(str(name))
         )
     return found.copy()
 
 
-def _near(name: str) -> str | None:
-    by_lower = {known.lower(): known for known in conv_templates}
-    start = [
-        known
-        for lower, known in by_lower.items()
-        if name and (lower.startswith(name.lower()) or name.lower() in lower)
-    ]
-    return did_you_mean(name, [*start, *conv_templates][:50], "Registered are")
+def _suggest_name(name: str) -> str | None:
+    """Return a hint: names that contain the wrong one come first."""
+    lower = name.lower()
+    similar = [known for known in conv_templates if lower and lower in known.lower()]
+    return did_you_mean(name, [*similar, *conv_templates][:50], "Registered are")
 
 
 def get_conversation_template(model_path: str, strict_fastchat: bool | None = None) -> Conversation:
-    """The template that FastChat takes for a model, found by the name in its path."""
+    """Return the template that FastChat uses for a model.
+
+    Args:
+        model_path: The path or id of the model.
+        strict_fastchat: Match short words anywhere in the path, as FastChat does; by default the switch of the class.
+
+    Raises:
+        SourceError: If the path is not text, or names a PEFT adapter without a base model.
+
+    Example:
+        >>> get_conversation_template("lmsys/vicuna-7b-v1.5").name
+        'vicuna_v1.1'
+    """
     exact = Conversation.strict_fastchat if strict_fastchat is None else strict_fastchat
     return get_conv_template(registry.match_path(model_path, exact).template)

@@ -1,12 +1,12 @@
-"""FastChat's conversations as the clients of model services take them: one row of `EXPORTS` for each service.
+"""FastChat's conversations in the formats of model services: one row of `EXPORTS` for each service.
 
-A row says who answers, how a system message is written, and what one turn becomes; the loop over the turns is the same
-for all, by number as in FastChat, and an answer that is not there yet is left out. What comes out is plain data. Where
-FastChat makes objects of a vendor's package (Vertex AI's images, Reka's messages) there are the bytes of the image, and
-a mapping with the fields of the message: wrap them, if the client wants that.
+A row defines the name of the assistant's role, how a system message is written, and what one turn becomes. The loop
+over the turns is the same for all: users and assistants alternate, as in FastChat, and an answer that is still open is
+left out. The result is plain data: where FastChat makes objects of a vendor's package (Vertex AI's images, Reka's
+messages) there are the bytes of the image, and a mapping with the fields of the message.
 
-An image is an address, a data URL, or an object with FastChat's `base64_str` and `filetype`. None is fetched, resized
-or decoded to pixels; a service that takes data only refuses an address.
+An image is an address, a data URL, or an object with FastChat's `base64_str` and `filetype`. None is downloaded,
+resized or decoded to pixels; a service that takes only data refuses an address.
 
 All files about FastChat are listed in `dialects/fastchat_styles.py`.
 """
@@ -24,165 +24,175 @@ from turnwise.errors import MessageError, short_repr
 
 DATA_URL = re.compile(r"data:image/([\w.+-]+);base64,(.*)", re.DOTALL)
 
-Row = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """An image: its address, and its data in base64 where that is at hand."""
+class ChatImage:
+    """An image: its address, and its data in base64 if it is at hand."""
 
     address: str
     data: str = ""
     filetype: str = ""
 
-    def needed(self) -> str:
+    def require_data(self) -> str:
+        """Return the data in base64; MessageError if there is only an address."""
         if not self.data:
             hint = "Give a data URL, or an image object with base64_str."
-            raise MessageError(
-                f"this service takes the data of an image, not {short_repr(self.address)}",
-                hint=hint,
-            )
+            problem = f"this service takes the data of an image, not {short_repr(self.address)}"
+            raise MessageError(problem, hint=hint)
         return self.data
 
     def digest(self) -> str:
+        """Return the digest by which logs name the image."""
         return hashlib.md5(self.data.encode(), usedforsecurity=False).hexdigest()
 
-    def decoded(self) -> bytes:
+    def decode(self) -> bytes:
+        """Return the bytes of the image."""
         try:
-            return base64.b64decode(self.needed(), validate=True)
+            return base64.b64decode(self.require_data(), validate=True)
         except ValueError as error:
             raise MessageError(f"an image is not base64: {error}") from None
 
 
-def picture(image: Any) -> Picture:
-    """What is known of an image as FastChat's users give it."""
-    data, filetype = (
-        getattr(image, "base64_str", None) or "",
-        getattr(image, "filetype", None) or "",
-    )
-    told = getattr(image, "to_openai_image_format", None)
-    if callable(told):
-        return Picture(str(told()), data, filetype)
+def read_image(image: Any) -> ChatImage:
+    """Return an image as FastChat's users give it: an address, a data URL or an image object."""
+    data = getattr(image, "base64_str", None) or ""
+    filetype = getattr(image, "filetype", None) or ""
+    to_address = getattr(image, "to_openai_image_format", None)
+    if callable(to_address):
+        return ChatImage(str(to_address()), data, filetype)
     if data:
-        return Picture(f"data:image/{filetype};base64,{data}", data, filetype)
+        return ChatImage(f"data:image/{filetype};base64,{data}", data, filetype)
     address = str(getattr(image, "url", image))
     if found := DATA_URL.fullmatch(address):
-        return Picture(address, found[2], found[1])
-    return Picture(address)
+        return ChatImage(address, data=found[2], filetype=found[1])
+    return ChatImage(address)
 
 
-def is_pair(message: Any) -> bool:
-    """A text with images. JSON makes a list of the tuple."""
-    return (
-        isinstance(message, (tuple, list))
-        and len(message) == 2
-        and isinstance(message[1], (tuple, list))
-    )
+def has_images(message: Any) -> bool:
+    """Return True for (text, images), which JSON makes a list."""
+    if not isinstance(message, tuple | list) or len(message) != 2:
+        return False
+    return isinstance(message[1], tuple | list)
 
 
-def parted(message: Any) -> tuple[Any, list[Picture]]:
-    """The text of a message, and its images."""
-    return (
-        (message[0], [picture(image) for image in message[1]])
-        if is_pair(message)
-        else (message, [])
-    )
+def split_images(message: Any) -> tuple[Any, list[ChatImage]]:
+    """Return the text of a message, and its images."""
+    if not has_images(message):
+        return message, []
+    return message[0], [read_image(image) for image in message[1]]
 
 
 # -- turns: what a role and a message become -------------------------------------------------------------------------
 
 
-def text_part(text: Any) -> Row:
+def _text_part(text: Any) -> JsonObject:
     return {"type": "text", "text": text}
 
 
 def openai_content(message: Any, bare: bool = False) -> Any:
-    """Text, or parts where there are images; Mistral takes the address without the object around it."""
-    if not is_pair(message):
+    """Return text, or parts if there are images; Mistral takes the address `bare`, without an object around it."""
+    if not has_images(message):
         return message
-    text, images = parted(message)
-    urls = [one.address if bare else {"url": one.address} for one in images]
-    return [text_part(text), *({"type": "image_url", "image_url": url} for url in urls)]
+    text, images = split_images(message)
+    parts = [_text_part(text)]
+    for image in images:
+        url = image.address if bare else {"url": image.address}
+        parts.append({"type": "image_url", "image_url": url})
+    return parts
 
 
-def gemini_content(message: Any) -> Any:
-    return [message[0], *message[1]] if is_pair(message) else message
+def _mistral_content(message: Any) -> Any:
+    return openai_content(message, bare=True)
 
 
-def anthropic_content(message: Any) -> list[Row]:
-    text, images = parted(message)
-    known = [
-        {"type": "base64", "media_type": f"image/{one.filetype}", "data": one.data}
-        if one.data
-        else {"type": "url", "url": one.address}
-        for one in images
-    ]
-    return [text_part(text), *({"type": "image", "source": source} for source in known)]
+def _gemini_content(message: Any) -> Any:
+    return [message[0], *message[1]] if has_images(message) else message
 
 
-def reka_turn(role: str, message: Any) -> list[Row]:
-    """A message for each image, the text with every one."""
-    text, images = parted(message)
-    medias = [[{"type": "image_url", "image_url": one.address}] for one in images] or [[]]
-    return [{"role": role, "content": [text_part(text), *media]} for media in medias]
+def _anthropic_content(message: Any) -> list[JsonObject]:
+    text, images = split_images(message)
+    parts = [_text_part(text)]
+    for image in images:
+        source = {"type": "url", "url": image.address}
+        if image.data:
+            media_type = f"image/{image.filetype}"
+            source = {"type": "base64", "media_type": media_type, "data": image.data}
+        parts.append({"type": "image", "source": source})
+    return parts
 
 
-def metagen_turn(role: str, message: Any) -> list[Row]:
-    """One image at most: the last."""
-    text, images = parted(message)
-    if not images:
-        return [{"role": role, "text": text}]
-    attachment = {"type": "base64_image", "mime": "image/jpeg", "data": images[-1].needed()}
-    return [{"role": role, "text": text, "attachment": attachment}]
+def _reka_turn(role: str, message: Any) -> list[JsonObject]:
+    """Return one message for each image, each with the text."""
+    text, images = split_images(message)
+    media = [[{"type": "image_url", "image_url": image.address}] for image in images] or [[]]
+    return [{"role": role, "content": [_text_part(text), *parts]} for parts in media]
 
 
-def vertex_turn(_: str, message: Any) -> list[Any]:
-    """No roles: images, then the text."""
-    text, images = parted(message)
-    return [*(one.decoded() for one in images), *([] if text is None else [text])]
+def _metagen_turn(role: str, message: Any) -> list[JsonObject]:
+    """Return one message, with the last image."""
+    text, images = split_images(message)
+    turn = {"role": role, "text": text}
+    if images:
+        data = images[-1].require_data()
+        turn["attachment"] = {"type": "base64_image", "mime": "image/jpeg", "data": data}
+    return [turn]
 
 
-def with_content(content: Callable[[Any], Any]) -> Callable[[str, Any], list[Any]]:
+def _vertex_turn(role: str, message: Any) -> list[Any]:
+    """Return the images, then the text; there are no roles."""
+    text, images = split_images(message)
+    turn: list[Any] = [image.decode() for image in images]
+    if text is not None:
+        turn.append(text)
+    return turn
+
+
+def _with_content(content: Callable[[Any], Any]) -> Callable[[str, Any], list[Any]]:
     return lambda role, message: [{"role": role, "content": content(message)}]
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
+def _system_message(text: str) -> list[Any]:
+    return [{"role": "system", "content": text}] if text else []
+
+
 @dataclass(frozen=True, slots=True)
-class Export:
+class ServiceFormat:
     """How one service takes a conversation."""
 
     turn: Callable[[str, Any], list[Any]]
-    answerer: str = "assistant"
-    system: Callable[[str], list[Any]] = lambda text: (
-        [{"role": "system", "content": text}] if text else []
-    )
+    assistant: str = "assistant"
+    system: Callable[[str], list[Any]] = _system_message
 
 
-EXPORTS: dict[str, Export] = {
-    "openai": Export(with_content(openai_content)),
-    "mistral": Export(with_content(lambda message: openai_content(message, bare=True))),
-    "gemini": Export(with_content(gemini_content), answerer="model"),
-    "anthropic": Export(
-        with_content(anthropic_content),
-        system=lambda text: [{"role": "system", "content": [text_part(text)]}],
+EXPORTS: dict[str, ServiceFormat] = {
+    "openai": ServiceFormat(_with_content(openai_content)),
+    "mistral": ServiceFormat(_with_content(_mistral_content)),
+    "gemini": ServiceFormat(_with_content(_gemini_content), assistant="model"),
+    "anthropic": ServiceFormat(
+        _with_content(_anthropic_content),
+        system=lambda text: [{"role": "system", "content": [_text_part(text)]}],
     ),
-    "vertex": Export(vertex_turn, system=lambda text: [text] if text else []),
-    "reka": Export(reka_turn, system=lambda _: []),
-    "metagen": Export(
-        metagen_turn,
-        answerer="ai",
+    "vertex": ServiceFormat(_vertex_turn, system=lambda text: [text] if text else []),
+    "reka": ServiceFormat(_reka_turn, system=lambda _: []),
+    "metagen": ServiceFormat(
+        _metagen_turn,
+        assistant="ai",
         system=lambda text: [{"role": "system", "text": text}] if text else [],
     ),
 }
 
 
-def exported(service: str, system: str, messages: Iterable[Any]) -> list[Any]:
-    """A conversation for a service: the user and the answerer in turn."""
-    export = EXPORTS[service]
-    rows = export.system(system)
+def export_conversation(service: str, system: str, messages: Iterable[Any]) -> list[Any]:
+    """Return a conversation in the format of a service: the user and the assistant in turn."""
+    target = EXPORTS[service]
+    rows = target.system(system)
     for number, message in enumerate(messages):
-        if not (number % 2 and message is None):
-            rows += export.turn(export.answerer if number % 2 else "user", message)
+        is_answer = number % 2 == 1
+        if not (is_answer and message is None):
+            rows += target.turn(target.assistant if is_answer else "user", message)
     return rows

@@ -1,17 +1,21 @@
-"""transformers' own call: `apply_chat_template`, with its arguments and what it returns, over any template.
+"""transformers' own call: `apply_chat_template`, with its arguments and results, for any template.
 
-`Chat(template, tokenizer)` stands where a transformers tokenizer stood; the function of the same name takes what the
-caller has: such a pair, a tokenizer with a chat template (an object, or a model folder), or a template alone, which
-gives texts (`tokenize=False`). Neither transformers nor torch is needed.
+    from turnwise.compat.transformers import apply_chat_template
 
-The ids are transformers', forged control tokens included, since that is what the call promises.
-`sanitize_control_tokens=True` gives ours: no text of a message becomes a control token, in any field. Arguments that
-the call does not know are variables of the template, whatever they are called, so none of them can switch that off;
-a special token among them (`bos_token`) is then one token.
+    ids = apply_chat_template((template, tokenizer), messages, add_generation_prompt=True)
 
-Unlike the original: errors are of this library; with `truncation_side="left"` assistant masks are cut like the ids (the
-original loses them); the mask can be had together with `sanitize_control_tokens`; functions as tools are refused
-with a sentence, pass their JSON schema.
+`TransformersChat(template, tokenizer)` replaces a transformers tokenizer; the function takes such a pair, a tokenizer
+with a chat template (an object, or a model folder), or a template alone, which gives texts (`tokenize=False`). Neither
+transformers nor torch is needed.
+
+The ids are those of transformers, forged control tokens included, since that is what the call promises. With
+`sanitize_control_tokens=True` no text of a message becomes a control token. Arguments that the call does not know are
+variables of the template, whatever their names, so none of them can switch that off; a special token among them
+(`bos_token`) must then be one token of the tokenizer.
+
+Differences from transformers: errors are those of turnwise; with `truncation_side="left"` assistant masks are truncated
+like the ids (transformers loses them); the mask works together with `sanitize_control_tokens`; functions as tools are
+refused, give their JSON schemas.
 """
 
 from __future__ import annotations
@@ -22,33 +26,44 @@ from functools import lru_cache, wraps
 from typing import Any
 from warnings import warn
 
-from turnwise.compat.batches import Encoding, Layout, Row
+from turnwise.compat.batches import BatchLayout, Encoding, TokenRow
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.registry import load
-from turnwise.shapes.row import ARGUMENT_NAMES as RESERVED_BY_RENDER
+from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 from turnwise.tokens.attribution import TOKEN_OPTIONS
 from turnwise.tokens.loss import GENERATION_TAG
 from turnwise.tokens.tokenizers import Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
 
-__all__ = ["Chat", "Encoding", "apply_chat_template"]
+__all__ = ["Chat", "Encoding", "TransformersChat", "apply_chat_template"]
 
-# Names that mean a variable of the template here, as in transformers, and an argument of ours elsewhere.
-ARGUMENT_NAMES = {*RESERVED_BY_RENDER, *ENCODE_ARGUMENTS, "messages", "tokenizer"}
+VARIABLE_NAMES = {*ARGUMENT_NAMES, *ENCODE_ARGUMENTS, "messages", "tokenizer"}
+"""Names that mean a variable of the template here, as in transformers, and an argument of ours elsewhere."""
+
 SIDES = ("padding_side", "truncation_side")
-SAID = ("padding_side", "truncation_side", "pad_to_multiple_of")
-"""What `tokenizer_kwargs` may say, besides `return_attention_mask` and `verbose`."""
+LAYOUT_KWARGS = (*SIDES, "pad_to_multiple_of")
+"""What `tokenizer_kwargs` may set, besides `return_attention_mask` and `verbose`."""
 
 
-class Chat:
-    """A template and a tokenizer with transformers' call; either may be missing, as long as it is not needed."""
+class TransformersChat:
+    """A template and a tokenizer with transformers' call; one may be missing if it is not needed.
+
+    Args:
+        template: A Template, Jinja text, a mapping of named texts, or None for the tokenizer's own.
+        tokenizer: Any tokenizer that turnwise can read, or None for texts only.
+
+    Example:
+        >>> chat = TransformersChat("{{ messages[0].content }}")
+        >>> chat.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False)
+        'hi'
+    """
 
     def __init__(self, template: Any = None, tokenizer: Any = None) -> None:
-        self.tokenizer: Tokenizer | None = (
-            known_tokenizer(tokenizer) if tokenizer is not None else None
-        )
+        self.tokenizer: Tokenizer | None = None
+        if tokenizer is not None:
+            self.tokenizer = known_tokenizer(tokenizer)
         self.given = tokenizer
         self.chat_template = template
 
@@ -72,25 +87,31 @@ class Chat:
         tokenizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """The conversation, or each of several, as ids in a mapping; as a list of ids, or as text, if asked for."""
-        chats, single = conversations(conversation)
-        if return_assistant_tokens_mask and not (tokenize and return_dict):
-            raise MessageError(
-                "the mask comes with ids in a dict", path="return_assistant_tokens_mask"
-            )
-        if return_assistant_tokens_mask and continue_final_message:
-            raise MessageError(
-                "a message that is continued has no mask", path="return_assistant_tokens_mask"
-            )
+        """Render and encode one conversation, or each of several; the arguments are those of transformers.
+
+        Returns:
+            An `Encoding`; a list of ids with `return_dict=False`; text with `tokenize=False`.
+
+        Raises:
+            MessageError: If the conversation or an argument is wrong.
+            SourceError: If there is no chat template.
+            TokenizerError: If the tokenizer cannot do what is asked.
+        """
+        chats, single = _split_conversations(conversation)
+        wants_mask = return_assistant_tokens_mask
+        if wants_mask and not (tokenize and return_dict):
+            problem = "the mask comes with ids in a dict"
+            raise MessageError(problem, path="return_assistant_tokens_mask")
+        if wants_mask and continue_final_message:
+            problem = "a message that is continued has no mask"
+            raise MessageError(problem, path="return_assistant_tokens_mask")
         if sanitize_control_tokens and not tokenize:
-            raise MessageError(
-                "control tokens are kept out of ids; a text has none",
-                path="sanitize_control_tokens",
-            )
-        template = reading(self.template(chat_template, tools), kwargs)
+            problem = "control tokens are kept out of ids; a text has none"
+            raise MessageError(problem, path="sanitize_control_tokens")
+        template = _with_variables(self._find_template(chat_template, tools), kwargs)
         arguments = {
-            **self.tokens(template),
-            **{name: value for name, value in kwargs.items() if name not in ARGUMENT_NAMES},
+            **self._special_tokens(template),
+            **{name: value for name, value in kwargs.items() if name not in VARIABLE_NAMES},
             "tools": tools,
             "documents": documents,
             "add_generation_prompt": add_generation_prompt,
@@ -100,189 +121,185 @@ class Chat:
         if not tokenize:
             texts = [template.render(chat, **arguments).text for chat in chats]
             return texts[0] if single else texts
-        layout, attention = self.layout(
-            padding, truncation, max_length, return_tensors, tokenizer_kwargs or {}
-        )
-        extra = {"attention_mask": 1} if attention else {}
-        rows = [
-            self.row(
-                template,
-                chat,
-                arguments,
-                sanitize_control_tokens,
-                return_assistant_tokens_mask,
-                extra,
-            )
-            for chat in chats
-        ]
-        found = layout.batch(rows, single)
-        return found if return_dict else found["input_ids"]
-
-    def row(
-        self,
-        template: Template,
-        chat: Any,
-        arguments: dict[str, Any],
-        safe: bool,
-        mask: bool,
-        extra: dict[str, int],
-    ) -> Row:
-        """One conversation in ids, and what goes with them."""
-        known = self.known()
-        masks = {}
-        if safe or mask:
-            for name in TOKEN_OPTIONS if safe else ():
-                one_token(arguments.get(name), name, known)
-            marked = mask and GENERATION_TAG.search(template.text) is not None
-            train_on = "marked" if marked else "assistant"
-            encoded = template.encode(chat, known, train_on, compatible=not safe, **arguments)
-            ids = encoded.input_ids
-            masks = {"assistant_masks": encoded.mask if marked else [0] * len(ids)} if mask else {}
-            if mask and not marked:
-                warn(
-                    "the mask is empty: the template has no {% generation %} blocks",
-                    TurnwiseWarning,
-                    stacklevel=4,
-                )
-        else:
-            ids = known.whole(template.render(chat, **arguments).text)
-        return {
-            "input_ids": ids,
-            **{name: [value] * len(ids) for name, value in extra.items()},
-            **masks,
-        }
-
-    def tokens(self, template: Template) -> dict[str, Any]:
-        """The special tokens that a template may read."""
-        named = self.tokenizer.named if self.tokenizer else {}
-        return {name: text for name, text in named.items() if name in template.variables}
-
-    def known(self) -> Tokenizer:
-        if self.tokenizer is None:
-            hint = "Say tokenize=False for the text, or give Chat(template, tokenizer)."
-            raise MessageError("ids are made with a tokenizer, and there is none", hint=hint)
-        return self.tokenizer
-
-    def layout(
-        self,
-        padding: Any,
-        truncation: Any,
-        max_length: int | None,
-        return_tensors: Any,
-        said: Mapping[str, Any],
-    ) -> tuple[Layout, bool]:
-        """How the ids are laid out: what the tokenizer says, and over it what `tokenizer_kwargs` say."""
-        known = self.known()
-        if not isinstance(said, Mapping):
-            raise MessageError(
-                f"is a mapping of names to values, not {short_repr(said)}", path="tokenizer_kwargs"
-            )
-        said = dict(said)
-        said.pop("verbose", None)
-        names = getattr(self.given, "model_input_names", ("input_ids", "attention_mask"))
-        attention = said.pop("return_attention_mask", None)
-        for name in said:
-            if name not in SAID:
-                hint = did_you_mean(name, (*SAID, "return_attention_mask"), "Accepted")
-                raise MessageError(
-                    f"{name!r} is not known here", path="tokenizer_kwargs", hint=hint
-                )
-        sides = {
-            name: getattr(self.given, name)
-            for name in SIDES
-            if isinstance(getattr(self.given, name, None), str)
-        }
-        longest = getattr(self.given, "model_max_length", None)
-        layout = Layout(
+        settings = dict(self._check_tokenizer_kwargs(tokenizer_kwargs))
+        wants_attention = settings.pop("return_attention_mask", None)
+        layout = self._make_layout(
+            settings,
             padding=padding,
             truncation=truncation,
             max_length=max_length,
             return_tensors=return_tensors,
-            pad_id=known.id(known.named.get("pad_token", "")),
-            longest=longest if isinstance(longest, int) else None,
-            **{**sides, **{name: value for name, value in said.items() if value is not None}},
         )
-        return layout, "attention_mask" in names if attention is None else bool(attention)
+        if wants_attention is None:
+            names = getattr(self.given, "model_input_names", ("attention_mask",))
+            wants_attention = "attention_mask" in names
+        rows = []
+        for chat in chats:
+            row = self._encode(template, chat, arguments, sanitize_control_tokens, wants_mask)
+            if wants_attention:
+                ids = row.pop("input_ids")
+                row = {"input_ids": ids, "attention_mask": [1] * len(ids), **row}
+            rows.append(row)
+        batch = layout.make_batch(rows, single)
+        return batch if return_dict else batch["input_ids"]
 
-    def template(self, chosen: Any, tools: Any) -> Template:
-        """The template of this call: a text, the name of one of several, or the chat's own."""
-        own = (
-            self.chat_template
-            if self.chat_template is not None
-            else getattr(self.given, "chat_template", None)
+    def _encode(
+        self, template: Template, chat: Any, arguments: dict[str, Any], safe: bool, wants_mask: bool
+    ) -> TokenRow:
+        """Return the ids of one conversation, and its assistant mask if wanted."""
+        tokenizer = self.require_tokenizer()
+        if not safe and not wants_mask:
+            return {"input_ids": tokenizer.whole(template.render(chat, **arguments).text)}
+        if safe:
+            for name in TOKEN_OPTIONS:
+                _check_one_token(arguments.get(name), name, tokenizer)
+        has_marks = wants_mask and GENERATION_TAG.search(template.text) is not None
+        train_on = "marked" if has_marks else "assistant"
+        encoded = template.encode(chat, tokenizer, train_on, compatible=not safe, **arguments)
+        row = {"input_ids": encoded.input_ids}
+        if wants_mask and not has_marks:
+            problem = "the mask is empty: the template has no {% generation %} blocks"
+            warn(problem, TurnwiseWarning, stacklevel=4)
+        if wants_mask:
+            row["assistant_masks"] = encoded.mask if has_marks else [0] * len(encoded.input_ids)
+        return row
+
+    def _special_tokens(self, template: Template) -> dict[str, Any]:
+        """Return the tokenizer's special tokens that the template reads."""
+        named = self.tokenizer.named if self.tokenizer else {}
+        return {name: text for name, text in named.items() if name in template.variables}
+
+    def require_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer; MessageError if there is none."""
+        if self.tokenizer is None:
+            hint = "Say tokenize=False for the text, or give TransformersChat(template, tokenizer)."
+            raise MessageError("ids are made with a tokenizer, and there is none", hint=hint)
+        return self.tokenizer
+
+    def _check_tokenizer_kwargs(self, given: Any) -> Mapping[str, Any]:
+        given = given or {}
+        if not isinstance(given, Mapping):
+            problem = f"must be a mapping of names to values, not {short_repr(given)}"
+            raise MessageError(problem, path="tokenizer_kwargs")
+        accepted = (*LAYOUT_KWARGS, "return_attention_mask")
+        for name in given:
+            if name not in (*accepted, "verbose"):
+                hint = did_you_mean(name, accepted, "Accepted")
+                problem = f"unknown argument {name!r}"
+                raise MessageError(problem, path="tokenizer_kwargs", hint=hint)
+        return {name: value for name, value in given.items() if name != "verbose"}
+
+    def _make_layout(self, settings: Mapping[str, Any], **call: Any) -> BatchLayout:
+        """Return the layout of the ids: the tokenizer's attributes, overridden by `tokenizer_kwargs`."""
+        tokenizer = self.require_tokenizer()
+        layout: dict[str, Any] = {}
+        for name in SIDES:
+            if isinstance(getattr(self.given, name, None), str):
+                layout[name] = getattr(self.given, name)
+        for name, value in settings.items():
+            if value is not None:
+                layout[name] = value
+        limit = getattr(self.given, "model_max_length", None)
+        return BatchLayout(
+            pad_id=tokenizer.id(tokenizer.named.get("pad_token", "")),
+            model_max_length=limit if isinstance(limit, int) else None,
+            **layout,
+            **call,
         )
-        if isinstance(own, Mapping):
-            named = isinstance(chosen, str) and chosen in own
-            name = (
-                chosen
-                if named
-                else "tool_use"
-                if tools is not None and "tool_use" in own
-                else "default"
-            )
-            if chosen is None or named:
-                chosen, own = None, own.get(name)
-                if own is None:
-                    raise SourceError(
-                        "several templates and none is called default", hint="Say chat_template=..."
-                    )
-        chosen = own if chosen is None else chosen
+
+    def _find_template(self, chosen: Any, tools: Any) -> Template:
+        """Return the template of a call: a text, the name of one of several, or for None the chat's own."""
+        own = self.chat_template
+        if own is None:
+            own = getattr(self.given, "chat_template", None)
+        if isinstance(own, Mapping) and (chosen is None or _is_key(chosen, own)):
+            default = "tool_use" if tools is not None and "tool_use" in own else "default"
+            chosen = own.get(chosen or default)
+            if chosen is None:
+                problem = "several templates and none is called default"
+                raise SourceError(problem, hint="Say chat_template=...")
+        elif chosen is None:
+            chosen = own
         if isinstance(chosen, Template):
             return chosen
         if isinstance(chosen, str):
-            return compiled(chosen)
+            return _compile_text(chosen)
         if chosen is None:
-            hint = "Say chat_template=..., or Chat(template, tokenizer)."
+            hint = "Say chat_template=..., or TransformersChat(template, tokenizer)."
             raise SourceError("there is no chat template", hint=hint)
-        raise SourceError(f"a chat template is a Template or Jinja text, not {short_repr(chosen)}")
+        problem = f"a chat template is a Template or Jinja text, not {short_repr(chosen)}"
+        raise SourceError(problem)
 
 
-@wraps(Chat.apply_chat_template, assigned=())
+Chat = TransformersChat
+
+
+@wraps(TransformersChat.apply_chat_template, assigned=())
 def apply_chat_template(given: Any, /, *arguments: Any, **named: Any) -> Any:
-    """`Chat.apply_chat_template` of what is given: `(template, tokenizer)`, a template, a tokenizer, a model folder."""
-    return chat_of(given).apply_chat_template(*arguments, **named)
+    """Render and encode a conversation as transformers does.
+
+    Args:
+        given: `(template, tokenizer)`, a Template, a tokenizer with a chat template, or a model folder.
+        *arguments: The conversation, and the other arguments of transformers' method.
+        **named: The same by name, and variables of the template.
+
+    Returns:
+        What `TransformersChat.apply_chat_template` returns.
+
+    Raises:
+        TurnwiseError: As `TransformersChat.apply_chat_template`.
+
+    Example:
+        >>> import turnwise
+        >>> chat = [{"role": "user", "content": "hi"}]
+        >>> apply_chat_template(turnwise.load("chatml"), chat, tokenize=False)
+        '<|im_start|>user\\nhi<|im_end|>\\n'
+    """
+    return _to_chat(given).apply_chat_template(*arguments, **named)
 
 
-def chat_of(given: Any) -> Chat:
-    if isinstance(given, Chat):
+def _to_chat(given: Any) -> TransformersChat:
+    if isinstance(given, TransformersChat):
         return given
     if isinstance(given, Template):
-        return Chat(given)
+        return TransformersChat(given)
     if isinstance(given, tuple) and len(given) == 2:
-        return Chat(*given)
+        return TransformersChat(*given)
     if isinstance(given, str | os.PathLike) and os.path.isdir(given):
-        return Chat(load(given), given)
-    return Chat(None, given)
+        return TransformersChat(load(given), given)
+    return TransformersChat(None, given)
 
 
-def reading(template: Template, given: Mapping[str, Any]) -> Template:
-    """The template with those variables that have the names of our own arguments."""
-    named = {name: value for name, value in given.items() if name in ARGUMENT_NAMES}
-    if not named:
-        return template
-    return template.with_options(named)
+def _is_key(name: Any, templates: Mapping[str, Any]) -> bool:
+    return isinstance(name, str) and name in templates
 
 
-def one_token(text: Any, name: str, known: Tokenizer) -> None:
-    """Refuse a special token that is none: the template may write it, so whoever says what it is writes tokens."""
-    if isinstance(text, str) and text and text not in known.added:
+def _with_variables(template: Template, given: Mapping[str, Any]) -> Template:
+    """Return the template with the variables that have the names of our own arguments set as options."""
+    named = {name: value for name, value in given.items() if name in VARIABLE_NAMES}
+    return template.with_options(named) if named else template
+
+
+def _check_one_token(text: Any, name: str, tokenizer: Tokenizer) -> None:
+    """Refuse a special token that is not one token: the caller could write control tokens with it."""
+    if isinstance(text, str) and text and text not in tokenizer.added:
         hint = "Without sanitize_control_tokens it may be any text."
-        raise MessageError(
-            f"{short_repr(text)} is not one token of {known.name}", path=name, hint=hint
-        )
+        problem = f"{short_repr(text)} is not one token of {tokenizer.name}"
+        raise MessageError(problem, path=name, hint=hint)
 
 
 @lru_cache(64)
-def compiled(text: str) -> Template:
+def _compile_text(text: str) -> Template:
     return Template.from_jinja(text, name="chat_template")
 
 
-def conversations(given: Any) -> tuple[list[Any], bool]:
-    """The conversations, and whether it is just one."""
-    if isinstance(given, list | tuple) and not given:
-        raise MessageError("there is no message", path="conversation", hint="Give at least one.")
-    several = isinstance(given, list | tuple) and (
-        isinstance(given[0], list | tuple) or hasattr(given[0], "messages")
-    )
-    chats = list(given) if several else [given]
-    return [getattr(chat, "messages", chat) for chat in chats], not several
+def _split_conversations(given: Any) -> tuple[list[Any], bool]:
+    """Return the conversations, and whether there is just one."""
+    single = True
+    if isinstance(given, list | tuple):
+        if not given:
+            problem = "there is no message"
+            raise MessageError(problem, path="conversation", hint="Give at least one.")
+        single = not isinstance(given[0], list | tuple) and not hasattr(given[0], "messages")
+    chats = [given] if single else list(given)
+    return [getattr(chat, "messages", chat) for chat in chats], single

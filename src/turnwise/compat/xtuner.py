@@ -1,11 +1,13 @@
 """XTuner's own names: PROMPT_TEMPLATE, SYSTEM_TEMPLATE, the map functions and the rules of its encoder.
 
-Change `from xtuner.utils import PROMPT_TEMPLATE` to `from turnwise.compat.xtuner import PROMPT_TEMPLATE`, and so on.
-A round is written by the engine from the template's Jinja; the encoder's rules (which part is learnt, where bos and
-eos stand) give *segments*, `[kind, text, learnt]`, of kind bos, eos or text, and `encode_fn` turns those into ids
-with the tokenizer it is given. `load(name, system=...)` is the whole template, with a text of SYSTEM_TEMPLATE by name.
-This is the training side, so it does what XTuner's code does: a system text in any round that has one, SEP after the
-last round, bos again after each eos. Not here: the LLaVA image loading, packing, `max_dataset_length`.
+    from turnwise.compat.xtuner import PROMPT_TEMPLATE, template_map_fn      # was: xtuner.utils, xtuner.dataset
+
+The prompt of a round is rendered from the template's Jinja. The rules of XTuner's encoder (which part is trained, where
+bos and eos are inserted) give *segments*, and `encode_fn` turns those into ids with any tokenizer.
+`load(name, system=...)` returns the whole template, with a text of SYSTEM_TEMPLATE by name.
+
+This is the training side, so it does what XTuner's code does: a system text in every round that has one, SEP after the
+last round, bos again after each eos. Not covered: loading of LLaVA's images, packing, `max_dataset_length`.
 """
 
 from __future__ import annotations
@@ -13,31 +15,53 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from turnwise.compat import MissingKey
-from turnwise.compat.batches import whole
-from turnwise.compat.tokenizer_shim import ids_of, speaker
+from turnwise.compat.batches import AttributeDict, check_length
+from turnwise.compat.tokenizer_shim import encode_text, with_calls
 from turnwise.dialects import xtuner
 from turnwise.errors import MessageError, SourceError, TokenizerError, did_you_mean, short_repr
 from turnwise.registry.entry import ENTRIES
 from turnwise.template import Template
 from turnwise.tokens.session import to_ids
 
+__all__ = [
+    "DEFAULT_IMAGE_TOKEN",
+    "IGNORE_INDEX",
+    "IMAGE_TOKEN_INDEX",
+    "PROMPT_TEMPLATE",
+    "SYSTEM_TEMPLATE",
+    "ConfigDict",
+    "TrainingSegment",
+    "encode_fn",
+    "join_segments",
+    "load",
+    "openai_map_fn",
+    "segments",
+    "stop_words",
+    "template_map_fn",
+    "template_map_fn_factory",
+]
+
 IGNORE_INDEX = -100
 IMAGE_TOKEN_INDEX = -200
 DEFAULT_IMAGE_TOKEN = "<image>"
 
+# XTuner tells these tokenizers by the name of their class: one starts with no token, one with two.
+BOS_IDS: Mapping[str, list[int]] = {"QWenTokenizer": [], "ChatGLMTokenizer": [64790, 64792]}
 
-class ConfigDict(dict[str, Any]):
-    """A dict whose keys are attributes too."""
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            hint = did_you_mean(name, self, "It has") or "It is empty."
-            raise AttributeError(f"no {name!r} here. {hint}") from None
+class ConfigDict(AttributeDict):
+    """A dict whose keys are attributes too, as in mmengine."""
+
+
+class TrainingSegment(NamedTuple):
+    """A part of an encoded conversation: a bos or eos token, or a text; `learnt` if it has labels."""
+
+    kind: Literal["bos", "eos", "text"]
+    text: str
+    learnt: bool
 
 
 _DATA = json.loads((ENTRIES / "xtuner.json").read_text(encoding="utf-8"))
@@ -47,14 +71,21 @@ PROMPT_TEMPLATE = ConfigDict(
 SYSTEM_TEMPLATE = ConfigDict(_DATA["systems"])
 
 
-def stop_words(template: Any, eos_token: str | None = None) -> list[str]:
-    """What ends generation: STOP_WORDS, and the tokenizer's eos_token without being listed."""
-    words = [*xtuner.XtunerSpec.of(found(template)).stop_words, *([eos_token] if eos_token else [])]
+def stop_words(template: Mapping[str, Any] | str, eos_token: str | None = None) -> list[str]:
+    """Return the texts that end generation: the template's STOP_WORDS and the tokenizer's eos token.
+
+    Example:
+        >>> stop_words("internlm_chat", "</s>")
+        ['<eoa>', '</s>']
+    """
+    words = [*xtuner.XtunerSpec.of(_find_fields(template)).stop_words]
+    if eos_token:
+        words.append(eos_token)
     return list(dict.fromkeys(words))
 
 
-def found(template: Any) -> Mapping[str, Any]:
-    """The dict: itself, or by a name such as `internlm_chat` or `xtuner.utils.PROMPT_TEMPLATE.internlm_chat`."""
+def _find_fields(template: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    """Return a template's dict: itself, or by name or path (`xtuner.utils.PROMPT_TEMPLATE.internlm_chat`)."""
     if not isinstance(template, str):
         return xtuner.to_dict(template)
     name = template.rpartition(".")[2]
@@ -65,11 +96,26 @@ def found(template: Any) -> Mapping[str, Any]:
     return fields
 
 
-def load(template: Any, system: str | None = None, exact: bool = False) -> Template:
-    """The Template of a dict or a name. `system` stands in conversations that bring none: a text, or a name of
-    SYSTEM_TEMPLATE.
+def load(
+    template: Mapping[str, Any] | str, system: str | None = None, exact: bool = False
+) -> Template:
+    """Load a template by its dict or its name.
+
+    Args:
+        template: A dict of XTuner's fields, or a name of PROMPT_TEMPLATE.
+        system: The system text of conversations that have none: a text, or a name of SYSTEM_TEMPLATE.
+        exact: Write the same text as XTuner, with its known defects.
+
+    Raises:
+        SourceError: If there is no such system text, or the dict is not a template.
+        MessageError: If there is no such prompt template.
+
+    Example:
+        >>> str(load("internlm_chat").render([{"role": "user", "content": "hi"}]))
+        '<|User|>:hi\\n'
     """
-    fields, name = found(template), template if isinstance(template, str) else "template"
+    fields = _find_fields(template)
+    name = template if isinstance(template, str) else "template"
     if isinstance(system, str) and system in SYSTEM_TEMPLATE:
         system = SYSTEM_TEMPLATE[system]
     elif system is not None and (not isinstance(system, str) or system.isidentifier()):
@@ -86,57 +132,75 @@ def load(template: Any, system: str | None = None, exact: bool = False) -> Templ
 
 
 def openai_map_fn(example: Mapping[str, Any]) -> dict[str, Any]:
-    """OpenAI messages as XTuner's rounds: assistants before anyone else and an unanswered user are left out."""
+    """Convert OpenAI messages to XTuner's rounds.
+
+    Assistant messages before any other message, and a last user message without an answer, are left out, as in XTuner.
+
+    Raises:
+        MessageError: If a message has no text content or a role that XTuner does not know.
+
+    Example:
+        >>> chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
+        >>> openai_map_fn({"messages": chat})["conversation"][0]["output"]
+        'yes'
+    """
     system = text = ""
-    begun = False
+    has_begun = False
     rounds = []
-    for index, message in enumerate(listed(example, "messages")):
+    for index, message in enumerate(_require_list(example, "messages")):
         path = f"messages[{index}]"
-        role, content = (needed(message, key, path) for key in ("role", "content"))
+        role = _require(message, "role", path)
+        content = _require(message, "content", path)
         if not isinstance(content, str):
-            raise MessageError(
-                f"content is text here, not {short_repr(content)}", path=f"{path}.content"
-            )
+            problem = f"content is text here, not {short_repr(content)}"
+            raise MessageError(problem, path=f"{path}.content")
         if role == "system":
             system = content
         elif role == "user":
             text += content
         elif role != "assistant":
+            problem = f"XTuner does not know the role {short_repr(role)}"
             hint = "Roles: system, user, assistant."
-            raise MessageError(
-                f"XTuner does not know the role {short_repr(role)}", path=f"{path}.role", hint=hint
-            )
-        elif begun:
-            rounds.append(
-                {
-                    "system": system,
-                    "input": text,
-                    "output": content,
-                    "output_with_loss": loud(message),
-                }
-            )
+            raise MessageError(problem, path=f"{path}.role", hint=hint)
+        elif has_begun:
+            turn = {"system": system, "input": text, "output": content}
+            rounds.append({**turn, "output_with_loss": _is_trained(message)})
             system = text = ""
-        begun = begun or role != "assistant"
+        has_begun = has_begun or role != "assistant"
     return {"conversation": rounds}
 
 
-def loud(message: Mapping[str, Any]) -> bool:
-    """Whether the message's `loss` says that it is learnt; a word counts if it is "true"."""
-    said = message.get("loss", True)
-    return said.lower() == "true" if isinstance(said, str) else bool(said)
+def _is_trained(message: Mapping[str, Any]) -> bool:
+    """Return the `loss` of a message, True if it has none; of texts only "true" counts."""
+    loss = message.get("loss", True)
+    return loss.lower() == "true" if isinstance(loss, str) else bool(loss)
 
 
-def template_map_fn(example: dict[str, Any], template: Any) -> dict[str, Any]:
-    """Each round's `input` and `output` as the template writes them, in place, and what the encoder needs to know."""
-    fields = found(template)
-    spec, prompt = xtuner.XtunerSpec.of(fields), compiled(xtuner.write_prompt_jinja(fields))
-    rounds = [] if example == {} else listed(example, "conversation")
-    for number, turn in enumerate(rounds, 1):
-        system, text, output = (
-            text_of(turn, key, number - 1) for key in ("system", "input", "output")
-        )
+def template_map_fn(example: dict[str, Any], template: Mapping[str, Any] | str) -> dict[str, Any]:
+    """Render the `input` and `output` of each round, in place, and add what `encode_fn` needs.
+
+    Args:
+        example: A row with `conversation`, a list of `{system, input, output}`.
+        template: A dict of XTuner's fields, or a name of PROMPT_TEMPLATE.
+
+    Raises:
+        MessageError: If a round is not a dict of texts.
+
+    Example:
+        >>> row = {"conversation": [{"input": "hi", "output": "yes"}]}
+        >>> template_map_fn(row, "internlm_chat")["conversation"][0]["output"]
+        'yes<eoa>'
+    """
+    fields = _find_fields(template)
+    spec = xtuner.XtunerSpec.of(fields)
+    prompt = _compile_prompt(xtuner.write_prompt_jinja(fields))
+    rounds = [] if example == {} else _require_list(example, "conversation")
+    for index, turn in enumerate(rounds):
+        system = _text_of(turn, "system", index)
+        text = _text_of(turn, "input", index)
+        output = _text_of(turn, "output", index)
         rendering = prompt.render(
-            [], system=system, input=text, round=number, bot_name=xtuner.BOT_NAME
+            [], system=system, input=text, round=index + 1, bot_name=xtuner.BOT_NAME
         )
         turn["input"] = rendering.text
         if spec.suffix:
@@ -146,90 +210,107 @@ def template_map_fn(example: dict[str, Any], template: Any) -> dict[str, Any]:
     return {"conversation": rounds}
 
 
-def listed(example: Any, key: str) -> list[Any]:
-    """The list that an example has under a key."""
-    found = needed(example, key, "")
-    if not isinstance(found, list | tuple):
-        raise MessageError(f"is a list, not {short_repr(found)}", path=key)
-    return list(found) if isinstance(found, tuple) else found
+def _require_list(example: Any, key: str) -> list[Any]:
+    value = _require(example, key, "")
+    if not isinstance(value, list | tuple):
+        raise MessageError(f"must be a list, not {short_repr(value)}", path=key)
+    return list(value) if isinstance(value, tuple) else value
 
 
-def needed(value: Any, key: str, path: str) -> Any:
-    """What a mapping must have; XTuner looks it up, and its KeyError may be waited for."""
+def _require(value: Any, key: str, path: str) -> Any:
+    """Return a value of a mapping; a missing one is also a KeyError, as in XTuner."""
     if not isinstance(value, Mapping):
-        raise MessageError(f"is a mapping with {key!r}, not {short_repr(value)}", path=path)
+        raise MessageError(f"must be a mapping with {key!r}, not {short_repr(value)}", path=path)
     if key not in value:
-        raise MissingKey(
-            f"there is no {key!r}",
-            path=path,
-            hint=did_you_mean(key, value, "It has") or "It is empty.",
-        )
+        hint = did_you_mean(key, value, "It has") or "It is empty."
+        raise MissingKey(f"there is no {key!r}", path=path, hint=hint)
     return value[key]
 
 
-def text_of(turn: Any, key: str, index: int) -> str:
-    """A text of a round. Null is none, but for the output: it would be learnt as an answer that says nothing."""
+def _text_of(turn: Any, key: str, index: int) -> str:
+    """Return a text of a round; null is "", except for the output, which would be trained as an empty answer."""
+    path = f"conversation[{index}]"
     if not isinstance(turn, dict):
-        raise MessageError(
-            f"a round is a dict, not {short_repr(turn)}", path=f"conversation[{index}]"
-        )
-    found = turn.get(key, "")
-    if not isinstance(found, str) and (found is not None or key == "output"):
-        raise MessageError(f"is text, not {short_repr(found)}", path=f"conversation[{index}].{key}")
-    return found or ""
+        raise MessageError(f"a round is a dict, not {short_repr(turn)}", path=path)
+    value = turn.get(key, "")
+    if not isinstance(value, str) and (value is not None or key == "output"):
+        raise MessageError(f"must be text, not {short_repr(value)}", path=f"{path}.{key}")
+    return value or ""
 
 
-def template_map_fn_factory(template: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """`template_map_fn` for one template."""
-    return partial(template_map_fn, template=found(template))
+def template_map_fn_factory(
+    template: Mapping[str, Any] | str,
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return `template_map_fn` for one template.
+
+    Example:
+        >>> map_fn = template_map_fn_factory("internlm_chat")
+        >>> map_fn({"conversation": [{"input": "hi", "output": "yes"}]})["conversation"][0]["sep"]
+        '\\n'
+    """
+    return partial(template_map_fn, template=_find_fields(template))
 
 
 @cache
-def compiled(jinja: str) -> Template:
+def _compile_prompt(jinja: str) -> Template:
     return Template.from_jinja(jinja, name="xtuner round")
 
 
 def segments(
     example: Mapping[str, Any], bos: bool = True, with_output: bool = True
-) -> list[list[Any]]:
-    """What the encoder writes for mapped rounds, as `[kind, text, learnt]`; each text is encoded by itself."""
-    rounds = listed(example, "conversation")
+) -> list[TrainingSegment]:
+    """Return the segments that the encoder writes for mapped rounds; each text is encoded by itself.
+
+    Args:
+        example: What `template_map_fn` returned.
+        bos: Insert a bos token at the start and after each eos.
+        with_output: Include the outputs; without them there may be one round only.
+
+    Raises:
+        MessageError: If a round has not been mapped.
+
+    Example:
+        >>> row = template_map_fn({"conversation": [{"input": "hi", "output": "yes"}]}, "zephyr")
+        >>> [segment.text for segment in segments(row) if segment.learnt]
+        ['yes', '']
+    """
+    rounds = _require_list(example, "conversation")
     if len(rounds) > 1 and not with_output:
-        raise MessageError(
-            "several rounds cannot be encoded without their outputs", path="conversation"
-        )
-    parts: list[list[Any]] = []
-    starts = True
+        problem = "several rounds cannot be encoded without their outputs"
+        raise MessageError(problem, path="conversation")
+    parts = []
+    needs_bos = bos
     for index, turn in enumerate(rounds):
         path = f"conversation[{index}]"
         if not isinstance(turn, Mapping) or "sep" not in turn:
-            hint = "template_map_fn writes a round as its template has it, and adds `sep` and `need_eos_token`."
-            raise MessageError(
-                f"this round has not been mapped: {short_repr(turn)}", path=path, hint=hint
-            )
-        if starts and bos:
-            parts.append(["bos", "", False])
-        parts.append(["text", needed(turn, "input", path), False])
+            hint = "template_map_fn renders a round, and adds `sep` and `need_eos_token`."
+            problem = f"this round has not been mapped: {short_repr(turn)}"
+            raise MessageError(problem, path=path, hint=hint)
+        if needs_bos:
+            parts.append(TrainingSegment("bos", "", False))
+        parts.append(TrainingSegment("text", _require(turn, "input", path), False))
         if not with_output:
             continue
         learnt = turn.get("output_with_loss", True)
-        parts.append(["text", needed(turn, "output", path), learnt])
-        starts = needed(turn, "need_eos_token", path)
-        if starts:
-            parts.append(["eos", "", learnt])
-        parts.append(["text", turn["sep"], False])
-    return [part for part in parts if part[0] != "text" or part[1]]
+        parts.append(TrainingSegment("text", _require(turn, "output", path), learnt))
+        has_eos = _require(turn, "need_eos_token", path)
+        if has_eos:
+            parts.append(TrainingSegment("eos", "", learnt))
+        parts.append(TrainingSegment("text", turn["sep"], False))
+        needs_bos = bos and has_eos
+    return [part for part in parts if part.kind != "text" or part.text]
 
 
-def joined(parts: list[list[Any]]) -> list[list[Any]]:
-    """Segments with neighbours of one kind made one."""
-    result: list[list[Any]] = []
-    for kind, text, learnt in parts:
-        if kind == "text" and result and result[-1][0] == "text" and result[-1][2] == learnt:
-            result[-1][1] += text
+def join_segments(parts: list[TrainingSegment]) -> list[TrainingSegment]:
+    """Join neighbouring texts that are both trained or both not."""
+    joined: list[TrainingSegment] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if last and last.kind == part.kind == "text" and last.learnt == part.learnt:
+            joined[-1] = part._replace(text=last.text + part.text)
         else:
-            result.append([kind, text, learnt])
-    return result
+            joined.append(part)
+    return joined
 
 
 def encode_fn(
@@ -239,54 +320,68 @@ def encode_fn(
     input_ids_with_output: bool = True,
     with_image_token: bool = False,
 ) -> dict[str, list[int]]:
-    """`input_ids` and `labels` of mapped rounds, segment by segment, cut at `max_length`; with any tokenizer."""
-    tokenizer, length = speaker(tokenizer), whole(max_length, "max_length")
+    """Encode mapped rounds segment by segment.
+
+    Args:
+        example: What `template_map_fn` returned.
+        tokenizer: A tokenizer of transformers, or anything that turnwise can read.
+        max_length: The length at which ids and labels are truncated.
+        input_ids_with_output: Include the outputs.
+        with_image_token: Encode `<image>` in an input as IMAGE_TOKEN_INDEX.
+
+    Returns:
+        `input_ids` and `labels`.
+
+    Raises:
+        MessageError: If a round has not been mapped, or has several images.
+        TokenizerError: If the tokenizer fails, or has no eos token and one is needed.
+
+    Example:
+        >>> row = template_map_fn({"conversation": [{"input": "hi", "output": "yes"}]}, "internlm_chat")
+        >>> sorted(encode_fn(row, "turnwise", 100))
+        ['input_ids', 'labels']
+    """
+    tokenizer = with_calls(tokenizer)
+    length = check_length(max_length, "max_length")
     parts = segments(example, with_output=input_ids_with_output)
-    marks = {"bos": bos_ids(tokenizer)}
-    if any(kind == "eos" for kind, _, _ in parts):
-        marks["eos"] = mark(tokenizer, "eos_token_id")
+    special = {"bos": _bos_ids(tokenizer)}
+    if any(part.kind == "eos" for part in parts):
+        special["eos"] = _special_ids(tokenizer, "eos_token_id")
     ids: list[int] = []
     labels: list[int] = []
-    for kind, text, learnt in parts:
-        new = (
-            marks[kind]
-            if kind in marks
-            else encoded(text, tokenizer, with_image_token and not learnt)
-        )
+    for part in parts:
+        if part.kind in special:
+            new = special[part.kind]
+        elif with_image_token and not part.learnt and DEFAULT_IMAGE_TOKEN in part.text:
+            new = _encode_with_image(part.text, tokenizer)
+        else:
+            new = encode_text(tokenizer, part.text)
         ids += new
-        labels += new if learnt else [IGNORE_INDEX] * len(new)
+        labels += new if part.learnt else [IGNORE_INDEX] * len(new)
     return {"input_ids": ids[:length], "labels": labels[:length]}
 
 
-def bos_ids(tokenizer: Any) -> list[int]:
-    """Two tokenizers are told by the name of their class, as XTuner does: one starts with nothing, one with two ids."""
-    special = {"QWenTokenizer": [], "ChatGLMTokenizer": [64790, 64792]}
+def _bos_ids(tokenizer: Any) -> list[int]:
     name = type(tokenizer).__name__
-    return special[name] if name in special else mark(tokenizer, "bos_token_id")
+    return BOS_IDS[name] if name in BOS_IDS else _special_ids(tokenizer, "bos_token_id")
 
 
-def mark(tokenizer: Any, name: str) -> list[int]:
-    """The id that a tokenizer has under this name, or the ids; none if it is null."""
+def _special_ids(tokenizer: Any, name: str) -> list[int]:
+    """Return the id or the ids that a tokenizer has under a name; none if it is null."""
     try:
         ids = getattr(tokenizer, name)
     except AttributeError:
-        raise TokenizerError(
-            f"a tokenizer has {name!r}, and {short_repr(tokenizer)} has not"
-        ) from None
-    return (
-        []
-        if ids is None
-        else to_ids(ids if isinstance(ids, list | tuple) else [ids], f"{name} is an id")
-    )
+        problem = f"a tokenizer has {name!r}, and {short_repr(tokenizer)} has not"
+        raise TokenizerError(problem) from None
+    if ids is None:
+        return []
+    return to_ids(ids if isinstance(ids, list | tuple) else [ids], f"{name} is an id")
 
 
-def encoded(text: str, tokenizer: Any, images: bool) -> list[int]:
-    if not images or DEFAULT_IMAGE_TOKEN not in text:
-        return ids_of(tokenizer, text)
+def _encode_with_image(text: str, tokenizer: Any) -> list[int]:
     chunks = text.split(DEFAULT_IMAGE_TOKEN)
     if len(chunks) != 2:
-        raise MessageError(
-            f"a round holds one {DEFAULT_IMAGE_TOKEN} at most; found {len(chunks) - 1}"
-        )
-    before, after = (ids_of(tokenizer, chunk) for chunk in chunks)
+        found = f"found {len(chunks) - 1}"
+        raise MessageError(f"a round holds one {DEFAULT_IMAGE_TOKEN} at most; {found}")
+    before, after = (encode_text(tokenizer, chunk) for chunk in chunks)
     return [*before, IMAGE_TOKEN_INDEX, *after]
