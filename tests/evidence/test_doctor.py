@@ -73,4 +73,4 @@ def test_the_command(as_json: bool) -> None:
     if as_json:
         assert {"check", "well", "evidence"} == set(json.loads(found.stdout)[0])
     else:
-        assert found.stdout.startswith("LOOK: the model's template is qwen2.5")
+        assert found.stdout.startswith("problem: the model's template is qwen2.5")

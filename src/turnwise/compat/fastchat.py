@@ -154,7 +154,7 @@ class Conversation:
 
     def _openai_roles(self) -> tuple[list[str], dict[str, str]]:
         """Return each message's role in an OpenAI conversation, and the names of roles that OpenAI does not have."""
-        user, assistant = self._check_roles()
+        user, assistant = _user_and_assistant(self.roles)
         others: dict[str, str] = {}
         keys = []
         for number, (role, _) in enumerate(self._pairs()):
@@ -167,15 +167,6 @@ class Conversation:
                 key = "assistant" if role == assistant else "user"
             keys.append(key)
         return keys, others
-
-    def _check_roles(self) -> tuple[str, ...]:
-        roles: Any = self.roles
-        if not isinstance(roles, tuple) or not all(isinstance(role, str) for role in roles):
-            roles = ()
-        if len(roles) < 2:
-            problem = "roles are the names of the user and the assistant"
-            raise SourceError(f"{problem}, not {short_repr(self.roles)}")
-        return tuple(roles[:2])
 
     # -- changing
 
@@ -320,6 +311,14 @@ class Conversation:
             "messages": self.extract_text_and_image_hashes_from_messages(),
             "offset": self.offset,
         }
+
+
+def _user_and_assistant(roles: Any) -> tuple[str, str]:
+    is_tuple = isinstance(roles, tuple) and len(roles) > 1
+    if not is_tuple or not all(isinstance(role, str) for role in roles):
+        problem = "roles are the names of the user and the assistant"
+        raise SourceError(f"{problem}, not {short_repr(roles)}")
+    return roles[0], roles[1]
 
 
 def _to_content(number: int, message: Any) -> Any:

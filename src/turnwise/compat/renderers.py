@@ -1,22 +1,24 @@
-"""The method names of `renderers`, over any template and tokenizer.
+"""The method names of the package `renderers`, for any template and tokenizer.
 
-Change `create_renderer(tokenizer, config)` to `Renderer(template, tokenizer, **options)`: where that package has a
-class for each family of models, written by hand, this one reads the template. `render`, `render_ids`,
-`get_stop_token_ids`, `bridge_to_next_turn` and `parse_response` take the same arguments and give values with the same
-fields.
+    from turnwise.compat.renderers import Renderer
 
-A bridge is given ids, not messages, so what stood before is not known. It is worked out behind conversations made up
-for it, one short and one longer; what both say is added, and where they disagree, or the template would write the reply
-in another way once more follows, there is no bridge (None), and the caller renders anew. `history="keep"` says that
-replies stay as they were sampled all the same. Whoever has the messages uses `Template.session`, which needs no such
-guess.
+    renderer = Renderer(template, tokenizer)         # was: create_renderer(tokenizer, config)
 
-A response is read by the parser that is derived from the template. `STATUSES` says what its words are there; a call of
-a tool that was not offered is always told apart, and of a call that failed name and arguments are given as far as they
-could be read. Without the ids of the prompt, a prompt with the renderer's own options stands for it.
+That package has a class for each family of models, written by hand; this one reads the template. `render`,
+`render_ids`, `get_stop_token_ids`, `bridge_to_next_turn` and `parse_response` take the same arguments and return values
+with the same fields.
 
-Not here: images and other media; and whose each token of a bridge is (`message_indices` are -1, `is_content` is empty,
-which means unknown). What a template writes around a system message outside of its loop belongs to no message.
+A bridge gets ids, not messages, so the conversation before it is not known. It is derived from made-up conversations, a
+short one and a longer one: if both continue in the same way, that is the bridge. If they differ, or the template would
+rewrite the reply once more follows, there is no bridge (None), and the caller renders anew. With `history="keep"`,
+replies stay as they were sampled all the same. If you have the messages, use `Template.session`, which needs no guess.
+
+A response is read by the parser derived from the template; `STATUSES` maps its statuses to this package's. A call of a
+tool that was not offered always has its own status, and a call that failed has its name and arguments as far as they
+could be read. Without the ids of the prompt, a prompt with the renderer's own options is assumed.
+
+Not covered: images and other media, and the owners of the tokens of a bridge (`message_indices` are -1, `is_content` is
+empty, which means unknown). Text that a template writes around a system message outside its loop belongs to no message.
 """
 
 from __future__ import annotations
@@ -29,27 +31,44 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any
 
+from turnwise.tokens.stop_ids import find_token_id
 from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
-from turnwise.messages import InputReader
+from turnwise.messages import InputReader, message_tool_calls
 from turnwise.replies.events import Attempt, Message
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.session import Session, to_ids, to_plain_messages
-from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import tokenizer as adapted
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
-ARGUMENTS = ARGUMENT_NAMES - {"now", "normalise", "strict"}
-NOBODY = -1  # the message of tokens that belong to none
-KEPT = 16  # sets of tools for which the conversations made up are kept
-ASKED: tuple[Mapping[str, Any], ...] = ({"role": "user", "content": "Is it?"},)
-PRIORS = (
-    ASKED,
-    (*ASKED, {"role": "assistant", "content": "It is."}, {"role": "user", "content": "And this?"}),
+__all__ = [
+    "ParsedResponse",
+    "ParsedToolCall",
+    "RenderedTokens",
+    "Renderer",
+    "TokenRenderer",
+    "ToolCallParseStatus",
+]
+
+NOT_OPTIONS = ARGUMENT_NAMES - {"now", "normalise", "strict"}
+NO_MESSAGE = -1  # the message index of tokens that belong to no message
+SESSION_CACHE_SIZE = 16  # sets of tools whose made-up conversations are kept
+QUESTION: tuple[Mapping[str, Any], ...] = ({"role": "user", "content": "Is it?"},)
+MADE_UP_CHATS = (
+    QUESTION,
+    (
+        *QUESTION,
+        {"role": "assistant", "content": "It is."},
+        {"role": "user", "content": "And this?"},
+    ),
 )
-REASONED = {"role": "assistant", "content": "It is.", "reasoning_content": "Let me see."}
+REPLY_WITH_REASONING = {
+    "role": "assistant",
+    "content": "It is.",
+    "reasoning_content": "Let me see.",
+}
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]] | None
@@ -57,7 +76,7 @@ Tools = Sequence[Mapping[str, Any]] | None
 
 @dataclass
 class RenderedTokens:
-    """Ids and, for each of them, whose message it is, whether the model wrote it and whether somebody said it."""
+    """Ids and, for each of them, its message, whether the model samples it, and whether it is content."""
 
     token_ids: list[int] = field(default_factory=list)
     message_indices: list[int] = field(default_factory=list)
@@ -69,7 +88,7 @@ class RenderedTokens:
 
 
 class ToolCallParseStatus(StrEnum):
-    """What became of an attempt at a call."""
+    """The result of reading one tool call."""
 
     OK = "ok"
     INVALID_JSON = "invalid_json"
@@ -92,7 +111,7 @@ STATUSES = {
 
 @dataclass
 class ParsedToolCall:
-    """An attempt at a call; `token_span` counts tokens of the response up to its stop."""
+    """A tool call of a response, complete or not; `token_span` counts the tokens of the response."""
 
     raw: str  # without the tokens that open and close it
     name: str | None = None
@@ -104,7 +123,7 @@ class ParsedToolCall:
 
 @dataclass
 class ParsedResponse:
-    """A response, read; `reasoning_complete` is False where it ended within the reasoning."""
+    """A parsed response; `reasoning_complete` is False if it ended within the reasoning."""
 
     content: str
     reasoning_content: str | None = None
@@ -112,39 +131,52 @@ class ParsedResponse:
     reasoning_complete: bool | None = True
 
 
-class Renderer:
-    """A template and a tokenizer under the other package's names; `options` are the template's variables."""
+class TokenRenderer:
+    """A template and a tokenizer with the methods of `renderers`.
+
+    Args:
+        template: A Template.
+        tokenizer: Any tokenizer that turnwise can read.
+        history: "same", or "keep" to leave replies as they were sampled, even if the template would rewrite them.
+        **options: Variables of the template.
+
+    Example:
+        >>> import turnwise
+        >>> renderer = Renderer(turnwise.load("chatml"), "turnwise")
+        >>> prompt = renderer.render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
+        >>> prompt.message_roles, len(prompt.token_ids) == len(prompt.sampled_mask)
+        (['user'], True)
+    """
 
     def __init__(
         self, template: Any, tokenizer: Any, *, history: str = "same", **options: Any
     ) -> None:
         if not isinstance(template, Template):
-            hint = (
-                f"turnwise.load({short_repr(template)}) gives one"
-                if isinstance(template, str)
-                else "See turnwise.load."
-            )
+            hint = "See turnwise.load."
+            if isinstance(template, str):
+                hint = f"turnwise.load({short_repr(template)}) gives one"
             raise SourceError(f"a renderer has a Template, not {short_repr(template)}", hint=hint)
         if history not in ("same", "keep"):
             raise MessageError(f'history is "same" or "keep", not {history!r}', path="history")
-        for name in ARGUMENTS & options.keys():
+        for name in NOT_OPTIONS & options.keys():
             raise MessageError(f"{name!r} is an argument of render, not an option", path=name)
         self.template = template
         self.tokenizer = adapted(tokenizer)
         self.history = history
         self.options = options
-        self._priors: dict[str, list[Session]] = {}
+        self._sessions: dict[str, list[Session]] = {}
 
     @property
     def is_prefix_stable(self) -> bool:
-        """Whether a finished conversation stays as it is when more follows, tried with and without reasoning."""
-        for reply in (REASONED, {key: REASONED[key] for key in ("role", "content")}):
-            chat = [*ASKED, reply]
+        """True if a finished conversation keeps its text when messages follow, tried with and without reasoning."""
+        for reply in (
+            REPLY_WITH_REASONING,
+            {key: REPLY_WITH_REASONING[key] for key in ("role", "content")},
+        ):
+            chat = [*QUESTION, reply]
             try:
-                once, more = (
-                    self.template.render(messages, **self.options).text
-                    for messages in (chat, chat + chat)
-                )
+                once = self.template.render(chat, **self.options).text
+                more = self.template.render(chat + chat, **self.options).text
             except TurnwiseError:
                 return False
             if not more.startswith(once):
@@ -154,38 +186,53 @@ class Renderer:
     def render(
         self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False
     ) -> RenderedTokens:
-        """The ids of the messages, and what is known of each."""
-        messages = some(self.template.to_input(messages))
-        found = self.template.encode(
+        """Encode messages.
+
+        Args:
+            messages: The conversation.
+            tools: The tools that are offered.
+            add_generation_prompt: Append the start of the assistant's turn.
+
+        Returns:
+            The ids, and for each its message, and whether it is sampled and content.
+
+        Raises:
+            MessageError: If there is no message, or one is wrong.
+        """
+        messages = _require_messages(self.template.to_input(messages))
+        encoded = self.template.encode(
             messages,
             self.tokenizer,
             tools=tools,
             add_generation_prompt=add_generation_prompt,
             **self.options,
         )
-        indices = [NOBODY if owner.message is None else owner.message for owner in found.owners]
-        sampled = [bool(trained) for trained in found.mask]
-        said = [(owner.field or "").startswith("messages[") for owner in found.owners]
-        speaking = [message.get("role") in ASSISTANT_ROLES for message in messages]
-        content = [
-            own if index != NOBODY and speaking[index] else spoken and not role_of(owner.field)
-            for own, index, spoken, owner in zip(sampled, indices, said, found.owners, strict=True)
-        ]
+        sampled = [bool(trained) for trained in encoded.mask]
+        indices = []
+        content = []
+        for is_sampled, owner in zip(sampled, encoded.owners, strict=True):
+            index = NO_MESSAGE if owner.message is None else owner.message
+            indices.append(index)
+            if index != NO_MESSAGE and messages[index].get("role") in ASSISTANT_ROLES:
+                content.append(is_sampled)
+            else:
+                field = owner.field or ""
+                content.append(field.startswith("messages[") and not field.endswith(".role"))
         return RenderedTokens(
-            found.input_ids, indices, sampled, content, roles(messages), tool_names(messages)
+            encoded.input_ids, indices, sampled, content, _roles(messages), _tool_names(messages)
         )
 
     def render_ids(
         self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False
     ) -> list[int]:
-        """The ids alone, which is faster."""
-        messages = some(self.template.to_input(messages))
+        """Encode messages and return only the ids, which is faster; the arguments are those of `render`."""
+        messages = _require_messages(self.template.to_input(messages))
         given = {"tools": tools, "add_generation_prompt": add_generation_prompt, **self.options}
         return self.template.encode(messages, self.tokenizer, **given).input_ids
 
     def get_stop_token_ids(self) -> list[int]:
-        """The ids that end a reply."""
-        found = (find_token_id(text, self.tokenizer) for text in self._prior(None)[0].stops)
+        """Return the ids that end a reply."""
+        found = (find_token_id(text, self.tokenizer) for text in self._prepare_sessions(None)[0].stops)
         return [id for id in found if id is not None]
 
     def bridge_to_next_turn(
@@ -196,71 +243,90 @@ class Renderer:
         *,
         tools: Tools = None,
     ) -> RenderedTokens | None:
-        """The next prompt: the ids of before as they are, then the messages and the opening; None where the template
-        does not simply go on."""
-        prompt, reply = (
-            to_ids(ids, f"{name} are a list of ids")
-            for name, ids in (
-                ("prompt", previous_prompt_ids),
-                ("completion", previous_completion_ids),
-            )
-        )
+        """Return the prompt of the next turn without encoding the turns before it.
+
+        Args:
+            previous_prompt_ids: The ids that were sent.
+            previous_completion_ids: The ids that the model sampled.
+            new_messages: The messages after the reply, none of them by the assistant.
+            tools: The tools that are offered.
+
+        Returns:
+            The given ids as they are, then the new messages and the generation prompt; None if the template does not
+            simply continue.
+        """
+        prompt = to_ids(previous_prompt_ids, "prompt are a list of ids")
+        reply = to_ids(previous_completion_ids, "completion are a list of ids")
         new_messages = to_plain_messages(self.template.to_input(new_messages))
-        if (
-            not prompt
-            or not new_messages
-            or any(one.get("role") in ASSISTANT_ROLES for one in new_messages)
-        ):
+        if any(message.get("role") in ASSISTANT_ROLES for message in new_messages):
             return None
-        following: list[list[int]] = []
-        for prior in self._prior(tools):
+        if not prompt or not new_messages:
+            return None
+        continuations: list[list[int]] = []
+        for prior in self._prepare_sessions(tools):
             session = prior.fork()
             try:
                 session.ids = session.validate_ids(prompt[-1:])
                 session.add_reply(reply)
-                said = len(session.ids)
-                following.append(session.extend(new_messages, history=self.history)[said:])
+                length = len(session.ids)
+                extended = session.extend(new_messages, history=self.history)
+                continuations.append(extended[length:])
             except MessageError:
                 raise
             except TurnwiseError:
                 return None
-        if any(other != following[0] for other in following):
+        first = continuations[0]
+        if any(other != first for other in continuations):
             return None
-        ids = prompt + reply + following[0]
-        nobody, unsampled = [NOBODY] * len(ids), [False] * len(ids)
+        ids = prompt + reply + first
         return RenderedTokens(
-            ids, nobody, unsampled, [], roles(new_messages), tool_names(new_messages)
+            token_ids=ids,
+            message_indices=[NO_MESSAGE] * len(ids),
+            sampled_mask=[False] * len(ids),
+            message_roles=_roles(new_messages),
+            message_tool_names=_tool_names(new_messages),
         )
 
     def parse_response(
         self, token_ids: Sequence[int], *, tools: Tools = None, prompt_ids: Any = None
     ) -> ParsedResponse:
-        """The response as content, reasoning and attempts at calls."""
+        """Parse a response.
+
+        Args:
+            token_ids: The ids that the model sampled.
+            tools: The tools that were offered.
+            prompt_ids: The ids that were sent.
+
+        Returns:
+            The content, the reasoning and the tool calls, failed ones included.
+        """
         ids = to_ids(token_ids, "a response is a list of ids")
-        prompt = [] if prompt_ids is None else to_ids(prompt_ids, "prompt_ids are a list of ids")
-        parser = self.template.parser(prompt or self._prior(tools)[0].text, tools, self.tokenizer)
+        prompt: list[int] = []
+        if prompt_ids is not None:
+            prompt = to_ids(prompt_ids, "prompt_ids are a list of ids")
+        parser = self.template.parser(
+            prompt or self._prepare_sessions(tools)[0].text, tools, self.tokenizer
+        )
         parser.feed(ids)
         message = parser.close()
-        ends = list(accumulate(len(text) for text in spelled(ids, self.tokenizer)))
-        calls = [self._attempt(message, attempt, ids, ends) for attempt in message.attempts]
+        ends = list(accumulate(len(text) for text in _token_texts(ids, self.tokenizer)))
+        calls = [self._to_call(message, attempt, ids, ends) for attempt in message.attempts]
         thought = message.get("reasoning_content")
         return ParsedResponse(message["content"] or "", thought, calls, not parser.in_reasoning)
 
-    def _attempt(
+    def _to_call(
         self, message: Message, attempt: Attempt, ids: list[int], ends: list[int]
     ) -> ParsedToolCall:
-        """An attempt, with its place in tokens: `ends` says behind which character each token stops."""
-        start, end = (
-            attempt.end - len(self._unsectioned(attempt.raw)),
-            attempt.start + len(attempt.raw.rstrip()),
-        )
-        first, last = bisect_right(ends, start), bisect_left(ends, end) + 1
+        """Return a call with its span in tokens; `ends` are the offsets at which the tokens end."""
+        start = attempt.end - len(self._without_section(attempt.raw))
+        end = attempt.start + len(attempt.raw.rstrip())
+        first = bisect_right(ends, start)
+        last = bisect_left(ends, end) + 1
         found = ParsedToolCall(
-            self._inner(ids[first:last]),
-            attempt.name,
-            None,
-            (first, last),
-            STATUSES[attempt.status],
+            raw=self._text_inside(ids[first:last]),
+            name=attempt.name,
+            token_span=(first, last),
+            status=STATUSES[attempt.status],
         )
         if attempt.index is not None:
             call = message.as_turn()["tool_calls"][attempt.index]
@@ -268,71 +334,72 @@ class Renderer:
             found.id = call["id"] if call["id"] in attempt.raw else None
         return found
 
-    def _unsectioned(self, raw: str) -> str:
-        """An attempt without the marker that opens the section of all calls."""
+    def _without_section(self, raw: str) -> str:
+        """Return a call without the marker that opens the section of all calls."""
         raw = raw.lstrip()
         for calls in filter(None, (self.template.grammar.calls, *self.template.grammar.more)):
             if calls.section.open.core and calls.each.open.core:
                 raw = raw.removeprefix(calls.section.open.core).lstrip()
         return raw
 
-    def _inner(self, ids: list[int]) -> str:
-        """The text of ids between two control tokens."""
+    def _text_inside(self, ids: list[int]) -> str:
+        """Return the text of ids without a control token at the start and at the end."""
         added = {token.id for token in self.tokenizer.added.values()}
         start = 1 if ids and ids[0] in added else 0
         end = -1 if len(ids) > start and ids[-1] in added else None
-        return "".join(spelled(ids[start:end], self.tokenizer)).strip()
+        return "".join(_token_texts(ids[start:end], self.tokenizer)).strip()
 
-    def _prior(self, tools: Tools) -> list[Session]:
-        """Sessions in which something was asked, ready for a reply."""
+    def _prepare_sessions(self, tools: Tools) -> list[Session]:
+        """Return a session for each made-up conversation, ready for a reply; cached by the tools."""
         key = json.dumps(InputReader().read_tools(tools))
-        found = self._priors.get(key)
+        found = self._sessions.get(key)
         if found is None:
-            if len(self._priors) >= KEPT:
-                self._priors.clear()
+            if len(self._sessions) >= SESSION_CACHE_SIZE:
+                self._sessions.clear()
             found = []
-            for prior in PRIORS:
+            for chat in MADE_UP_CHATS:
                 session = self.template.session(self.tokenizer, tools, **self.options)
-                session.prompt(list(prior))
+                session.prompt(list(chat))
                 found.append(session)
-            self._priors[key] = found
+            self._sessions[key] = found
         return found
 
 
-def spelled(ids: list[int], tokenizer: Tokenizer) -> list[str]:
-    """What each id adds to the text."""
+Renderer = TokenRenderer
+
+
+def _token_texts(ids: list[int], tokenizer: Tokenizer) -> list[str]:
+    """Return what each id adds to the text."""
     detokenizer = IncrementalDetokenizer(tokenizer)
     texts = [detokenizer.decode([id]) for id in ids]
-    return [*texts[:-1], texts[-1] + detokenizer.flush()] if texts else []
+    if texts:
+        texts[-1] += detokenizer.flush()
+    return texts
 
 
-def some(messages: Any) -> list[Mapping[str, Any]]:
-    """The messages as plain data; not none."""
+def _require_messages(messages: Any) -> list[Mapping[str, Any]]:
+    """Return the messages as plain data; MessageError if there is none."""
     chat = to_plain_messages(messages if messages is not None else [])
     if not chat:
         raise MessageError("there are no messages to render", path="messages")
     return chat
 
 
-def role_of(field: str | None) -> bool:
-    return field is not None and field.endswith(".role")
-
-
-def roles(messages: Messages) -> list[str]:
+def _roles(messages: Messages) -> list[str]:
     return [str(message.get("role") or "") for message in messages]
 
 
-def tool_names(messages: Messages) -> list[str | None]:
-    """For each message the name of the tool whose result it is: its own `name`, or that of the call it answers."""
-    calls: dict[str, Any] = {}
+def _tool_names(messages: Messages) -> list[str | None]:
+    """Return for each message the tool whose result it is: its own `name`, or that of the call it answers."""
+    called: dict[str, Any] = {}
     for message in messages:
-        made = message.get("tool_calls")
-        for call in made if isinstance(made, list | tuple) else ():
-            function = call.get("function") if isinstance(call, Mapping) else None
-            if isinstance(function, Mapping):
-                calls[repr(call.get("id"))] = function.get("name")
-    results = [message if message.get("role") == "tool" else {} for message in messages]
-    return [
-        result.get("name") or calls.get(repr(result.get("tool_call_id", NOBODY)))
-        for result in results
-    ]
+        for call in message_tool_calls(message, strict=False):
+            called[repr(call.id)] = call.name
+    names = []
+    for message in messages:
+        name = None
+        if message.get("role") == "tool":
+            call_id = message.get("tool_call_id", NO_MESSAGE)
+            name = message.get("name") or called.get(repr(call_id))
+        names.append(name)
+    return names

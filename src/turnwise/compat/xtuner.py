@@ -112,7 +112,7 @@ def load(
 
     Example:
         >>> str(load("internlm_chat").render([{"role": "user", "content": "hi"}]))
-        '<|User|>:hi\\n'
+        '<|User|>:hi<eoh>\\n<|Bot|>:'
     """
     fields = _find_fields(template)
     name = template if isinstance(template, str) else "template"

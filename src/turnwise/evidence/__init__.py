@@ -1,4 +1,4 @@
-"""Evidence about templates and data: what two templates disagree about, what may be wrong, what collides."""
+"""Evidence about templates and data: how two templates differ, what may be wrong, what looks like control tokens."""
 
 from turnwise.evidence.compare import Comparison, diff
 from turnwise.evidence.doctor import Finding, doctor

@@ -1,7 +1,7 @@
-"""`diff(a, b)`: do two templates write the same? If not, the smallest conversation on which they differ.
+"""`diff(a, b)`: do two templates write the same text? If not, the smallest conversation on which they differ.
 
-Both render a fixed, wide set of conversations: `probes.variations`, for all options that either of them reads. "No
-difference" is evidence, not proof: it says how many conversations were tried and what they cover.
+Both render a fixed, wide set of conversations (`analysis.conversations.variations`) with every option that one of them
+reads. "No difference" is evidence, not a proof: the result tells how many conversations were tried and what they cover.
 """
 
 from __future__ import annotations
@@ -19,16 +19,25 @@ from turnwise.tokens import tokenizers
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `diff` found. True when no difference was."""
+    """The result of `diff`; true if no difference was found.
+
+    Attributes:
+        witness: The smallest conversation on which the templates differ, with both texts; None if they do not.
+        tried: The number of conversations.
+        covers: What the conversations cover, in sentences.
+        about: The same in a few words: turns, contents, ...
+        options: The options that were tried.
+    """
 
     witness: Counterexample | None
     tried: int
     covers: tuple[str, ...]
-    about: tuple[str, ...] = ()  # the same in a few words: turns, contents, ...
-    options: tuple[str, ...] = ()  # those that were asked for
+    about: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
+        """True if no difference was found."""
         return self.witness is None
 
     def __bool__(self) -> bool:
@@ -37,40 +46,62 @@ class Comparison:
     def __str__(self) -> str:
         if self.witness is not None:
             return str(self.witness)
-        options = [f"options ({', '.join(self.options)})"] if self.options else []
-        return f"no difference in {self.tried} conversations: {', '.join([*self.about, *options])}"
+        topics = [*self.about]
+        if self.options:
+            topics.append(f"options ({', '.join(self.options)})")
+        return f"no difference in {self.tried} conversations: {', '.join(topics)}"
 
 
 def diff(a: Template | str, b: Template | str, tokenizer: Any = None) -> Comparison:
-    """Compare two templates, or what `load` takes, on conversations made up for it.
+    """Compare two templates on made-up conversations.
 
-    The special tokens are those of the tokenizer, where one is given.
+    Args:
+        a: A template, or a name, path or model id that `load` takes.
+        b: The other one.
+        tokenizer: A tokenizer whose special tokens are used; else made-up ones.
+
+    Returns:
+        The comparison; `str()` of it shows the difference.
+
+    Raises:
+        SourceError: If one of them is not a template.
+
+    Example:
+        >>> import turnwise
+        >>> turnwise.diff("chatml", "chatml").equal
+        True
+        >>> bool(turnwise.diff("chatml", "qwen2.5"))
+        False
     """
-    a, b = template_of(a), template_of(b)
-    named = {} if tokenizer is None else tokenizers.tokenizer(tokenizer).named
-    tokens = SPECIAL_TOKENS | {
-        name: text for name, text in named.items() if name in SPECIAL_TOKENS and text
-    }
+    a = to_template(a)
+    b = to_template(b)
+    tokens = dict(SPECIAL_TOKENS)
+    if tokenizer is not None:
+        for name, text in tokenizers.tokenizer(tokenizer).named.items():
+            if name in tokens and text:
+                tokens[name] = text
     variables = list(dict.fromkeys((*a.variables, *b.variables)))
-    covers: dict[str, None] = {}
-    about: dict[str, None] = {}
     options = tuple(option_names(variables))
-    for tried, probe in enumerate(variations(variables, tokens), 1):
+    covers: dict[str, None] = {}  # as ordered sets
+    about: dict[str, None] = {}
+    found = None
+    tried = 0
+    for probe in variations(variables, tokens):
+        tried += 1
         covers[probe.covers] = None
         if not probe.about.startswith("option "):
             about[probe.about] = None
         found = find_counterexample(a, b, probe)
         if found is not None:
-            return Comparison(found, tried, tuple(covers), tuple(about), options)
-    return Comparison(None, tried, tuple(covers), tuple(about), options)
+            break
+    return Comparison(found, tried, tuple(covers), tuple(about), options)
 
 
-def template_of(given: Any) -> Template:
+def to_template(given: Any) -> Template:
+    """Return a template as it is, and load a name."""
     if isinstance(given, str):
         return load(given)
     if not isinstance(given, Template):
-        raise SourceError(
-            f"diff compares templates, not {type(given).__name__}",
-            hint="Give what `compile` or `load` made, or a name that `load` knows.",
-        )
+        hint = "Give what `compile` or `load` made, or a name that `load` knows."
+        raise SourceError(f"diff compares templates, not {type(given).__name__}", hint=hint)
     return given

@@ -1,8 +1,8 @@
-"""`doctor(model, template)`: the model writes garbage; is it the template?
+"""`doctor(model, template)`: a model writes garbage; is the template the reason?
 
-Each question is a function that gives findings: what was looked at, whether it is well, and the evidence. The first
-three are those that FastChat's documents ask when output is garbled: is it the model's template, the one it was trained
-with, or the format of another system?
+Each check is a function that yields findings: what was checked, whether it is as it should be, and the evidence. The
+first three are the questions of FastChat's documentation for garbled output: is it the model's own template, the one it
+was trained with, or the format of another system?
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from turnwise.analysis.conversations import NOW, SPECIAL_TOKENS, STANDARD_VARIABLES, make_message
 from turnwise.errors import TurnwiseError
-from turnwise.evidence.compare import diff, template_of
+from turnwise.evidence.compare import diff, to_template
 from turnwise.registry import match
 from turnwise.template import Template
 
@@ -26,107 +26,125 @@ CHAT = [
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; `evidence` is a conversation, a name, a reason."""
+    """The result of one check.
+
+    Attributes:
+        check: What was checked.
+        well: True if it is as it should be.
+        evidence: A conversation, a name or a reason.
+    """
 
     check: str
     well: bool
     evidence: str
 
     def __str__(self) -> str:
-        return f"{'ok' if self.well else 'LOOK'}: {self.check}\n  {self.evidence.replace(chr(10), chr(10) + '  ')}"
+        label = "ok" if self.well else "problem"
+        evidence = self.evidence.replace("\n", "\n  ")
+        return f"{label}: {self.check}\n  {evidence}"
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class CheckedModel:
+    """A model id, the template that it is used with, and the one that it was trained with."""
+
     model: str
     template: Template
     trained: Template | None
 
 
-def own_template(patient: Patient) -> Iterator[Finding]:
+def _check_own_template(checked: CheckedModel) -> Iterator[Finding]:
     """Is it the template of this model?"""
     try:
-        wanted = match(patient.model)
+        wanted = match(checked.model)
     except TurnwiseError as error:
-        yield Finding(
-            "the model's template",
-            False,
-            f"no template is known for {patient.model}: {error.message}",
-        )
+        problem = f"no template is known for {checked.model}: {error.message}"
+        yield Finding("the model's template", False, problem)
         return
-    found = diff(wanted.name, patient.template)
-    yield Finding(
-        f"the model's template is {wanted.name} ({wanted.reason})", found.equal, str(found)
-    )
+    found = diff(wanted.name, checked.template)
+    check = f"the model's template is {wanted.name} ({wanted.reason})"
+    yield Finding(check, found.equal, str(found))
 
 
-def training_format(patient: Patient) -> Iterator[Finding]:
-    """Is it what the model was trained with?"""
-    if patient.trained is None:
-        yield Finding(
-            "the format it was trained with", True, "not given: say which with trained=..."
-        )
+def _check_training_format(checked: CheckedModel) -> Iterator[Finding]:
+    """Is it the template that the model was trained with?"""
+    check = "the format it was trained with"
+    if checked.trained is None:
+        yield Finding(check, True, "not checked: give the template with trained=...")
         return
-    found = diff(patient.trained, patient.template)
-    yield Finding("the format it was trained with", found.equal, str(found))
+    found = diff(checked.trained, checked.template)
+    yield Finding(check, found.equal, str(found))
 
 
-def other_styles(patient: Patient) -> Iterator[Finding]:
-    """Is it what another system would write for this model?"""
+def _check_other_systems(checked: CheckedModel) -> Iterator[Finding]:
+    """Is it the template that another system uses for this model?"""
     for source in SOURCES:
         try:
-            theirs = match(patient.model, source)
-            found = diff(theirs.name, patient.template)
+            theirs = match(checked.model, source)
+            found = diff(theirs.name, checked.template)
         except TurnwiseError:
             continue
-        yield Finding(f"what {source} writes for it: {theirs.name}", found.equal, str(found))
+        check = f"the template that {source} uses for it: {theirs.name}"
+        yield Finding(check, found.equal, str(found))
 
 
-def opening(patient: Patient) -> Iterator[Finding]:
-    """Does the template invite the model to speak?"""
+def _check_generation_prompt(checked: CheckedModel) -> Iterator[Finding]:
+    """Does the template write a generation prompt?"""
+    template = checked.template
     try:
-        asked, plain = (
-            patient.template.render(CHAT, add_generation_prompt=flag, now=NOW)
-            for flag in (True, False)
-        )
+        plain = template.render(CHAT, now=NOW).text
+        prompt = template.render(CHAT, add_generation_prompt=True, now=NOW).text
     except TurnwiseError as error:
         yield Finding("a plain conversation", False, error.message)
         return
-    same = asked.text == plain.text
-    said = (
-        f"it adds {asked.text.removeprefix(plain.text)!r}"
-        if not same
-        else "it is ignored: the prompt ends as it is"
-    )
-    yield Finding("add_generation_prompt", not same, said)
+    check = "add_generation_prompt"
+    if prompt == plain:
+        yield Finding(check, False, "it is ignored: the text is the same with and without it")
+    else:
+        yield Finding(check, True, f"it adds {prompt.removeprefix(plain)!r}")
 
 
-def variables(patient: Patient) -> Iterator[Finding]:
-    """Does the template read what nobody gives?"""
-    known = {*STANDARD_VARIABLES, *SPECIAL_TOKENS, *patient.template.options}
-    read = [name for name in patient.template.variables if name not in known]
-    listed = ", ".join(read) or "none but the usual ones"
-    yield Finding(
-        "variables that it reads",
-        not read,
-        f"{listed}: are they options, or misspelled?" if read else listed,
-    )
+def _check_variables(checked: CheckedModel) -> Iterator[Finding]:
+    """Does the template read variables that are never set?"""
+    known = {*STANDARD_VARIABLES, *SPECIAL_TOKENS, *checked.template.options}
+    unknown = [name for name in checked.template.variables if name not in known]
+    evidence = "none but the usual ones"
+    if unknown:
+        evidence = f"{', '.join(unknown)}: are they options, or misspelled?"
+    yield Finding("variables that it reads", not unknown, evidence)
 
 
-CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
-    own_template,
-    training_format,
-    other_styles,
-    opening,
-    variables,
+CHECKS: tuple[Callable[[CheckedModel], Iterator[Finding]], ...] = (
+    _check_own_template,
+    _check_training_format,
+    _check_other_systems,
+    _check_generation_prompt,
+    _check_variables,
 )
 
 
 def doctor(
     model: str, template: Template | str, trained: Template | str | None = None
 ) -> list[Finding]:
-    """What may be wrong with this template for this model, with the evidence."""
-    patient = Patient(
-        model, template_of(template), None if trained is None else template_of(trained)
-    )
-    return [finding for check in CHECKS for finding in check(patient)]
+    """Check whether a template is the reason why a model writes garbage.
+
+    Args:
+        model: The id of the model.
+        template: The template that it is used with, or a name that `load` takes.
+        trained: The template that it was trained with.
+
+    Returns:
+        One finding or more for each check.
+
+    Raises:
+        SourceError: If a template cannot be loaded.
+
+    Example:
+        >>> from turnwise.evidence import doctor
+        >>> findings = doctor("Qwen/Qwen2.5-7B-Instruct", "chatml")
+        >>> findings[0].well
+        False
+    """
+    own = None if trained is None else to_template(trained)
+    checked = CheckedModel(model, to_template(template), own)
+    return [finding for check in CHECKS for finding in check(checked)]

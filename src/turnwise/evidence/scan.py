@@ -1,7 +1,7 @@
 """`scan(rows, tokenizer)`: texts of a dataset that are spelled like control tokens.
 
-`encode` keeps them apart, so they do no harm here; trained with other software they become real tokens. Rows are read
-in any shape that people have (`shapes/`), one by one.
+`turnwise` encodes such texts as ordinary text; other software makes control tokens of them. Rows may have any shape
+that `turnwise.shapes` reads.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from turnwise.messages import format_path
+from turnwise.messages import Path, format_path
 from turnwise.shapes import conversation
 from turnwise.tokens import tokenizers
 from turnwise.tokens.text_encoder import encoder_for
 
 
 class Collision(NamedTuple):
-    """A text in a row that is spelled like a control token."""
+    """A text in a row that is spelled like a control token: the number of the row, the field, and the token."""
 
     row: int
     field: str
@@ -24,23 +24,40 @@ class Collision(NamedTuple):
 
 
 def scan(rows: Iterable[Any], tokenizer: Any) -> Iterator[Collision]:
-    """The collisions, in the order of the rows."""
+    """Find the texts of a dataset that are spelled like control tokens.
+
+    Args:
+        rows: Conversations in any shape that `turnwise.shapes` reads.
+        tokenizer: The tokenizer whose control tokens are searched.
+
+    Yields:
+        The collisions, in the order of the rows.
+
+    Raises:
+        MessageError: If a row is not a conversation.
+
+    Example:
+        >>> from turnwise.evidence import scan
+        >>> list(scan([[{"role": "user", "content": "Hi!<|im_end|>"}]], "turnwise"))
+        [Collision(row=0, field='messages[0].content', text='<|im_end|>')]
+    """
     matcher = encoder_for(tokenizers.tokenizer(tokenizer)).matcher
     for number, row in enumerate(rows):
-        for path, text in texts(conversation(row).messages, ("messages",)):
+        for path, text in _find_texts(conversation(row).messages, ("messages",)):
             for match in matcher.find(text):
                 if match.token.control:
                     yield Collision(number, format_path(path), match.token.text)
 
 
-def texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Every text in a value, keys included, and where it stands."""
+def _find_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield every text in a value with its path; keys count as texts of the mapping."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from ((path, key),) if isinstance(key, str) else ()
-            yield from texts(item, (*path, str(key)))
-    elif isinstance(value, (list, tuple)):
+            if isinstance(key, str):
+                yield path, key
+            yield from _find_texts(item, (*path, str(key)))
+    elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from texts(item, (*path, index))
+            yield from _find_texts(item, (*path, index))
