@@ -277,11 +277,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no example": (lambda: xtuner.openai_map_fn(None), "a mapping"),  # type: ignore[arg-type]
     "no answer": (
         lambda: mapped({"input": "q", "output": None}),
-        r"conversation\[0\]\.output: is text, not None",
+        r"conversation\[0\]\.output: must be text, not None",
     ),
     "no rounds": (
         lambda: xtuner.template_map_fn({"conversation": None}, "default"),
-        "conversation: is a list",
+        "conversation: must be a list",
     ),
     "no round": (lambda: mapped(5), r"conversation\[0\]"),
     "unmapped": (

@@ -36,6 +36,27 @@ def test_diff_of_something_that_is_not_there() -> None:
     assert result.exit_code == 2 and "Did you mean" in result.stderr
 
 
+def test_diff_tells_a_difference_from_an_error(tmp_path: Path) -> None:
+    """Exit code 1 is an answer; every error is 2, also one in a template."""
+    broken = tmp_path / "broken.jinja"
+    broken.write_text("{% for m in messages %}{{ m.content }")
+    binary = tmp_path / "binary.jinja"
+    binary.write_bytes(b"\xff\xfe\0")
+    for wrong in (broken, binary, tmp_path / "missing.jinja"):
+        for arguments in ([str(wrong), "chatml"], ["chatml", str(wrong)]):
+            result = RUN.invoke(app, ["diff", *arguments])
+            assert result.exit_code == 2 and result.stderr.startswith("error: "), result.output
+    stdin = RUN.invoke(app, ["diff", "-", "chatml"], input="{% if %}")
+    assert stdin.exit_code == 2 and not stdin.stdout
+
+
+def test_flags_take_no_value() -> None:
+    for command in ("render", "encode", "parse", "diff", "doctor", "list", "explain"):
+        lines = RUN.invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout.splitlines()
+        values = [line for line in lines if "<bool>" in line and "--help" not in line]
+        assert not values, values
+
+
 def test_convert() -> None:
     result = RUN.invoke(app, ["convert", "chatml", "--to", "xtuner"])
     assert result.exit_code == 0, result.output

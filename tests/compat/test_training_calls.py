@@ -88,7 +88,7 @@ def test_what_is_cut_is_never_too_long() -> None:
         ({"conversations": [["u", "b"]]}, (5, "5"), "src_length: .*not '5'"),
         ({"conversations": [["u"]]}, (5, 5), r"conversations\[0\]: a round is \[user, bot\]"),
         ({"conversations": 5}, (5, 5), "no rounds"),
-        ({}, (5, 5), "has conversations"),
+        ({}, (5, 5), "there are no conversations"),
     ],
 )
 def test_misuse_of_truncated(parts: Any, lengths: Any, said: str) -> None:

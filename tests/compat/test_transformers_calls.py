@@ -312,7 +312,7 @@ def test_any_template_with_any_tokenizer() -> None:
         (("x", "turnwise"), {"return_tensors": "pt"}, "torch is not installed"),
         (("x", "turnwise"), {"return_tensors": "tf"}, "no tensors called 'tf'"),
         (("x", "turnwise"), {"padding": "wide"}, "unknown value 'wide'"),
-        (("x", "turnwise"), {"tokenizer_kwargs": {"stride": 2}}, "'stride' is not known"),
+        (("x", "turnwise"), {"tokenizer_kwargs": {"stride": 2}}, "unknown argument 'stride'"),
         (("x", "turnwise"), {"tokenizer_kwargs": {"padding_side": "top"}}, "'left' or 'right'"),
         (
             ("x", "turnwise"),

@@ -1,8 +1,8 @@
-"""The command line: one word per verb of the API, one file per word.
+"""The command line: one command for each verb of the API.
 
-A command reads its arguments, calls one method and prints. Exit codes: 0 done, 1 the template or the conversation is
-at fault, 2 the call is (a bad flag, a file that is not there). Errors are one block on stderr; results go to stdout, as
-the exact bytes when that is not a terminal.
+A command reads its arguments, calls one method and prints the result. Exit codes: 0 success; 1 an error in the template
+or the conversation; 2 an error in the call (a bad flag, a missing file). `diff` uses 1 for a difference and 2 for every
+error. Errors are written to stderr, results to stdout: escaped on a terminal, else the exact bytes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from turnwise.cli.demo import demo
 from turnwise.cli.doctor import doctor
 from turnwise.cli.encode import encode, stops
 from turnwise.cli.explain import explain
-from turnwise.cli.output import reported
+from turnwise.cli.output import FAULT, USAGE, report_errors
 from turnwise.cli.parse import parse
-from turnwise.cli.registry import listed, match
+from turnwise.cli.registry import list_entries, match
 from turnwise.cli.render import render
 
 __all__ = ["app", "main"]
@@ -31,7 +31,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "stops": stops,
     "parse": parse,
     "explain": explain,
-    "list": listed,
+    "list": list_entries,
     "match": match,
     "diff": compare,
     "convert": convert,
@@ -48,7 +48,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for word, command in COMMANDS.items():
-    app.command(word)(reported(command))
+    # `diff` answers with 1, so its errors need another exit code.
+    app.command(word)(report_errors(command, USAGE if word == "diff" else FAULT))
 
 
 def _show_version(wanted: bool) -> None:
@@ -61,11 +62,15 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _shared(
+def _global_options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version and stop."
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            metavar="",
+            help="Print the version and stop.",
         ),
     ] = False,
 ) -> None:
@@ -73,5 +78,5 @@ def _shared(
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     app(prog_name="turnwise")

@@ -21,18 +21,25 @@ def compare(
     exact: ExactOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two templates; on a difference, show the smallest conversation and exit with 1."""
+    """Compare two templates; on a difference, show the smallest conversation on which they differ.
+
+    Exits with 0 if there is no difference, with 1 if there is one, and with 2 on any error.
+
+    Example: turnwise diff qwen2.5 my_template.jinja
+    """
     inputs.check_stdin(first, second)
-    found = diff(inputs.template_of(first, None, exact), inputs.template_of(second, None, exact))
+    found = diff(
+        inputs.load_template(first, None, exact), inputs.load_template(second, None, exact)
+    )
     if as_json:
-        output.write_json(as_data(found))
+        output.write_json(_as_data(found))
     else:
         output.write(f"{found}\n")
     if not found.equal:
         raise typer.Exit(1)
 
 
-def as_data(found: Comparison) -> dict[str, Any]:
+def _as_data(found: Comparison) -> dict[str, Any]:
     data: dict[str, Any] = {
         "equal": found.equal,
         "tried": found.tried,
@@ -45,17 +52,16 @@ def as_data(found: Comparison) -> dict[str, Any]:
             "messages": witness.probe.messages,
             "arguments": passed_arguments(witness.probe),
             "at": witness.at,
-            "a": side(witness.a, witness.pieces[0]),
-            "b": side(witness.b, witness.pieces[1]),
+            "a": _side_data(witness.a, witness.pieces[0]),
+            "b": _side_data(witness.b, witness.pieces[1]),
         }
     return data
 
 
-def side(outcome: RenderOutcome, piece: Any) -> dict[str, Any]:
-    text = rendered_text(outcome)
-    found: dict[str, Any] = (
-        {"text": text} if not isinstance(outcome, Exception) else {"refuses": outcome.message}
-    )
+def _side_data(outcome: RenderOutcome, piece: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"text": rendered_text(outcome)}
+    if isinstance(outcome, Exception):
+        found = {"refuses": outcome.message}
     if piece is not None:
         found["piece"] = {"text": piece.text, "origin": str(piece.origin)}
     return found
@@ -83,8 +89,12 @@ def convert(
     pick: PickOption = None,
     exact: ExactOption = False,
 ) -> None:
-    """Write a template in another dialect, verified; or say what that dialect cannot say."""
-    found = inputs.template_of(template, pick, exact)
-    source = found.convert(to, eos_token=eos, bos_token=bos, without=without or ())
-    text = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False, indent=2)
+    """Write a template in another dialect; the result is verified, or refused with the reason.
+
+    Example: turnwise convert qwen2.5 --to ollama
+    """
+    found = inputs.load_template(template, pick, exact)
+    text = found.convert(to, eos_token=eos, bos_token=bos, without=without or ())
+    if not isinstance(text, str):
+        text = json.dumps(text, ensure_ascii=False, indent=2)
     output.write(text if text.endswith("\n") else f"{text}\n")

@@ -1,4 +1,4 @@
-"""`turnwise demo`: the whole circle, with nothing to prepare: text, origins, tokens, an attack, a reply."""
+"""`turnwise demo`: text, origins, tokens, an attack and a reply, with nothing to prepare."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from turnwise.cli import encode, output
-from turnwise.cli.parse import WORDS, event_line
+from turnwise.cli.parse import CHUNK, event_line
 from turnwise.cli.render import ColourOption, piece_lines, show
 from turnwise.engine.provenance.rendering import COLOURS, COMPUTED, DIM, RESET, Rendering
 from turnwise.registry import load
@@ -53,7 +53,7 @@ CHAT: list[dict[str, Any]] = [
         "content": '{"high": ["00:41", "13:05"], "low": ["06:52", "19:17"]}',
     },
 ]
-CALL = 2  # the message with the call
+CALL_INDEX = 2  # the message with the tool call
 
 ATTACK: list[dict[str, Any]] = [
     CHAT[0],
@@ -68,67 +68,64 @@ REPLY = (
 
 
 def demo(colour: ColourOption = None) -> None:
-    """Show the whole circle: a prompt and its origins, tokens and loss, an attack, a reply read as it comes."""
-    painted = output.coloured(colour)
+    """Show a prompt and its origins, tokens and loss, an attack, and a reply parsed as it arrives."""
+    coloured = output.use_colour(colour)
     template = load(ENTRY)
     rendering = template.render(CHAT, tools=TOOLS, add_generation_prompt=True)
     output.write(f"1. Render: a conversation with a tool, as {ENTRY} sees it.\n\n")
-    show(rendering, painted)
-    output.write(f"\n{legend(painted)}\n\n")
+    show(rendering, coloured)
+    output.write(f"\n{_legend(coloured)}\n\n")
     output.write(
         "2. Origins: each piece of the call knows the template node or the field that it came from.\n\n"
     )
-    output.write_lines(list(of_message(rendering, CALL)), painted)
-    tokens(template, painted)
-    reply(template, rendering, painted)
+    output.write_lines(list(_lines_of_message(rendering, CALL_INDEX)), coloured)
+    _show_tokens(template, coloured)
+    _show_reply(template, rendering, coloured)
 
 
-def of_message(rendering: Rendering, message: int) -> Iterator[Text]:
+def _lines_of_message(rendering: Rendering, message: int) -> Iterator[Text]:
     for piece, line in zip(rendering.pieces, piece_lines(rendering), strict=True):
         if piece.origin.message == message:
             yield line
 
 
-def tokens(template: Template, painted: bool) -> None:
-    """A user tries to write a system message; the reply is trained, and nothing else."""
+def _show_tokens(template: Template, coloured: bool) -> None:
+    """Show the tokens of a chat in which a user tries to write a system message."""
     safe = template.encode(ATTACK, SHIPPED)
-    open_ = template.encode(ATTACK, SHIPPED, compatible=True)
+    unsafe = template.encode(ATTACK, SHIPPED, compatible=True)
     legend = (
         "trained tokens are green, control tokens reversed, forged ones struck out"
-        if painted
+        if coloured
         else encode.LEGEND
     )
     output.write(f"\n3. Tokens: {legend}.\n\n")
-    output.write_lines(encode.chip_lines(safe, painted), painted)
+    output.write_lines(encode.chip_lines(safe, coloured), coloured)
     forged = ", ".join(safe.text[start:end] for start, end in safe.defused)
     output.write(
         f"\nThe user wrote {forged}: text here ({len(safe.control)} control tokens), "
-        f"real tokens elsewhere ({len(open_.control)}).\n"
+        f"real tokens elsewhere ({len(unsafe.control)}).\n"
     )
 
 
-def reply(template: Template, prompt: Rendering, painted: bool) -> None:
-    """What the model answers to the prompt of the first step, word by word."""
+def _show_reply(template: Template, prompt: Rendering, coloured: bool) -> None:
+    """Show how a reply to the first prompt is parsed, chunk by chunk."""
     output.write(
         "\n4. Reply: what a model sends, read as it comes by a parser derived from the template.\n\n"
     )
     parser = template.parser(prompt, TOOLS)
-    for word in WORDS.findall(REPLY):
-        output.write_lines(map(event_line, parser.feed(word)), painted)
+    for chunk in CHUNK.findall(REPLY):
+        output.write_lines(map(event_line, parser.feed(chunk)), coloured)
     message = parser.close()
-    output.write_lines(map(event_line, message.events), painted)
+    output.write_lines(map(event_line, message.events), coloured)
     output.write(f"\nThe message:\n{json.dumps(message, ensure_ascii=False)}\n")
     again = template.render([*CHAT, message], tools=TOOLS)
-    same = (
-        "letter for letter"
-        if str(again).startswith(str(prompt) + REPLY)
-        else "in the template's own way"
-    )
-    output.write(f"\nGiven back to the template, it stands behind the prompt {same}.\n")
+    is_same = str(again).startswith(str(prompt) + REPLY)
+    how = "letter for letter" if is_same else "in the template's own way"
+    output.write(f"\nGiven back to the template, it follows the prompt {how}.\n")
 
 
-def legend(painted: bool) -> str:
-    if not painted:
+def _legend(coloured: bool) -> str:
+    if not coloured:
         return "With --colour, what the template wrote is dim and each field of the conversation has a colour."
     fields = "".join(
         f"{colour}{letter}"

@@ -1,14 +1,15 @@
-"""`turnwise doctor`: the model writes garbage; is it the template?"""
+"""`turnwise doctor`: a model writes garbage; is the template the reason?"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from turnwise.cli import inputs, output
 from turnwise.cli.render import JsonOption
-from turnwise.evidence import doctor as examined
+from turnwise.evidence import doctor as check_model
 
 
 def doctor(
@@ -21,15 +22,16 @@ def doctor(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look for what may be wrong with a template for a model, with the evidence; exit with 1 if there is something."""
+    """Check whether a template is the reason why a model writes garbage; exit with 1 if there is a problem.
+
+    Example: turnwise doctor Qwen/Qwen2.5-7B-Instruct my_template.jinja
+    """
     inputs.check_stdin(template, trained or "")
-    given = None if trained is None else inputs.template_of(trained, None)
-    found = examined(model, inputs.template_of(template, None), given)
+    given = None if trained is None else inputs.load_template(trained, None)
+    found = check_model(model, inputs.load_template(template, None), given)
     if as_json:
-        output.write_json(
-            [{"check": one.check, "well": one.well, "evidence": one.evidence} for one in found]
-        )
+        output.write_json([asdict(finding) for finding in found])
     else:
         output.write("\n".join(map(str, found)) + "\n")
-    if not all(one.well for one in found):
+    if not all(finding.well for finding in found):
         raise typer.Exit(1)

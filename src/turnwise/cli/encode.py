@@ -1,8 +1,8 @@
 """`turnwise encode` and `turnwise stops`: a conversation as tokens, and the tokens that end a reply.
 
-Tokens are shown as chips, one behind the other, lines broken where the text breaks. On a terminal, trained tokens are
-green, others plain, control tokens reversed, and what only looks like one is struck out. Without colour the same is
-said in signs, `LEGEND` has them; text that has such a sign in it is shown as it is.
+Tokens are shown one after the other, with line breaks where the text has them. On a terminal, trained tokens are green,
+control tokens reversed, and text that only looks like a control token is struck out. Without colour, signs tell the
+same (`LEGEND`); such signs in the text itself are not escaped.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from warnings import catch_warnings, simplefilter
 import typer
 from rich.text import Text
 
+from turnwise.tokens.stop_ids import find_token_id
 from turnwise.cli import inputs, output
 from turnwise.cli.render import (
     ChatArgument,
@@ -31,11 +32,11 @@ from turnwise.cli.render import (
     ToolsOption,
     UserOption,
     VariableOption,
+    make_flag,
 )
 from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, did_you_mean, printable
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import POLICIES
-from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import SHIPPED, Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as tokenizer_at
 
@@ -54,7 +55,7 @@ STYLES = {
     "trained": "black on green",
     "plain": "dim",
 }
-SHADES = ("", " underline")  # so that neighbours are told apart
+SHADES = ("", " underline")  # alternate, to tell neighbours apart
 LEGEND = "trained tokens end with ', others with |; ⟦control⟧, ⟨only looks like a control token⟩"
 
 
@@ -70,10 +71,10 @@ def encode(
     ] = None,
     compatible: Annotated[
         bool,
-        typer.Option("--compatible", help="Encode as transformers does, forged tokens included."),
+        make_flag("--compatible", help="Encode as transformers does, forged tokens included."),
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a tokenizer that lacks the markers.")
+        bool, make_flag("--strict", help="Refuse a tokenizer that lacks the markers.")
     ] = False,
     user: UserOption = None,
     system: SystemOption = None,
@@ -88,15 +89,18 @@ def encode(
     as_json: JsonOption = False,
     colour: ColourOption = None,
 ) -> None:
-    """Encode a conversation: every token with what it is, and whether it is trained."""
+    """Encode a conversation and show each token: its kind, and whether it is trained.
+
+    Example: turnwise encode qwen2.5 chat.json --tokenizer models/qwen
+    """
     inputs.check_stdin(template, chat, tools)
-    given = inputs.chat_of(chat, user, system, tools, line, shape)
-    messages, arguments = inputs.asked(given, option, generation, continued, now)
+    request = inputs.read_chat(chat, user, system, tools, line, shape)
+    messages, arguments = inputs.render_arguments(request, option, generation, continued, now)
     if train_on not in POLICIES:
         raise typer.BadParameter(
             did_you_mean(train_on, POLICIES, "Policies") or "", param_hint="--train-on"
         )
-    loaded, known = inputs.template_of(template, pick), tokenizer_of(tokenizer)
+    loaded, known = inputs.load_template(template, pick), load_tokenizer(tokenizer)
     with catch_warnings(record=True) as caught:
         simplefilter("always", TurnwiseWarning)
         encoded = loaded.encode(
@@ -112,20 +116,20 @@ def encode(
         if issubclass(warning.category, TurnwiseWarning):
             output.warn(str(warning.message))
     if as_json:
-        output.write_json(as_data(encoded))
+        output.write_json(_as_data(encoded))
     else:
-        show(encoded, output.coloured(colour))
+        _show(encoded, output.use_colour(colour))
 
 
-def tokenizer_of(place: str) -> Tokenizer:
-    """What --tokenizer names; if there is none, the call is wrong."""
+def load_tokenizer(place: str) -> Tokenizer:
+    """Return the tokenizer that --tokenizer names; if there is none, the call is wrong."""
     try:
         return tokenizer_at(place)
     except TokenizerError as error:
         raise SourceError(error.message, hint=error.hint) from None
 
 
-def as_data(encoded: Encoded) -> dict[str, Any]:
+def _as_data(encoded: Encoded) -> dict[str, Any]:
     return {
         "input_ids": encoded.input_ids,
         "labels": encoded.labels,
@@ -140,7 +144,7 @@ def as_data(encoded: Encoded) -> dict[str, Any]:
     }
 
 
-def show(encoded: Encoded, colour: bool) -> None:
+def _show(encoded: Encoded, colour: bool) -> None:
     output.write_lines(chip_lines(encoded, colour), colour)
     trained = sum(encoded.mask)
     legend = "" if colour else f"; {LEGEND}"
@@ -156,18 +160,17 @@ def show(encoded: Encoded, colour: bool) -> None:
 
 
 def chip_lines(encoded: Encoded, colour: bool) -> Iterator[Text]:
-    """The tokens, a new line behind every token that breaks the line."""
+    """Return the tokens, with a new line after each token that has a line break."""
     line, mask = Text(), encoded.mask
-    for index, (text, kind) in enumerate(zip(encoded.tokens, kinds(encoded), strict=True)):
+    for index, (text, kind) in enumerate(zip(encoded.tokens, _token_kinds(encoded), strict=True)):
         before, after = ("", "") if colour else SIGNS[kind]
         shown = printable(text, 10**6).replace("\n", "↵") or "·"
-        edge = "" if colour else "'" if mask[index] else "|"
-        style = (
-            STYLES[kind]
-            + (" green" if kind == "control" and mask[index] else "")
-            + SHADES[index % 2]
-        )
-        line.append(f"{before}{shown}{after}{edge}", style)
+        if not colour:
+            after += "'" if mask[index] else "|"
+        style = STYLES[kind] + SHADES[index % 2]
+        if kind == "control" and mask[index]:
+            style += " green"
+        line.append(f"{before}{shown}{after}", style)
         if "\n" in text:
             yield line
             line = Text()
@@ -175,23 +178,22 @@ def chip_lines(encoded: Encoded, colour: bool) -> Iterator[Text]:
         yield line
 
 
-def kinds(encoded: Encoded) -> Iterator[str]:
-    """What each token is."""
-    control, mask = set(encoded.control), encoded.mask
-    defused, start = encoded.defused, 0
+def _token_kinds(encoded: Encoded) -> Iterator[str]:
+    """Yield the kind of each token, a key of `STYLES`."""
+    control = set(encoded.control)
+    defused = encoded.defused
     starts = [span[0] for span in defused]
+    start = 0
     for index, end in enumerate(encoded.ends):
+        # The last defused span that starts before the end of the token; does it reach into the token?
         span = bisect_right(starts, max(start, end - 1)) - 1
-        inside = span >= 0 and start < defused[span][1] and end > defused[span][0]
-        yield (
-            "control"
-            if index in control
-            else "defused"
-            if inside
-            else "trained"
-            if mask[index]
-            else "plain"
-        )
+        is_defused = span >= 0 and start < defused[span][1] and end > defused[span][0]
+        if index in control:
+            yield "control"
+        elif is_defused:
+            yield "defused"
+        else:
+            yield "trained" if encoded.mask[index] else "plain"
         start = end
 
 
@@ -203,18 +205,21 @@ def stops(
     pick: PickOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what ends a reply: texts, and with a tokenizer their ids."""
+    """Print the texts that end a reply, and with a tokenizer their ids.
+
+    Example: turnwise stops qwen2.5 --tokenizer models/qwen
+    """
     inputs.check_stdin(template)
-    known = tokenizer_of(tokenizer) if tokenizer else None
-    found = inputs.template_of(template, pick).stops(known)
+    known = load_tokenizer(tokenizer) if tokenizer else None
+    found = inputs.load_template(template, pick).stops(known)
     if as_json:
         output.write_json({"stops": list(found), "ids": list(found.ids)})
         return
     for text in found:
-        id = find_token_id(text, known) if known else None
-        shown = printable(repr(text)[1:-1])
-        output.write(
-            f"{shown}\t{'not one token' if id is None else id}\n" if known else f"{shown}\n"
-        )
+        line = printable(repr(text)[1:-1])
+        if known:
+            id = find_token_id(text, known)
+            line += "\tnot one token" if id is None else f"\t{id}"
+        output.write(f"{line}\n")
     if not found:
-        output.note("the template writes nothing behind a reply that would end it")
+        output.note("the template writes nothing after a reply that would end it")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from turnwise.analysis.facts import WrittenMarker
 from turnwise.cli import inputs, output
-from turnwise.cli.render import ColourOption, JsonOption, PickOption, TemplateArgument
+from turnwise.cli.render import ColourOption, JsonOption, PickOption, TemplateArgument, make_flag
 from turnwise.errors import TurnwiseError, printable
 from turnwise.template import Template
 
@@ -27,21 +27,21 @@ MAX_COLUMN_WIDTH = 48
 def explain(
     template: TemplateArgument,
     program: Annotated[
-        bool, typer.Option("--program", help="Also print the compiled program.")
+        bool, make_flag("--program", help="Also print the compiled program.")
     ] = False,
     pick: PickOption = None,
     as_json: JsonOption = False,
     colour: ColourOption = None,
 ) -> None:
     """Say what a template reads and writes."""
-    loaded = inputs.template_of(template, pick)
+    loaded = inputs.load_template(template, pick)
     explanation = explain_template(loaded)
     if program:
         explanation["program"] = loaded.program.python
     if as_json:
         output.write_json(explanation)
         return
-    output.write_lines(format_lines(explanation), output.coloured(colour))
+    output.write_lines(format_lines(explanation), output.use_colour(colour))
     if program:
         output.write(printable(loaded.program.python, 10**9) + "\n")
 

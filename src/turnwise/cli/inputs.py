@@ -1,9 +1,9 @@
-"""What the arguments TEMPLATE and CHAT stand for.
+"""Read the arguments TEMPLATE and CHAT of the commands.
 
-A template is whatever `load` takes, or `-`. A conversation is JSON of any shape that `turnwise.shapes` reads: a list of
-messages, a request, a row of a dataset; or JSON Lines or a JSON list of those. The shape is guessed unless --shape says
-it; a bare text, which PaddleNLP would take for a question, is not guessed: there is --user. A place that is not there
-is the caller's mistake (exit 2), a conversation that is not one is the conversation's (exit 1).
+TEMPLATE is what `load` takes, or `-` for stdin. CHAT is JSON of any shape that `turnwise.shapes` reads: a list of
+messages, a request, a row of a dataset; or JSON Lines or a JSON list of those. The shape is guessed if --shape is not
+given; a bare text, which PaddleNLP takes for a question, is not accepted, since there is --user. A file that does not
+exist is an error in the call (exit code 2), an invalid conversation is an error in the data (exit code 1).
 """
 
 from __future__ import annotations
@@ -29,76 +29,84 @@ from turnwise.template import Template
 
 STDIN = "-"
 MAX_CHAT = 256 * 2**20
-PLAIN = ("openai", "list")  # shapes whose messages need no reading
+OPENAI_SHAPES = ("openai", "list")  # read without a note
 
 
 @dataclass(slots=True)
-class Chat:
-    """The arguments of one `render`."""
+class ChatInput:
+    """The messages and the other arguments of one `render`."""
 
     messages: Any
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
 def check_stdin(*places: str | None) -> None:
+    """Refuse two arguments that both read stdin."""
     if places.count(STDIN) > 1:
         raise typer.BadParameter("stdin (-) can be read for one argument only", param_hint="-")
 
 
-def template_of(where: str, pick: str | None, exact: bool = False) -> Template:
-    if where != STDIN:
+def load_template(where: str, pick: str | None, exact: bool = False) -> Template:
+    """Return the template of the argument TEMPLATE."""
+    if where == STDIN:
+        found = read_bytes(_read_stdin(), "stdin", pick, exact=exact)
+    else:
         found = find_source(where, pick=pick, exact=exact)
-        if found.warning:
-            note(found.warning)
-        return compile_source(found)
-    return compile_source(read_bytes(_stdin(), "stdin", pick, exact=exact))
+    if found.warning:
+        note(found.warning)
+    return compile_source(found)
 
 
-def chat_of(
+def read_chat(
     place: str | None,
     user: str | None,
     system: str | None,
     tools: str | None,
     line: int | None,
     shape: str | None,
-) -> Chat:
-    """The conversation of the arguments, put together."""
+) -> ChatInput:
+    """Return the conversation of CHAT or --user, with --system and --tools added."""
     if (place is None) == (user is None):
         raise typer.BadParameter("give a CHAT or --user, one of the two", param_hint="CHAT")
     if shape is not None and place is None:
-        raise typer.BadParameter("it says what CHAT is, and there is none", param_hint="--shape")
+        raise typer.BadParameter(
+            "it is the shape of CHAT, and there is no CHAT", param_hint="--shape"
+        )
     if shape is not None and shape not in SHAPES:
         raise typer.BadParameter(did_you_mean(shape, SHAPES, "Shapes") or "", param_hint="--shape")
-    chat = Chat([{"role": "user", "content": user}]) if place is None else _read(place, line, shape)
+    chat = ChatInput([{"role": "user", "content": user}])
+    if place is not None:
+        chat = _read_conversation(place, line, shape)
     if system is not None:
         chat.messages = _with_system(chat.messages, system)
     if tools is not None:
-        chat.arguments["tools"] = _tools(tools)
+        chat.arguments["tools"] = _read_tools(tools)
     return chat
 
 
-def asked(
-    chat: Chat, option: list[str] | None, generation: bool, continued: bool, now: str | None
+def render_arguments(
+    chat: ChatInput, option: list[str] | None, generation: bool, continued: bool, now: str | None
 ) -> tuple[Any, dict[str, Any]]:
-    """The messages, and everything else that `Template.render` takes; flags count more than what the chat says."""
-    arguments = {**chat.arguments, **options_of(option or []), "now": time_of(now)}
-    flags = {"add_generation_prompt": generation, "continue_final_message": continued}
-    return chat.messages, arguments | {name: True for name, given in flags.items() if given}
+    """Return the messages and the other arguments of `Template.render`; flags override the chat."""
+    arguments = {**chat.arguments, **_parse_options(option or []), "now": _parse_time(now)}
+    if generation:
+        arguments["add_generation_prompt"] = True
+    if continued:
+        arguments["continue_final_message"] = True
+    return chat.messages, arguments
 
 
-def options_of(pairs: list[str]) -> dict[str, Any]:
-    """`key=value`, where a value that is JSON is that value and any other text is itself."""
+def _parse_options(pairs: list[str]) -> dict[str, Any]:
+    """Return the options of `key=value`; a value that is not JSON is text."""
     options = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier():
-            raise typer.BadParameter(
-                f"{pair!r} is not of the form key=value", param_hint="--option"
-            )
+            problem = f"{pair!r} is not of the form key=value"
+            raise typer.BadParameter(problem, param_hint="--option")
         if key in ARGUMENT_NAMES:
-            raise typer.BadParameter(
-                f"{key!r} has a flag of its own or none", param_hint="--option"
-            )
+            problem = f"{key!r} is not a variable of the template"
+            raise typer.BadParameter(problem, param_hint="--option")
         try:
             options[key] = json.loads(text)
         except (ValueError, RecursionError):
@@ -106,7 +114,7 @@ def options_of(pairs: list[str]) -> dict[str, Any]:
     return options
 
 
-def time_of(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
@@ -119,34 +127,34 @@ def time_of(text: str | None) -> datetime | None:
 # -- conversations ---------------------------------------------------------------------------------------------------
 
 
-def _read(place: str, line: int | None, shape: str | None) -> Chat:
-    name = "stdin" if place == STDIN else place
-    text = _text(_stdin() if place == STDIN else _file(place), name)
+def _read_conversation(place: str, line: int | None, shape: str | None) -> ChatInput:
+    name = _name_of(place)
+    text = _decode(_read_place(place), name)
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":
             raise _not_json(name, error) from error
-        value = _row(text, name, line)
+        value = _parse_json_line(text, name, line)
     except (ValueError, RecursionError) as error:
         raise _not_json(name, error) from error
     if are_rows(value):
-        value = _chosen(dict(enumerate(value, 1)), name, line)[1]
-    return _conversation(value, name, shape)
+        value = _choose_row(dict(enumerate(value, 1)), name, line)[1]
+    return _to_chat(value, name, shape)
 
 
-def _row(text: str, name: str, line: int | None) -> Any:
-    """One conversation of JSON Lines."""
+def _parse_json_line(text: str, name: str, line: int | None) -> Any:
+    """Return one conversation of JSON Lines."""
     rows = {number: row for number, row in enumerate(text.split("\n"), 1) if row.strip()}
-    wanted, row = _chosen(rows, name, line)
+    wanted, row = _choose_row(rows, name, line)
     try:
         return json.loads(row)
     except (ValueError, RecursionError) as error:
         raise _not_json(name, error, wanted) from error
 
 
-def _chosen(rows: dict[int, Any], name: str, line: int | None) -> tuple[int, Any]:
-    """The conversation asked for, else the first, which is then said."""
+def _choose_row(rows: dict[int, Any], name: str, line: int | None) -> tuple[int, Any]:
+    """Return the number and the row of --line, else the first, with a note."""
     if line is None:
         if len(rows) > 1:
             note(
@@ -158,7 +166,7 @@ def _chosen(rows: dict[int, Any], name: str, line: int | None) -> tuple[int, Any
     return line, rows[line]
 
 
-def _conversation(value: Any, name: str, shape: str | None) -> Chat:
+def _to_chat(value: Any, name: str, shape: str | None) -> ChatInput:
     if shape is None and not isinstance(value, list | dict):
         hint = "A conversation is a list of messages, or an object with `messages`."
         raise MessageError(f"{name} holds {short_repr(value)}", hint=hint)
@@ -166,17 +174,17 @@ def _conversation(value: Any, name: str, shape: str | None) -> Chat:
         found = conversation(value, shape)
     except MessageError as error:
         raise MessageError(f"{name}: {error.message}", hint=error.hint) from error
-    if shape is None and found.shape not in PLAIN:
+    if shape is None and found.shape not in OPENAI_SHAPES:
         note(f"{name} is read as {found.shape} data")
     if found.rest:
         note(f"{name} also has {', '.join(sorted(found.rest))}: not used")
     arguments = found.arguments
-    return Chat(arguments.pop("messages"), arguments)
+    return ChatInput(arguments.pop("messages"), arguments)
 
 
 def _with_system(messages: Any, system: str) -> Any:
     if not isinstance(messages, list):
-        return messages  # render says what is wrong with it
+        return messages  # `render` tells what is wrong with it
     if messages and isinstance(messages[0], dict) and messages[0].get("role") == "system":
         raise typer.BadParameter(
             "the conversation has a system message already", param_hint="--system"
@@ -184,12 +192,10 @@ def _with_system(messages: Any, system: str) -> Any:
     return [{"role": "system", "content": system}, *messages]
 
 
-def _tools(place: str) -> Any:
-    name = "stdin" if place == STDIN else place
+def _read_tools(place: str) -> Any:
+    name = _name_of(place)
     try:
-        value = json.loads(
-            _text(_stdin() if place == STDIN else _file(place, "Tools are a JSON file."), name)
-        )
+        value = json.loads(_decode(_read_place(place, "Tools are a JSON file."), name))
     except (ValueError, RecursionError) as error:
         raise _not_json(name, error) from error
     found = value["tools"] if isinstance(value, dict) and "tools" in value else value
@@ -199,12 +205,12 @@ def _tools(place: str) -> Any:
         raise MessageError(f"{name}: {error.message}", hint=error.hint) from error
 
 
-def declared_of(place: str) -> dict[str, Any]:
-    """What a TOML file declares of replies: an entry's table `replies`, or the words of one by themselves."""
+def read_declaration(place: str) -> dict[str, Any]:
+    """Return the declaration of a TOML file: its table `replies`, or the whole file."""
     import tomllib  # slow to import, and rarely needed
 
-    name = "stdin" if place == STDIN else place
-    text = _stdin() if place == STDIN else _file(place, "A declaration is a TOML file.")
+    name = _name_of(place)
+    text = _read_place(place, "A declaration is a TOML file.")
     try:
         data = tomllib.loads(text.decode("utf-8-sig"))
     except ValueError as error:  # not UTF-8, not TOML
@@ -218,7 +224,7 @@ def declared_of(place: str) -> dict[str, Any]:
         raise SourceError(f"{name}: replies is {short_repr(found)}", hint="It must be a table.")
     if not found:
         raise SourceError(
-            f"{name} declares nothing", hint=f"It may say: {', '.join(DECLARATION_KEYS)}."
+            f"{name} declares nothing", hint=f"It may have: {', '.join(DECLARATION_KEYS)}."
         )
     return found
 
@@ -226,21 +232,29 @@ def declared_of(place: str) -> dict[str, Any]:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def _stdin() -> bytes:
+def _name_of(place: str) -> str:
+    return "stdin" if place == STDIN else place
+
+
+def _read_place(place: str, hint: str | None = None) -> bytes:
+    return _read_stdin() if place == STDIN else _read_file(place, hint)
+
+
+def _read_stdin() -> bytes:
     data = sys.stdin.buffer.read(MAX_CHAT + 1)
     if len(data) > MAX_CHAT:
         raise SourceError(f"stdin is larger than {MAX_CHAT:,} bytes")
     return data
 
 
-def _file(place: str, hint: str | None = None) -> bytes:
+def _read_file(place: str, hint: str | None) -> bytes:
     try:
         with Path(place).open("rb") as file:
             data = file.read(MAX_CHAT + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         if hint is None and not Path(place).suffix:
-            hint = f"To render it as what a user says: --user {short_repr(place)}"
+            hint = f"To render it as a message of the user: --user {short_repr(place)}"
         raise SourceError(
             f"{short_repr(place, 200)} cannot be read: {reason.lower()}", hint=hint
         ) from error
@@ -249,7 +263,7 @@ def _file(place: str, hint: str | None = None) -> bytes:
     return data
 
 
-def _text(data: bytes, name: str) -> str:
+def _decode(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,8 +1,8 @@
-"""How commands speak: results on stdout, notes and errors on stderr, nothing raw on a terminal.
+"""Output of commands: results on stdout, notes and errors on stderr.
 
-Messages and templates are untrusted text, and a terminal obeys control characters. So what people look at is escaped;
-what programs read (stdout that is not a terminal, `--json`) is exact. A lone surrogate has no bytes: it is written as
-its escape, which is also what JSON calls it.
+Messages and templates are untrusted text, and a terminal obeys control characters. So output on a terminal is escaped;
+output for programs (stdout that is not a terminal, `--json`) is exact. A lone surrogate has no UTF-8 bytes, so it is
+written as its escape, as in JSON.
 """
 
 from __future__ import annotations
@@ -23,33 +23,39 @@ from rich.text import Text
 
 from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning, printable
 
-USAGE, FAULT = 2, 1
+FAULT = 1
+"""Exit code for an error in the template or the conversation."""
+USAGE = 2
+"""Exit code for an error in the call."""
 P = ParamSpec("P")
 
 
-def terminal() -> bool:
+def is_terminal() -> bool:
+    """Return True if stdout is a terminal."""
     return sys.stdout.isatty()
 
 
-def coloured(wanted: bool | None) -> bool:
-    """Whether to paint: as asked, else on a terminal whose owner did not object."""
+def use_colour(wanted: bool | None) -> bool:
+    """Return the flag of the call; without one, True on a terminal that does not forbid colours."""
     if wanted is not None:
         return wanted
-    return terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def write(text: str) -> None:
+    """Write a result to stdout."""
     data = text.encode("utf-8", "backslashreplace")
-    # Bytes keep escape sequences that were asked for, and line ends, as they are.
-    typer.echo(data.decode("utf-8") if terminal() else data, nl=False)
+    # Bytes keep escape sequences and line ends as they are.
+    typer.echo(data.decode("utf-8") if is_terminal() else data, nl=False)
 
 
 def write_json(value: Any) -> None:
+    """Write a result as JSON."""
     write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
 def write_lines(lines: Iterable[Text], colour: bool) -> None:
-    """Painted lines, left to the terminal to wrap."""
+    """Write lines with or without their colours; the terminal wraps them."""
     console = Console(force_terminal=colour, no_color=not colour, highlight=False, markup=False)
     with console.capture() as captured:
         for line in lines:
@@ -58,50 +64,53 @@ def write_lines(lines: Iterable[Text], colour: bool) -> None:
 
 
 def note(text: str) -> None:
+    """Write a note to stderr."""
     typer.echo(f"note: {printable(text)}", err=True)
 
 
 def warn(text: str) -> None:
+    """Write a warning to stderr."""
     typer.echo(f"warning: {printable(text)}", err=True)
 
 
 @contextmanager
-def saying_warnings() -> Iterator[None]:
-    """Our warnings as one line each, as long as this lasts; others' stay what they are."""
+def short_warnings() -> Iterator[None]:
+    """Show warnings of turnwise as one line each; those of other libraries as usual."""
     with warnings.catch_warnings():
-        others = warnings.showwarning
+        show_others = warnings.showwarning
 
-        def said(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            warn(str(message)) if issubclass(category, TurnwiseWarning) else others(
-                message, category, *place, **more
-            )
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, TurnwiseWarning):
+                warn(str(message))
+            else:
+                show_others(message, category, *place, **more)
 
         warnings.simplefilter("always", TurnwiseWarning)
-        warnings.showwarning = said
+        warnings.showwarning = show
         yield
 
 
-def reported(command: Callable[P, None]) -> Callable[P, None]:
-    """The command, with its errors turned into one block and an exit code."""
+def report_errors(command: Callable[P, None], fault: int) -> Callable[P, None]:
+    """Return the command with its errors printed; `fault` is the exit code for errors that are not in the call."""
 
     @functools.wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            with saying_warnings():
+            with short_warnings():
                 command(*args, **kwargs)
         except TurnwiseError as error:
             typer.echo(f"error: {printable(str(error), limit=10_000)}", err=True)
-            raise typer.Exit(USAGE if isinstance(error, SourceError) else FAULT) from None
+            raise typer.Exit(USAGE if isinstance(error, SourceError) else fault) from None
         except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
             raise
-        except Exception as error:  # a defect of ours: one block that says so, never a traceback
-            typer.echo(_bug(error), err=True)
-            raise typer.Exit(FAULT) from None
+        except Exception as error:  # a defect of turnwise: a short report, not a traceback
+            typer.echo(_bug_report(error), err=True)
+            raise typer.Exit(fault) from None
 
-    return wrapped
+    return run
 
 
-def _bug(error: Exception) -> str:
+def _bug_report(error: Exception) -> str:
     if os.environ.get("TURNWISE_DEBUG"):
         return "".join(traceback.format_exception(error))
     where = traceback.extract_tb(error.__traceback__)[-1]

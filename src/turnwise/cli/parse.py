@@ -1,10 +1,10 @@
-"""`turnwise parse`: a reply becomes a message, at once or as it comes.
+"""`turnwise parse`: a reply becomes a message, at once or while it arrives.
 
-REPLY is a text; a file, if there is one of that name; or - for stdin, which `--stream` reads as it arrives. With a
+REPLY is a file, if there is one of that name, else a text; `-` is stdin, which `--stream` reads as it arrives. With a
 tokenizer, a REPLY that is a JSON list of numbers is token ids. What a model wrote is never an error: a call that could
-not be read is shown with its status, and noted; so is how much stands behind a stop, if it is more than white space.
+not be read is shown with its status and a note; so is text after the stop, if it is more than white space.
 
-`--declared` tells the parser what the template does not show, in the words of an entry's table `replies`.
+`--declared` gives the parser what the template does not show, as in the table `replies` of an entry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import typer
 from rich.text import Text
 
 from turnwise.cli import inputs, output
-from turnwise.cli.encode import tokenizer_of
+from turnwise.cli.encode import load_tokenizer
 from turnwise.cli.render import (
     ColourOption,
     JsonOption,
@@ -32,17 +32,16 @@ from turnwise.cli.render import (
     ToolsOption,
     UserOption,
     VariableOption,
+    make_flag,
 )
 from turnwise.errors import SourceError, printable
 from turnwise.replies.events import STATUSES, Event, Message
 from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template
 
-WORDS = re.compile(r"\s*\S{1,8}|\s+")  # about what a model says at a time
-FILE = re.compile(
-    r"[\w.~/\\:-]*\w\.[A-Za-z]\w{0,4}"
-)  # what is more likely the name of a file than a reply
-ONCE = 2**16
+CHUNK = re.compile(r"\s*\S{1,8}|\s+")  # about as long as a token
+FILE_NAME = re.compile(r"[\w.~/\\:-]*\w\.[A-Za-z]\w{0,4}")  # rather than a reply
+READ_SIZE = 2**16
 STYLES = {
     "reasoning": "dim",
     "text": "",
@@ -56,7 +55,7 @@ STYLES = {
 def parse(
     template: TemplateArgument,
     reply: Annotated[str, typer.Argument(metavar="REPLY", help="A text, a file, or - for stdin.")],
-    stream: Annotated[bool, typer.Option("--stream", help="Show events as they come.")] = False,
+    stream: Annotated[bool, make_flag("--stream", help="Show events as they come.")] = False,
     chat: Annotated[
         str | None,
         typer.Option(
@@ -80,33 +79,42 @@ def parse(
     as_json: JsonOption = False,
     colour: ColourOption = None,
 ) -> None:
-    """Read a reply back into a message: reasoning, content, calls, and what ended it."""
+    """Parse a reply into a message: reasoning, content, tool calls, and the stop.
+
+    Example: turnwise parse qwen2.5 'Hello!<|im_end|>'
+    """
     inputs.check_stdin(template, reply, chat, tools, declared)
-    loaded = inputs.template_of(template, pick)
-    prompt, offered = prompt_of(loaded, chat, user, tools, option, now)
-    parser = parser_of(loaded, prompt, offered, tokenizer, declared)
-    painted = output.coloured(colour)
-    for chunk in chunks(reply, stream, ids=tokenizer is not None):
+    loaded = inputs.load_template(template, pick)
+    prompt, offered = _render_prompt(loaded, chat, user, tools, option, now)
+    parser = _make_parser(loaded, prompt, offered, tokenizer, declared)
+    painted = output.use_colour(colour)
+    for chunk in _split_reply(reply, stream, ids=tokenizer is not None):
         events = parser.feed(chunk)
         if stream:
-            show_events(events, as_json, painted)
+            _show_events(events, as_json, painted)
     message = parser.close()
     if stream:
-        show_events(message.events, as_json, painted)
+        _show_events(message.events, as_json, painted)
     if as_json:
-        line = json.dumps(as_data(message), ensure_ascii=False) + "\n"
-        output.write(line) if stream else output.write_json(as_data(message))
+        line = json.dumps(_as_data(message), ensure_ascii=False) + "\n"
+        output.write(line) if stream else output.write_json(_as_data(message))
     elif not stream:
-        output.write_lines(message_lines(message), painted)
-    for one in message.attempts:
-        if one.status != "complete":
-            output.note(f"{one.status}: {STATUSES[one.status]}: {printable(repr(one.raw))}")
-    if (behind := rest_of(parser, message)).strip():
-        stand = "character stands" if len(behind) == 1 else "characters stand"
-        output.note(f"{len(behind)} {stand} behind the stop {message.stop!r}, and were not read")
+        output.write_lines(_message_lines(message), painted)
+    _note_problems(parser, message)
 
 
-def prompt_of(
+def _note_problems(parser: Parser, message: Message) -> None:
+    """Write notes on calls that failed, and on text after the stop."""
+    for call in message.attempts:
+        if call.status != "complete":
+            output.note(f"{call.status}: {STATUSES[call.status]}: {printable(repr(call.raw))}")
+    size = sum(span.end - span.start for span in message.spans if span.kind == "rest")
+    if size and parser.text[-size:].strip():
+        count = "1 character" if size == 1 else f"{size} characters"
+        output.note(f"not parsed: {count} after the stop {message.stop!r}")
+
+
+def _render_prompt(
     template: Template,
     chat: str | None,
     user: str | None,
@@ -114,79 +122,74 @@ def prompt_of(
     option: list[str] | None,
     now: str | None,
 ) -> tuple[Any, Any]:
-    """What was sent, and the tools that were offered; without a conversation and options, the grammar's own opening."""
-    said = (
-        user if chat is not None or user is not None else "?"
-    )  # any question has the same opening
-    given = inputs.chat_of(chat, said, None, tools, None, None)
-    offered = given.arguments.get("tools")
-    if chat is None and user is None and not option:
+    """Return the prompt that was sent, None for the grammar's own, and the tools that were offered."""
+    is_given = chat is not None or user is not None
+    question = user if is_given else "?"  # every question has the same generation prompt
+    request = inputs.read_chat(chat, question, None, tools, None, None)
+    offered = request.arguments.get("tools")
+    if not is_given and not option:
         return None, offered
-    messages, arguments = inputs.asked(given, option, True, False, now)
+    messages, arguments = inputs.render_arguments(request, option, True, False, now)
     return template.render(messages, **arguments), offered
 
 
-def parser_of(
+def _make_parser(
     template: Template, prompt: Any, tools: Any, tokenizer: str | None, declared: str | None
 ) -> Parser:
-    """The template's parser, told what a file declares; what is wrong with a declaration is said of its file."""
-    known = tokenizer_of(tokenizer) if tokenizer else None
+    """Return the template's parser, with the declaration of a file; errors in it name the file."""
+    known = load_tokenizer(tokenizer) if tokenizer else None
     if declared is None:
         return template.parser(prompt, tools, known)
-    data = inputs.declared_of(declared)
+    data = inputs.read_declaration(declared)
     try:
         return template.parser(prompt, tools, known, data)
     except SourceError as error:
         raise error.within("stdin" if declared == inputs.STDIN else declared) from None
 
 
-def rest_of(parser: Parser, message: Message) -> str:
-    """What stands behind the stop."""
-    size = sum(span.end - span.start for span in message.spans if span.kind == "rest")
-    return parser.text[-size:] if size else ""
+# -- input
 
 
-# -- what comes in
-
-
-def chunks(reply: str, stream: bool, ids: bool) -> Iterator[Any]:
-    """The reply: whole, or word by word, or as stdin brings it."""
+def _split_reply(reply: str, stream: bool, ids: bool) -> Iterator[Any]:
+    """Yield the reply whole, in chunks, or as it arrives on stdin."""
     if reply == inputs.STDIN:
-        texts: Iterable[str] = arriving() if stream and not ids else ["".join(arriving())]
+        texts: Iterable[str] = _read_stdin() if stream and not ids else ["".join(_read_stdin())]
     else:
-        texts = [text_of(reply)]
+        texts = [_read_reply(reply)]
     for text in texts:
-        found = numbers(text) if ids else None
+        found = _parse_ids(text) if ids else None
         if found is not None:
             yield from found if stream else [found]
         elif stream and reply != inputs.STDIN:
-            yield from WORDS.findall(text)
+            yield from CHUNK.findall(text)
         else:
             yield text
 
 
-def arriving() -> Iterator[str]:
-    """Stdin, as far as it has come; bytes that are no UTF-8 are shown as such."""
+def _read_stdin() -> Iterator[str]:
+    """Yield stdin as it arrives; bytes that are not UTF-8 are replaced."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     read = getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)
-    while data := read(ONCE):
+    while data := read(READ_SIZE):
         yield decoder.decode(data)
     yield decoder.decode(b"", final=True)
 
 
-def text_of(reply: str) -> str:
+def _read_reply(reply: str) -> str:
+    """Return the content of a file, or the argument itself if there is no such file."""
     try:
         path = Path(reply)
         if path.is_file():
             return path.read_bytes().decode("utf-8", "replace")
-    except (OSError, ValueError):  # too long for a name, or with a zero in it: it is a text
+    except (OSError, ValueError):  # not a valid path, so it is a text
         return reply
-    if FILE.fullmatch(reply):
+    if FILE_NAME.fullmatch(reply):
         output.note(f"there is no file {reply!r}: it was read as the text of a reply")
     return reply
 
 
-def numbers(text: str) -> list[int] | None:
+def _parse_ids(text: str) -> list[int] | None:
+    """Return the token ids of a JSON list of numbers; None for other text."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -194,10 +197,10 @@ def numbers(text: str) -> list[int] | None:
     return found if isinstance(found, list) and all(type(one) is int for one in found) else None
 
 
-# -- what goes out
+# -- output
 
 
-def show_events(events: Iterable[Event], as_json: bool, painted: bool) -> None:
+def _show_events(events: Iterable[Event], as_json: bool, painted: bool) -> None:
     if as_json:
         for event in events:
             output.write(
@@ -208,14 +211,17 @@ def show_events(events: Iterable[Event], as_json: bool, painted: bool) -> None:
 
 
 def event_line(event: Event) -> Text:
+    """Return an event as one line."""
     call = "" if event.call is None else f" {event.call}"
-    text = event.name or "" if event.kind == "start" else repr(event.text) if event.text else ""
+    text = repr(event.text) if event.text else ""
+    if event.kind == "start":
+        text = event.name or ""
     return Text.assemble(
         (f"{event.kind + call:<12}", "dim"), (printable(text, 10**6), STYLES[event.kind])
     )
 
 
-def as_data(message: Message) -> dict[str, Any]:
+def _as_data(message: Message) -> dict[str, Any]:
     return {
         "message": dict(message),
         "stop": message.stop,
@@ -224,8 +230,8 @@ def as_data(message: Message) -> dict[str, Any]:
     }
 
 
-def message_lines(message: Message) -> Iterator[Text]:
-    """One line for each thing that the message holds."""
+def _message_lines(message: Message) -> Iterator[Text]:
+    """Yield one line for each part of the message."""
     statuses = {one.index: one.status for one in message.attempts if one.index is not None}
     rows = [
         (key, repr(message[key])) for key in ("reasoning_content", "content") if message.get(key)
@@ -233,12 +239,8 @@ def message_lines(message: Message) -> Iterator[Text]:
     for index, call in enumerate(message.get("tool_calls", ())):
         function = call["function"]
         id = f"  id {call['id']}" if call["id"] else ""
-        rows.append(
-            (
-                f"call {index}",
-                f"{function['name']}({function['arguments']})  {statuses.get(index, '')}{id}",
-            )
-        )
+        call_text = f"{function['name']}({function['arguments']})"
+        rows.append((f"call {index}", f"{call_text}  {statuses.get(index, '')}{id}"))
     rows += [(one.status, repr(one.raw)) for one in message.attempts if one.index is None]
     rows += [("stop", repr(message.stop))] if message.stop else []
     for name, text in rows:

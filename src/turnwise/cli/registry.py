@@ -13,10 +13,10 @@ from turnwise.cli.render import ColourOption, JsonOption
 from turnwise.errors import did_you_mean, printable
 from turnwise.registry import Entry, entries
 from turnwise.registry.match import SOURCES
-from turnwise.registry.match import match as matched
+from turnwise.registry.match import match as match_model
 
 
-def listed(
+def list_entries(
     dialect: Annotated[str | None, typer.Option(help="Only those of a dialect.")] = None,
     family: Annotated[str | None, typer.Option(help="Only those of a family of models.")] = None,
     as_json: JsonOption = False,
@@ -24,7 +24,9 @@ def listed(
 ) -> None:
     """List the templates that have a name.
 
-    Verified are those that say what the published template says, on every conversation of the corpus.
+    Verified ones write the same text as the published template on every conversation of the corpus.
+
+    Example: turnwise list --family qwen
     """
     for flag, value, known in (
         ("--dialect", dialect, {entry.dialect for entry in entries().values()}),
@@ -36,10 +38,10 @@ def listed(
             )
     found = entries(dialect, family).values()
     if as_json:
-        output.write_json([as_data(entry) for entry in found])
+        output.write_json([_as_data(entry) for entry in found])
         return
     width = max((len(entry.name) for entry in found if entry.notes), default=0)
-    output.write_lines((line_of(entry, width) for entry in found), output.coloured(colour))
+    output.write_lines((_entry_line(entry, width) for entry in found), output.use_colour(colour))
 
 
 def match(
@@ -53,8 +55,11 @@ def match(
     as_json: JsonOption = False,
     colour: ColourOption = None,
 ) -> None:
-    """Say which template a model has, and why."""
-    found = matched(model, source)
+    """Show which template a model has, and why.
+
+    Example: turnwise match Qwen/Qwen2.5-7B-Instruct
+    """
+    found = match_model(model, source)
     if as_json:
         output.write_json({**asdict(found), "name": found.name})
     else:
@@ -68,12 +73,12 @@ def match(
         lines = [
             Text.assemble((f"{key:<8}", "dim"), printable(value)) for key, value in facts.items()
         ]
-        output.write_lines(lines, output.coloured(colour))
+        output.write_lines(lines, output.use_colour(colour))
     if found.warning:
         output.warn(found.warning)
 
 
-def line_of(entry: Entry, width: int) -> Text:
+def _entry_line(entry: Entry, width: int) -> Text:
     if entry.unusable:
         reason = f"  cannot be loaded: {entry.unusable}"
         return Text.assemble((printable(entry.name), "bold"), (printable(reason), "dim"))
@@ -84,7 +89,7 @@ def line_of(entry: Entry, width: int) -> Text:
     return Text.assemble((f"{printable(entry.name):<{width}}", "bold"), (about, "dim"))
 
 
-def as_data(entry: Entry) -> dict[str, Any]:
-    """An entry without its source."""
+def _as_data(entry: Entry) -> dict[str, Any]:
+    """Return an entry without its source."""
     keys = (key for key in entry.__slots__ if key not in ("load_source", "override", "defaults"))
     return {**{key: getattr(entry, key) for key in keys}, "options": dict(entry.options)}

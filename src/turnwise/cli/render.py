@@ -1,4 +1,4 @@
-"""`turnwise render`: a conversation as the text that the model sees, and where each character came from."""
+"""`turnwise render`: the text that the model sees, and the origin of each character; options of all commands."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from turnwise.cli import inputs, output
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import printable
 from turnwise.shapes import SHAPES
+
+
+def make_flag(*names: str, help: str) -> Any:
+    """Return an option that takes no value; without a metavar, help would show one."""
+    return typer.Option(*names, metavar="", help=help)
+
 
 TemplateArgument = Annotated[
     str,
@@ -25,14 +31,12 @@ PickOption = Annotated[
 ]
 ExactOption = Annotated[
     bool,
-    typer.Option(
-        "--exact", help="Another software's template: its text, recorded defects included."
-    ),
+    make_flag("--exact", help="Other software's template: its text, with its known defects."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonOption = Annotated[bool, make_flag("--json", help="Print JSON.")]
 ColourOption = Annotated[
     bool | None,
-    typer.Option("--colour/--no-colour", help="Paint, or not; else only on a terminal."),
+    make_flag("--colour/--no-colour", help="Colours, or none; by default only on a terminal."),
 ]
 ChatArgument = Annotated[
     str | None,
@@ -49,13 +53,11 @@ VariableOption = Annotated[
 ]
 GenerationOption = Annotated[
     bool,
-    typer.Option(
-        "--generation", "-g", "--add-generation-prompt", help="Invite the assistant to speak."
-    ),
+    make_flag("--generation", "-g", "--add-generation-prompt", help="Add the generation prompt."),
 ]
 ContinueOption = Annotated[
     bool,
-    typer.Option("--continue", "--continue-final-message", help="Leave the last message open."),
+    make_flag("--continue", "--continue-final-message", help="Leave the last message open."),
 ]
 NowOption = Annotated[
     str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")
@@ -83,47 +85,49 @@ def render(
     exact: ExactOption = False,
     as_json: JsonOption = False,
     pieces: Annotated[
-        bool, typer.Option("--pieces", help="List the pieces with their origins.")
+        bool, make_flag("--pieces", help="List the pieces with their origins.")
     ] = False,
     whitespace: Annotated[
-        bool, typer.Option("--whitespace", "-w", help="Make white space visible.")
+        bool, make_flag("--whitespace", "-w", help="Make white space visible.")
     ] = False,
     colour: ColourOption = None,
 ) -> None:
-    """Render a conversation: template text dim, each field bright."""
+    """Render a conversation: the text of the template is dim, the fields of the messages are bright.
+
+    Example: turnwise render qwen2.5 chat.json --generation
+    """
     inputs.check_stdin(template, chat, tools)
-    messages, arguments = inputs.asked(
-        inputs.chat_of(chat, user, system, tools, line, shape), option, generation, continued, now
-    )
-    rendering = inputs.template_of(template, pick, exact).render(messages, **arguments)
+    request = inputs.read_chat(chat, user, system, tools, line, shape)
+    messages, arguments = inputs.render_arguments(request, option, generation, continued, now)
+    rendering = inputs.load_template(template, pick, exact).render(messages, **arguments)
     if as_json:
-        output.write_json(as_data(rendering))
+        output.write_json(_as_data(rendering))
     elif pieces:
-        output.write_lines(piece_lines(rendering), output.coloured(colour))
+        output.write_lines(piece_lines(rendering), output.use_colour(colour))
     else:
-        show(rendering, output.coloured(colour), whitespace)
+        show(rendering, output.use_colour(colour), whitespace)
 
 
 def show(rendering: Rendering, colour: bool, whitespace: bool = False) -> None:
-    """The text: exact for programs, painted for people."""
-    if not (colour or whitespace or output.terminal()):
+    """Write the text: exact for programs, in colour for people."""
+    if not (colour or whitespace or output.is_terminal()):
         output.write(rendering.text)
         return
     text = rendering.show(colour=colour, whitespace=whitespace)
     output.write(text if text.endswith("\n") else text + "\n")
 
 
-def as_data(rendering: Rendering) -> dict[str, Any]:
+def _as_data(rendering: Rendering) -> dict[str, Any]:
     return {
         "text": rendering.text,
         "pieces": [
-            {"text": piece.text, "origin": origin_data(piece.origin)} for piece in rendering.pieces
+            {"text": piece.text, "origin": _origin_data(piece.origin)} for piece in rendering.pieces
         ],
         "changes": [str(change) for change in rendering.changes],
     }
 
 
-def origin_data(origin: Origin) -> dict[str, Any]:
+def _origin_data(origin: Origin) -> dict[str, Any]:
     return {
         "kind": origin.kind,
         "field": origin.field,
@@ -138,7 +142,7 @@ def origin_data(origin: Origin) -> dict[str, Any]:
 
 
 def piece_lines(rendering: Rendering) -> list[Text]:
-    """One line for each piece: the message it was written for, its origin, its text."""
+    """Return one line for each piece: its message, its origin and its text."""
     origins = [printable(str(piece.origin)) for piece in rendering.pieces]
     width = min(60, max(map(len, origins), default=0))
     lines = []
