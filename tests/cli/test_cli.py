@@ -190,7 +190,7 @@ def test_the_shape_can_be_said(here: Path) -> None:
     )
     unknown = bad(2, "render", "t.jinja", "chat.json", "--shape", "sharegtp")
     assert "--shape" in unknown and "Did you mean 'sharegpt'?" in unknown
-    assert "there is none" in bad(2, "render", "t.jinja", "--user", "x", "--shape", "openai")
+    assert "there is no CHAT" in bad(2, "render", "t.jinja", "--user", "x", "--shape", "openai")
 
 
 def test_a_list_of_rows(here: Path) -> None:
@@ -275,7 +275,10 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "control characters": (["render", "a\x1b[31mb", "chat.json"], r"a\x1b[31mb"),
     "odd option": (["render", "t.jinja", "chat.json", "-o", "x"], "key=value"),
     "odd key": (["render", "t.jinja", "chat.json", "-o", "a b=1"], "key=value"),
-    "reserved key": (["render", "t.jinja", "chat.json", "-o", "messages=[]"], "flag of its own"),
+    "reserved key": (
+        ["render", "t.jinja", "chat.json", "-o", "messages=[]"],
+        "is not a variable of the template",
+    ),
     "odd time": (["render", "t.jinja", "chat.json", "--now", "noon"], "is not a time"),
     "odd line": (["render", "t.jinja", "chat.json", "--line", "0"], "--line"),
     "no such pick": (["render", "t.jinja", "chat.json", "--pick", "rag"], "It has: default."),
@@ -354,7 +357,7 @@ def test_our_own_mistakes_are_no_tracebacks(here: Path, monkeypatch: pytest.Monk
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("oh\x07")
 
-    monkeypatch.setattr("turnwise.cli.inputs.template_of", broken)
+    monkeypatch.setattr("turnwise.cli.inputs.load_template", broken)
     message = bad(1, "render", "t.jinja", "chat.json")
     assert r"turnwise itself failed (ZeroDivisionError: oh\x07, at test_cli.py" in message
     monkeypatch.setenv("TURNWISE_DEBUG", "1")
@@ -443,7 +446,7 @@ def test_demo() -> None:
     assert "⟨<|im_end|>⟩" in text.replace("⟩|⟨", "") and "⟦<|im_end|>⟧'" in text
     assert "The user wrote <|im_end|>, <|im_start|>: text here" in text
     assert "start 0     tide" in text and '"role": "assistant"' in text.splitlines()[-3]
-    assert text.endswith("it stands behind the prompt letter for letter.\n")
+    assert text.endswith("it follows the prompt letter for letter.\n")
     assert len(text.splitlines()) <= 85
     assert "\x1b[" in good("demo", "--colour") and "\x1b" not in good("demo", "--no-colour")
 
@@ -514,9 +517,9 @@ def test_file_names_that_are_not_text(here: Path) -> None:
 
 
 def test_colour_is_asked_or_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "terminal", lambda: True)
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert output.coloured(None) and not output.coloured(False)
+    assert output.use_colour(None) and not output.use_colour(False)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not output.coloured(None) and output.coloured(True)
+    assert not output.use_colour(None) and output.use_colour(True)

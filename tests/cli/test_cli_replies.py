@@ -167,8 +167,8 @@ def test_what_is_wrong_with_tools_is_said_of_their_file(
 @pytest.mark.parametrize(
     ("behind", "noted"),
     [
-        ("trailing", "8 characters stand"),
-        ("!", "1 character stands"),
+        ("trailing", "8 characters after the stop"),
+        ("!", "1 character after the stop"),
         ("\n<|im_end|>", "11 characters"),
         ("\n", ""),
         ("", ""),
@@ -179,7 +179,7 @@ def test_what_stands_behind_the_stop_is_noted(behind: str, noted: str, more: lis
     """White space is not: most texts end with a line."""
     result = run("parse", "qwen3", REPLY + behind, *more)
     assert result.stderr.count("note: ") == bool(noted)
-    assert noted in result.stderr and ("behind the stop '<|im_end|>'" in result.stderr) == bool(
+    assert noted in result.stderr and ("after the stop '<|im_end|>'" in result.stderr) == bool(
         noted
     )
 
@@ -190,7 +190,7 @@ def test_ids_behind_the_stop_are_noted() -> None:
     ids = turnwise.load("chatml").encode(chat, known).input_ids
     reply = ids[ids.index(known.encode("\n")[0]) + 1 :]
     found = run("parse", "chatml", json.dumps(reply), "-k", "turnwise")
-    assert f"{len('|<|im_start|>user|Ü<|im_end|>|')} characters stand behind" in found.stderr
+    assert f"{len('|<|im_start|>user|Ü<|im_end|>|')} characters after the stop" in found.stderr
 
 
 def test_ids() -> None:

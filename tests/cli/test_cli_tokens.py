@@ -121,4 +121,4 @@ def test_stops(tmp_path: Path) -> None:
     assert found["ids"][0] == shipped.id("<|im_end|>") and found["stops"][0] == "<|im_end|>"
     file = tmp_path / "plain.jinja"
     file.write_text(PLAIN, encoding="utf-8")
-    assert "writes nothing behind a reply" in run("stops", str(file)).stderr
+    assert "writes nothing after a reply" in run("stops", str(file)).stderr

@@ -116,7 +116,9 @@ def test_examples_in_public_docstrings_run(name: str) -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     for public in module.__all__:
         thing = getattr(module, public)
-        for test in finder.find(thing, public, module=False, globs={"turnwise": turnwise}):
+        for test in finder.find(
+            thing, public, module=False, globs={**vars(module), "turnwise": turnwise}
+        ):
             runner.run(test)
     assert not runner.failures
 

@@ -91,7 +91,7 @@ def diff(a: Template | str, b: Template | str, tokenizer: Any = None) -> Compari
         covers[probe.covers] = None
         if not probe.about.startswith("option "):
             about[probe.about] = None
-        found = find_counterexample(a, b, probe)
+        found = find_counterexample(a.renderer, b.renderer, probe)
         if found is not None:
             break
     return Comparison(found, tried, tuple(covers), tuple(about), options)
