@@ -15,7 +15,6 @@ from warnings import catch_warnings, simplefilter
 import typer
 from rich.text import Text
 
-from turnwise.tokens.stop_ids import find_token_id
 from turnwise.cli import inputs, output
 from turnwise.cli.render import (
     ChatArgument,
@@ -37,6 +36,7 @@ from turnwise.cli.render import (
 from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, did_you_mean, printable
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import POLICIES
+from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import SHIPPED, Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as tokenizer_at
 

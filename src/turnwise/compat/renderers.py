@@ -31,7 +31,6 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any
 
-from turnwise.tokens.stop_ids import find_token_id
 from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
 from turnwise.messages import InputReader, message_tool_calls
 from turnwise.replies.events import Attempt, Message
@@ -40,6 +39,7 @@ from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.session import Session, to_ids, to_plain_messages
+from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import tokenizer as adapted
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
@@ -232,7 +232,9 @@ class TokenRenderer:
 
     def get_stop_token_ids(self) -> list[int]:
         """Return the ids that end a reply."""
-        found = (find_token_id(text, self.tokenizer) for text in self._prepare_sessions(None)[0].stops)
+        found = (
+            find_token_id(text, self.tokenizer) for text in self._prepare_sessions(None)[0].stops
+        )
         return [id for id in found if id is not None]
 
     def bridge_to_next_turn(
