@@ -157,8 +157,11 @@ class OperatorCompiler:
         self.writer.lineno = node.lineno
         if all(code.kind is Kind.INT for code in codes):
             return scalar(f"({' + '.join(code.value for code in codes)})", Kind.INT)
+        is_count = len(codes) == 2 and codes[1].kind is Kind.INT
+        if is_count:
+            codes[0] = self.writer.store_value(codes[0])
         call = f"add_values(rt, ({join_pairs(codes)}))"
-        if len(codes) == 2 and codes[1].kind is Kind.INT:
+        if is_count:
             return self._calculate(codes[0], "+", codes[1], call)
         return self.writer.store_pair(call)
 
@@ -168,17 +171,17 @@ class OperatorCompiler:
         self.writer.lineno = node.lineno
         if isinstance(node, nodes.Sub) and left.kind is right.kind is Kind.INT:
             return scalar(f"({left.value} - {right.value})", Kind.INT)
-        sign = COUNTER_SIGNS.get(type(node))
-        is_count = sign is not None and right.kind is Kind.INT and right.literal != 0
+        sign = COUNTER_SIGNS.get(type(node), "")
+        is_count = sign and right.kind is Kind.INT and right.literal != 0
         if is_count:
             left = self.writer.store_value(left)
         call = f"do_{type(node).__name__}(rt, {left.pair}, {right.pair})"
-        return (
-            self._calculate(left, sign, right, call) if is_count else self.writer.store_pair(call)
-        )
+        if is_count:
+            return self._calculate(left, sign, right, call)
+        return self.writer.store_pair(call)
 
-    def _calculate(self, left: Code, sign: str | None, right: Code, call: str) -> Code:
-        """Calculate inline while the left side is a small int, as counters are."""
+    def _calculate(self, left: Code, sign: str, right: Code, call: str) -> Code:
+        """Calculate inline while the left side, a variable, is a small int, as counters are."""
         result = self.writer.new_pair()
         number = left.value
         is_counter = f"{number}.__class__ is int and -{MAX_COUNTER} < {number} < {MAX_COUNTER}"
