@@ -477,11 +477,11 @@ def test_assistants_may_be_trusted_less(tokenizers: Tokenizers) -> None:
 
 
 ERRORS = {
-    "trust is no mapping": ({"trust": ["system"]}, "trust is a mapping"),
+    "trust is no mapping": ({"trust": ["system"]}, "trust must be a mapping"),
     "trust has no such level": ({"trust": {"system": "full"}}, "unknown trust level 'full'"),
     "a level is a text": ({"trust": {"system": True}}, "unknown trust level True"),
     "no such policy": ({"train_on": "assistnt"}, "Did you mean"),
-    "a policy is a text": ({"train_on": 3}, "no loss policy 3"),
+    "a policy is a text": ({"train_on": 3}, "unknown loss policy 3"),
     "max_length is positive": ({"max_length": 0}, "a whole number from 1 up, not 0"),
     "max_length is a number": ({"max_length": "9"}, "a whole number from 1 up, not '9'"),
     "max_length is whole": ({"max_length": 9.5}, "a whole number from 1 up, not 9.5"),

@@ -367,5 +367,5 @@ def test_texts_and_ids_that_cannot_be(name: str) -> None:
         with pytest.raises(TokenizerError, match="a tokenizer encodes text, not bytes"):
             encode(b"ab")  # type: ignore[arg-type]
     for bad in (-1, "a", 1.5):
-        with pytest.raises(TokenizerError, match="an id is a number from 0 on"):
+        with pytest.raises(TokenizerError, match="an id is a number from 0 up"):
             own.decode([bad])  # type: ignore[list-item]

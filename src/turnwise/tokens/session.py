@@ -422,7 +422,8 @@ class Session:
         plain = {"role": "assistant", "content": text.removesuffix(stop)}
         tools = self.request.arguments.get("tools")
         parsed = self._reader.read(reply, self._prompt_text, tools, self.tokenizer)
-        if parsed is None or parsed == plain:
+        # A grammar that does not know the stop (the tokenizer's eos) takes it for content.
+        if parsed is None or parsed in (plain, {**plain, "content": text}):
             return plain, None
         return parsed, plain
 
