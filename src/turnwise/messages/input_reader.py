@@ -156,14 +156,8 @@ class InputReader:
 
         Objects with an attribute `messages` are accepted as well.
         """
-        if type(messages) is not list and hasattr(type(messages), "messages"):
-            messages = self.to_plain(messages.messages, "messages")
-        if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
-            raise MessageError(
-                f"a conversation is a list of messages, not {type(messages).__name__}",
-                path="messages",
-                hint='for example [{"role": "user", "content": "Hello!"}]',
-            )
+        if type(messages) is not list:
+            messages = self._read_sequence(messages)
         chat = []
         for index, message in enumerate(messages):
             if type(message) is not dict:
@@ -177,6 +171,17 @@ class InputReader:
                 message = self._with_reasoning_aliases(message, index)
             chat.append(message)
         return chat
+
+    def _read_sequence(self, messages: Any) -> Sequence[Any]:
+        if hasattr(type(messages), "messages"):
+            messages = self.to_plain(messages.messages, "messages")
+        if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+            raise MessageError(
+                f"a conversation is a list of messages, not {type(messages).__name__}",
+                path="messages",
+                hint='for example [{"role": "user", "content": "Hello!"}]',
+            )
+        return messages
 
     def read_message(self, message: Any, index: int) -> dict[str, Any]:
         """Return one message as plain data; `index` is only for errors."""

@@ -86,7 +86,7 @@ class PieceTable:
         if self.starts[-1] != size:
             self._truncate(size)
         self._fragments: dict[int, list[Fragment]] = {}
-        self._cache = FragmentCache()
+        self._cache: FragmentCache = {}
 
     def message_of(self, index: int) -> int | None:
         """Return the message that was being written at the text with this index."""
@@ -202,8 +202,10 @@ class MessageTracker:
         self._enter_innermost_message()
 
     def _enter_innermost_message(self) -> None:
-        known = [message for message in self._loops if message is not None]
-        message = known[-1] if known else None
+        message = None
+        for message in reversed(self._loops):
+            if message is not None:
+                break
         if message != self._message:
             self._message = message
             self._start_message(message, len(self.texts))

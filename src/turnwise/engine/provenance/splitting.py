@@ -22,22 +22,11 @@ MANY_FRAGMENTS = 64  # from here on neighbours with one leaf are merged, which i
 MIN_BISECTED = 16  # fewer fragments are searched from the start
 
 
-class FragmentCache:
-    """Fragments that were found before: parts of one text all ask for the fragments of the whole."""
+FragmentCache = dict[tuple[int, str], tuple[Trail, list[Fragment]]]
+"""Fragments that were found before: parts of one text all ask for the fragments of the whole.
 
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        # the key holds the identity of a trail; the trail is stored too, so that it stays alive
-        self._entries: dict[tuple[int, str], tuple[Trail, list[Fragment]]] = {}
-
-    def get(self, trail: Trail, text: str) -> list[Fragment] | None:
-        entry = self._entries.get((id(trail), text))
-        return None if entry is None else entry[1]
-
-    def put(self, trail: Trail, text: str, fragments: list[Fragment]) -> None:
-        self._entries[id(trail), text] = (trail, fragments)
-
+The key is the identity of a trail and the text; the trail is stored too, so that it stays alive.
+"""
 
 Waiting = list[tuple[str, Trail, Splitting]]  # texts whose rule has asked for another text
 
@@ -48,7 +37,8 @@ def split_by_origin(text: str, trail: Trail, cache: FragmentCache | None = None)
     A rule asks for the fragments of its inputs by yielding them, and who waits is kept on a list: a text that was
     built in ten thousand steps has a trail ten thousand deep, and Python's stack is not.
     """
-    cache = cache or FragmentCache()
+    if cache is None:
+        cache = {}
     waiting: Waiting = []
     answer: Any = _split_or_start(text, trail, waiting, cache)  # None starts a generator
     while waiting:
@@ -58,7 +48,7 @@ def split_by_origin(text: str, trail: Trail, cache: FragmentCache | None = None)
         except StopIteration as finished:
             waiting.pop()
             answer = _check_fragments(whole, finished.value)
-            cache.put(resolved, whole, answer)
+            cache[id(resolved), whole] = (resolved, answer)
         else:
             answer = _split_or_start(asked_text, asked_trail, waiting, cache)
     fragments: list[Fragment] = answer
@@ -76,9 +66,9 @@ def _split_or_start(
         return [(text, NOWHERE)]
     if type(resolved) is int or type(resolved) is Field:
         return [(text, resolved)]
-    known = cache.get(resolved, text)
+    known = cache.get((id(resolved), text))
     if known is not None:
-        return known
+        return known[1]
     rule, inputs = resolved[0], resolved[1:]
     if rule.split is None:
         return [(text, NOWHERE)]
