@@ -197,7 +197,7 @@ SECONDS = 2.0  # of processor time; each took from 3 seconds to more than a minu
 JSON_CALL = "{{ c.function.name }} {{ c.function.arguments | tojson }}"
 TOO_LONG = "what is written for a message is too long to be looked at"
 HUGE = {
-    "a marker": (turns("{{ m.content }}<|" + "x" * 2_000 + "|>"), "stops: a marker is longer"),
+    "a marker": (turns("{{ m.content }}<|" + "x" * 2_000 + "|>"), "content: a marker is longer"),
     "a turn": (
         turns("{{ m.content }}<|" + "x" * 8_000 + "|>"),
         f"content, reasoning, calls: {TOO_LONG}",

@@ -134,7 +134,8 @@ def holds(grammar: Grammar, turn: str, written: str) -> bool:
     """What was written stands in the turn, and nothing but the end of the turn behind it."""
     at = turn.find(written)
     rest = turn[at + len(written) :].strip()
-    return at >= 0 and (not rest or rest.startswith(grammar.stops))
+    is_end = not rest or rest.startswith(grammar.stops)
+    return at >= 0 and (is_end or rest == grammar.opening.strip())  # which some always write
 
 
 @needs_corpus
