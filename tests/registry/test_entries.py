@@ -481,8 +481,8 @@ def test_registering_an_alias_takes_the_alias_only() -> None:
 @pytest.mark.usefixtures("clean")
 def test_bad_registrations() -> None:
     for arguments, said in (
-        ((5, PLAIN), "name is 5"),
-        (("", PLAIN), "'name' is missing"),
+        ((5, PLAIN), "name must be a string that is not empty, not 5"),
+        (("", PLAIN), "name must be a string that is not empty, not ''"),
         (("x", ""), "not a source"),
         (("x", {"SYSTEM": "s"}), "not a source"),
     ):
