@@ -14,7 +14,7 @@ from turnwise.schema import (
     STRING,
     STRINGS,
     TABLE,
-    Rule,
+    ValueRule,
     check,
     check_table,
     list_of,
@@ -50,7 +50,7 @@ RULES = {
         ([["a"], [2]], list_of(STRINGS, "a list of lists"), "x[1][0] must be a string, not 2"),
     ],
 )
-def test_a_value_that_is_refused(value: Any, rule: Rule, said: str) -> None:
+def test_a_value_that_is_refused(value: Any, rule: ValueRule, said: str) -> None:
     with pytest.raises(SourceError) as caught:
         check(value, rule, "x")
     assert caught.value.message == said
@@ -69,7 +69,7 @@ def test_a_value_that_is_refused(value: Any, rule: Rule, said: str) -> None:
         ("plain", RULES["style"]),
     ],
 )
-def test_a_value_that_is_accepted(value: Any, rule: Rule) -> None:
+def test_a_value_that_is_accepted(value: Any, rule: ValueRule) -> None:
     assert check(value, rule, "x") is value
 
 

@@ -1,6 +1,6 @@
 """Check data that people wrote by hand (TOML, JSON, a dict in their code) against rules.
 
-A `Rule` is a test with the words for the error. A table of rules checks a mapping:
+A `ValueRule` is a test with the words for the error. A table of rules checks a mapping:
 
     RULES = {"name": STRING, "stops": STRINGS, "sep": or_null(STRING), "style": one_of(["a", "b"])}
     check_table({"name": "x", "stops": 5}, RULES, "mine", required=["name"])
@@ -28,7 +28,7 @@ __all__ = [
     "STRING",
     "STRINGS",
     "TABLE",
-    "Rule",
+    "ValueRule",
     "check",
     "check_keys",
     "check_table",
@@ -41,12 +41,12 @@ MAX_CHOICES_IN_MESSAGE = 5  # more are listed in the hint only
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ValueRule:
     """What a value must be."""
 
     expected: str  # completes "must be ..."
     accepts: Callable[[Any], bool]
-    item: Rule | None = None  # holds for every item of a list
+    item: ValueRule | None = None  # holds for every item of a list
     choices: tuple[str, ...] = ()  # all accepted values, where they can be listed
 
 
@@ -54,30 +54,30 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-ANYTHING = Rule("anything", lambda value: True)
-STRING = Rule("a string", lambda value: isinstance(value, str))
-NON_EMPTY_STRING = Rule(
+ANYTHING = ValueRule("anything", lambda value: True)
+STRING = ValueRule("a string", lambda value: isinstance(value, str))
+NON_EMPTY_STRING = ValueRule(
     "a string that is not empty", lambda value: isinstance(value, str) and value != ""
 )
-BOOLEAN = Rule("true or false", lambda value: isinstance(value, bool))
-NUMBER = Rule("a number", _is_number)
-COUNT = Rule("a whole number from 0 up", lambda value: type(value) is int and value >= 0)
-TABLE = Rule("a mapping", lambda value: isinstance(value, Mapping))
+BOOLEAN = ValueRule("true or false", lambda value: isinstance(value, bool))
+NUMBER = ValueRule("a number", _is_number)
+COUNT = ValueRule("a whole number from 0 up", lambda value: type(value) is int and value >= 0)
+TABLE = ValueRule("a mapping", lambda value: isinstance(value, Mapping))
 
 
-def list_of(item: Rule, expected: str, length: int | None = None) -> Rule:
+def list_of(item: ValueRule, expected: str, length: int | None = None) -> ValueRule:
     """Return the rule for a list (or tuple) of `item`; of exactly `length` items, if given."""
 
     def accepts(value: Any) -> bool:
         return isinstance(value, list | tuple) and length in (None, len(value))
 
-    return Rule(expected, accepts, item)
+    return ValueRule(expected, accepts, item)
 
 
 STRINGS = list_of(STRING, "a list of strings")
 
 
-def or_null(rule: Rule) -> Rule:
+def or_null(rule: ValueRule) -> ValueRule:
     """Return the rule that also accepts null."""
     return replace(
         rule,
@@ -86,18 +86,18 @@ def or_null(rule: Rule) -> Rule:
     )
 
 
-def one_of(choices: Iterable[str]) -> Rule:
+def one_of(choices: Iterable[str]) -> ValueRule:
     """Return the rule for a string out of a list."""
     known = tuple(choices)
     is_short = len(known) <= MAX_CHOICES_IN_MESSAGE
-    return Rule(
+    return ValueRule(
         f"one of {', '.join(known)}" if is_short else "one of the accepted names",
         lambda value: isinstance(value, str) and value in known,
         choices=known,
     )
 
 
-def check(value: Any, rule: Rule, path: str) -> Any:
+def check(value: Any, rule: ValueRule, path: str) -> Any:
     """Return `value` if `rule` accepts it and its items.
 
     Raises:
@@ -123,7 +123,7 @@ def check_keys(keys: Iterable[Any], known: Collection[str], path: str = "") -> N
 
 def check_table(
     data: Any,
-    rules: Mapping[str, Rule],
+    rules: Mapping[str, ValueRule],
     path: str = "",
     required: Iterable[str] = (),
     skip_nulls: bool = False,

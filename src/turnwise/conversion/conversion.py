@@ -31,7 +31,7 @@ MISPLACED_SYSTEM = Obstacle("a system text that is left out, or that is not firs
 DATE = Obstacle("the date, which it writes anew every day")
 
 
-class Failure(NamedTuple):
+class VerificationFailure(NamedTuple):
     """How a translation fails: a probe that it renders otherwise, or a stop that it lacks."""
 
     translated: Renderer
@@ -143,22 +143,22 @@ class Conversion:
         declared = [stop for stop in self.stops if stop != self.known_tokens.get("eos_token")]
         return replace(turns, stops=tuple(dict.fromkeys((*declared, *turns.stops))))
 
-    def _verify(self, source: Any, turns: Turns) -> Failure | None:
+    def _verify(self, source: Any, turns: Turns) -> VerificationFailure | None:
         """Read a source that was written; return how it fails to render like the template."""
         translation = self.dialect.read(copy_source(source))
         options = {**translation.options, **self.renderer.options}
         translated = Renderer(compile_program(translation.jinja, "template"), options)
         probe = self.verification.find_difference(translated)
         if probe is not None:
-            return Failure(translated, probe=probe)
+            return VerificationFailure(translated, probe=probe)
         for stop in turns.stops if self.dialect.stops else ():
             if stop not in translation.stops:
-                return Failure(translated, lost_stop=stop)
+                return VerificationFailure(translated, lost_stop=stop)
         return None
 
     # -- naming the obstacle
 
-    def _explain(self, failure: Failure) -> SourceError:
+    def _explain(self, failure: VerificationFailure) -> SourceError:
         """Return the error that names the obstacle, and shows the smallest conversation with it."""
         hints = []
         obstacle = Obstacle(f"the stop {short_repr(failure.lost_stop)}")

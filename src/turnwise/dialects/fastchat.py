@@ -43,7 +43,7 @@ from turnwise.schema import (
     COUNT,
     NUMBER,
     STRING,
-    Rule,
+    ValueRule,
     check_table,
     list_of,
     or_null,
@@ -110,19 +110,19 @@ def _are_roles(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) >= 2
 
 
-MESSAGE_RULE = Rule("[role, text], [role, [text, images]] or [role, null]", _is_message)
+MESSAGE_RULE = ValueRule("[role, text], [role, [text, images]] or [role, null]", _is_message)
 RULES = {
     "name": STRING,
     "system_template": STRING,
     "system_message": STRING,
     "system_message_vision": STRING,
-    "roles": Rule("a list of two strings or more", _are_roles, item=STRING),
+    "roles": ValueRule("a list of two strings or more", _are_roles, item=STRING),
     "messages": or_null(list_of(MESSAGE_RULE, "a list of messages")),
     "offset": COUNT,
     "sep_style": ANYTHING,  # checked by `_parse_style`
     "sep": or_null(STRING),
     "sep2": or_null(STRING),
-    "stop_str": Rule("a string, a list of strings, or null", _is_stop),
+    "stop_str": ValueRule("a string, a list of strings, or null", _is_stop),
     "stop_token_ids": or_null(list_of(COUNT, "a list of token ids")),
     "max_image_size_mb": or_null(NUMBER),
 }

@@ -36,7 +36,7 @@ from typing import Any
 from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError
-from turnwise.schema import ANYTHING, STRING, STRINGS, Rule, check_table, one_of, or_null
+from turnwise.schema import ANYTHING, STRING, STRINGS, ValueRule, check_table, one_of, or_null
 
 TOKENS = ("start", "end", "action_start", "action_end", "interpreter", "plugin")
 IDS = (92543, 92542, 92541, 92540, 92539, 92538)
@@ -89,7 +89,7 @@ RULES = {
     "plugin": or_null(STRING),
     "interpreter": or_null(STRING),
     "stop_words": STRINGS,
-    "capability": Rule("'chat' in a chat template", lambda value: value == "chat"),
+    "capability": ValueRule("'chat' in a chat template", lambda value: value == "chat"),
     "model_name": ANYTHING,
 }
 KEYS = tuple(RULES)

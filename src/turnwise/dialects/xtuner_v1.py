@@ -32,7 +32,7 @@ from typing import Any
 from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import Slot, Text, concatenate, literal, parse_format_string
 from turnwise.errors import SourceError, short_repr
-from turnwise.schema import ANYTHING, BOOLEAN, STRING, STRINGS, Rule, check_table
+from turnwise.schema import ANYTHING, BOOLEAN, STRING, STRINGS, ValueRule, check_table
 
 STRING_KEYS = (
     "system",
@@ -61,7 +61,7 @@ RULES = {
     **dict.fromkeys(STRING_KEYS, STRING),
     "stop_words": STRINGS,
     "only_last_assistant_loss": BOOLEAN,
-    "loss_assistant_format_mapping": Rule("a mapping of strings to strings", _maps_strings),
+    "loss_assistant_format_mapping": ValueRule("a mapping of strings to strings", _maps_strings),
     "image_token_index": ANYTHING,
 }
 KEYS = tuple(RULES)

@@ -50,7 +50,7 @@ from turnwise.schema import (
     NON_EMPTY_STRING,
     STRING,
     TABLE,
-    Rule,
+    ValueRule,
     check,
     check_keys,
     list_of,
@@ -77,7 +77,7 @@ LIST_TEXTS = list_of(
     STRING, "three strings: the beginning of the list, its separator and its end", length=3
 )
 WORDS = list_of(NON_EMPTY_STRING, "a list of strings that are not empty")
-CALL_TABLES = Rule("a mapping, or a list of mappings", lambda value: isinstance(value, list))
+CALL_TABLES = ValueRule("a mapping, or a list of mappings", lambda value: isinstance(value, list))
 
 
 def _is_call_part(value: Any) -> bool:
@@ -86,7 +86,7 @@ def _is_call_part(value: Any) -> bool:
 
 
 CALL_PARTS = list_of(
-    Rule(f"a text, or one of {', '.join(SLOT_TEXTS)}", _is_call_part, choices=SLOT_TEXTS),
+    ValueRule(f"a text, or one of {', '.join(SLOT_TEXTS)}", _is_call_part, choices=SLOT_TEXTS),
     "a list of strings",
 )
 
