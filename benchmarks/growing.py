@@ -76,7 +76,7 @@ def stage() -> Stage:
     from turnwise.tokens.tokenizers import tokenizer
 
     text = workloads.subjects([TEMPLATE])[0].text
-    folder = workloads.corpus().parent / "tokenizers" / TOKENIZER
+    folder = workloads.tokenizer_folder(TOKENIZER)
     return Stage(text, folder, tokenizer(folder), PreTrainedTokenizerFast.from_pretrained(folder))
 
 

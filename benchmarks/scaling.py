@@ -54,7 +54,7 @@ def encoding(effort: measure.Effort) -> dict[str, tuple[float, float]]:
 
     (subject,) = workloads.subjects(["qwen3"])
     template = turnwise.compile(subject.text, options=subject.options)
-    own, pages = tokenizer(workloads.corpus().parent / "tokenizers" / "qwen3"), Pages()
+    own, pages = tokenizer(workloads.tokenizer_folder("qwen3")), Pages()
 
     def call(what: str, size: int) -> object:
         dice = workloads.Dice(size)

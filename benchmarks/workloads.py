@@ -1,4 +1,4 @@
-"""What the benchmarks render: conversations made up here, templates read from the corpus.
+"""What the benchmarks render: conversations made up here, templates of the corpus or of the registry.
 
 Conversations of three sizes, and longer versions of two of them:
 
@@ -218,37 +218,77 @@ TEMPLATES: dict[str, tuple[str, str]] = {
     "mistral-nemo": ("llamacpp-mistralai-Mistral-Nemo-Instruct-2407", "abc"),
     "deepseek-v3.1": ("llamacpp-deepseek-ai-DeepSeek-V3.1", "ab"),
 }
-CHOICE = f"of {', '.join(TEMPLATES)}; or any name in the corpus"
+# The same without a corpus: entries of the registry.
+BUILT_IN: dict[str, str] = {
+    "qwen2.5": "abc",
+    "qwen3": "abc",
+    "llama-3.1": "abc",
+    "gemma-3": "ab",
+    "gpt-oss": "abc",
+    "mistral-tekken": "abc",
+    "deepseek-v3.1": "ab",
+}
+ENTRIES = {
+    "npm-qwen3": "qwen3",
+    "trl-qwen3_training": "qwen3",
+}  # what stands in for a template of the corpus
+CHOICE = f"of {', '.join(TEMPLATES)}; or any name in the corpus; without a corpus, any entry of the registry"
+ROOT = Path(__file__).resolve().parents[1]
+SHIPPED_TOKENIZER = ROOT / "src" / "turnwise" / "tokens" / "data"
+
+
+def find_corpus() -> Path | None:
+    """Return the corpus folder: TURNWISE_CORPUS, else `../shared/corpus` beside the project; None if there is none."""
+    folder = Path(os.environ.get("TURNWISE_CORPUS") or ROOT / ".." / "shared" / "corpus")
+    return folder if (folder / "jinja" / "index.json").is_file() else None
 
 
 def corpus() -> Path:
-    """The folder of templates: TURNWISE_CORPUS, else `../shared/corpus` beside the project."""
-    beside = Path(__file__).resolve().parents[1] / ".." / "shared" / "corpus"
-    folder = Path(os.environ.get("TURNWISE_CORPUS") or beside)
-    if not (folder / "jinja" / "index.json").is_file():
+    """Return the folder of templates, for benchmarks that are about the whole corpus."""
+    folder = find_corpus()
+    if folder is None:
         raise SystemExit(
-            "no templates to measure: set TURNWISE_CORPUS to a corpus folder (one with jinja/index.json)"
+            "this benchmark needs the corpus: set TURNWISE_CORPUS to its folder (one with jinja/index.json)"
         )
     return folder / "jinja"
 
 
+def tokenizer_folder(name: str) -> Path:
+    """Return the folder of a tokenizer of the corpus; without a corpus, of the tokenizer that ships with turnwise."""
+    folder = find_corpus()
+    return SHIPPED_TOKENIZER if folder is None else folder / "tokenizers" / name
+
+
 def subjects(names: list[str] | None = None) -> list[Subject]:
-    """The templates of TEMPLATES, or those named; any name in the corpus will do and is tried on every workload."""
-    folder = corpus()
+    """Return the templates of TEMPLATES, or those named; without a corpus, entries of the registry."""
+    folder = find_corpus()
+    if folder is None:
+        return [built_in_subject(name) for name in names or BUILT_IN]
+    return [corpus_subject(folder / "jinja", name) for name in names or TEMPLATES]
+
+
+def built_in_subject(name: str) -> Subject:
+    import turnwise
+
+    entry = ENTRIES.get(name, name)
+    try:
+        template = turnwise.load(entry)
+    except turnwise.SourceError as error:
+        raise SystemExit(f"no template {name!r} without the corpus: {error}") from None
+    return Subject(name, template.text, dict(template.options), BUILT_IN.get(entry, "abc"))
+
+
+def corpus_subject(folder: Path, name: str) -> Subject:
+    """Read a template of the corpus; one that is not in TEMPLATES is tried on every workload."""
     index = {
         row["name"]: row for row in json.loads((folder / "index.json").read_text(encoding="utf-8"))
     }
-    found = []
-    for name in names or TEMPLATES:
-        corpus_name, takes = TEMPLATES.get(name, (name, "abc"))
-        if corpus_name not in index:
-            raise SystemExit(
-                f"no template {name!r}: one of {', '.join(TEMPLATES)}, or a name in the corpus"
-            )
-        row = index[corpus_name]
-        options = {
-            token: row[token] for token in ("bos_token", "eos_token") if row[token] is not None
-        }
-        text = (folder / row["file"]).read_bytes().decode("utf-8")
-        found.append(Subject(name, text, options, takes))
-    return found
+    corpus_name, takes = TEMPLATES.get(name, (name, "abc"))
+    if corpus_name not in index:
+        raise SystemExit(
+            f"no template {name!r}: one of {', '.join(TEMPLATES)}, or a name in the corpus"
+        )
+    row = index[corpus_name]
+    options = {token: row[token] for token in ("bos_token", "eos_token") if row[token] is not None}
+    text = (folder / row["file"]).read_bytes().decode("utf-8")
+    return Subject(name, text, options, takes)
