@@ -2,19 +2,20 @@
 
     TurnwiseError
     ├── TemplateError                 something about a template; knows its line and column
-    │   ├── TemplateSyntaxError       the text is not a template, or uses Jinja that chat templates do not have
+    │   ├── TemplateSyntaxError       not a template, or Jinja that chat templates do not have
     │   ├── TemplateRuntimeError      the template cannot render this conversation
     │   │   └── TemplateRaised        the template refused it with raise_exception(text)
     │   ├── TemplateSecurityError     the template used something outside of the white list
-    │   └── TemplateLimitError        the template exceeded a budget: steps, bytes, output, depth or size
-    ├── MessageError                  wrong messages, tools or documents; knows the path of the value
+    │   └── TemplateLimitError        it exceeded a budget: steps, bytes, output, depth, size
+    ├── MessageError                  wrong messages, tools or documents; has the path
     ├── SourceError                   no template can be read from this file, folder or name
     ├── TokenizerError                not a tokenizer, or something that this tokenizer cannot do
-    └── Unstable                      the next prompt of a session would not start with the text so far
+    └── Unstable                      a session whose next prompt would change earlier text
 
     TurnwiseWarning                   the one kind of warning: it works, but maybe not as expected
 
-An error tells what is wrong, where, and what to do about it. The parts are attributes, `str()` joins them:
+An error tells what is wrong, where, and what to do about it. The parts are attributes, `str()`
+joins them:
 
     No filter named 'tojsn'
       chat_template.jinja:3:12
@@ -22,8 +23,8 @@ An error tells what is wrong, where, and what to do about it. The parts are attr
          |            ^
       there is no such filter; known: abs, attr, ... Did you mean 'tojson'?
 
-Text that a template or a message put into an error is untrusted: `str()` escapes control characters and truncates it,
-while `.message` keeps it as it was.
+Text that a template or a message put into an error is untrusted: `str()` escapes control characters
+and truncates it, while `.message` keeps it as it was.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class TurnwiseError(Exception):
         return ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # exceptions with keyword arguments do not pickle by themselves; worker processes need them to
+        # exceptions with keyword arguments do not pickle by themselves, and worker processes
+        # need them to
         return _restore, (type(self), self.message, self.__dict__)
 
 
@@ -127,7 +129,10 @@ class TemplateSecurityError(TemplateError):
 
 
 class TemplateLimitError(TemplateError):
-    """The template exceeded a budget; `.budget` is "steps", "bytes", "output", "depth" or "size"."""
+    """The template exceeded a budget.
+
+    `.budget` is "steps", "bytes", "output", "depth" or "size".
+    """
 
     def __init__(self, message: str, *, budget: str, **rest: Any) -> None:
         super().__init__(message, **rest)

@@ -18,7 +18,10 @@ from typing import Any, NamedTuple
 from turnwise.errors import MessageError, short_repr
 
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
-"""The keys of reasoning. Where a message has several, the first counts: the order of transformers."""
+"""The keys of reasoning.
+
+Where a message has several, the first counts: the order of transformers.
+"""
 
 
 class CallFields(NamedTuple):

@@ -1,12 +1,13 @@
 """Check a conversation once, and make it plain JSON data.
 
-This does what transformers 5.22 does to messages before a template sees them: rich objects become plain data
-(mappings, lists, numbers; dataclasses and pydantic models become dicts; anything else becomes a placeholder with its
-type's name), and reasoning is copied to the keys that templates read. Values that no renderer can write are refused
-with their path: lone surrogates, NaN, values that contain themselves, nests hundreds deep.
+This does what transformers 5.22 does to messages before a template sees them: rich objects become
+plain data (mappings, lists, numbers; dataclasses and pydantic models become dicts; anything else
+becomes a placeholder with its type's name), and reasoning is copied to the keys that templates
+read. Values that no renderer can write are refused with their path: lone surrogates, NaN, values
+that contain themselves, nests hundreds deep.
 
-The caller's objects are never changed, and a template never sees them: flat messages are passed on as they are,
-since a template cannot change them, and anything nested is copied.
+The caller's objects are never changed, and a template never sees them: flat messages are passed on
+as they are, since a template cannot change them, and anything nested is copied.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _has_no_reasoning = frozenset(REASONING_KEYS).isdisjoint
 
 
 def is_plain_chat(messages: Any) -> bool:
-    """Return whether all messages have just a role and a content, both text: then nothing needs a copy."""
+    """Return whether all messages have just a role and a content, both text.
+
+    Then nothing needs a copy.
+    """
     if type(messages) is not list:
         return False
     for message in messages:
@@ -45,7 +49,8 @@ def is_plain_chat(messages: Any) -> bool:
 class InvalidValue(Exception):
     """A value that cannot be rendered.
 
-    The steps of its path are collected while the exception passes outwards, so valid values pay nothing for paths.
+    The steps of its path are collected while the exception passes outwards, so valid values pay
+    nothing for paths.
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -65,7 +70,8 @@ class InvalidValue(Exception):
 class InputReader:
     """Makes plain copies of the parts of one input.
 
-    `aliases` says under which key reasoning was given: `(message index, key that a template reads) -> key`.
+    `aliases` says under which key reasoning was given: `(message index, key that a template reads)
+    -> key`.
     """
 
     __slots__ = ("_containers", "aliases")
@@ -90,7 +96,7 @@ class InputReader:
             raise MessageError(problem, path=format_path(path)) from error
 
     def copy_value(self, value: Any, depth: int) -> Any:
-        """Return a plain copy of a value that is inside of `depth` containers, or raise InvalidValue."""
+        """Return a plain copy of a value inside of `depth` containers, or raise InvalidValue."""
         kind = type(value)
         if kind is str or value is None or kind is bool or kind is int:
             return value
@@ -129,7 +135,10 @@ class InputReader:
         return self.copy_value(key, 0)
 
     def _copy_object(self, value: Any, depth: int) -> Any:
-        """Copy what is not plain JSON: subclasses lose their extras, objects become dicts or a placeholder."""
+        """Copy what is not plain JSON.
+
+        Subclasses lose their extras, objects become dicts or a placeholder.
+        """
         for base in (str, int, float):
             if isinstance(value, base):
                 # `base(value)` would call a conversion that the subclass defines
@@ -152,7 +161,8 @@ class InputReader:
         return _placeholder(value)
 
     def read_messages(self, messages: Any) -> list[dict[str, Any]]:
-        """Return the messages as plain data, each with its reasoning under the keys that templates read.
+        """Return the messages as plain data, each with its reasoning under the keys that templates
+        read.
 
         Objects with an attribute `messages` are accepted as well.
         """
@@ -195,7 +205,7 @@ class InputReader:
         return plain
 
     def _with_reasoning_aliases(self, message: dict[str, Any], index: int) -> dict[str, Any]:
-        """Put reasoning under both keys that templates read, and record under which it was given."""
+        """Put reasoning under both keys that templates read, and record its own key."""
         given = next((key for key in REASONING_KEYS if message.get(key) is not None), None)
         if given is None:
             return message

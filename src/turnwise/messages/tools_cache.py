@@ -1,4 +1,7 @@
-"""Plain copies of tool lists, cached: the tools of an application rarely change between renderings."""
+"""Plain copies of tool lists, cached.
+
+The tools of an application rarely change between renderings.
+"""
 
 from __future__ import annotations
 

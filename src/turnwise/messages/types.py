@@ -18,8 +18,8 @@
         {"role": "tool", "tool_call_id": "call00001", "content": "rain"},
     ]
 
-They describe the common OpenAI format. Nothing is checked against them at run time: a template may read more keys
-than these, and `render` passes on any JSON data.
+They describe the common OpenAI format. Nothing is checked against them at run time: a template may
+read more keys than these, and `render` passes on any JSON data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Required, TypedDict
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
-"""The usual roles. Templates may know others (`observation`, `ipython`), so any text is accepted."""
+"""The usual roles.
+
+Templates may know others (`observation`, `ipython`), so any text is accepted.
+"""
 
 
 class FunctionCall(TypedDict):
@@ -57,8 +60,8 @@ class ContentPart(TypedDict, total=False):
 class ChatMessage(TypedDict, total=False):
     """One message of a conversation.
 
-    Reasoning of an assistant may be under `reasoning_content`, `thinking` or `reasoning`; templates see it under the
-    names they read. `tool_call_id` and `name` belong to the result of a tool.
+    Reasoning of an assistant may be under `reasoning_content`, `thinking` or `reasoning`; templates
+    see it under the names they read. `tool_call_id` and `name` belong to the result of a tool.
     """
 
     role: Required[Role | str]

@@ -1,6 +1,6 @@
 """Rules for lists and dicts: the trail of an element, and the leaf of a key.
 
-The comment behind each rule lists its inputs.
+The comment after each rule lists its inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from turnwise.engine.provenance.trails import (
 
 
 def is_from_input(trail: Trail) -> bool:
-    """Return whether a trail leads to a part of the input as it was given, whose size was checked before."""
+    """Return whether a trail leads to a part of the input as it was given."""
     while type(trail) is tuple:
         head = trail[0]
         if head is ROOT:
@@ -111,8 +111,8 @@ _last_starts: tuple[Any, list[int]] = (None, [])
 def _part_starts(whole: str, parts: Sequence[str]) -> list[int]:
     """Return where each part of a split text begins.
 
-    Parts come in order and never overlap, so each is found from the end of the one before. The last answer is
-    cached, since mostly all parts of one text are asked for, one after the other.
+    Parts come in order and never overlap, so each is found from the end of the one before. The last
+    answer is cached, since mostly all parts of one text are asked for, one after the other.
     """
     global _last_starts
     last, starts = _last_starts

@@ -1,7 +1,7 @@
 """The rendered text as a table of texts, before anybody asks where each character came from.
 
-A program writes one flat list, `text, trail, text, trail, ...`. An empty text is a *mark*: it adds nothing to the
-result, its trail says what goes on from here. So for
+A program writes one flat list, `text, trail, text, trail, ...`. An empty text is a *mark*: it adds
+nothing to the result, its trail says what goes on from here. So for
 
     {% for m in messages %}<{{ m.content }}>{% generation %}!{% endgeneration %}{% endfor %}
 
@@ -15,11 +15,12 @@ and one message the list is
     "", BEGIN, "!", 6, "", END                  a generation block
     "", DONE                                    the loop ends
 
-A block or a macro writes a list of its own; where its result is put out, it is one text with the trail
-`(JOINED, list)`, and the marks inside count too.
+A block or a macro writes a list of its own; where its result is put out, it is one text with the
+trail `(JOINED, list)`, and the marks inside count too.
 
-The piece table takes the marks out: it says for each text which message was being written and whether a generation
-block was open. Trails are not followed, so a table costs little; `split` follows one.
+The piece table takes the marks out: it says for each text which message was being written and
+whether a generation block was open. Trails are not followed, so a table costs little; `split`
+follows one.
 """
 
 from __future__ import annotations
@@ -53,14 +54,17 @@ MAX_WALKED_BLOCKS = 20_000  # blocks within blocks whose marks are read; more ar
 
 
 TableRow = tuple[str, Trail, int | None, bool]
-"""Text, trail, message, whether it is in a generation block; a plain tuple, since there are many."""
+"""Text, trail, message, whether it is in a generation block.
+
+A plain tuple, since there are many.
+"""
 
 
 class PieceTable:
     """The texts of a rendering with their trails, start offsets and messages.
 
-    `starts` has one offset more than there are texts: the end. From the text number `message_starts[i]` on, the
-    message `messages[i]` was being written.
+    `starts` has one offset more than there are texts: the end. From the text number
+    `message_starts[i]` on, the message `messages[i]` was being written.
     """
 
     __slots__ = (
@@ -155,7 +159,10 @@ class MessageTracker:
         self._unassigned: int | None = None  # the text where a round of unknown message began
 
     def read(self, out: Sequence[Any]) -> None:
-        """Separate texts and marks, also those of blocks and macros. This is hot: one pass for every rendering."""
+        """Separate texts and marks, also those of blocks and macros.
+
+        This is hot: one pass for every rendering.
+        """
         texts, trails, walked = self.texts, self.trails, 0
         waiting = [pairs_of(out)]
         while waiting:
@@ -225,7 +232,7 @@ class MessageTracker:
             self.generation_switches.append(len(self.texts))
 
     def _assign_round(self, message: int | None) -> None:
-        """Give the texts of this round to its message, now that it is known, unless they have one."""
+        """Give the texts of this round to its message, which is known only now."""
         start = self._unassigned
         if message is None or start is None:
             return
@@ -244,7 +251,7 @@ def _is_message(trail: tuple[Any, ...]) -> bool:
 
 
 def _message_of_trail(trail: Any) -> int | None:
-    """Return the index, if the trail leads to a whole message, or to a dict that the template made of one."""
+    """Return the index of the message that a trail leads to, or that a dict was made of."""
     if _is_message(trail):
         index: int = trail[1]
         return index

@@ -1,6 +1,7 @@
 """What `render` returns: the text of a prompt, and the origin of every part of it.
 
-    template = turnwise.compile("{% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}{% endfor %}")
+    {% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}{% endfor %}
+
     rendering = template.render([{"role": "user", "content": "Hi"}])
 
     piece.text       str(piece.origin)
@@ -9,8 +10,9 @@
     '\\n'            template 1:48
     'Hi'             messages[0].content
 
-The text is there at once. The pieces are made when they are first asked for, by following the trails that the program
-wrote beside the texts (`trails.py`); `piece_table.py` knows to which message each text belongs.
+The text is there at once. The pieces are made when they are first asked for, by following the
+trails that the program wrote beside the texts (`trails.py`); `piece_table.py` knows to which
+message each text belongs.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class Origin(NamedTuple):
     """Where a piece came from, and which message was being written.
 
     Attributes:
-        kind: "template" (its author wrote the text), "field" (an input value) or "computed" (made of values).
+        kind: "template" (its author wrote the text), "field" (an input value) or "computed".
         line, column, node: the place in the template, if its author wrote the text.
         path: the input value, such as `("messages", 0, "content")`.
         key: the text is the last key of the path, not the value.
@@ -89,8 +91,8 @@ class Piece(NamedTuple):
 class Rendering:
     """A rendered conversation.
 
-    `str(rendering)` and `rendering.text` are the prompt. `rendering.pieces` are its parts, each with one origin;
-    `spans` finds parts by their origin, `show` prints them in colours.
+    `str(rendering)` and `rendering.text` are the prompt. `rendering.pieces` are its parts, each
+    with one origin; `spans` finds parts by their origin, `show` prints them in colours.
     """
 
     __slots__ = ("_aliases", "_nodes", "_out", "_piece_table", "_pieces", "changes", "text")
@@ -146,8 +148,8 @@ class Rendering:
     def texts_after(self, character: int) -> tuple[list[int], list[Trail]]:
         """Return the starts and the trails of the texts that reach beyond this character.
 
-        The list of starts has one entry more: the end. The texts are read from the end and nothing is followed, so
-        this costs no more than there is after the character.
+        The list of starts has one entry more: the end. The texts are read from the end and nothing
+        is followed, so this costs no more than there is after the character.
         """
         starts, trails, start = [len(self.text)], [], len(self.text)
         for index in range(len(self._out) - 2, -1, -2):
@@ -178,7 +180,10 @@ class Rendering:
         return Origin("computed", None, None, None, None, False, message, generation, sources)
 
     def _path_as_given(self, path: Path) -> Path:
-        """Return the path as the caller wrote it: templates see reasoning under more keys than it was given."""
+        """Return the path as the caller wrote it.
+
+        Templates see reasoning under more keys than it was given.
+        """
         if self._aliases and len(path) >= 3 and path[0] == "messages":
             name = self._aliases.get((path[1], path[2]))  # type: ignore[arg-type]
             if name is not None:
@@ -234,7 +239,7 @@ class Rendering:
         """Return the text for a terminal.
 
         Args:
-            colour: the template's text is dim, each input value has a colour, computed text is slanted.
+            colour: dim for the template's text, a colour for each input value, slanted if computed.
             whitespace: make spaces, tabs and line ends visible.
         """
         shades: dict[Path, str] = {}

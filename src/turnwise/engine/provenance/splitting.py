@@ -34,8 +34,9 @@ Waiting = list[tuple[str, Trail, Splitting]]  # texts whose rule has asked for a
 def split_by_origin(text: str, trail: Trail, cache: FragmentCache | None = None) -> list[Fragment]:
     """Split a text into fragments by origin; their texts join to `text`.
 
-    A rule asks for the fragments of its inputs by yielding them, and who waits is kept on a list: a text that was
-    built in ten thousand steps has a trail ten thousand deep, and Python's stack is not.
+    A rule asks for the fragments of its inputs by yielding them, and who waits is kept on a list: a
+    text that was built in ten thousand steps has a trail ten thousand deep, and Python's stack is
+    not.
     """
     if cache is None:
         cache = {}
@@ -58,7 +59,10 @@ def split_by_origin(text: str, trail: Trail, cache: FragmentCache | None = None)
 def _split_or_start(
     text: str, trail: Trail, waiting: Waiting, cache: FragmentCache
 ) -> list[Fragment] | None:
-    """Return the fragments if no other text is needed for them; else add the text's rule to `waiting`."""
+    """Return the fragments if no other text is needed for them.
+
+    Else add the text's rule to `waiting`.
+    """
     if not text:
         return []
     resolved: Any = resolve(trail)
@@ -82,8 +86,8 @@ def _split_or_start(
 def _check_fragments(text: str, fragments: list[Fragment]) -> list[Fragment]:
     """Return fragments that join to `text`.
 
-    A rule that lost count must not give a character to the wrong field: then all of its leaves together are the
-    origin of all of the text.
+    A rule that lost count must not give a character to the wrong field: then all of its leaves
+    together are the origin of all of the text.
     """
     if "".join([part for part, _ in fragments]) != text:
         return [(text, merge_leaves(leaf for _, leaf in fragments))]
@@ -123,7 +127,10 @@ _last_ends: tuple[Any, list[int]] = (None, [])
 
 
 def _fragment_ends(fragments: list[Fragment]) -> list[int]:
-    """Return where each fragment ends. The last answer is cached, since one text is mostly sliced many times."""
+    """Return where each fragment ends.
+
+    The last answer is cached, since one text is mostly sliced many times.
+    """
     global _last_ends
     last, ends = _last_ends
     if last is not fragments:

@@ -1,4 +1,7 @@
-"""Rules for text that an operation made of other text. The comment behind each rule lists its inputs."""
+"""Rules for text that an operation made of other text.
+
+The comment after each rule lists its inputs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ def _split_part(text: str, whole: str, trail: Trail, start: int) -> Splitting:
 
 
 def _split_stripped(text: str, whole: str, trail: Trail) -> Splitting:
-    # the first letter of the text is none that was stripped before it, so the first hit is the right one
+    # the first letter of the text is none that was stripped before it,
+    # so the first hit is the right one
     return _split_part(text, whole, trail, whole.find(text))
 
 

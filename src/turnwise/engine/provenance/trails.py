@@ -1,19 +1,21 @@
-"""Where text came from: values stay plain, a *trail* goes beside each, and trails are followed only when asked.
+"""Where text came from: values stay plain, and each has a *trail* that is followed only when asked.
 
-A traced string type pays for its origin at every operation. Here a value is an ordinary `str`, `list` or `dict`, and
-the generated code carries a second local variable for its trail, which is one of
+A traced string type pays for its origin at every operation. Here a value is an ordinary `str`,
+`list` or `dict`, and the generated code carries a second local variable for its trail, which is one
+of
 
     int               the number of a template node: text that the template's author wrote
     (parent, key)     the child of another trail: `((((ROOT, "messages"), 3), "content")`
     (RULE, *inputs)   how an operation made the value; RULE knows how to follow it
     None              nobody wrote it: a loop index, a length
 
-Building one costs a tuple. Following one (`split_by_origin`) happens when somebody reads `Rendering.pieces`: it splits
-a text into fragments, each with a leaf, and a leaf is a node number, a `Field`, or `Computed` from some fields. Since
-values and trails are immutable, following later gives what following at once would have given.
+Building one costs a tuple. Following one (`split_by_origin`) happens when somebody reads
+`Rendering.pieces`: it splits a text into fragments, each with a leaf, and a leaf is a node number,
+a `Field`, or `Computed` from some fields. Since values and trails are immutable, following later
+gives what following at once would have given.
 
-A rule that cannot say which character came from where (`wordwrap` of two fields) answers `Computed` with the fields
-that went in: origins may become coarse, they are never lost.
+A rule that cannot say which character came from where (`wordwrap` of two fields) answers `Computed`
+with the fields that went in: origins may become coarse, they are never lost.
 
     trails.py           the kinds of trails and leaves, and the marks between texts
     splitting.py        following a trail: a text becomes fragments
@@ -31,7 +33,7 @@ from turnwise.messages.paths import Path
 
 Trail = Any  # int | tuple | None, as above; a recursive type would say no more
 Output = list[Any]
-"""What a program writes: `text, trail, text, trail, ...`; `piece_table.py` explains the marks in it."""
+"""What a program writes: `text, trail, text, trail, ...`, with marks (`piece_table.py`)."""
 
 
 class Field(NamedTuple):
@@ -59,8 +61,9 @@ NOWHERE = Computed()
 class Rule:
     """How to follow one kind of trail.
 
-    `split(text, *inputs)` returns the fragments of a text, or is a generator that asks for the fragments of its
-    inputs (`Splitting`). `child(key, *inputs)` returns the trail of one element of a container.
+    `split(text, *inputs)` returns the fragments of a text, or is a generator that asks for the
+    fragments of its inputs (`Splitting`). `child(key, *inputs)` returns the trail of one element of
+    a container.
     """
 
     __slots__ = ("child", "name", "split")

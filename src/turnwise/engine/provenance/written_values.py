@@ -1,7 +1,7 @@
 """Rules for values that were written as text: as JSON, or as Python's `repr`.
 
-Each text inside of the value keeps its own origin. The punctuation is the template's, where `tojson` wrote it, and
-made of the value where a template prints a dict or list as it is.
+Each text inside of the value keeps its own origin. The punctuation is the template's, where
+`tojson` wrote it, and made of the value where a template prints a dict or list as it is.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def _split_json(
     node: int | None,
     cache: dict[Any, Any] | None,
 ) -> list[Fragment]:
-    """Split JSON text; a tool that stays from rendering to rendering is split once (`messages/tools_cache.py`)."""
+    """Split JSON text.
+
+    A tool that stays from rendering to rendering is split once (`messages/tools_cache.py`).
+    """
     key = (id(value), style, node, "fragments")
     if cache is not None and key in cache:
         known: list[Fragment] = cache[key]
@@ -57,7 +60,10 @@ def _split_json(
 
 @dataclass(slots=True)
 class OpenContainer:
-    """A container that is being written: the entries left, and what comes before the next of them."""
+    """A container that is being written.
+
+    The entries left, and what comes before the next of them.
+    """
 
     entries: Iterator[tuple[Any, Any]]
     trail: Trail

@@ -1,1 +1,4 @@
-"""What generated code calls: values, operators, methods, filters, tests, formatting, and the budgets."""
+"""What generated code calls.
+
+Values, operators, methods, filters, tests, formatting, and the budgets.
+"""

@@ -1,8 +1,8 @@
 """Reading a value out of another: `a.b`, `a[b]`, `a[b:c]`, and iterating.
 
-Access is a white list: items of dicts and lists, characters of strings, the methods in the tables of `methods.py`, and
-the few attributes below. The order is jinja2's: `a.b` looks for a method first and an item second, `a['b']` the other
-way round.
+Access is a white list: items of dicts and lists, characters of strings, the methods in the tables
+of `methods.py`, and the few attributes below. The order is jinja2's: `a.b` looks for a method first
+and an item second, `a['b']` the other way round.
 
 The functions return a pair: the value and its trail.
 """
@@ -96,7 +96,10 @@ def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
 
 
 def _get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
-    """Return an attribute of a value that only the engine makes; None if it has no such attribute."""
+    """Return an attribute of a value that only the engine makes.
+
+    None if it has no such attribute.
+    """
     if type(value) is Loop:
         if name in LOOP_ATTRIBUTES:
             return LOOP_ATTRIBUTES[name](value), None
@@ -194,7 +197,10 @@ def get_constant_slice(
 
 
 def make_undefined(value: Any, key: Any) -> Pair:
-    """Return an `Undefined` for a key that does not exist; raise an error if it is a private Python name."""
+    """Return an `Undefined` for a key that does not exist.
+
+    Raise an error if it is a private Python name.
+    """
     is_private = isinstance(key, str) and key.startswith("_")
     if is_private and (key.startswith("__") or type(value) is not dict):
         raise Denied(
@@ -240,7 +246,10 @@ ROOT_TRAILS: dict[str, list[Trail]] = {}
 
 
 def _root_trails(name: str, count: int) -> list[Trail]:
-    """Return the trails of an input's elements. They are the same in every rendering, so they are cached."""
+    """Return the trails of an input's elements.
+
+    They are the same in every rendering, so they are cached.
+    """
     trails = ROOT_TRAILS.setdefault(name, [])
     if len(trails) < count:
         if count > MAX_CACHED_TRAILS or len(ROOT_TRAILS) > 64:
@@ -280,7 +289,10 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
 
 
 def _may_be_messages(trail: Trail) -> bool:
-    """Return whether elements may be whole messages: not if the sequence is a part inside of the input."""
+    """Return whether elements may be whole messages.
+
+    Not if the sequence is a part inside of the input.
+    """
     while type(trail) is tuple and type(trail[0]) is tuple:
         trail = trail[0]
     return trail is not None and trail[0] is not ROOT

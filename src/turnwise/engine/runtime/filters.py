@@ -1,14 +1,15 @@
 """Filters: jinja2's, transformers' `tojson`, and `from_json`, which templates in the wild expect.
 
-A filter is `(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail. The trail
-that it returns depends on the result:
+A filter is `(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and
+trail. The trail that it returns depends on the result:
 
     a part, padded text, another case    a rule that keeps the origin of every character
     an element of a sequence             a child of the sequence's trail
     a selection, another order           a `PICK` of indices
     a number, a boolean                  None: nobody wrote it
 
-Left out on purpose: `random` (not reproducible), `urlize`, `pprint`, `xmlattr` (chat templates write no HTML).
+Left out on purpose: `random` (not reproducible), `urlize`, `pprint`, `xmlattr` (chat templates
+write no HTML).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Values written as text: printing, `%` and `{}` formatting, JSON.
 
-Each is charged before it is done. A width is a few digits in a format but much memory in the result, and a list that
-holds another list twice, which holds another twice, and so on ten times, prints as a thousand lists. Values of the
-input are trees of a known size; containers that the template built are measured here (`charge_container`).
+Each is charged before it is done. A width is a few digits in a format but much memory in the
+result, and a list that holds another list twice, which holds another twice, and so on ten times,
+prints as a thousand lists. Values of the input are trees of a known size; containers that the
+template built are measured here (`charge_container`).
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def _to_repr(rt: Runtime, value: Any, trail: Trail) -> str:
 def charge_container(rt: Runtime, value: Any, trail: Trail) -> None:
     """Pay for writing out a container, unless it is part of the input.
 
-    It is read level by level, and a container that is shared is counted as often as it would be written.
+    It is read level by level, and a container that is shared is counted as often as it would be
+    written.
     """
     if is_from_input(trail):
         return
@@ -287,7 +289,10 @@ def format_braces(
 
 
 def _format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pair:
-    """Format one field of `{}`: convert it with `!r`, `!a` or `!s`, then apply the format after `:`."""
+    """Format one field of `{}`.
+
+    Convert it with `!r`, `!a` or `!s`, then apply the format after `:`.
+    """
     value, trail = pair
     rt.charge_bytes(sum(int(number[:12]) for number in DIGITS.findall(spec)))
     if convert in ("r", "a"):
@@ -315,7 +320,10 @@ PLACEHOLDERS = (bytes, complex, set, frozenset)  # types that are written as the
 def to_json(
     rt: Runtime, value: Any, trail: Trail, style: JsonStyle = DEFAULT_STYLE, node: int | None = None
 ) -> Pair:
-    """Return `value|tojson`; tools that were rendered before are not written again (`PreparedTools`)."""
+    """Return `value|tojson`.
+
+    Tools that were rendered before are not written again (`PreparedTools`).
+    """
     cache = rt.json_cache if id(value) in rt.cacheable_ids else None
     if cache is not None:
         known = cache.get((id(value), style))
@@ -340,7 +348,10 @@ def to_json(
 
 @lru_cache(maxsize=64)
 def _make_json_writer(style: JsonStyle) -> Callable[[Any], str]:
-    """Return `json.dumps` with these options; setting it up costs more than writing a small value."""
+    """Return `json.dumps` with these options.
+
+    Setting it up costs more than writing a small value.
+    """
     c_make_encoder = getattr(encoder, "c_make_encoder", None)
     if c_make_encoder is None or style.indent is not None:
         return json.JSONEncoder(
@@ -351,7 +362,8 @@ def _make_json_writer(style: JsonStyle) -> Callable[[Any], str]:
             allow_nan=False,
             default=_write_placeholder,
         ).encode
-    # What JSONEncoder calls inside, without what it does around it. No markers: values do not contain themselves.
+    # What JSONEncoder calls inside, without what it does around it. The first argument would
+    # detect values that contain themselves; none do.
     escape = encoder.encode_basestring_ascii if style.ensure_ascii else encoder.encode_basestring
     colon, comma = style.colon, style.comma
     encode = c_make_encoder(

@@ -1,7 +1,7 @@
 """Global functions of every template: the two of transformers, and those of jinja2 that are safe.
 
-A function is `(rt, *arguments) -> (value, trail)`; an argument is a pair of value and trail. `lipsum` is left out: it
-is not reproducible.
+A function is `(rt, *arguments) -> (value, trail)`; an argument is a pair of value and trail.
+`lipsum` is left out: it is not reproducible.
 """
 
 from __future__ import annotations

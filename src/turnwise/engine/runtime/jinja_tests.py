@@ -1,6 +1,9 @@
-"""Jinja's tests: `value is defined`. A test is a function `(rt, value, *arguments) -> bool`; it needs no trails.
+"""Jinja's tests: `value is defined`.
 
-`INLINE` holds the tests that are one Python expression; the compiler writes those into the generated code.
+A test is a function `(rt, value, *arguments) -> bool`; it needs no trails.
+
+`INLINE` holds the tests that are one Python expression; the compiler writes those into the
+generated code.
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@
     output   characters of the result
     depth    macros within macros, and containers within containers
 
-A loop is charged when it starts (its length times the size of its body), a macro when it is called, a builtin by
-the size of what it reads. So charging costs nothing per iteration, and an operation that would allocate too much
-never starts. Budgets grow with the input: a conversation of 10,000 messages may cost a hundred times as much as one
-of a hundred, but a template that is quadratic in its input runs out.
+A loop is charged when it starts (its length times the size of its body), a macro when it is called,
+a builtin by the size of what it reads. So charging costs nothing per iteration, and an operation
+that would allocate too much never starts. Budgets grow with the input: a conversation of 10,000
+messages may cost a hundred times as much as one of a hundred, but a template that is quadratic in
+its input runs out.
 
-The defaults are set by two measurements: no template of the corpus spends a tenth of any, and what a hostile
-template can do with the whole of one takes less than 100 ms and 64 MB.
+The defaults are set by two measurements: no template of the corpus spends a tenth of any, and what
+a hostile template can do with the whole of one takes less than 100 ms and 64 MB.
 """
 
 from __future__ import annotations
@@ -54,10 +55,12 @@ NO_IDS: frozenset[int] = frozenset()
 
 
 class Runtime:
-    """The state of one rendering: what is left of its budgets, the clock, and the cache of its tools.
+    """The state of one rendering: what is left of its budgets, the clock, and the cache of its
+    tools.
 
-    The input adds its share when a budget runs out for the first time: most renderings never get there, and measuring
-    the input is not free. Generated code subtracts from `steps` and `depth` itself.
+    The input adds its share when a budget runs out for the first time: most renderings never get
+    there, and measuring the input is not free. Generated code subtracts from `steps` and `depth`
+    itself.
 
     Args:
         limits: the budgets.

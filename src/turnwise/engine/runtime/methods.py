@@ -1,7 +1,8 @@
 """Methods of strings, dicts and lists that a template may call.
 
-A method is `(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and trail, so Python's
-own rules for positional and keyword arguments apply. Methods that would change a list or dict only raise an error.
+A method is `(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and
+trail, so Python's own rules for positional and keyword arguments apply. Methods that would change a
+list or dict only raise an error.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ Method = Callable[..., Pair]
 
 
 def require_defined(argument: Pair) -> Any:
-    """Return the value of an argument; an undefined one is an error here rather than inside Python."""
+    """Return the value of an argument.
+
+    An undefined one is an error here rather than inside Python.
+    """
     value = argument[0]
     if type(value) is Undefined:
         raise value.failure()

@@ -1,7 +1,7 @@
 """Operators, calls and assignments that the generated code cannot write as one line of Python.
 
-Python's own operators decide what is an error, as they do in jinja2. Added here: an operation pays before it
-allocates, and its result has a trail.
+Python's own operators decide what is an error, as they do in jinja2. Added here: an operation pays
+before it allocates, and its result has a trail.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ MAX_FREE_LENGTH = 4096  # characters of a text that can be read without paying f
 
 
 def add_values(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
-    """Return `a + b + c`, given flat: value, trail, value, trail. Text is the common case and is joined once."""
+    """Return `a + b + c`, given flat.
+
+    Value, trail, value, trail. Text is the common case and is joined once.
+    """
     if all([type(value) is str for value in parts[::2]]):
         return join_parts(rt, parts)
     value, trail = parts[0], parts[1]

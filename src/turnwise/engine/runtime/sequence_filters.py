@@ -1,7 +1,7 @@
 """Filters over sequences: first and last, sorting, selecting, grouping.
 
-The result consists of elements of the input; its trail says which, mostly as a `PICK` of indices. A filter reads every
-element, so it pays for each before it starts.
+The result consists of elements of the input; its trail says which, mostly as a `PICK` of indices. A
+filter reads every element, so it pays for each before it starts.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ def sort_dict(
 
 
 def _sort_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
-    """Return the indices of the keys in sorted order; with `fold`, upper and lower case are equal."""
+    """Return the indices of the keys in sorted order.
+
+    With `fold`, upper and lower case are equal.
+    """
     rt.charge_steps(len(keys) * (2 + len(keys).bit_length()))
     _charge_containers(rt, keys)
     if fold:
@@ -130,7 +133,10 @@ def _sort_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> li
 
 
 def _charge_containers(rt: Runtime, keys: list[Any]) -> None:
-    """Pay for comparing or hashing containers: each is read as a whole, as often as it is shared."""
+    """Pay for comparing or hashing containers.
+
+    Each is read as a whole, as often as it is shared.
+    """
     for key in keys:
         if isinstance(key, (list, tuple, dict)):
             charge_container(rt, key, None)
@@ -285,7 +291,10 @@ def group_elements(
 
 
 def get_by_path(rt: Runtime, value: Any, trail: Trail, path: Any, default: Pair = NONE) -> Pair:
-    """Return the value at the `attribute=` of many filters: `a.b.0`, an index, or None for the value itself."""
+    """Return the value at the `attribute=` of many filters.
+
+    `a.b.0`, an index, or None for the value itself.
+    """
     if path is None:
         return value, trail
     steps = path.split(".") if isinstance(path, str) else [path]

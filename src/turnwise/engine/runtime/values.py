@@ -1,8 +1,8 @@
 """The values of a template that are not JSON data.
 
-Messages, tools and options are plain JSON data. Beside them a template can only hold the classes below. Their Python
-attributes are out of its reach: `access.py` reads values through tables of allowed names, so a template cannot get
-from them to Python itself.
+Messages, tools and options are plain JSON data. Beside them a template can only hold the classes
+below. Their Python attributes are out of its reach: `access.py` reads values through tables of
+allowed names, so a template cannot get from them to Python itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ Pair = tuple[Any, Trail]
 
 
 class Failure(Exception):
-    """An operation of the template failed; `Program` adds the place and makes it a `TemplateRuntimeError`."""
+    """An operation of the template failed.
+
+    `Program` adds the place and makes it a `TemplateRuntimeError`.
+    """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -50,10 +53,12 @@ def _fail(self: Undefined, *_: Any, **__: Any) -> NoReturn:
 
 
 class Undefined:
-    """The value of a name or field that does not exist: empty as text, false as a condition, else an error.
+    """The value of a name or field that does not exist: empty as text, false as a condition, else
+    an error.
 
-    The compiler makes one object for each field that a template reads. `owner` is the variable of the generated code
-    that holds the dict, so that the error can list the keys of the dict (`Program` looks it up in the failing frame).
+    The compiler makes one object for each field that a template reads. `owner` is the variable of
+    the generated code that holds the dict, so that the error can list the keys of the dict
+    (`Program` looks it up in the failing frame).
     """
 
     __slots__ = ("key", "message", "owner")
@@ -99,7 +104,10 @@ class Undefined:
 
 
 class Namespace:
-    """`namespace(...)`: the only value that a template can change. Each attribute is a pair of value and trail."""
+    """`namespace(...)`.
+
+    The only value that a template can change. Each attribute is a pair of value and trail.
+    """
 
     __slots__ = ("pairs",)
 
@@ -125,7 +133,10 @@ def _refuse_private(name: str) -> None:
 
 
 class Loop:
-    """`loop` as a value. Mostly there is none: the generated code has its attributes as local variables."""
+    """`loop` as a value.
+
+    Mostly there is none: the generated code has its attributes as local variables.
+    """
 
     __slots__ = ("again", "depth0", "index0", "items", "last_seen", "trails")
 
@@ -204,7 +215,10 @@ class Function:
 
 
 class Stream:
-    """The result of `map`, `select` and similar filters: it can be iterated once, as jinja2's generators can."""
+    """The result of `map`, `select` and similar filters.
+
+    It can be iterated once, as jinja2's generators can.
+    """
 
     __slots__ = ("items", "trail")
 
@@ -249,7 +263,10 @@ class View:
 
 
 class Safe(str):
-    """The result of `|safe`. Output is never escaped, but text that is added to safe text is, as in markupsafe."""
+    """The result of `|safe`.
+
+    Output is never escaped, but text that is added to safe text is, as in markupsafe.
+    """
 
     __slots__ = ()
 
