@@ -94,7 +94,7 @@ class Facts:
 
     def stops_for(self, tokens: Mapping[str, str]) -> tuple[str, ...]:
         """Return the stops, if special tokens have these texts (`{"eos_token": "</s>"}`); eos is the last."""
-        derived = self._named(self.derived_stops, tokens)
+        derived = self._resolve_names(self.derived_stops, tokens)
         texts = (*self.declared_stops, *derived, *self.model_stops, tokens.get(EOS))
         return tuple(dict.fromkeys(text for text in texts if text))
 
@@ -103,7 +103,7 @@ class Facts:
         """The same texts as `stops`; those that the template writes at the end of a turn come first."""
         if not self._stop_finder.closes_turns:
             return self.stops
-        return tuple(dict.fromkeys((*self._named(self.derived_stops, {}), *self.stops)))
+        return tuple(dict.fromkeys((*self._resolve_names(self.derived_stops, {}), *self.stops)))
 
     @cached_property
     def derived_stops(self) -> tuple[str, ...]:
@@ -121,11 +121,7 @@ class Facts:
 
     def lacks_stop(self, tokens: Mapping[str, str]) -> bool:
         """Whether replies are rendered and nothing that is known ends them."""
-        return bool(self._stop_finder.rounds) and not self._named(self.reply_stops, tokens)
-
-    def lacks_eos(self, tokens: Mapping[str, str]) -> bool:
-        """Whether replies end with a special token, and it has no text."""
-        return self.lacks_stop(tokens) and bool(self.reply_stops)
+        return bool(self._stop_finder.rounds) and not self._resolve_names(self.reply_stops, tokens)
 
     # Markers
 
@@ -133,7 +129,7 @@ class Facts:
         """Return the markers that the template writes, in the order in which they are first rendered."""
         found: dict[str, WrittenMarker] = {}
         for marker in self._markers:
-            for text in self._named([marker.text], tokens):
+            for text in self._resolve_names([marker.text], tokens):
                 found.setdefault(text, marker._replace(text=text))
         return tuple(found.values())
 
@@ -144,7 +140,7 @@ class Facts:
 
     def turn_markers_for(self, tokens: Mapping[str, str]) -> tuple[str, ...]:
         """Return the markers around messages that have only content."""
-        return self._named(self._turn_markers, tokens)
+        return self._resolve_names(self._turn_markers, tokens)
 
     @cached_property
     def _markers(self) -> tuple[WrittenMarker, ...]:
@@ -213,11 +209,11 @@ class Facts:
         """What could not be found out."""
         if not self._stop_finder.rounds:
             return ("stops: the template renders no reply",)
-        if self.lacks_eos({}):
+        if not self.lacks_stop({}):
+            return ()
+        if self.reply_stops:
             return ("stops: replies end with a special token whose text is not known",)
-        if self.lacks_stop({}):
-            return ("stops: the template writes no control token after a reply",)
-        return ()
+        return ("stops: the template writes no control token after a reply",)
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Name and value of every fact, for printing."""
@@ -233,7 +229,7 @@ class Facts:
     def __reduce__(self) -> tuple[Any, ...]:
         return Facts, (self.renderer, self.declared_stops, self.model_stops)
 
-    def _named(self, texts: Iterable[str], tokens: Mapping[str, str]) -> tuple[str, ...]:
+    def _resolve_names(self, texts: Iterable[str], tokens: Mapping[str, str]) -> tuple[str, ...]:
         """Return the texts with named special tokens; those that are nothing else and unnamed are left out."""
         special = self.special_tokens(tokens)
         return tuple(dict.fromkeys(filter(None, (replace_placeholders(t, special) for t in texts))))

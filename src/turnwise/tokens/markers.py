@@ -103,7 +103,7 @@ def find_problems(facts: Facts, tokenizer: Tokenizer) -> Iterator[str]:
             "take one of the two out of the template."
         )
     if facts.lacks_stop(named):
-        yield NO_EOS if facts.lacks_eos(named) else NO_STOP
+        yield NO_EOS if facts.reply_stops else NO_STOP
 
 
 def _tokenize_marker(
