@@ -22,6 +22,7 @@ import turnwise.template as template_module
 from turnwise.engine.program import NAMES, Program
 from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Runtime
 from turnwise.messages import measure_input
+from turnwise.template import compile_jinja
 
 SHARE = 0.1
 OVERHEAD = 1.10
@@ -98,7 +99,7 @@ def shares() -> dict[str, tuple[float, str]]:
         DEFAULT_LIMITS, depth=int(DEFAULT_LIMITS.depth * SHARE)
     )  # a template that needs more is caught by the budget
     for entry in json.loads((folder / "jinja" / "index.json").read_text(encoding="utf-8")):
-        template = turnwise.Template.from_jinja(
+        template = compile_jinja(
             (folder / "jinja" / entry["file"]).read_text(encoding="utf-8"), limits=shallow
         )
         for chat in chats:

@@ -1,36 +1,30 @@
-"""Template: the public object. Each verb is one call into the room that does the work.
+"""Template: the public object. Each verb is one call into the package that does the work.
 
 render    engine/renderer.py     a conversation becomes text that knows its origins
 encode    tokens/encode.py       text becomes ids, labels and owners
 examples  training.py            samples in which training equals serving
 session   tokens/session.py      ids of a growing conversation, for serving and RL
 parse     replies/parser/        a reply becomes a message
-stops     analysis/              what ends a reply
+stops     analysis/facts.py      what ends a reply
 convert   conversion/            the template in another dialect
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 from warnings import warn
-from weakref import WeakKeyDictionary
 
 from turnwise import dialects
 from turnwise.analysis.facts import Facts
-from turnwise.analysis.losses import find_lost_fields
+from turnwise.analysis.losses import refuse_losses
+from turnwise.analysis.unnamed_tokens import describe_unnamed_tokens, find_unnamed_tokens
 from turnwise.conversion import Conversion
-from turnwise.dialects.jinja import with_stop_comment
 from turnwise.dialects.translation import Translation, copy_source
-from turnwise.engine.compiler.searched import branches_on_length, searched_strings
-from turnwise.engine.option_names import (
-    ENCODE_ARGUMENTS,
-    RENDER_ARGUMENTS,
-    SPECIAL_TOKENS,
-    reject_misspelt_options,
-)
+from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_options
 from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
@@ -40,136 +34,84 @@ from turnwise.errors import (
     SourceError,
     TemplateRuntimeError,
     TemplateSyntaxError,
-    TokenizerError,
     TurnwiseWarning,
 )
-from turnwise.immutable import Immutable
-from turnwise.messages import InputReader
+from turnwise.messages import ChatMessage, InputReader, Tool
 from turnwise.replies.codec import ReplyCodec
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
-from turnwise.tokens.boundaries import Boundaries
-from turnwise.tokens.encode import EncodeRequest, encode
+from turnwise.tokens.encode import encode
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.loss import check_policy
-from turnwise.tokens.markers import Markers, find_problems, tokenize_markers
+from turnwise.tokens.loss import TrainOn
+from turnwise.tokens.markers import Markers, tokenize_markers
+from turnwise.tokens.request_builder import RequestBuilder
 from turnwise.tokens.session import Session
 from turnwise.tokens.stop_ids import Stops, stops_with_ids
-from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.training import examples
 
 UNNAMED = "template"
-BOUNDARIES_CACHE_SIZE = 64  # sets of options for which the places of turns are remembered
 
-Messages = Sequence[Mapping[str, Any]]
+Messages = Sequence[ChatMessage] | Sequence[Mapping[str, Any]]
+Tools = Sequence[Tool] | Sequence[Mapping[str, Any]]
+Trust = Mapping[str, Literal["none", "words", "all"]]
+Prompt = Rendering | Encoded | str | Sequence[int]
 
 
-class Template(Immutable):
+@dataclass(frozen=True, repr=False)
+class Template:
     """A chat template. Immutable, picklable, safe to share between threads; equal to one with the same content.
 
     Made by `turnwise.load` and `turnwise.compile`.
+
+    Attributes:
+        renderer: the programs, options and limits: what the other parts of turnwise receive of a template.
+        dialect: the dialect that the template was written in.
+        translation: its source as Jinja, with the stops that the source names.
     """
 
-    __slots__ = ("_caches", "_codec", "_dialect", "_renderer", "_translation")
+    renderer: Renderer
+    dialect: str = "jinja"
+    translation: Translation = field(default=Translation(""), hash=False)
 
-    _caches: _Caches
-    _codec: ReplyCodec
-    _dialect: str
-    _translation: Translation
-    _renderer: Renderer
+    @cached_property
+    def _codec(self) -> ReplyCodec:
+        return ReplyCodec(self.renderer, self.translation.stops, self.translation.replies)
 
-    def __init__(
-        self,
-        renderer: Renderer,
-        dialect: str = "jinja",
-        translation: Translation | None = None,
-    ) -> None:
-        translation = translation or Translation(renderer.text)
-        self._set_slots(
-            _renderer=renderer,
-            _dialect=dialect,
-            _translation=translation,
-            _codec=ReplyCodec(renderer, translation.stops, translation.replies),
-            _caches=_Caches(),
-        )
-
-    @classmethod
-    def from_jinja(
-        cls,
-        text: str,
-        *,
-        name: str = UNNAMED,
-        options: Mapping[str, Any] | None = None,
-        named: Mapping[str, str] | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-        dialect: str = "jinja",
-        translation: Translation | None = None,
-    ) -> Template:
-        """Compile Jinja text.
-
-        Args:
-            text: the template.
-            name: what error messages call it.
-            options: values of the template's own variables.
-            named: other templates of the same model by name; `tool_use` is taken where tools are given.
-            limits: the budgets of one rendering.
-            dialect: the dialect that the text was translated from.
-            translation: the translation, with the stops that its source names.
-        """
-        if not isinstance(text, str):
-            raise TemplateSyntaxError(f"a template is text, not {type(text).__name__}", name=name)
-        others = {
-            key: compile_program(other, f"{name}:{key}") for key, other in (named or {}).items()
-        }
-        renderer = Renderer(compile_program(text, name), options, others, limits)
-        return cls(renderer, dialect, translation)
+    @cached_property
+    def _requests(self) -> RequestBuilder:
+        return RequestBuilder(self._codec.facts)
 
     @property
     def name(self) -> str:
         """The name of the template: that of its entry, its file or what `compile` was given."""
-        return self._renderer.name
+        return self.renderer.name
 
     @property
     def text(self) -> str:
         """The template as Jinja."""
-        return self._renderer.text
-
-    @property
-    def dialect(self) -> str:
-        """The dialect that the template was written in."""
-        return self._dialect
+        return self.renderer.text
 
     @property
     def source(self) -> Any:
         """The template as it was given: a text, or the dict of its dialect."""
-        return copy_source(self._translation.facts.get("template", self.text))
+        return copy_source(self.translation.facts.get("template", self.text))
 
     @property
     def options(self) -> Mapping[str, Any]:
         """The values of the template's variables that are used where `render` is given none; read-only."""
-        return self._renderer.options
+        return self.renderer.options
 
     @property
     def variables(self) -> tuple[str, ...]:
         """The names that the template reads from outside."""
-        return self._renderer.variables
+        return self.renderer.variables
 
     @property
     def program(self) -> Program:
         """The compiled template; `program.python` is its Python source."""
-        return self._renderer.program
-
-    @property
-    def renderer(self) -> Renderer:
-        """The programs, options and limits: what the other parts of turnwise receive of a template."""
-        return self._renderer
-
-    @property
-    def translation(self) -> Translation:
-        """The translation of the source to Jinja, with the stops that the source names."""
-        return self._translation
+        return self.renderer.program
 
     @property
     def facts(self) -> Facts:
@@ -185,7 +127,7 @@ class Template(Immutable):
         self,
         /,
         messages: Messages,
-        tools: Sequence[Any] | None = None,
+        tools: Tools | None = None,
         documents: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
@@ -223,7 +165,7 @@ class Template(Immutable):
         if normalise:
             messages = self._codec.to_input(messages)
             if options:
-                reject_misspelt_options(options, self._renderer.variables, "render")
+                reject_misspelt_options(options, self.renderer.variables, "render")
         arguments = (
             messages,
             tools,
@@ -233,27 +175,28 @@ class Template(Immutable):
             now,
         )
         try:
-            rendering = self._renderer.render(*arguments, **options)
+            rendering = self.renderer.render(*arguments, **options)
         except TemplateRuntimeError:
-            unnamed = self._unnamed_tokens(options)
+            unnamed = find_unnamed_tokens(self.renderer, options)
             if not (normalise and unnamed):
                 raise
             options |= dict.fromkeys(unnamed, "")
-            rendering = self._renderer.render(*arguments, **options)
-            warn(self._explain_unnamed(unnamed), TurnwiseWarning, stacklevel=2)
+            rendering = self.renderer.render(*arguments, **options)
+            message = describe_unnamed_tokens(self.renderer, unnamed)
+            warn(message, TurnwiseWarning, stacklevel=2)
         if strict:
-            _refuse_losses(rendering, InputReader().read_messages(messages), tools, documents)
+            refuse_losses(rendering, InputReader().read_messages(messages), tools, documents)
         return rendering
 
     def encode(
         self,
         /,
         messages: Messages,
-        tokenizer: Any,
-        train_on: Any = "assistant",
+        tokenizer: object,
+        train_on: TrainOn = "assistant",
         *,
         max_length: int | None = None,
-        trust: Mapping[str, str] | None = None,
+        trust: Trust | None = None,
         compatible: bool = False,
         **arguments: Any,
     ) -> Encoded:
@@ -271,13 +214,19 @@ class Template(Immutable):
         """
         if arguments.get("normalise", True):
             reject_misspelt_options(arguments, self.variables, "encode", ENCODE_ARGUMENTS)
-        request = self._make_request(
-            messages, tokenizer, train_on, max_length, trust, compatible, arguments
+        request = self._requests.build(
+            self._to_input(messages, arguments),
+            tokenizer,
+            train_on,
+            arguments,
+            max_length=max_length,
+            trust=trust,
+            compatible=compatible,
         )
         encoded = encode(request)
         if arguments.get("strict"):
             kept = [request.messages[index] for index in encoded.kept]
-            _refuse_losses(
+            refuse_losses(
                 encoded.rendering, kept, arguments.get("tools"), arguments.get("documents")
             )
         return encoded
@@ -286,10 +235,10 @@ class Template(Immutable):
         self,
         /,
         messages: Messages,
-        tokenizer: Any,
-        train_on: Any = "assistant",
+        tokenizer: object,
+        train_on: TrainOn = "assistant",
         *,
-        trust: Mapping[str, str] | None = None,
+        trust: Trust | None = None,
         strict: bool = False,
         **arguments: Any,
     ) -> list[Encoded]:
@@ -304,10 +253,9 @@ class Template(Immutable):
             arguments: those of `render`.
         """
         reject_misspelt_options(arguments, self.variables, "examples", ("train_on", "trust"))
-        samples, untrained = examples(
-            self._make_request(messages, tokenizer, train_on, None, trust, False, arguments),
-            self._codec,
-        )
+        messages = self._to_input(messages, arguments)
+        request = self._requests.build(messages, tokenizer, train_on, arguments, trust=trust)
+        samples, untrained = examples(request, self._codec)
         if untrained:
             problem = (
                 f"{self.name}: not every turn can be trained: {'; '.join(map(str, untrained))}"
@@ -320,10 +268,10 @@ class Template(Immutable):
     def session(
         self,
         /,
-        tokenizer: Any,
-        tools: Sequence[Any] | None = None,
+        tokenizer: object,
+        tools: Tools | None = None,
         *,
-        trust: Mapping[str, str] | None = None,
+        trust: Trust | None = None,
         **options: Any,
     ) -> Session:
         """Start a conversation that grows by sampled replies, whose ids are kept, and by messages.
@@ -335,17 +283,16 @@ class Template(Immutable):
             options: those of `render`.
         """
         reject_misspelt_options(options, self.variables, "session", ("trust",))
-        request = self._make_request(
-            [], tokenizer, "assistant", None, trust, False, {**options, "tools": tools}
-        )
+        options["tools"] = tools
+        request = self._requests.build([], tokenizer, "assistant", options, trust=trust)
         return Session(request, (*self.stops(), *request.stops), self._codec)
 
     def parse(
         self,
         reply: str | Sequence[int],
-        prompt: Any = None,
-        tools: Sequence[Any] | None = None,
-        tokenizer: Any = None,
+        prompt: Prompt | None = None,
+        tools: Tools | None = None,
+        tokenizer: object = None,
         declared: Mapping[str, Any] | None = None,
     ) -> Message:
         """Parse a reply to a message in OpenAI's shape, which `render`, `encode` and sessions take as it is.
@@ -365,9 +312,9 @@ class Template(Immutable):
 
     def parser(
         self,
-        prompt: Any = None,
-        tools: Sequence[Any] | None = None,
-        tokenizer: Any = None,
+        prompt: Prompt | None = None,
+        tools: Tools | None = None,
+        tokenizer: object = None,
         declared: Mapping[str, Any] | None = None,
     ) -> Parser:
         """Return a streaming parser: `feed(chunk)` returns events, `close()` the message.
@@ -385,7 +332,7 @@ class Template(Immutable):
         converted: Messages = self._codec.to_input(messages)
         return converted
 
-    def stops(self, tokenizer: Any = None) -> Stops:
+    def stops(self, tokenizer: object = None) -> Stops:
         """Return the texts that end generation: those that the source names, those that the template writes after
         replies and calls, and the tokenizer's eos. `.ids` are those that are one token of the tokenizer.
         """
@@ -396,7 +343,7 @@ class Template(Immutable):
         known = tokenizers.tokenizer(tokenizer)
         return stops_with_ids(self.facts.stops_for(known.named), known)
 
-    def markers(self, tokenizer: Any) -> Markers:
+    def markers(self, tokenizer: object) -> Markers:
         """Return the control tokens that the template writes, with their ids; `.missing` are those that the
         tokenizer does not have as one token.
         """
@@ -426,198 +373,54 @@ class Template(Immutable):
         """
         target = dialects.get_dialect(dialect)
         tokens = {"eos_token": eos_token, "bos_token": bos_token}
-        stops = self._translation.stops
-        conversion = Conversion(self._renderer, stops, target, tokens, without)
+        stops = self.translation.stops
+        conversion = Conversion(self.renderer, stops, target, tokens, without)
         if dialect == "jinja":
-            return conversion.keep(self._with_stop_comment(), details)
-        if dialect == self._dialect:
+            return conversion.keep_jinja(self.translation, details)
+        if dialect == self.dialect:
             return conversion.keep(self.source, details)
         return conversion.write(details)
 
+    def _to_input(self, messages: Messages, arguments: Mapping[str, Any]) -> Messages:
+        return self.to_input(messages) if arguments.get("normalise", True) else messages
+
     def with_options(self, options: Mapping[str, Any]) -> Template:
         """Return a copy with these options in addition to its own, or instead of them."""
-        renderer = self._renderer.with_options(options)
-        return Template(renderer, self._dialect, self._translation)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Template) and self._content() == other._content()
-
-    def __hash__(self) -> int:
-        return hash(self._renderer)
-
-    def _content(self) -> tuple[Any, ...]:
-        return self._renderer, self._dialect, self._translation
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Template, (self._renderer, self._dialect, self._translation)
+        return Template(self.renderer.with_options(options), self.dialect, self.translation)
 
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not name.startswith("_") or "__" in name]
+        return [name for name in object.__dir__(self) if not name.startswith("_") or "__" in name]
 
     def __repr__(self) -> str:
         return f"<Template {self.name}>"
 
-    def _unnamed_tokens(self, options: Mapping[str, Any]) -> list[str]:
-        """Return the special tokens that the template reads and that have no value."""
-        known = {*self._renderer.options, *options}
-        return [name for name in self.variables if name in SPECIAL_TOKENS and name not in known]
 
-    def _explain_unnamed(self, unnamed: Sequence[str]) -> str:
-        return (
-            f"{self.name} reads {', '.join(unnamed)}, which nobody named: rendered as no text. "
-            f"Give {unnamed[0]}=..., or load the model's folder or tokenizer"
-        )
-
-    def _empty_tokens(self, arguments: Mapping[str, Any]) -> dict[str, str]:
-        """Return special tokens that nobody named as empty texts, if the template fails without them."""
-        unnamed = self._unnamed_tokens(arguments)
-        if not unnamed:
-            return {}
-        cache, names = self._caches.needs_tokens, tuple(unnamed)
-        empty = dict.fromkeys(unnamed, "")
-        if names not in cache:
-            cache[names] = self._fails(arguments) and not self._fails({**arguments, **empty})
-        if not cache[names]:
-            return {}
-        warn(self._explain_unnamed(unnamed), TurnwiseWarning, stacklevel=4)
-        return empty
-
-    def _fails(self, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the template fails on a plain question."""
-        try:
-            self._renderer.render([{"role": "user", "content": "?"}], **arguments)
-        except TemplateRuntimeError:
-            return True
-        return False
-
-    def _with_stop_comment(self) -> str:
-        """Return the Jinja, led by a comment with those stops that cannot be derived from it."""
-        translation = self._translation
-        if not translation.stops and not translation.stop_ids:
-            return self.text
-        bare = template_from_source(self.text, "jinja")
-        derived = (*bare.stops(), self._renderer.options.get("eos_token"))
-        lost_ids = [id for id in translation.stop_ids if id not in bare.translation.stop_ids]
-        if all(stop in derived for stop in translation.stops):
-            return with_stop_comment(self.text, lost_ids) if lost_ids else self.text
-        return with_stop_comment(self.text, (*translation.stops, *lost_ids))
-
-    def _make_request(
-        self,
-        messages: Any,
-        tokenizer: Any,
-        train_on: Any,
-        max_length: int | None,
-        trust: Mapping[str, str] | None,
-        compatible: bool,
-        arguments: dict[str, Any],
-    ) -> EncodeRequest:
-        """What `encode` needs to know. The tokenizer's own tokens are used for options that the template lacks."""
-        if max_length is not None and (type(max_length) is not int or max_length < 1):
-            raise MessageError(
-                f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length"
-            )
-        known = tokenizers.tokenizer(tokenizer)
-        met = self._caches.met.get(known)
-        if met is None or "strict" in arguments:
-            met = self._meet(known, arguments.get("strict"))
-        own = self._renderer.options
-        tokens = {
-            name: text
-            for name, text in known.named.items()
-            if name in self.variables and name not in own
-        }
-        given = {**tokens, **arguments, "now": arguments.get("now") or datetime.now()}
-        given.pop("strict", None)
-        normalise = given.pop("normalise", True)
-        if normalise:
-            messages = self._codec.to_input(messages)
-            given |= self._empty_tokens(given)
-        if type(messages) is not list or not all(type(message) is dict for message in messages):
-            messages = InputReader().read_messages(messages)
-        return EncodeRequest(
-            messages=messages,
-            tokenizer=known,
-            renderer=self._renderer,
-            arguments=given,
-            boundaries=self._boundaries(given),
-            stops=met[1],
-            train_on=check_policy(train_on, self.text),
-            trust=trust,
-            compatible=compatible,
-            max_length=max_length,
-        )
-
-    def _boundaries(self, given: Mapping[str, Any]) -> Boundaries:
-        """The places of turns under these options; tools and documents count by whether there are any."""
-        options = [(name, repr(v)) for name, v in given.items() if name not in RENDER_ARGUMENTS]
-        key = (
-            tuple(sorted(options)) if options else (),
-            bool(given.get("tools")),
-            bool(given.get("documents")),
-        )
-        learned = self._caches.boundaries
-        found = learned.get(key)
-        if found is None:
-            if len(learned) >= BOUNDARIES_CACHE_SIZE:
-                learned.clear()
-            found = learned[key] = Boundaries(
-                searched_strings(self.text), branches_on_length(self.text)
-            )
-        return found
-
-    def _meet(self, known: Tokenizer, strict: Any) -> tuple[tuple[str, ...], frozenset[str]]:
-        """Warn about what is wrong with this template and this tokenizer together: once, or as an error."""
-        met = self._caches.met
-        if known not in met:
-            stops = frozenset(self.facts.stops_for(known.named))
-            met[known] = tuple(find_problems(self.facts, known)), stops
-            for problem in () if strict else met[known][0]:
-                warn(f"{self.name}: {problem}", TurnwiseWarning, stacklevel=4)
-        found = met[known]
-        if found[0] and strict:
-            raise TokenizerError(f"{self.name}: {found[0][0]}")
-        return found
-
-
-class _Caches:
-    """What was found out about a template, under which circumstances."""
-
-    def __init__(self) -> None:
-        self.boundaries: dict[Any, Boundaries] = {}
-        self.needs_tokens: dict[tuple[str, ...], bool] = {}
-        self.met: WeakKeyDictionary[Tokenizer, tuple[tuple[str, ...], frozenset[str]]] = (
-            WeakKeyDictionary()
-        )
-
-
-def _refuse_losses(
-    rendering: Rendering, messages: Sequence[Any], tools: Any, documents: Any
-) -> None:
-    """Raise an error that names the fields of which nothing was rendered."""
-    lost = find_lost_fields(rendering, messages, tools, documents)
-    if lost:
-        raise MessageError(
-            f"the template writes nothing of {', '.join(lost)}",
-            path=lost[0],
-            hint="strict=True refuses what the template drops",
-        )
-
-
-def template_from_source(
-    source: Any,
-    dialect: str,
+def compile_jinja(
+    text: str,
     *,
     name: str = UNNAMED,
     options: Mapping[str, Any] | None = None,
-    exact: bool = False,
+    named: Mapping[str, str] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    dialect: str = "jinja",
+    translation: Translation | None = None,
 ) -> Template:
-    """Translate a source of some dialect to Jinja and compile it."""
-    translation = read_source(source, dialect, name, exact)
-    given = {**translation.options, **(options or {})}
-    return Template.from_jinja(
-        translation.jinja, name=name, options=given, dialect=dialect, translation=translation
-    )
+    """Compile Jinja text.
+
+    Args:
+        text: the template.
+        name: what error messages call it.
+        options: values of the template's own variables.
+        named: other templates of the same model by name; `tool_use` is taken where tools are given.
+        limits: the budgets of one rendering.
+        dialect: the dialect that the text was translated from.
+        translation: the translation, with the stops that its source names.
+    """
+    if not isinstance(text, str):
+        raise TemplateSyntaxError(f"a template is text, not {type(text).__name__}", name=name)
+    others = {key: compile_program(other, f"{name}:{key}") for key, other in (named or {}).items()}
+    renderer = Renderer(compile_program(text, name), options, others, limits)
+    return Template(renderer, dialect, translation or Translation(text))
 
 
 def compile(
@@ -655,18 +458,12 @@ def compile(
     is_source = isinstance(source, (str, Mapping)) or hasattr(source, "sep_style")
     if dialect is None and not is_source:
         raise TemplateSyntaxError(f"a template is text, not {type(source).__name__}", name=name)
-    return template_from_source(
-        source, dialect or dialects.guess_dialect(source), name=name, options=options, exact=exact
+    dialect = dialect or dialects.guess_dialect(source)
+    translation = dialects.translate(source, dialect, "" if name == UNNAMED else name, exact)
+    return compile_jinja(
+        translation.jinja,
+        name=name,
+        options={**translation.options, **(options or {})},
+        dialect=dialect,
+        translation=translation,
     )
-
-
-def read_source(source: Any, dialect: str, name: str = UNNAMED, exact: bool = False) -> Translation:
-    """Translate a source to Jinja; the source itself is kept in the facts of the translation."""
-    try:
-        source = copy_source(source)
-        translation = dialects.get_dialect(dialect).read(source, exact=exact)
-    except SourceError as error:
-        raise (error if name == UNNAMED else error.within(name)) from None
-    if dialect == "jinja":
-        return translation
-    return replace(translation, facts={"template": source, **translation.facts})

@@ -90,7 +90,7 @@ ALLOWED = {
         "datetime.datetime.now",
     ): "render without `now` is where the time comes in",
     (
-        "turnwise.template",
+        "turnwise.tokens.request_builder",
         "datetime.datetime.now",
     ): "encode: one time for all prompts of a call",
 }

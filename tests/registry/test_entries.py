@@ -242,7 +242,7 @@ def test_loading_is_quick_and_reads_no_source(monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("the registry was only to be listed")
 
     monkeypatch.setattr("turnwise.registry.entry._read_source", never)
-    monkeypatch.setattr(template.Template, "from_jinja", never)
+    monkeypatch.setattr(template, "compile_jinja", never)
     times = []
     for _ in range(5):
         store._built_in.cache_clear()

@@ -8,7 +8,7 @@ from typing import Any
 from turnwise.compat.fastchat import Conversation, SeparatorStyle
 from turnwise.dialects import fastchat as dialect
 from turnwise.registry import fastchat as registry
-from turnwise.template import Template
+from turnwise.template import Template, compile_jinja
 
 NAMES = list(registry.templates())
 FIELDS = dialect.KEYS
@@ -45,9 +45,7 @@ EXAMPLE_OF_STYLE = {
 
 @cache
 def compiled(name: str, exact: bool) -> Template:
-    return Template.from_jinja(
-        dialect.read(registry.templates()[name], exact=exact).jinja, name=name
-    )
+    return compile_jinja(dialect.read(registry.templates()[name], exact=exact).jinja, name=name)
 
 
 def said(name: str, chat: Any, prompt: bool = True, exact: bool = False, **options: Any) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnwise.engine.provenance.rendering import Rendering
+from turnwise.errors import MessageError
 from turnwise.messages import REASONING_KEYS
 
 MESSAGE_FIELDS = ("content", "tool_calls")
@@ -34,6 +35,19 @@ def find_lost_fields(
         if reasoning and not any(("messages", index, name) in written for name in REASONING_KEYS):
             lost.append(f"messages[{index}].{reasoning[0]}")
     return lost
+
+
+def refuse_losses(
+    rendering: Rendering, messages: Sequence[Any], tools: Any, documents: Any
+) -> None:
+    """Raise an error that names the fields of which nothing was rendered."""
+    lost = find_lost_fields(rendering, messages, tools, documents)
+    if lost:
+        raise MessageError(
+            f"the template writes nothing of {', '.join(lost)}",
+            path=lost[0],
+            hint="strict=True refuses what the template drops",
+        )
 
 
 def _written_fields(rendering: Rendering) -> set[tuple[Any, ...]]:

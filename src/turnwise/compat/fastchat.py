@@ -45,7 +45,7 @@ from turnwise.dialects.translation import copy_source
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
 from turnwise.registry import fastchat as registry
-from turnwise.template import Template
+from turnwise.template import Template, compile_jinja
 
 __all__ = [
     "IMAGE_PLACEHOLDER_STR",
@@ -363,7 +363,7 @@ def _compile_template(
     """Return the compiled template of a Conversation; the arguments are the cache key, so no messages."""
     fields = {"name": name, "system_template": system_template, "roles": roles}
     spec = parse_spec({**fields, "sep_style": style, "sep": sep, "sep2": sep2})
-    return Template.from_jinja(translate_spec(spec, exact, dict(others)), name=f"fastchat:{name}")
+    return compile_jinja(translate_spec(spec, exact, dict(others)), name=f"fastchat:{name}")
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------

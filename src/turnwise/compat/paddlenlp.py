@@ -31,7 +31,7 @@ from turnwise.compat.tokenizer_shim import call_tokenizer, encode_text, with_cal
 from turnwise.dialects import paddlenlp
 from turnwise.errors import MessageError, SourceError, short_repr
 from turnwise.shapes.row import ARGUMENT_NAMES
-from turnwise.template import Template
+from turnwise.template import Template, compile_jinja
 
 __all__ = [
     "Chat",
@@ -192,7 +192,7 @@ class ChatTemplate:
 
 @cache
 def _compile_field(text: str, where: str) -> Template:
-    return Template.from_jinja(paddlenlp.parse_field(text, where).tags, name=where)
+    return compile_jinja(paddlenlp.parse_field(text, where).tags, name=where)
 
 
 def _render_field(text: str, where: str, values: Mapping[str, Any]) -> str:
@@ -245,7 +245,7 @@ class ChatTemplateMixin:
         elif _is_path(chat_template):
             self.chat_template = ChatTemplate.from_file(chat_template, self.exact)
         elif isinstance(chat_template, str) and ("{{" in chat_template or "{%" in chat_template):
-            self.chat_template = Template.from_jinja(chat_template, name="chat_template")
+            self.chat_template = compile_jinja(chat_template, name="chat_template")
         else:
             hint = "Accepted: a path, the dict that the file holds, or Jinja text."
             problem = f"this is not a chat template: {short_repr(chat_template)}"

@@ -31,7 +31,7 @@ from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.registry import load
 from turnwise.shapes.row import ARGUMENT_NAMES
-from turnwise.template import Template
+from turnwise.template import Template, compile_jinja
 from turnwise.tokens.attribution import TOKEN_OPTIONS
 from turnwise.tokens.loss import GENERATION_TAG
 from turnwise.tokens.tokenizers import Tokenizer
@@ -290,7 +290,7 @@ def _check_one_token(text: Any, name: str, tokenizer: Tokenizer) -> None:
 
 @lru_cache(64)
 def _compile_text(text: str) -> Template:
-    return Template.from_jinja(text, name="chat_template")
+    return compile_jinja(text, name="chat_template")
 
 
 def _split_conversations(given: Any) -> tuple[list[Any], bool]:

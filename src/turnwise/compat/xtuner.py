@@ -23,7 +23,7 @@ from turnwise.compat.tokenizer_shim import encode_text, with_calls
 from turnwise.dialects import xtuner
 from turnwise.errors import MessageError, SourceError, TokenizerError, did_you_mean, short_repr
 from turnwise.registry.entry import ENTRIES
-from turnwise.template import Template
+from turnwise.template import Template, compile_jinja
 from turnwise.tokens.session import to_ids
 
 __all__ = [
@@ -122,7 +122,7 @@ def load(
         hint = did_you_mean(str(system), SYSTEM_TEMPLATE, "SYSTEM_TEMPLATE has")
         raise SourceError(f"there is no system text {short_repr(system)}", hint=hint)
     translation = xtuner.read(fields, exact=exact, system=system)
-    return Template.from_jinja(
+    return compile_jinja(
         translation.jinja,
         name=name,
         options=translation.options,
@@ -253,7 +253,7 @@ def template_map_fn_factory(
 
 @cache
 def _compile_prompt(jinja: str) -> Template:
-    return Template.from_jinja(jinja, name="xtuner round")
+    return compile_jinja(jinja, name="xtuner round")
 
 
 def segments(

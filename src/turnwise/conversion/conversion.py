@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import NOW, SPECIAL_TOKENS, Probe, option_names
 from turnwise.analysis.counterexample import Counterexample, try_render
+from turnwise.analysis.facts import Facts
 from turnwise.conversion.features import (
     CONTENTS,
     FEATURES,
@@ -20,7 +21,9 @@ from turnwise.conversion.features import (
 )
 from turnwise.conversion.observed_turns import ObservedTurns, observe_turns
 from turnwise.conversion.verification import Verification
-from turnwise.dialects.translation import Dialect, copy_source
+from turnwise.dialects import translate
+from turnwise.dialects.jinja import with_stop_comment
+from turnwise.dialects.translation import Dialect, Translation, copy_source
 from turnwise.dialects.turns import TOKEN_MARKS, Turns, replace_token_marks
 from turnwise.engine.program import compile_program
 from turnwise.engine.renderer import Renderer
@@ -107,6 +110,19 @@ class Conversion:
             problem = f"{self.dialect.name} takes no argument {name!r}"
             raise SourceError(f"{problem} for a template that is already written in it")
         return source
+
+    def keep_jinja(self, translation: Translation, details: Mapping[str, Any]) -> str:
+        """Return the template as Jinja, led by a comment with those stops that cannot be derived from it."""
+        text = self.renderer.text
+        noted = translate(text, "jinja")
+        derived = Facts(Renderer(compile_program(text)), noted.stops).stops
+        known = {*derived, self.renderer.options.get("eos_token")}
+        stops = () if known.issuperset(translation.stops) else translation.stops
+        ids = [id for id in translation.stop_ids if id not in noted.stop_ids]
+        if stops or ids:
+            text = with_stop_comment(text, (*stops, *ids))
+        self.keep(text, details)
+        return text
 
     def write(self, details: Mapping[str, Any]) -> Any:
         """Return the first source that renders like the template.

@@ -18,13 +18,22 @@ recorded defects included; without it, the better behaviour of `docs/compatibili
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from turnwise.dialects.translation import Dialect, Translation, object_in
+from turnwise.dialects.translation import Dialect, Translation, copy_source, object_in
 from turnwise.errors import SourceError, did_you_mean, short_repr
 
-__all__ = ["DIALECTS", "Dialect", "Translation", "find_dialect", "get_dialect", "guess_dialect"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "Translation",
+    "find_dialect",
+    "get_dialect",
+    "guess_dialect",
+    "translate",
+]
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
@@ -120,3 +129,25 @@ def get_dialect(name: str) -> Dialect:
         hint = did_you_mean(str(name), DIALECTS, "Dialects")
         raise SourceError(f"unknown dialect {short_repr(name)}", hint=hint)
     return DIALECTS[name]
+
+
+def translate(source: Any, dialect: str, name: str = "", exact: bool = False) -> Translation:
+    """Translate a source to Jinja; the source itself is kept in the facts of the translation.
+
+    Args:
+        source: a text, or the dict of the dialect.
+        dialect: its name.
+        name: what an error calls the source.
+        exact: reproduce the original software's recorded defects.
+
+    Raises:
+        SourceError: the source is malformed.
+    """
+    try:
+        source = copy_source(source)
+        translation = get_dialect(dialect).read(source, exact=exact)
+    except SourceError as error:
+        raise (error.within(name) if name else error) from None
+    if dialect == "jinja":
+        return translation
+    return replace(translation, facts={"template": source, **translation.facts})

@@ -17,6 +17,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from turnwise.dialects import translate
 from turnwise.errors import SourceError, TemplateError, short_repr
 from turnwise.registry.entry import Entry
 from turnwise.registry.files import (
@@ -29,7 +30,7 @@ from turnwise.registry.files import (
 )
 from turnwise.registry.match import MAX_ID_LENGTH, NO_ENTRY_HINT, Match, UnknownModel, match
 from turnwise.registry.store import current_store, entries, register, unregister
-from turnwise.template import Template, read_source
+from turnwise.template import Template, compile_jinja
 
 __all__ = [
     "Entry",
@@ -106,7 +107,7 @@ def find_source(
 def compile_source(source: TemplateSource) -> Template:
     """Compile a template that was found; an error names the user's file that holds it."""
     try:
-        return Template.from_jinja(
+        return compile_jinja(
             source.text,
             name=source.name,
             options=source.options,
@@ -141,7 +142,7 @@ def _read_entry(entry: Entry, pick: str | None, exact: bool) -> TemplateSource:
     if entry.unusable:
         raise SourceError(f"{entry.name} cannot be loaded: {entry.unusable}")
     try:
-        translation = read_source(entry.source, entry.dialect, entry.name, exact)
+        translation = translate(entry.source, entry.dialect, entry.name, exact)
     except SourceError as error:
         raise (error.within(entry.file) if entry.file else error) from None
     translation = replace(

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from turnwise import dialects
+from turnwise.dialects import translate
 from turnwise.dialects.translation import Translation
 from turnwise.errors import SourceError, short_repr
 from turnwise.registry.entry import error_reason
 from turnwise.registry.gguf import MAGIC, TEMPLATE_KEY, read_gguf
-from turnwise.template import read_source
 
 DEFAULT = "default"
 TOOL_USE = "tool_use"
@@ -177,7 +177,7 @@ def _read_other_dialect(
 def _read_as(
     dialect: str, source: Any, name: str, tokens: Mapping[str, Any], exact: bool
 ) -> TemplateSource:
-    translation = read_source(source, dialect, name, exact)
+    translation = translate(source, dialect, name, exact)
     options = {**tokens, **translation.options}
     return TemplateSource(
         translation.jinja, name, options, dialect=dialect, translation=translation

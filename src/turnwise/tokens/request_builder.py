@@ -1,0 +1,141 @@
+"""Build the encode requests of one template.
+
+A request holds everything that decides how a conversation is encoded. Some of it is learned from the template once and
+shared by all requests: what is wrong with it and a tokenizer together, where turns begin and end under given options,
+whether it needs special tokens that nobody named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from warnings import warn
+from weakref import WeakKeyDictionary
+
+from turnwise.analysis.facts import Facts
+from turnwise.analysis.unnamed_tokens import (
+    describe_unnamed_tokens,
+    find_unnamed_tokens,
+    needs_tokens,
+)
+from turnwise.engine.compiler.searched import branches_on_length, searched_strings
+from turnwise.engine.option_names import RENDER_ARGUMENTS
+from turnwise.errors import MessageError, TokenizerError, TurnwiseWarning
+from turnwise.messages import InputReader
+from turnwise.tokens.boundaries import Boundaries
+from turnwise.tokens.encode import EncodeRequest
+from turnwise.tokens.loss import TrainOn, check_policy
+from turnwise.tokens.markers import find_problems
+from turnwise.tokens.tokenizers import tokenizer as load_tokenizer
+from turnwise.tokens.tokenizers.protocol import Tokenizer
+
+BOUNDARIES_CACHE_SIZE = 64  # sets of options
+CALLER = 4  # stack levels from here to the code that called a method of Template
+
+
+class RequestBuilder:
+    """Builds requests, and remembers what it learned about the template.
+
+    Args:
+        facts: what is known about the template; its renderer renders the requests.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.renderer = facts.renderer
+        self._problems: WeakKeyDictionary[Tokenizer, tuple[str, ...]] = WeakKeyDictionary()
+        self._boundaries: dict[Any, Boundaries] = {}
+        self._needs_tokens: dict[tuple[str, ...], bool] = {}
+
+    def build(
+        self,
+        messages: Any,
+        tokenizer: Any,
+        train_on: TrainOn,
+        arguments: Mapping[str, Any],
+        *,
+        max_length: int | None = None,
+        trust: Mapping[str, str] | None = None,
+        compatible: bool = False,
+    ) -> EncodeRequest:
+        """Build a request; `arguments` are those of `render`, and the others those of `encode`.
+
+        Raises:
+            MessageError: an argument is malformed.
+            TokenizerError: with `strict`, the template and the tokenizer do not fit together.
+        """
+        if max_length is not None and (type(max_length) is not int or max_length < 1):
+            raise MessageError(
+                f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length"
+            )
+        known = load_tokenizer(tokenizer)
+        given = dict(arguments)
+        self._check_tokenizer(known, given.pop("strict", False))
+        normalise = given.pop("normalise", True)
+        given["now"] = given.get("now") or datetime.now()  # one time for all prompts
+        given = self._special_tokens(known) | given
+        if normalise:
+            given |= self._empty_tokens(given)
+        if type(messages) is not list or not all(type(message) is dict for message in messages):
+            messages = InputReader().read_messages(messages)
+        return EncodeRequest(
+            messages=messages,
+            tokenizer=known,
+            renderer=self.renderer,
+            arguments=given,
+            boundaries=self._boundaries_for(given),
+            stops=frozenset(self.facts.stops_for(known.named)),
+            train_on=check_policy(train_on, self.renderer.text),
+            trust=trust,
+            compatible=compatible,
+            max_length=max_length,
+        )
+
+    def _check_tokenizer(self, tokenizer: Tokenizer, strict: bool) -> None:
+        """Warn once about what is wrong with the template and this tokenizer together, or raise an error."""
+        problems = self._problems.get(tokenizer)
+        if problems is None:
+            problems = self._problems[tokenizer] = tuple(find_problems(self.facts, tokenizer))
+            for problem in () if strict else problems:
+                warn(f"{self.renderer.name}: {problem}", TurnwiseWarning, stacklevel=CALLER)
+        if problems and strict:
+            raise TokenizerError(f"{self.renderer.name}: {problems[0]}")
+
+    def _special_tokens(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        """Return the tokenizer's special tokens that the template reads and has no value for."""
+        variables, own = self.renderer.variables, self.renderer.options
+        named = tokenizer.named.items()
+        return {name: text for name, text in named if name in variables and name not in own}
+
+    def _empty_tokens(self, arguments: Mapping[str, Any]) -> dict[str, str]:
+        """Return special tokens that nobody named as empty texts, if the template fails without them."""
+        names = find_unnamed_tokens(self.renderer, arguments)
+        if not names:
+            return {}
+        if names not in self._needs_tokens:
+            self._needs_tokens[names] = needs_tokens(self.renderer, arguments, names)
+        if not self._needs_tokens[names]:
+            return {}
+        warn(describe_unnamed_tokens(self.renderer, names), TurnwiseWarning, stacklevel=CALLER)
+        return dict.fromkeys(names, "")
+
+    def _boundaries_for(self, arguments: Mapping[str, Any]) -> Boundaries:
+        """Return the cache of turn boundaries for these options; of tools and documents only their presence counts."""
+        options = [(key, repr(v)) for key, v in arguments.items() if key not in RENDER_ARGUMENTS]
+        key = (
+            tuple(sorted(options)),
+            bool(arguments.get("tools")),
+            bool(arguments.get("documents")),
+        )
+        boundaries = self._boundaries.get(key)
+        if boundaries is None:
+            if len(self._boundaries) >= BOUNDARIES_CACHE_SIZE:
+                self._boundaries.clear()
+            text = self.renderer.text
+            boundaries = Boundaries(searched_strings(text), branches_on_length(text))
+            self._boundaries[key] = boundaries
+        return boundaries
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RequestBuilder, (self.facts,)
