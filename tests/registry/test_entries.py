@@ -506,7 +506,7 @@ def test_a_name_that_several_collections_have() -> None:
 @pytest.mark.usefixtures("clean")
 def test_a_dialect_that_is_not_there() -> None:
     register("x", {"a": 1}, dialect="klingon")
-    with pytest.raises(SourceError, match="no dialect 'klingon'"):
+    with pytest.raises(SourceError, match="unknown dialect 'klingon'"):
         load("x")
 
 
