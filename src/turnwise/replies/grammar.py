@@ -76,7 +76,7 @@ class Grammar(GrammarParts):
         >>> import turnwise
         >>> grammar = turnwise.load("qwen3").grammar
         >>> grammar.reasoning.open.text, grammar.stops
-        ('<think>\\n', ('<|im_end|>',))
+        ('<think>\\n', ('<|im_end|>', '<|endoftext|>'))
     """
 
     def __str__(self) -> str:
