@@ -293,7 +293,7 @@ def test_xtuner_and_fastchat_disagree() -> None:
     found = {}
     for ours, theirs in SAME.items():
         a, b = turnwise.load(f"xtuner:{ours}"), turnwise.load(f"fastchat:{theirs}")
-        found[ours] = find_counterexample(a, b, probe)
+        found[ours] = find_counterexample(a.renderer, b.renderer, probe)
         assert (found[ours] is None) or len(found[ours].probe.messages) <= 2
         assert not turnwise.diff(a, b) or ours == "qwen_chat"
     assert [name for name, shown in found.items() if shown is None] == ["qwen_chat"]

@@ -74,9 +74,9 @@ def differing(template: turnwise.Template, written: turnwise.Template) -> list[s
         asked = replace(probe, opening=opening, options=dict(TOKENS))
         if not is_dialogue(probe.messages):
             continue
-        first = try_render(template, asked)
+        first = try_render(template.renderer, asked)
         if not isinstance(first, turnwise.TurnwiseError):
-            second = try_render(written, asked)
+            second = try_render(written.renderer, asked)
             if (
                 isinstance(second, turnwise.TurnwiseError)
                 or first.text.rstrip() != second.text.rstrip()

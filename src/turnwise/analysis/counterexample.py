@@ -17,22 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from turnwise.analysis.conversations import NOW, Probe
 from turnwise.engine.provenance.rendering import Piece, Rendering
+from turnwise.engine.renderer import Renderer
 from turnwise.errors import TurnwiseError, short_repr
 
 MAX_SHRINK_STEPS = 400
 CONTEXT_BEFORE, CONTEXT_AFTER = 30, 40  # characters shown around the first difference
 
 RenderOutcome = Rendering | TurnwiseError
-
-
-class Renders(Protocol):
-    """Whatever renders a conversation: a template."""
-
-    def render(self, messages: Any, **arguments: Any) -> Rendering: ...
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,7 @@ class Counterexample:
         return "\n".join(lines)
 
 
-def find_counterexample(a: Renders, b: Renders, probe: Probe) -> Counterexample | None:
+def find_counterexample(a: Renderer, b: Renderer, probe: Probe) -> Counterexample | None:
     """Return the smallest conversation near `probe` on which the two differ; None if they agree on `probe`."""
     kind = compare_outcomes(a, b, probe)
     if not kind:
@@ -76,15 +71,15 @@ def find_counterexample(a: Renders, b: Renders, probe: Probe) -> Counterexample 
     return Counterexample(smallest, try_render(a, smallest), try_render(b, smallest))
 
 
-def try_render(template: Renders, probe: Probe) -> RenderOutcome:
+def try_render(renderer: Renderer, probe: Probe) -> RenderOutcome:
     """Render a probe; an error is returned, not raised."""
     try:
-        return template.render(probe.messages, **probe.arguments())
+        return renderer.render(probe.messages, **probe.arguments())
     except TurnwiseError as error:
         return error
 
 
-def compare_outcomes(a: Renders, b: Renders, probe: Probe) -> str:
+def compare_outcomes(a: Renderer, b: Renderer, probe: Probe) -> str:
     """Return how the two differ on a probe: "text", "refusal" (of one of them), or "" if they agree."""
     first, second = try_render(a, probe), try_render(b, probe)
     if isinstance(first, Rendering) and isinstance(second, Rendering):
@@ -94,11 +89,11 @@ def compare_outcomes(a: Renders, b: Renders, probe: Probe) -> str:
 
 
 def shrink(
-    a: Renders,
-    b: Renders,
+    a: Renderer,
+    b: Renderer,
     probe: Probe,
     kind: str,
-    compare: Callable[[Renders, Renders, Probe], str] = compare_outcomes,
+    compare: Callable[[Renderer, Renderer, Probe], str] = compare_outcomes,
 ) -> Probe:
     """Return a smaller probe on which the two still differ in the same way."""
     steps = 0

@@ -23,7 +23,7 @@ from turnwise.analysis.conversations import (
     option_names,
     vary_options,
 )
-from turnwise.analysis.counterexample import Renders, shrink, try_render
+from turnwise.analysis.counterexample import shrink, try_render
 from turnwise.conversion.features import OPTIONS, TOPICS, WHITE_SPACE, ProbeTest, list_texts
 from turnwise.dialects.translation import Dialect
 from turnwise.engine.renderer import Renderer
@@ -69,7 +69,7 @@ class Verification:
         kind = self.compare(self.renderer, translated, probe)
         return self._as_sent(shrink(self.renderer, translated, probe, kind, self.compare))
 
-    def compare(self, a: Renders, b: Renders, probe: Probe) -> str:
+    def compare(self, a: Renderer, b: Renderer, probe: Probe) -> str:
         """Return how a template `a` and its translation `b` differ: "text", "refusal", or "" if not.
 
         A probe that the dialect is not for, or that the template itself refuses, is no difference.
