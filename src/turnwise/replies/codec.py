@@ -25,7 +25,7 @@ from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import InputFormat, detect_input_format
 from turnwise.replies.known_models import complete_grammar, find_declaration
-from turnwise.replies.parser.parser import Parser, parse
+from turnwise.replies.parser.parser import Parser, parse, parse_plain
 from turnwise.replies.write import write
 
 SPAN_FIELDS = {
@@ -99,13 +99,15 @@ class ReplyCodec:
         return message
 
     def read(
-        self, reply: str | Sequence[int], prompt: Rendering | None, tools: Any, tokenizer: Any
+        self, reply: str | Sequence[int], prompt: str | None, tools: Any, tokenizer: Any
     ) -> Mapping[str, Any] | None:
         """Parse a reply to a message in the input format; None if the grammar has no content."""
         if "content" not in self.grammar.sources:
             return None
-        message: Mapping[str, Any] = self.to_input([self.parse(reply, prompt, tools, tokenizer)])[0]
-        return message
+        parsed = parse_plain(self.grammar, reply, prompt) if isinstance(reply, str) else None
+        if parsed is None:
+            parsed = self.parse(reply, prompt, tools, tokenizer)
+        return self.input_format.to_message(parsed)
 
     def to_input(self, messages: Any) -> Any:
         """Return the messages with those that `parse` returned in the form that the template takes."""
