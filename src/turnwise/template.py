@@ -1,4 +1,4 @@
-"""Template: the public object. Each verb is one call into the package that does the work.
+"""Template: the public object. Each verb prepares its arguments and calls the package that does the work.
 
 render    engine/renderer.py     a conversation becomes text that knows its origins
 encode    tokens/encode.py       text becomes ids, labels and owners
@@ -55,7 +55,7 @@ UNNAMED = "template"
 
 Messages = Sequence[ChatMessage] | Sequence[Mapping[str, Any]]
 Tools = Sequence[Tool] | Sequence[Mapping[str, Any]]
-Trust = Mapping[str, Literal["none", "words", "all"]]
+Trust = Mapping[str, Literal["none", "ordinary", "all"]]
 Prompt = Rendering | Encoded | str | Sequence[int]
 
 
@@ -144,7 +144,7 @@ class Template:
             documents: documents for retrieval, for templates that take them.
             add_generation_prompt: end with the prompt after which the assistant speaks.
             continue_final_message: leave the final message open; a name continues that field.
-            now: the time that `strftime_now` tells; the present if not given.
+            now: the time that `strftime_now` returns; the present if not given.
             normalise: give messages that `parse` returned the form that the template takes, and refuse
                 misspelt options. False does as transformers does: messages as they are, any option.
             strict: raise an error if something that was given is not in the rendering.
@@ -442,7 +442,7 @@ def compile(
 
     Raises:
         TemplateSyntaxError: the Jinja cannot be compiled.
-        SourceError: no dialect knows such a source, or it is malformed.
+        SourceError: no dialect recognises the source, or it is malformed.
 
     Example:
         >>> template = turnwise.compile("{% for m in messages %}{{ m.content }}{% endfor %}")
@@ -454,7 +454,7 @@ def compile(
     if options is not None and not isinstance(options, Mapping):
         raise SourceError(f"options are a mapping, not {type(options).__name__}")
     if dialect is None and isinstance(source, str) and len(source) > MAX_TEMPLATE_CHARACTERS:
-        dialect = "jinja"  # whose reader says that it is too long
+        dialect = "jinja"  # its reader raises the error about the length
     is_source = isinstance(source, (str, Mapping)) or hasattr(source, "sep_style")
     if dialect is None and not is_source:
         raise TemplateSyntaxError(f"a template is text, not {type(source).__name__}", name=name)

@@ -148,5 +148,5 @@ def test_a_stray_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TURNWISE_PATH", str(tmp_path))
     result = run("render", "chatml", "--user", "hi")
     assert result.exit_code == 0 and result.stdout == "<|im_start|>user\nhi<|im_end|>\n"
-    assert result.stderr.startswith("warning: passed over: ") and "list.json" in result.stderr
+    assert result.stderr.startswith("warning: skipped entry: ") and "list.json" in result.stderr
     assert "store.py" not in result.stderr

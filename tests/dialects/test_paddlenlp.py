@@ -277,13 +277,12 @@ def test_a_folder_is_loaded(tmp_path: Path) -> None:
     found = registry.find_source(tmp_path)
     assert (found.dialect, found.text) == ("jinja", "{{ messages }}")
     assert (
-        found.warning
-        == f"{path} is passed over: tokenizer_config.json has a chat_template of its own"
+        found.warning == f"{path} is ignored: tokenizer_config.json has a chat_template of its own"
     )
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0] }}", encoding="utf-8")
     found = registry.find_source(tmp_path)
     assert found.text == "{{ messages[0] }}"
-    assert found.warning == f"{path} is passed over: there is chat_template.jinja"
+    assert found.warning == f"{path} is ignored: there is chat_template.jinja"
 
 
 def test_what_is_learnt() -> None:

@@ -195,7 +195,7 @@ def test_no_part_holds_a_word_of_a_probe(name: str) -> None:
 
 SECONDS = 2.0  # of processor time; each took from 3 seconds to more than a minute before there were bounds
 JSON_CALL = "{{ c.function.name }} {{ c.function.arguments | tojson }}"
-TOO_LONG = "what is written for a message is too long to be looked at"
+TOO_LONG = "the rendering of a message is too long to analyse"
 HUGE = {
     "a marker": (turns("{{ m.content }}<|" + "x" * 2_000 + "|>"), "content: a marker is longer"),
     "a turn": (

@@ -534,7 +534,7 @@ REPLIES: dict[str, tuple[str, tuple[Reply, ...]]] = {
 
 # -- beyond
 
-CHANGED = "calls: texts: a `<` or `&` in them does not come out as it is"
+CHANGED = "calls: texts: a `<` or `&` in them is escaped or changed"
 HELD = "a marker holds a part of the message, so the layout was not understood"
 
 
@@ -563,33 +563,33 @@ BEYOND = {
     ),
     "content is a JSON string": (
         turns("{% if m.role == 'assistant' %}{{ (m.content or '') | tojson }}{% else %}{{ m.content }}{% endif %}"),
-        "content: it does not come out letter for letter",
+        "content: it is not rendered verbatim",
     ),
     "a value stands before its key": (
         calls("<call {{ c.function.name }}>" + PAIRS + "<arg>" + VALUE + "</arg as={{ k }}>{% endfor %}</call>"),
-        "calls: name and arguments come out, in a layout that is not known",
+        "calls: name and arguments are rendered, in an unknown layout",
     ),
     "arguments are counted": (
         calls(
             "<call {{ c.function.name }}>" + PAIRS + "<arg {{ loop.index }} key={{ k }}>" + VALUE
             + "</arg>{% endfor %}</call>"
         ),
-        "calls: what is written is not read back the same",
+        "calls: parsing the rendered call gives a different call",
     ),
     "content has markers only beside calls": (
         turns("{% if m.tool_calls and m.content %}<say>{{ m.content }}</say>{% else %}" + TEXT + "{% endif %}" + BODY),
-        "calls: what is written is not read back the same",
+        "calls: parsing the rendered call gives a different call",
     ),
     "a call without arguments has another tag": (
         calls(
             "{% if c.function.arguments %}<call {{ c.function.name }}>" + PAIRS + "<{{ k }}>" + VALUE
             + "</{{ k }}>{% endfor %}</call>{% else %}<call {{ c.function.name }}/>{% endif %}"
         ),
-        "calls: what is written is not read back the same: a call without arguments",
+        "calls: parsing the rendered call gives a different call: a call without arguments",
     ),
     "arguments in capitals": (
         tagged("{{ v | upper }}"),
-        "calls: a call's name comes out, its arguments do not come out as they are",
+        "calls: the name of a call is rendered, its arguments are changed",
     ),
     "values are escaped": (tagged("{{ (v if v is string else v | tojson) | e }}"), CHANGED),
     "values are escaped by hand": (tagged("{{ (v if v is string else v | tojson) | replace('<', '&lt;') }}"), CHANGED),
@@ -601,18 +601,18 @@ BEYOND = {
         ),
         "calls: texts: how they are escaped",
     ),
-    "content is escaped": (turns("{{ (m.content or '') | e }}"), "content: it does not come out letter for letter"),
+    "content is escaped": (turns("{{ (m.content or '') | e }}"), "content: it is not rendered verbatim"),
     "reasoning is escaped": (
         turns(reasoned("<r>", "</r>").replace("_content }}", "_content | e }}") + TEXT),
-        "reasoning: it does not come out letter for letter",
+        "reasoning: it is not rendered verbatim",
     ),
     "reasoning behind calls": (
         turns(TEXT + BODY + reasoned("<reason>", "</reason>")),
-        "reasoning: it stands behind the calls, and is not read there",
+        "reasoning: the template writes it after the calls, where it is not parsed",
     ),
     "reasoning behind content": (
         turns(TEXT + reasoned("<reason>", "</reason>")),
-        "reasoning: it stands behind content, and is not read there",
+        "reasoning: the template writes it after the content, where it is not parsed",
     ),
     "content twice": ("{% for m in messages %}<a>{{ m.content }}|{{ m.content }}</a>{% endfor %}", f"content: {HELD}"),
     "content twice, once in capitals": (turns(TEXT + BODY + "<{{ (m.content or '') | upper }}>"), f"content: {HELD}"),
@@ -620,6 +620,6 @@ BEYOND = {
     "the question in the opening": (turns(TEXT, "re {{ messages[-1].content }}"), f"opening: {HELD}"),
     "a name that is not given": (
         "{{- raise_exception('who?') if not agent -}}" + turns(TEXT),
-        "content, reasoning, calls: the template refuses a user's message, or spends too much on it",
+        "content, reasoning, calls: the template refuses a user message, or exceeds its limits",
     ),
 }  # fmt: skip

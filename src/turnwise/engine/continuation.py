@@ -1,7 +1,7 @@
 """`continue_final_message`: the final message is left open, so that the model goes on with its text.
 
 A template closes the final message like any other. So a tag that no template writes is appended to the text of the
-final message, and the rendering is truncated where the tag comes out: behind the text, before whatever closes the turn.
+final message, and the rendering is truncated where the tag is rendered: after the text, before the end of the turn.
 A template that trims its content also drops the space at the end of the tag; then trailing white space of the text
 before it is dropped too, as transformers does.
 """
@@ -17,7 +17,7 @@ TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
 class Continuation:
-    """The final message of a chat with a tag behind its text.
+    """The final message of a chat with a tag after its text.
 
     Args:
         chat: the messages; the last one is replaced by a copy with the tag.
@@ -55,7 +55,7 @@ class Continuation:
         chat[-1] = final
 
     def _append_to_last_part(self, parts: Any, path: str) -> tuple[str, list[Any]]:
-        """Return the text of the last text part, and the parts with the tag behind that text."""
+        """Return the text of the last text part, and the parts with the tag after that text."""
         for index in range(len(parts) - 1, -1, -1):
             part = parts[index]
             if isinstance(part, dict) and isinstance(part.get("text"), str):

@@ -188,7 +188,7 @@ def _ignored_file_warning(folder: Path, reason: str) -> str | None:
     """Return a warning if the folder has a PaddleNLP template, whose file has the name of a processor's."""
     other = folder / PROCESSOR_FILE
     if other.is_file() and dialects.DIALECTS["paddlenlp"].knows(_read_json(other)):
-        return f"{other} is passed over: {reason}"
+        return f"{other} is ignored: {reason}"
     return None
 
 

@@ -149,7 +149,7 @@ class _Header:
         for token, i in wanted.items():
             if i >= count:
                 raise self.format_error(
-                    f"says that its {token} has the id {i:,}, in a vocabulary of {count:,}"
+                    f"declares the id {i:,} for {token}, in a vocabulary of {count:,}"
                 )
         words = {}
         passed = 0

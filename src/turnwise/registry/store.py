@@ -72,9 +72,9 @@ class EntryStore:
                 group.remove(entry)
 
     def reject(self, error: SourceError, *names: Any) -> None:
-        """Skip an entry with a warning, and keep the error for whoever asks for one of its names."""
+        """Skip an entry with a warning, and keep its error for a lookup of one of its names."""
         self.errors |= {name.lower(): error for name in names if isinstance(name, str)}
-        warn(f"passed over: {error}", TurnwiseWarning, stacklevel=2)
+        warn(f"skipped entry: {error}", TurnwiseWarning, stacklevel=2)
 
     def find(self, name: str) -> Entry | None:
         """Return the entry of a name or alias; raise the error of a rejected entry."""

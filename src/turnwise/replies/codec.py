@@ -117,7 +117,7 @@ class ReplyCodec:
         return [to_message(one) if type(one) is Message else one for one in messages]
 
     def write(self, message: Mapping[str, Any], prompt: Rendering) -> list[tuple[str, str | None]]:
-        """Write a message as the model would behind this prompt.
+        """Write a message as the model would after this prompt.
 
         Returns:
             The reply in parts: a text and the field of the message that it belongs to, None for a marker.

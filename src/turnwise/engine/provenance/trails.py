@@ -7,9 +7,9 @@ of
     int               the number of a template node: text that the template's author wrote
     (parent, key)     the child of another trail: `((((ROOT, "messages"), 3), "content")`
     (RULE, *inputs)   how an operation made the value; RULE knows how to follow it
-    None              nobody wrote it: a loop index, a length
+    None              no origin: a loop index, a length
 
-Building one costs a tuple. Following one (`split_by_origin`) happens when somebody reads
+Building one costs a tuple. Following one (`split_by_origin`) happens when the caller reads
 `Rendering.pieces`: it splits a text into fragments, each with a leaf, and a leaf is a node number,
 a `Field`, or `Computed` from some fields. Since values and trails are immutable, following later
 gives what following at once would have given.

@@ -6,7 +6,7 @@ trail. The trail that it returns depends on the result:
     a part, padded text, another case    a rule that keeps the origin of every character
     an element of a sequence             a child of the sequence's trail
     a selection, another order           a `PICK` of indices
-    a number, a boolean                  None: nobody wrote it
+    a number, a boolean                  None: no origin
 
 Left out on purpose: `random` (not reproducible), `urlize`, `pprint`, `xmlattr` (chat templates
 write no HTML).

@@ -110,7 +110,7 @@ class CallDerivation:
             if opener.core and CONTENT in turn.text:
                 self.notes.sources["calls"] = "searched"
                 self.notes.unreached.append(
-                    f"calls: {role!r} has a marker, and what stands behind it is taken for JSON"
+                    f"calls: {role!r} has a marker; the text after it is assumed to be JSON"
                 )
                 closer = self._find_section_end(after(turn, CONTENT), opener)
                 return Calls(JsonCall(listed=True), section=to_region(opener, closer))

@@ -317,5 +317,5 @@ def describe_unknown_calls(prober: Prober) -> str:
     if not texts:
         return "no rendering shows a call's name with its arguments"
     if any(all(word in text for word in words) for text in texts):
-        return "name and arguments come out, in a layout that is not known"
-    return "a call's name comes out, its arguments do not come out as they are"
+        return "name and arguments are rendered, in an unknown layout"
+    return "the name of a call is rendered, its arguments are changed"

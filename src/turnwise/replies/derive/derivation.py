@@ -39,10 +39,8 @@ from turnwise.replies.derive.selfcheck import roundtrip_failures
 from turnwise.replies.derive.validate import drop_invalid, find_problem
 from turnwise.replies.grammar import Grammar, Marker, Region
 
-REFUSED = (
-    "content, reasoning, calls: the template refuses a user's message, or spends too much on it"
-)
-TOO_LONG = "content, reasoning, calls: what is written for a message is too long to be looked at"
+REFUSED = "content, reasoning, calls: the template refuses a user message, or exceeds its limits"
+TOO_LONG = "content, reasoning, calls: the rendering of a message is too long to analyse"
 
 
 def derive(facts: Facts) -> Grammar:
@@ -105,14 +103,14 @@ def _note_unreached(
     if prober.cache.too_long:
         notes.unreached.append(TOO_LONG)
     if results.content_turn is None:
-        notes.unreached.append("content: no message's text comes out")
+        notes.unreached.append("content: the content of a message is not rendered")
     elif not results.is_verbatim():
-        notes.unreached.append("content: it does not come out letter for letter")
+        notes.unreached.append("content: it is not rendered verbatim")
     first_line = turn_end.core.partition("\n")[0]
     if problem := find_problem(first_line):
         notes.unreached.append(f"stops: {problem}")
     if turn is not None and not is_verbatim(prober, turn, (NEEDS_ESCAPES, MARKUP)):
-        notes.unreached.append("reasoning: it does not come out letter for letter")
+        notes.unreached.append("reasoning: it is not rendered verbatim")
     if turn is None and reasoning is None:
         notes.unreached.append(f"reasoning: {explain_missing(prober, results.one_call)}")
 

@@ -21,7 +21,7 @@ from turnwise.replies.grammar import KEY, Marker, Pairs, Region
 
 NEEDS_ESCAPES = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape
 MARKUP = "zx<b>zy&zz"
-CHANGED = "texts: a `<` or `&` in them does not come out as it is"
+CHANGED = "texts: a `<` or `&` in them is escaped or changed"
 VALUES_BY_TYPE: dict[str, Any] = {
     "integer": 90417,
     "number": 3.25,

@@ -163,11 +163,11 @@ def explain_missing(prober: Prober, one_call: WrittenCalls | None) -> str:
     for message in reasoning_messages(prober):
         turn = prober.turn(message)
         if turn and not shows_parts(turn) and _follows(turn, CONTENT):
-            reason = "it stands behind content, and is not read there"
+            reason = "the template writes it after the content, where it is not parsed"
     for message in reasoning_calls(prober, one_call.shape) if one_call else ():
         turn = prober.turn(message)
         if turn and _follows(turn, NAMES[0]):
-            reason = "it stands behind the calls, and is not read there"
+            reason = "the template writes it after the calls, where it is not parsed"
     return reason
 
 

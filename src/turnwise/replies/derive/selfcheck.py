@@ -61,7 +61,7 @@ def roundtrip_failures(
         reply = replace_placeholders(turn.text.removeprefix(header))
         if not _is_same(parse(grammar, reply, "", TOOLS), probe):
             quote = reply if len(reply) <= MAX_QUOTE_LENGTH else reply[:MAX_QUOTE_LENGTH] + "..."
-            yield f"calls: what is written is not read back the same: {probe.title}, {quote!r}"
+            yield f"calls: parsing the rendered call gives a different call: {probe.title}, {quote!r}"
             return
 
 

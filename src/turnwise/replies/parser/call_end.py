@@ -60,7 +60,7 @@ class CallEndParser:
         return (yield from self._state.take_marker(text))
 
     def _skip_brackets(self, closer: str) -> Answer:
-        """Skip brackets before a closer. They are no part of the call, and no text."""
+        """Skip brackets before a closer. They belong neither to the call nor to the content."""
         buffer = self._buffer
         forms = self._state.grammar.variants.spellings(closer)
         cores = tuple(form.strip() for form in forms)

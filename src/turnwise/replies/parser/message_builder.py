@@ -2,7 +2,7 @@
 to hand out.
 
 Events are final, so whitespace at the start of a region is kept back until something else follows
-it: of a region that holds nothing else it is no part. While a call has no name yet, its text is
+it: it is dropped if the region holds nothing else. While a call has no name yet, its text is
 kept, since it may turn out to be content.
 """
 
@@ -207,7 +207,7 @@ class MessageBuilder:
         self.attempts.append(AttemptRecord(status, self.call_start, self.position, name, index))
 
     def reject_call(self, record: bool = True) -> None:
-        """What was opened as a call is none: its text is content."""
+        """The open call turned out not to be one: its text is content."""
         text = "".join(self.unnamed_call or ())
         self.unnamed_call = None
         # All spans since the opener become one span of content.

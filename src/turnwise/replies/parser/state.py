@@ -50,7 +50,7 @@ class ParserState:
         # The call that is open.
         formats = grammar.call_formats
         self.call_format = formats[0] if formats else grammar.empty_format()
-        self.is_malformed = False  # the call holds text that is no part of it
+        self.is_malformed = False  # the call holds text that does not belong to it
         self.json_depth = 0  # JSON objects around its arguments
         self.last_call_failed = False  # it was no call: its closers are content too
 
@@ -94,7 +94,7 @@ class ParserState:
         return self.builder.start_call(name.strip(), id or None)
 
     def mark_malformed(self, start: int) -> None:
-        """What the reply holds from `start` on is no part of the call."""
+        """The text from `start` on does not belong to the call."""
         self.builder.relabel(self.builder.position - start, "raw")
         self.is_malformed = True
 
