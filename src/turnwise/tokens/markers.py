@@ -29,7 +29,10 @@ NO_EOS = (
     "the template ends replies with eos_token, and the tokenizer has none: a model does not learn to stop. Pass "
     "eos_token=..."
 )
-NO_STOP = "the template writes no stop token after a reply: a model does not learn to stop. Let it write eos_token there."
+NO_STOP = (
+    "the template writes no stop token after a reply: a model does not learn to stop. Let it write "
+    "eos_token there."
+)
 _XML_TAG = re.compile(r"</?[A-Za-z][A-Za-z-]*>")
 
 
