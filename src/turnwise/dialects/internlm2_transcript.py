@@ -3,11 +3,11 @@ r"""InternLM2 transcripts: text back to messages, and to the same bytes again.
     parse_transcript("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n").messages()
     == [{"role": "user", "content": "Hi"}]
 
-A small state machine, `TranscriptScanner`, reads the six tokens of the format (see `internlm2.py`).
-It takes text in chunks of any size and emits events: a turn begins, text, a call begins, its body,
-the call ends, the turn ends. `parse_transcript` feeds it the whole text and keeps every byte: white
-space inside a turn is content, invalid JSON is kept as text, and code is never compiled. So
-`parse_transcript(text).text() == text` always.
+A turn is a header (a role, or a role and a name), a line break, and text with calls in it; it ends
+with a token, and what follows up to the next turn is kept as its gap (the tokens: `internlm2.py`).
+Every byte is kept: white space inside a turn is content, invalid JSON is kept as text, and code is
+never compiled. So `parse_transcript(text).text() == text` always. Replies that are still arriving
+are parsed by the template's own parser.
 
 A transcript has one spelling, that of its first token; tokens of the other spelling are ordinary
 text in it. Text cannot tell a token from a user who typed its name: if you have token ids, do not
@@ -22,135 +22,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-from turnwise.dialects.internlm2 import SPELLINGS, TOKENS
+from turnwise.dialects.internlm2 import SPELLINGS
 from turnwise.errors import MessageError, short_repr
 
 HEADER = re.compile(r"(\w+)(?: name=(\S+))?")
 FENCED_CODE = re.compile(r"\n```(\w+)\n(.*)\n```", re.DOTALL)
 REACT_CALL = re.compile(r"Action:[ \t]*(\S+)[ \t]*\nAction Input:[ \t]*(\{.*\})\s*", re.DOTALL)
 STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
-
-
-class TranscriptEvent(NamedTuple):
-    """A part of a transcript: turn, text, call, body, call_end, end, or gap (between turns)."""
-
-    kind: str
-    text: str = ""  # of a turn: its header; of a call: plugin or interpreter
-
-
-class TranscriptScanner:
-    """Scans a transcript, or a reply, chunk by chunk.
-
-    Args:
-        spelling: the spelling of the tokens; None takes that of the first token.
-        inside: start within a turn, as a reply does.
-    """
-
-    def __init__(self, spelling: str | None = None, inside: bool = False) -> None:
-        self.spellings = tuple(SPELLINGS) if spelling is None else (spelling,)
-        self._state = "content" if inside else "gap"
-        self._buffer = ""  # may be the start of a token, or of a call
-        # The pieces of a header: it may be long, and must not be copied for each token in it.
-        self._header: list[str] = []
-
-    def feed(self, chunk: str) -> list[TranscriptEvent]:
-        """Return the events of a chunk; a possible start of a token is held back."""
-        text = self._buffer + chunk
-        end = self._find_decided_end(text)
-        self._buffer = text[end:]
-        return list(self._scan(text[:end]))
-
-    def close(self) -> list[TranscriptEvent]:
-        """Return the events of the text that was held back."""
-        text, self._buffer = self._buffer, ""
-        events = list(self._scan(text))
-        if self._state == "header":
-            header = short_repr("".join(self._header))
-            raise MessageError(f"the last header has no end: {header}", path="transcript")
-        return events
-
-    def _token_kinds(self) -> dict[str, str]:
-        kinds: dict[str, str] = {}
-        for spelling in self.spellings:
-            kinds.update(zip(SPELLINGS[spelling], TOKENS, strict=True))
-        return kinds
-
-    def _find_decided_end(self, text: str) -> int:
-        """Return where the rest may be the start of a token, or an action of unknown kind."""
-        tokens = self._token_kinds()
-        longest = max(map(len, tokens))
-        end = len(text)
-        for start in range(max(0, len(text) - longest + 1), len(text)):
-            if any(token.startswith(text[start:]) for token in tokens):
-                end = start
-                break
-        for token, kind in tokens.items():
-            if kind == "action_start" and text[:end].endswith(token):
-                end -= len(token)
-        return end
-
-    def _scan(self, text: str) -> Iterator[TranscriptEvent]:
-        tokens = self._token_kinds()
-        pattern = re.compile("|".join(map(re.escape, tokens)))
-        at = 0
-        while found := pattern.search(text, at):
-            if len(self.spellings) > 1:  # the first token decides the spelling
-                self.spellings = tuple(
-                    spelling for spelling in self.spellings if found[0] in SPELLINGS[spelling]
-                )
-                tokens = self._token_kinds()
-                pattern = re.compile("|".join(map(re.escape, tokens)))
-            yield from self._emit_text(text[at : found.start()])
-            at = found.end()
-            kind = tokens[found[0]]
-            # An action is a call only if its kind, plugin or interpreter, follows at once.
-            if kind == "action_start" and self._state == "content":
-                following = pattern.match(text, at)
-                call_kind = tokens[following[0]] if following else ""
-                if following and call_kind in ("plugin", "interpreter"):
-                    self._state, at = "body", following.end()
-                    yield TranscriptEvent("call", call_kind)
-                    continue
-            yield from self._emit_token(kind, found[0])
-        yield from self._emit_text(text[at:])
-
-    def _emit_token(self, kind: str, token: str) -> Iterator[TranscriptEvent]:
-        transition = TRANSITIONS.get((self._state, kind))
-        if transition is None:
-            if self._state == "header" and kind not in ("plugin", "interpreter"):
-                header = short_repr("".join(self._header))
-                raise MessageError(f"{token} in a header, after {header}", path="transcript")
-            yield from self._emit_text(token)
-            return
-        self._state, event = transition
-        if event:
-            yield TranscriptEvent(event)
-
-    def _emit_text(self, text: str) -> Iterator[TranscriptEvent]:
-        if self._state == "header" and text:
-            head, newline, text = text.partition("\n")
-            self._header.append(head)
-            if not newline:
-                return
-            yield TranscriptEvent("turn", "".join(self._header))
-            self._state, self._header = "content", []
-        if text:
-            kind = "text" if self._state == "content" else self._state
-            yield TranscriptEvent(kind, text)
-
-
-TRANSITIONS = {
-    ("gap", "start"): ("header", ""),
-    ("content", "end"): ("gap", "end"),
-    ("body", "action_end"): ("content", "call_end"),
-    ("body", "end"): ("gap", "end"),
-}
-"""State and token: the next state, and the event. A token without a transition is text."""
 
 
 @dataclass(slots=True)
@@ -246,51 +127,70 @@ def parse_transcript(text: str) -> Transcript:
     """Parse the text of a transcript."""
     if not isinstance(text, str):
         raise MessageError(f"a transcript is text, not {type(text).__name__}", path="transcript")
-    scanner = TranscriptScanner()
-    transcript = Transcript([], "current")
-    events = (*scanner.feed(text), *scanner.close())
-    for kind, group in groupby(events, key=lambda event: event.kind):
-        for event in _join_texts(kind, group):
-            add_event(transcript, event)
-    if len(scanner.spellings) == 1:
-        transcript.spelling = scanner.spellings[0]
+    spelling = _find_spelling(text)
+    start_token = SPELLINGS[spelling][0]
+    before, found, text = text.partition(start_token)
+    transcript = Transcript([], spelling, before)
+    at = 0  # the start of a header
+    while found:
+        turn, end = _parse_turn(text, at, spelling, len(transcript.turns))
+        following = text.find(start_token, end)
+        found = following >= 0
+        turn.gap = text[end:following] if found else text[end:]
+        transcript.turns.append(turn)
+        at = following + len(start_token)
     return transcript
 
 
-def _join_texts(kind: str, events: Iterable[TranscriptEvent]) -> Iterable[TranscriptEvent]:
-    """Join consecutive texts of one kind, so that no text is copied more than once."""
-    if kind not in ("text", "body", "gap"):
-        return events
-    return [TranscriptEvent(kind, "".join(event.text for event in events))]
+def _find_spelling(text: str) -> str:
+    """Return the spelling of the first token of a text; the current one if there is none."""
+    found = _any_of(*SPELLINGS["current"], *SPELLINGS["original"]).search(text)
+    return "original" if found and found[0] in SPELLINGS["original"] else "current"
 
 
-def add_event(transcript: Transcript, event: TranscriptEvent) -> None:
-    """Append one event to a transcript."""
-    turn = transcript.turns[-1] if transcript.turns else None
-    if event.kind == "turn":
-        transcript.turns.append(_parse_header(event.text, len(transcript.turns)))
-    elif turn is None:
-        transcript.before += event.text
-    elif event.kind == "gap":
-        turn.gap += event.text
-    elif event.kind == "end":
-        turn.closed = True
-    elif event.kind == "call":
-        turn.parts.append(TranscriptCall(event.text))
-    else:
-        _extend_parts(turn.parts, event)
+def _any_of(*tokens: str) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, tokens)))
 
 
-def _extend_parts(parts: list[str | TranscriptCall], event: TranscriptEvent) -> None:
-    last = parts[-1] if parts else None
-    if isinstance(last, TranscriptCall) and event.kind == "body":
-        last.body += event.text
-    elif isinstance(last, TranscriptCall) and event.kind == "call_end":
-        last.closed = True
-    elif isinstance(last, str):
-        parts[-1] = last + event.text
-    else:
-        parts.append(event.text)
+def _parse_turn(text: str, at: int, spelling: str, index: int) -> tuple[TranscriptTurn, int]:
+    """Parse the turn whose header starts at `at`; return it and the place after it.
+
+    A call is an action whose kind, plugin or interpreter, follows at once. Every other token is
+    text, the start of a turn within a turn included.
+    """
+    start, end, action_start, action_end, interpreter, plugin = SPELLINGS[spelling]
+    kinds = {action_start + interpreter: "interpreter", action_start + plugin: "plugin"}
+    line_end = text.find("\n", at)
+    header = text[at:] if line_end < 0 else text[at:line_end]
+    if token := _any_of(start, end, action_start, action_end).search(header):
+        read = short_repr(header[: token.start()])
+        raise MessageError(f"{token[0]} in a header, after {read}", path="transcript")
+    if line_end < 0:
+        raise MessageError(f"the last header has no end: {short_repr(header)}", path="transcript")
+    turn = _parse_header(header, index)
+    at = line_end + 1
+    in_content, in_call = _any_of(end, *kinds), _any_of(end, action_end)
+    call = None
+    while found := (in_call if call else in_content).search(text, at):
+        _add_text(turn, call, text[at : found.start()])
+        at = found.end()
+        if found[0] == end:
+            turn.closed = True
+            return turn, at
+        if call:
+            call.closed, call = True, None
+        else:
+            call = TranscriptCall(kinds[found[0]])
+            turn.parts.append(call)
+    _add_text(turn, call, text[at:])
+    return turn, len(text)
+
+
+def _add_text(turn: TranscriptTurn, call: TranscriptCall | None, text: str) -> None:
+    if call:
+        call.body = text
+    elif text:
+        turn.parts.append(text)
 
 
 def _parse_header(header: str, index: int) -> TranscriptTurn:
