@@ -24,7 +24,7 @@ from sources import Function, Source
 # `__init__.py`.
 LAYERS = (
     ("errors", "immutable"),
-    ("schema",),
+    ("schema", "token_ids"),
     ("messages",),
     ("shapes",),
     ("engine",),

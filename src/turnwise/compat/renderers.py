@@ -37,8 +37,9 @@ from turnwise.replies.events import Attempt, Message
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
+from turnwise.token_ids import to_token_ids
 from turnwise.tokens.attribution import ASSISTANT_ROLES
-from turnwise.tokens.session import Session, to_ids, to_plain_messages
+from turnwise.tokens.session import Session, to_plain_messages
 from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import tokenizer as adapted
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -257,8 +258,8 @@ class TokenRenderer:
             The given ids as they are, then the new messages and the generation prompt; None if the template does not
             simply continue.
         """
-        prompt = to_ids(previous_prompt_ids, "prompt are a list of ids")
-        reply = to_ids(previous_completion_ids, "completion are a list of ids")
+        prompt = to_token_ids(previous_prompt_ids, "prompt are a list of ids")
+        reply = to_token_ids(previous_completion_ids, "completion are a list of ids")
         new_messages = to_plain_messages(self.template.to_input(new_messages))
         if any(message.get("role") in ASSISTANT_ROLES for message in new_messages):
             return None
@@ -302,10 +303,10 @@ class TokenRenderer:
         Returns:
             The content, the reasoning and the tool calls, failed ones included.
         """
-        ids = to_ids(token_ids, "a response is a list of ids")
+        ids = to_token_ids(token_ids, "a response is a list of ids")
         prompt: list[int] = []
         if prompt_ids is not None:
-            prompt = to_ids(prompt_ids, "prompt_ids are a list of ids")
+            prompt = to_token_ids(prompt_ids, "prompt_ids are a list of ids")
         parser = self.template.parser(
             prompt or self._prepare_sessions(tools)[0].text, tools, self.tokenizer
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from turnwise.compat.batches import BatchLayout, Encoding
 from turnwise.errors import TokenizerError, TurnwiseError, short_repr
-from turnwise.tokens.session import to_ids
+from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 
 
@@ -97,4 +97,4 @@ def encode_text(tokenizer: Any, text: str) -> list[int]:
     ids = call_tokenizer(encode, text, add_special_tokens=False)
     if isinstance(ids, Mapping):
         ids = ids.get("input_ids")
-    return to_ids(ids, "a tokenizer gives a list of ids")
+    return to_token_ids(ids, "a tokenizer gives a list of ids")

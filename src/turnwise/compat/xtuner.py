@@ -24,7 +24,7 @@ from turnwise.dialects import xtuner
 from turnwise.errors import MessageError, SourceError, TokenizerError, did_you_mean, short_repr
 from turnwise.registry.entry import ENTRIES
 from turnwise.template import Template, compile_jinja
-from turnwise.tokens.session import to_ids
+from turnwise.token_ids import to_token_ids
 
 __all__ = [
     "DEFAULT_IMAGE_TOKEN",
@@ -375,7 +375,7 @@ def _special_ids(tokenizer: Any, name: str) -> list[int]:
         raise TokenizerError(problem) from None
     if ids is None:
         return []
-    return to_ids(ids if isinstance(ids, list | tuple) else [ids], f"{name} is an id")
+    return to_token_ids(ids, f"{name} is an id", allow_one=True)
 
 
 def _encode_with_image(text: str, tokenizer: Any) -> list[int]:

@@ -129,16 +129,15 @@ def parse_transcript(text: str) -> Transcript:
         raise MessageError(f"a transcript is text, not {type(text).__name__}", path="transcript")
     spelling = _find_spelling(text)
     start_token = SPELLINGS[spelling][0]
-    before, found, text = text.partition(start_token)
-    transcript = Transcript([], spelling, before)
-    at = 0  # the start of a header
-    while found:
-        turn, end = _parse_turn(text, at, spelling, len(transcript.turns))
-        following = text.find(start_token, end)
-        found = following >= 0
-        turn.gap = text[end:following] if found else text[end:]
+    transcript = Transcript([], spelling, text.partition(start_token)[0])
+    at = len(transcript.before)
+    while at < len(text):  # at the start of a turn
+        header = at + len(start_token)
+        turn, end = _parse_turn(text, header, spelling, len(transcript.turns))
+        at = text.find(start_token, end)
+        at = len(text) if at < 0 else at
+        turn.gap = text[end:at]
         transcript.turns.append(turn)
-        at = following + len(start_token)
     return transcript
 
 

@@ -19,10 +19,9 @@ Cost: each step renders the whole conversation, which is fast, and tokenizes the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import index as as_int
 from typing import Any, Protocol
 
 from turnwise.engine.provenance.piece_table import PieceTable
@@ -36,6 +35,7 @@ from turnwise.errors import (
     short_repr,
 )
 from turnwise.messages import InputReader
+from turnwise.token_ids import to_token_ids
 from turnwise.tokens.attribution import ASSISTANT_ROLES, Trust, find_template_tokens, parse_trust
 from turnwise.tokens.boundaries import (
     TextSpan,
@@ -49,7 +49,7 @@ from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
 
-__all__ = ["HISTORY", "ReplyReader", "Session", "to_ids", "to_plain_messages"]
+__all__ = ["HISTORY", "ReplyReader", "Session", "to_plain_messages"]
 
 HISTORY = {
     "same": "the earlier text must not change, or Unstable is raised",
@@ -228,10 +228,10 @@ class Session:
         Raises:
             TokenizerError: they are not ids, or the tokenizer does not have one of them.
         """
-        numbers = to_ids(ids, "a reply is text or a list of ids")
+        numbers = to_token_ids(ids, "a reply is text or a list of ids")
         new = set(numbers) - self._valid_ids
         for number in new:
-            if number < 0 or self.tokenizer.token(number) is None:
+            if self.tokenizer.token(number) is None:
                 raise TokenizerError(
                     f"ids[{numbers.index(number)}] is {number}, which {self.tokenizer.name} does not have",
                     hint="were they sampled with another tokenizer?",
@@ -451,25 +451,6 @@ def _to_plain_message(message: Any, name: str) -> Mapping[str, Any]:
             path="message",
         )
     return plain
-
-
-def to_ids(ids: Any, requirement: str) -> list[int]:
-    """Return ids from a list, an array or a tensor.
-
-    Raises:
-        TokenizerError: it is something else; the message begins with `requirement`.
-    """
-    try:
-        if isinstance(ids, (str, bytes, bytearray, memoryview, Mapping, Set)):
-            raise TypeError
-        numbers = list(ids)
-        if bool in set(map(type, numbers)):
-            raise TypeError
-        return list(map(as_int, numbers))
-    except (TypeError, ValueError):
-        raise TokenizerError(
-            f"{requirement}, not {short_repr(ids)}", hint="ids are whole numbers, in order"
-        ) from None
 
 
 # ---- Unstable ----

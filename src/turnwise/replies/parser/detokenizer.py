@@ -15,13 +15,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import accumulate
-from operator import index
 from typing import Any
-
-from turnwise.errors import TokenizerError, short_repr
 
 _FIRST_MASK, _LAST_MASK = 0xD800, 0xDFFF
 _INCOMPLETE = "\ufffd"  # what a tokenizer decodes an incomplete character to
@@ -165,38 +162,3 @@ class IncrementalDetokenizer:
 
 
 NO_TOKENIZER = IncrementalDetokenizer()  # for text that is only looked at; a stream has its own
-
-
-def to_token_ids(value: Any, what: str) -> list[int]:
-    """Return token ids as a list, from a number, a list, a tuple, an array or a tensor.
-
-    Args:
-        value: The ids.
-        what: What they are, for the message of an error: "a reply".
-
-    Raises:
-        TokenizerError: if these are no token ids.
-    """
-    if type(value) is int and value >= 0:
-        return [value]  # as a stream mostly brings them
-    rows = value.tolist() if hasattr(value, "tolist") else value
-    rows = [rows] if isinstance(rows, int) else rows
-    if isinstance(rows, (str, bytes, bytearray, Mapping, Set)) or not isinstance(rows, Iterable):
-        hint = "decode it first: reply.decode()" if type(value) in (bytes, bytearray) else None
-        raise TokenizerError(
-            f"{what} must be text or token ids, not {short_repr(value)}", hint=hint
-        )
-    return [_to_token_id(id, what) for id in rows]
-
-
-def _to_token_id(id: Any, what: str) -> int:
-    try:
-        number = -1 if isinstance(id, bool) else index(id)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise TokenizerError(
-            f"{what} holds {short_repr(id)}, which is not a token id",
-            hint="an id is a number from 0 up",
-        )
-    return number

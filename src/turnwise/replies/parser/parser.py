@@ -32,13 +32,14 @@ from turnwise.replies.events import Attempt, Event, Message, Span
 from turnwise.replies.grammar_parts import GrammarParts
 from turnwise.replies.parser.buffer import ParseBuffer
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGrammar
-from turnwise.replies.parser.detokenizer import IncrementalDetokenizer, to_token_ids
+from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.marker_text import collect_texts
 from turnwise.replies.parser.message_builder import AttemptRecord, MessageBuilder
 from turnwise.replies.parser.prefill import prefill_of, prompt_text
 from turnwise.replies.parser.reply import ReplyParser
 from turnwise.replies.parser.state import OpenRegion, ParserState
 from turnwise.replies.parser.tool_schema import read_tool_types
+from turnwise.token_ids import to_token_ids
 
 __all__ = ["ALL_TOLERANCES", "Parser", "parse"]
 
@@ -169,7 +170,7 @@ class Parser:
         return text
 
     def _decode(self, chunk: Any) -> str:
-        ids = to_token_ids(chunk, "a reply")
+        ids = to_token_ids(chunk, "a reply must be text or token ids", allow_one=True)
         if not ids:
             return ""
         self._check_open(ids)

@@ -16,8 +16,9 @@ from typing import Any
 
 from turnwise.errors import MessageError, TokenizerError, short_repr
 from turnwise.replies.grammar_parts import GrammarParts
-from turnwise.replies.parser.detokenizer import IncrementalDetokenizer, to_token_ids
+from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.marker_text import trailing_space
+from turnwise.token_ids import to_token_ids
 
 _ACCEPTED = "a rendering, a text, an encoded conversation, or token ids with a tokenizer"
 
@@ -38,7 +39,7 @@ def prompt_text(prompt: Any, tokenizer: Any = None) -> str:
             path="prompt",
             hint=f"accepted: {_ACCEPTED}",
         )
-    ids = to_token_ids(prompt, "a prompt")
+    ids = to_token_ids(prompt, "a prompt must be text or token ids")
     if tokenizer is None:
         raise TokenizerError(
             "a prompt of token ids can only be read with a tokenizer", hint="give `tokenizer=` too"

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from turnwise.errors import TokenizerError
+from turnwise.token_ids import to_token_ids
 from turnwise.tokens.token_matcher import TokenMatcher
-from turnwise.tokens.tokenizers.foreign_errors import check_ids, check_text, wrap_errors
+from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
 from turnwise.tokens.tokenizers.offsets import TokenWidths
 from turnwise.tokens.tokenizers.protocol import AFTER, START, Added
 
@@ -80,7 +81,7 @@ class BaseTokenizer:
         return ends
 
     def decode(self, ids: Sequence[int]) -> str:
-        check_ids(ids)
+        ids = to_token_ids(ids, "a tokenizer decodes a list of ids")
         with wrap_errors(f"{self.name} cannot decode {len(ids)} ids"):
             return "".join(self._decode_parts(ids))
 

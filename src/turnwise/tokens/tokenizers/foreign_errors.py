@@ -44,12 +44,3 @@ def check_text(text: object) -> None:
             f"the text has half of a surrogate pair ({half}) at character {problem.start}",
             hint="It is not Unicode text and has no bytes: replace the character, or decode the source again.",
         ) from None
-
-
-def check_ids(ids: object) -> None:
-    """Raise a TokenizerError for what cannot be an id, before a library takes it for another one."""
-    if set(map(type, ids)) == {int} and min(ids) >= 0:  # type: ignore[call-overload]
-        return
-    for id in ids:  # type: ignore[attr-defined]
-        if isinstance(id, bool) or not hasattr(id, "__index__") or id < 0:
-            raise TokenizerError(f"an id is a number from 0 up, not {printable(repr(id), 60)}")

@@ -14,10 +14,10 @@ from typing import Any
 import tokenizers as library
 
 from turnwise.errors import TokenizerError, TurnwiseWarning
+from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers.backends import choose_backend
 from turnwise.tokens.tokenizers.foreign_errors import (
     NOT_WRAPPED,
-    check_ids,
     check_text,
     describe_error,
     wrap_errors,
@@ -134,7 +134,7 @@ class HuggingFace:
         return ends_of_starts((start for start, _ in encoding.offsets), len(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        check_ids(ids)
+        ids = to_token_ids(ids, "a tokenizer decodes a list of ids")
         try:
             return self._decoder.decode(ids)
         except NOT_WRAPPED:
