@@ -78,6 +78,14 @@ def test_a_special_token_gets_its_text_later() -> None:
     assert named.stops() == named.grammar.stops == ("<|im_end|>",)
 
 
+def test_every_special_token_may_end_a_turn() -> None:
+    template = turnwise.compile(
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{{ sep_token }}{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    assert template.facts.stops_for({"sep_token": "<sep>"}) == ("<sep>",)
+
+
 def test_placeholders_are_replaced_or_left_out() -> None:
     prober = Prober(turnwise.compile(UNNAMED).renderer)
     text = f"a{prober.placeholders['eos_token']}b"

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import corpus
 import turnwise
-from turnwise.analysis.conversations import SPECIAL_TOKENS, STANDARD_VARIABLES
+from turnwise.analysis.conversations import PROBE_TOKENS, STANDARD_VARIABLES
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.tokenizers import Tokenizer
 
@@ -143,7 +143,7 @@ def halves(value: str) -> list[dict[str, str]]:
 def template(name: str) -> turnwise.Template:
     found = corpus.published()[name]
     return turnwise.compile(
-        found.text, "jinja", name=name, options={**SPECIAL_TOKENS, **found.options}
+        found.text, "jinja", name=name, options={**PROBE_TOKENS, **found.options}
     )
 
 
@@ -159,7 +159,7 @@ def writing(name: str) -> dict[str, Callable[[str], Call]]:
     options = [
         name
         for name in used.variables
-        if name not in STANDARD_VARIABLES and name not in SPECIAL_TOKENS
+        if name not in STANDARD_VARIABLES and name not in PROBE_TOKENS
     ]
     fields = FIELDS | {f"option {name}": optional(name) for name in options}
     found = {}

@@ -15,6 +15,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+from turnwise.engine.option_names import SPECIAL_TOKENS
+
 NOW = datetime(2025, 1, 15, 12)
 LATER = datetime(2031, 11, 28, 21, 43, 56)  # no part of it is that of NOW
 STANDARD_VARIABLES = (
@@ -24,12 +26,8 @@ STANDARD_VARIABLES = (
     "add_generation_prompt",
     "continue_final_message",
 )
-SPECIAL_TOKENS = {
-    "bos_token": "<bos>",
-    "eos_token": "<eos>",
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-}
+PROBE_TOKENS = {name: f"<{name.removesuffix('_token')}>" for name in SPECIAL_TOKENS}
+"""Texts of the special tokens: `{"bos_token": "<bos>", ...}`."""
 OPTION_VALUES: tuple[Any, ...] = (True, False, "low", "high", None, 2, 3)
 
 MessageDict = dict[str, Any]
@@ -373,7 +371,7 @@ PROBED_WITH_OPTIONS = (
 
 
 def variations(
-    variables: Iterable[str], tokens: Mapping[str, str] = SPECIAL_TOKENS
+    variables: Iterable[str], tokens: Mapping[str, str] = PROBE_TOKENS
 ) -> Iterator[Probe]:
     """Every conversation, with and without the opening; and a few of them with each value of each option.
 
@@ -397,9 +395,7 @@ def option_names(variables: Iterable[str]) -> list[str]:
     ]
 
 
-def vary_options(
-    names: Iterable[str], tokens: Mapping[str, str] = SPECIAL_TOKENS
-) -> Iterator[Probe]:
+def vary_options(names: Iterable[str], tokens: Mapping[str, str] = PROBE_TOKENS) -> Iterator[Probe]:
     """A few conversations with each value of each option, and the opening."""
     chosen = [probe for probe in conversations() if probe.covers in PROBED_WITH_OPTIONS]
     for name in names:

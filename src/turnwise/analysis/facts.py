@@ -23,10 +23,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from turnwise.analysis.conversations import SPECIAL_TOKENS, make_message
+from turnwise.analysis.conversations import make_message
 from turnwise.analysis.prober import ARGUMENTS as CALL_ARGUMENTS
 from turnwise.analysis.prober import REASONING, SYSTEM, CallShape, Prober, replace_placeholders
 from turnwise.analysis.stops import CONTROL_TOKEN, MARKER, ProbedConversation, StopFinder
+from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.engine.renderer import Renderer
 

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import (
     NOW,
-    SPECIAL_TOKENS,
     STANDARD_VARIABLES,
     MessageDict,
     make_message,
@@ -35,6 +34,7 @@ from turnwise.analysis.conversations import (
     option_names,
 )
 from turnwise.analysis.segment import EMPTY, Segment, common_prefix, leading_space
+from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TurnwiseError

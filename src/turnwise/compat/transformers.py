@@ -27,12 +27,11 @@ from typing import Any
 from warnings import warn
 
 from turnwise.compat.batches import BatchLayout, Encoding, TokenRow
-from turnwise.engine.option_names import ENCODE_ARGUMENTS
+from turnwise.engine.option_names import ENCODE_ARGUMENTS, SPECIAL_TOKENS
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.registry import load
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template, compile_jinja
-from turnwise.tokens.attribution import TOKEN_OPTIONS
 from turnwise.tokens.loss import GENERATION_TAG
 from turnwise.tokens.tokenizers import Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
@@ -151,7 +150,7 @@ class TransformersChat:
         if not safe and not wants_mask:
             return {"input_ids": tokenizer.whole(template.render(chat, **arguments).text)}
         if safe:
-            for name in TOKEN_OPTIONS:
+            for name in SPECIAL_TOKENS:
                 _check_one_token(arguments.get(name), name, tokenizer)
         has_marks = wants_mask and GENERATION_TAG.search(template.text) is not None
         train_on = "marked" if has_marks else "assistant"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from turnwise.analysis.conversations import NOW, SPECIAL_TOKENS, Probe, option_names
+from turnwise.analysis.conversations import NOW, PROBE_TOKENS, Probe, option_names
 from turnwise.analysis.counterexample import Counterexample, try_render
 from turnwise.analysis.facts import Facts
 from turnwise.conversion.features import (
@@ -76,7 +76,7 @@ class Conversion:
         ]
         # The turns are read with marks for the tokens, and compared with their texts.
         self.marks = {name: mark if name in written else "" for name, mark in TOKEN_MARKS.items()}
-        texts = SPECIAL_TOKENS | self.known_tokens
+        texts = PROBE_TOKENS | self.known_tokens
         compared = {name: texts[name] if name in written else "" for name in TOKEN_MARKS}
         losses = self._check_losses(without)
         self.verification = Verification(renderer, dialect, compared, losses)
@@ -192,7 +192,7 @@ class Conversion:
         options = {
             name: value
             for name, value in probe.options.items()
-            if name in read or name not in SPECIAL_TOKENS
+            if name in read or name not in PROBE_TOKENS
         }
         return Counterexample(
             replace(probe, options=options),

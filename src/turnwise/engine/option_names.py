@@ -24,10 +24,16 @@ RENDER_ARGUMENTS = (
     "strict",
 )
 ENCODE_ARGUMENTS = ("train_on", "max_length", "trust", "compatible")
-SPECIAL_TOKENS = frozenset(
-    f"{kind}_token" for kind in ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
+SPECIAL_TOKENS = (
+    "bos_token",
+    "eos_token",
+    "pad_token",
+    "unk_token",
+    "sep_token",
+    "cls_token",
+    "mask_token",
 )
-"""Passed to every template by most callers, read or not."""
+"""The special tokens that a tokenizer names. Most callers pass them to every template, read or not."""
 CLOSE_TO_ARGUMENT = 0.8
 CLOSE_TO_VARIABLE = 0.85
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.analysis.conversations import SPECIAL_TOKENS, option_names, variations
+from turnwise.analysis.conversations import PROBE_TOKENS, option_names, variations
 from turnwise.analysis.counterexample import Counterexample, find_counterexample
 from turnwise.errors import SourceError
 from turnwise.registry import load
@@ -75,7 +75,7 @@ def diff(a: Template | str, b: Template | str, tokenizer: Any = None) -> Compari
     """
     a = to_template(a)
     b = to_template(b)
-    tokens = dict(SPECIAL_TOKENS)
+    tokens = dict(PROBE_TOKENS)
     if tokenizer is not None:
         for name, text in tokenizers.tokenizer(tokenizer).named.items():
             if name in tokens and text:

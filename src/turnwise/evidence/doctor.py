@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from turnwise.analysis.conversations import NOW, SPECIAL_TOKENS, STANDARD_VARIABLES, make_message
+from turnwise.analysis.conversations import NOW, STANDARD_VARIABLES, make_message
+from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.compare import diff, to_template
 from turnwise.registry import match

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from turnwise import dialects
 from turnwise.dialects import translate
 from turnwise.dialects.translation import Translation
+from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.errors import SourceError, short_repr
 from turnwise.registry.entry import error_reason
 from turnwise.registry.gguf import MAGIC, TEMPLATE_KEY, read_gguf
@@ -44,15 +45,6 @@ MAX_JSON = 64 * 2**20  # configurations with a whole vocabulary of added tokens 
 MAX_TEMPLATES = 100
 MAX_NAMES = 2000
 
-SPECIAL_TOKENS = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
 TEMPLATE_SUFFIXES = (".jinja", ".jinja2", ".j2")
 # Variables that the conversation sets; a token of such a name would replace it.
 CONVERSATION_VARIABLES = {

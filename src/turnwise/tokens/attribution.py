@@ -20,6 +20,7 @@ from collections.abc import Container, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.trails import NOWHERE, Field, Leaf
 from turnwise.errors import MessageError, did_you_mean
@@ -44,9 +45,6 @@ ROLES = frozenset(
 ).union(ASSISTANT_ROLES)
 INPUTS = ("tools", "documents")
 OPTION_PREFIX = "option "
-TOKEN_OPTIONS = tuple(
-    f"{name}_token" for name in ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
-)
 ASSISTANT_TEXT = (
     "content",
     *REASONING_KEYS,
@@ -171,7 +169,7 @@ class Attribution:
         if leaf.key:
             return leaf
         match leaf.path:
-            case (str(option),) if option in TOKEN_OPTIONS:
+            case (str(option),) if option in SPECIAL_TOKENS:
                 return TEMPLATE
             case ("messages", index, "role") if self._role_of(index) in ROLES:
                 return TEMPLATE
