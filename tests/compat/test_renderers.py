@@ -367,6 +367,6 @@ def test_names_of_tools_that_are_not_there() -> None:
     )
     result = {"role": "tool", "content": "", "tool_call_id": [1]}
     found = [
-        ours.tool_names([{"role": "assistant", "tool_calls": made}, result])[1] for made in calls
+        ours._tool_names([{"role": "assistant", "tool_calls": made}, result])[1] for made in calls
     ]
     assert found == [None, None, None, "look"]

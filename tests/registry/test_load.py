@@ -717,3 +717,29 @@ def test_the_package_writes_what_we_read(model: Path) -> None:
 
 def test_front_door() -> None:
     assert registry.load is load
+
+
+@pytest.mark.parametrize("variable", ["HF_HOME", "HF_HUB_CACHE"])
+def test_a_cached_model_is_found_by_its_id(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entry name, existing path, entry of the model id, and only then the cache."""
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    cache = tmp_path / "hub" if variable == "HF_HOME" else tmp_path
+    for model in ("models--some--model-1.5", "models--Qwen--Qwen2.5-7B-Instruct"):
+        snapshot = put(cache / model / "snapshots" / "0123abcd", {"chat_template.jinja": PLAIN})
+        put(cache / model / "refs", {"main": "0123abcd"})
+        assert registry_files.read_path(snapshot).text == PLAIN
+    assert load("some/model-1.5").render(HELLO).text == "<user>hello"
+    found = registry.match("some/model-1.5")
+    assert (found.source, found.kind, found.by) == ("cache", "chat", "id")
+    assert load(found.name).text == PLAIN
+    with pytest.raises(SourceError, match="no template of xtuner is known"):
+        registry.match("some/model-1.5", "xtuner")
+    assert load("Qwen/Qwen2.5-7B-Instruct").text == load("qwen2.5").text
+    monkeypatch.chdir(put(tmp_path / "here", {"some/model-1.5": "{{ 'a path' }}"}))
+    assert load("some/model-1.5").render(HELLO).text == "a path"
+    with pytest.raises(SourceError, match="is not in the local Hugging Face cache"):
+        load("some/other-model")

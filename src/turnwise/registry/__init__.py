@@ -5,7 +5,8 @@ A string is looked up in this order:
 1. the name of an entry, even if the current folder has a file of that name (write `./qwen2.5` for the file);
 2. a path that exists;
 3. the name of an imported entry without its dialect, if only one entry has it (`internlm_chat`);
-4. the id of a model (`Qwen/Qwen2.5-7B-Instruct`) for which `match` knows the entry.
+4. the id of a model (`Qwen/Qwen2.5-7B-Instruct`) for which `match` knows the entry;
+5. the id of a model in the local Hugging Face cache, whose folder is then read.
 
 Entries are data files in `entries/`; `store` describes how users add their own. Nothing is downloaded.
 """
@@ -28,7 +29,7 @@ from turnwise.registry.files import (
     read_tokenizer,
     unreadable,
 )
-from turnwise.registry.match import MAX_ID_LENGTH, NO_ENTRY_HINT, Match, UnknownModel, match
+from turnwise.registry.match import CACHE, MAX_ID_LENGTH, NO_ENTRY_HINT, Match, UnknownModel, match
 from turnwise.registry.store import current_store, entries, register, unregister
 from turnwise.template import Template, compile_jinja
 
@@ -56,8 +57,9 @@ def load(
     """Load a template.
 
     Args:
-        where: The name of an entry, a file, a model folder, the id of a model that has an entry, or a tokenizer
-            object of transformers.
+        where: The name of an entry, a file, a model folder, the id of a model that has an entry or is in the
+            local Hugging Face cache, or a tokenizer object of transformers. A text is looked up in this order: the
+            name of an entry, a path that exists, the entry of a model id, the cached model.
         pick: The name of one template, if there are several.
         exact: For formats of other software: write the same text as that software, with its known defects.
 
@@ -99,6 +101,8 @@ def find_source(
     if entry := store.find_short(where):
         return _read_entry(entry, pick, exact)
     if model := _match_model(where):
+        if model.source == CACHE:
+            return read_path(Path(model.name), pick, exact)
         found = _read_entry(store.by_name[model.name.lower()], pick, exact)
         return replace(found, warning=model.warning and f"{where}: {model.warning}")
     raise _missing_error(where)

@@ -10,6 +10,8 @@ Unless a source is given, `official` is asked, then `xtuner`. Within a source an
    so that copies by other people and local folders are found;
 4. among patterns of that form, the more specific ones first.
 
+An id that neither source knows is looked up in the local Hugging Face cache; the match then names the model's folder.
+
 A base model has no chat template: it gets `default` and a warning. Nothing is looked up on a network; a model with a
 name like another model's is taken for that model, and the reason tells which pattern matched.
 """
@@ -27,12 +29,15 @@ from turnwise.errors import SourceError, short_repr
 from turnwise.registry.entry import ENTRIES, SEPARATOR
 from turnwise.registry.fastchat import match_path
 from turnwise.registry.store import EntryStore, current_store
+from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 
 Kind = Literal["base", "chat"]
 MatchedBy = Literal["id", "normal form", "pattern", "rule"]
 
 OFFICIAL, XTUNER, FASTCHAT = "official", "xtuner", "fastchat"
 SOURCES = (OFFICIAL, XTUNER, FASTCHAT)
+CACHE = "cache"
+"""The source of a model that is only known by its files in the local Hugging Face cache."""
 DEFAULT = "default"
 
 WILDCARDS = "*?["
@@ -54,7 +59,8 @@ CHAT_WITH_SPECIAL_TOKENS = (
     "this model learnt them in chat training, its base did not"
 )
 NO_ENTRY_HINT = (
-    "Nothing is looked up on a network: give the model's folder or its tokenizer_config.json."
+    "Nothing is looked up on a network, and it is not in the local Hugging Face cache: "
+    "give the model's folder or its tokenizer_config.json."
 )
 
 
@@ -64,9 +70,9 @@ class Match:
 
     Attributes:
         model: The id that was asked for.
-        entry: The name of the template in its source.
+        entry: The name of the template in its source; of a cached model, its folder.
         kind: "chat", or "base" for a model that was not trained to chat.
-        source: "official", "xtuner" or "fastchat".
+        source: "official", "xtuner" or "fastchat"; "cache" for files in the local Hugging Face cache.
         reason: Why this template, in one sentence.
         by: How the id was found: "id", "normal form", "pattern" or "rule".
         star: True if the template has special tokens that a base model has not learnt.
@@ -85,7 +91,11 @@ class Match:
     @property
     def name(self) -> str:
         """The name that `load` takes."""
-        return self.entry if self.source == OFFICIAL else f"{self.source}{SEPARATOR}{self.entry}"
+        return (
+            self.entry
+            if self.source in (OFFICIAL, CACHE)
+            else f"{self.source}{SEPARATOR}{self.entry}"
+        )
 
 
 class ModelRow(NamedTuple):
@@ -167,7 +177,8 @@ def match(model: str, source: str | None = None) -> Match:
 
     Args:
         model: An id such as "Qwen/Qwen2.5-7B-Instruct", or the name of a folder.
-        source: "official", "xtuner" or "fastchat"; by default "official", then "xtuner".
+        source: "official", "xtuner" or "fastchat"; by default "official", then "xtuner", then the local Hugging Face
+            cache.
 
     Returns:
         The match, with the reason.
@@ -192,6 +203,9 @@ def match(model: str, source: str | None = None) -> Match:
     for table in (source,) if source else (OFFICIAL, XTUNER):
         if found := _match_table(table, model):
             return found
+    if source is None and (folder := find_cached_model(model)):
+        reason = "no entry is known to be for it; its files are in the local Hugging Face cache"
+        return Match(model, str(folder), "chat", CACHE, reason, "id")
     asked = source or f"{OFFICIAL} or {XTUNER}"
     problem = f"no template of {asked} is known to be for {short_repr(model, 200)}"
     raise UnknownModel(problem, hint=NO_ENTRY_HINT)
