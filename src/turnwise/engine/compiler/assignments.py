@@ -9,7 +9,7 @@ from jinja2 import nodes
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, Kind, join_pairs
 from turnwise.engine.compiler.context import CompileContext, StatementHandlers
-from turnwise.engine.compiler.scopes import CompileError, Frame
+from turnwise.engine.compiler.scopes import CompileError
 
 
 class AssignmentCompiler:
@@ -24,42 +24,43 @@ class AssignmentCompiler:
     def handlers(self) -> StatementHandlers:
         return {nodes.Assign: self._compile_set, nodes.AssignBlock: self._compile_set_block}
 
-    def _compile_set(self, node: nodes.Assign, frame: Frame) -> None:
-        code = self.context.compile(node.node, frame)
+    def _compile_set(self, node: nodes.Assign) -> None:
+        code = self.context.compile(node.node)
         self.writer.lineno = node.lineno
-        self.bind(node.target, code, frame)
+        self.bind(node.target, code)
 
-    def _compile_set_block(self, node: nodes.AssignBlock, frame: Frame) -> None:
-        inner = frame.open_scope(node)
-        code = self.capture(node.body, inner)
-        if node.filter is not None:
-            code = self.calls.apply_filters(node.filter, code, inner)
-        self.bind(node.target, code, frame)
+    def _compile_set_block(self, node: nodes.AssignBlock) -> None:
+        with self.variables.open_scope(node):
+            code = self.capture(node.body)
+            if node.filter is not None:
+                code = self.calls.apply_filters(node.filter, code)
+        self.bind(node.target, code)
 
-    def capture(self, body: Sequence[nodes.Node], frame: Frame) -> Code:
+    def capture(self, body: Sequence[nodes.Node]) -> Code:
         """Return the output of a block as a value."""
         writer = self.writer
         out = writer.temporary("out")
         with writer.redirect_output(out):
             writer.line(f"{out} = []")
             with writer.block("if True:"):
-                self.context.compile_scope(body, frame)
+                self.variables.define_names()
+                self.context.compile_body(body)
         return writer.store_pair(f"capture_output(rt, {out})")
 
-    def bind(self, target: nodes.Node, code: Code, frame: Frame) -> None:
+    def bind(self, target: nodes.Node, code: Code) -> None:
         """Assign a value to a target of any form."""
         if isinstance(target, nodes.Name):
-            self._bind_name(target, code, frame)
+            self._bind_name(target, code)
         elif isinstance(target, nodes.NSRef):
-            self._bind_attribute(target, code, frame)
+            self._bind_attribute(target, code)
         elif isinstance(target, (nodes.Tuple, nodes.List)):
-            self._unpack(target, code, frame)
+            self._unpack(target, code)
         else:
             raise CompileError(f"cannot assign to {type(target).__name__}", target.lineno)
 
-    def _bind_name(self, target: nodes.Name, code: Code, frame: Frame) -> None:
+    def _bind_name(self, target: nodes.Name, code: Code) -> None:
         writer = self.writer
-        variable = self.variables.read(target.name, frame)
+        variable = self.variables.read(target.name)
         for waiting in writer.pending:
             # Output that waits may still use the old value.
             if waiting.kind is not Kind.LITERAL and variable.value in waiting.value:
@@ -72,10 +73,10 @@ class AssignmentCompiler:
         self.variables.invalidate(variable.value)
         self.variables.macros.pop(target.name, None)
 
-    def _bind_attribute(self, target: nodes.NSRef, code: Code, frame: Frame) -> None:
+    def _bind_attribute(self, target: nodes.NSRef, code: Code) -> None:
         writer = self.writer
         writer.flush()  # output that waits may be the namespace, with its old attribute
-        namespace = self.variables.read(target.name, frame).value
+        namespace = self.variables.read(target.name).value
         call = f"assign_attribute({namespace}, {target.attr!r}, {code.pair})"
         if target.attr.startswith("_"):  # refused by the runtime
             writer.line(call)
@@ -85,7 +86,7 @@ class AssignmentCompiler:
             writer.line(f"else: {call}")
         writer.reads.forget_changeable()
 
-    def _unpack(self, target: nodes.Tuple | nodes.List, code: Code, frame: Frame) -> None:
+    def _unpack(self, target: nodes.Tuple | nodes.List, code: Code) -> None:
         writer = self.writer
         parts = [writer.new_pair() for _ in target.items]
         call = f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})"
@@ -99,4 +100,4 @@ class AssignmentCompiler:
         else:
             writer.line(call)
         for item, part in zip(target.items, parts, strict=True):
-            self.bind(item, part, frame)
+            self.bind(item, part)

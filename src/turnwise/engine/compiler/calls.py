@@ -14,7 +14,7 @@ from jinja2 import nodes
 from turnwise.engine.compiler.codegen import Code, Kind, scalar
 from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
 from turnwise.engine.compiler.lookups import LookupCompiler
-from turnwise.engine.compiler.scopes import CompileError, Frame
+from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.runtime.filters import FILTERS, WITHHELD
 from turnwise.engine.runtime.jinja_tests import INLINE, TESTS
 from turnwise.engine.runtime.methods import METHODS
@@ -56,24 +56,24 @@ class CallCompiler:
 
     # ---- filters and tests ----
 
-    def _compile_filter(self, node: nodes.Filter, frame: Frame, trail: bool) -> Code:
+    def _compile_filter(self, node: nodes.Filter, trail: bool) -> Code:
         assert node.node is not None  # it is only in `{% filter %}` and `{% set %}` blocks
-        return self._apply_filter(node, self.context.compile(node.node, frame), frame)
+        return self._apply_filter(node, self.context.compile(node.node))
 
-    def apply_filters(self, node: nodes.Filter, value: Code, frame: Frame) -> Code:
+    def apply_filters(self, node: nodes.Filter, value: Code) -> Code:
         """Apply the filters of a block (`{% filter upper|trim %}`) to its text."""
         if isinstance(node.node, nodes.Filter):
-            value = self.apply_filters(node.node, value, frame)
+            value = self.apply_filters(node.node, value)
         self.writer.lineno = node.lineno
-        return self._apply_filter(node, value, frame)
+        return self._apply_filter(node, value)
 
-    def _apply_filter(self, node: nodes.Filter, value: Code, frame: Frame) -> Code:
+    def _apply_filter(self, node: nodes.Filter, value: Code) -> Code:
         name = node.name
         if name not in FILTERS:
-            return self._compile_unknown(node, "filter", FILTERS, frame)
+            return self._compile_unknown(node, "filter", FILTERS)
         if name == "length" and not node.args and not node.kwargs:
             return self._compile_length(value)
-        source = self.compile_arguments(node, frame).source
+        source = self.compile_arguments(node).source
         self.writer.lineno = node.lineno
         if name == "trim" and not source:
             call = f"filter_trim(rt, {value.pair})"
@@ -90,23 +90,23 @@ class CallCompiler:
         guard = f"{name}.__class__ is list or {name}.__class__ is str"
         return scalar(f"(len({name}) if {guard} else length(rt, {name}, None)[0])", Kind.INT)
 
-    def _compile_test(self, node: nodes.Test, frame: Frame, trail: bool) -> Code:
-        value = self.context.compile(node.node, frame, False)
+    def _compile_test(self, node: nodes.Test, trail: bool) -> Code:
+        value = self.context.compile(node.node, False)
         if node.name in ("filter", "test"):
             names = FILTERS if node.name == "filter" else TESTS
             return scalar(f"({value.value} in {tuple(names)!r})")
         if node.name not in TESTS:
-            return self._compile_unknown(node, "test", TESTS, frame)
+            return self._compile_unknown(node, "test", TESTS)
         if node.name in INLINE and not node.args:
             variable = self.writer.store_value(value).value
             return scalar(f"({INLINE[node.name].format(variable)})")
         arguments = "".join(
-            f", {self.context.compile_value(argument, frame)}" for argument in node.args or ()
+            f", {self.context.compile_value(argument)}" for argument in node.args or ()
         )
         return scalar(f"tests[{node.name!r}](rt, {value.value}{arguments})")
 
     def _compile_unknown(
-        self, node: nodes.Filter | nodes.Test, what: str, known: Mapping[str, Any], frame: Frame
+        self, node: nodes.Filter | nodes.Test, what: str, known: Mapping[str, Any]
     ) -> Code:
         """Refuse a filter or test that does not exist: at once, or, as in jinja2, when a condition reaches it."""
         message = f"No {what} named {node.name!r}"
@@ -116,7 +116,7 @@ class CallCompiler:
             message += f": {reason}"
         else:
             hint = did_you_mean(node.name, known, f"there is no such {what}; known")
-        if not frame.conditional:
+        if not self.variables.frame.conditional:
             raise CompileError(message, node.lineno, hint)
         self.writer.lineno = node.lineno
         self.writer.line(f"raise Failure({message!r}, {hint!r})")
@@ -124,25 +124,24 @@ class CallCompiler:
 
     # ---- calls ----
 
-    def compile_arguments(self, node: Any, frame: Frame) -> Arguments:
+    def compile_arguments(self, node: Any) -> Arguments:
         """Compile the arguments of a call, filter or test."""
         compile_ = self.context.compile
-        positional = [compile_(argument, frame) for argument in node.args or ()]
+        positional = [compile_(argument) for argument in node.args or ()]
         source = "".join(f", ({code.pair})" for code in positional)
         if node.dyn_args is not None:
-            source += f", *spread_arguments(rt, {compile_(node.dyn_args, frame).pair})"
+            source += f", *spread_arguments(rt, {compile_(node.dyn_args).pair})"
         keywords = [
-            f"{keyword.key!r}: ({compile_(keyword.value, frame).pair})"
-            for keyword in node.kwargs or ()
+            f"{keyword.key!r}: ({compile_(keyword.value).pair})" for keyword in node.kwargs or ()
         ]
         if keywords:
             source += f", **{{{', '.join(keywords)}}}"
         if node.dyn_kwargs is not None:
-            source += f", **spread_keywords(rt, {compile_(node.dyn_kwargs, frame).pair})"
+            source += f", **spread_keywords(rt, {compile_(node.dyn_kwargs).pair})"
         return Arguments(positional, source)
 
-    def _compile_call(self, node: nodes.Call, frame: Frame, trail: bool) -> Code:
-        macro_call = self.compile_macro_call(node, frame)
+    def _compile_call(self, node: nodes.Call, trail: bool) -> Code:
+        macro_call = self.compile_macro_call(node)
         if macro_call is not None:
             result = self.writer.store_pair(f"capture_output(rt, {macro_call})", Kind.TEXT)
             self.writer.reads.forget_changeable()
@@ -150,31 +149,31 @@ class CallCompiler:
         callee_node = node.node
         if (
             isinstance(callee_node, nodes.Getattr)
-            and self.lookups.find_loop(callee_node.node, frame) is None
+            and self.lookups.find_loop(callee_node.node) is None
         ):
-            return self._compile_method_call(callee_node, node, frame)
-        callee = self.context.compile(callee_node, frame)
+            return self._compile_method_call(callee_node, node)
+        callee = self.context.compile(callee_node)
         function = self.variables.functions.get(callee.value)
         if function is not None:
-            source = self.compile_arguments(node, frame).source
+            source = self.compile_arguments(node).source
             self.writer.lineno = node.lineno
             return self.writer.store_pair(f"{function}(rt{source})")
-        return self.call_value(callee, node, frame)
+        return self.call_value(callee, node)
 
-    def call_value(self, callee: Code, node: nodes.Call, frame: Frame, more: str = "") -> Code:
+    def call_value(self, callee: Code, node: nodes.Call, more: str = "") -> Code:
         """Call any value by the runtime, with `more` arguments that the template does not write."""
-        source = self.compile_arguments(node, frame).source
+        source = self.compile_arguments(node).source
         self.writer.lineno = node.lineno
         result = self.writer.store_pair(f"call_value(rt, {callee.pair}{source}{more})")
         self.writer.reads.forget_changeable()
         return result
 
-    def compile_macro_call(self, node: nodes.Call, frame: Frame) -> str | None:
+    def compile_macro_call(self, node: nodes.Call) -> str | None:
         """Return the call of a known macro's function, or None if the callee may be anything else."""
         if not isinstance(node.node, nodes.Name) or node.dyn_args or node.dyn_kwargs:
             return None
         macro = self.variables.macros.get(node.node.name)
-        if macro is None or self.variables.resolve(node.node.name, frame) != macro.variable:
+        if macro is None or self.variables.resolve(node.node.name) != macro.variable:
             return None
         given = dict(zip(macro.arguments, node.args, strict=False))
         given.update((keyword.key, keyword.value) for keyword in node.kwargs)
@@ -184,7 +183,7 @@ class CallCompiler:
         pairs = []
         for argument in macro.arguments:
             if argument in given:
-                pairs.append(f"({self.context.compile(given[argument], frame).pair})")
+                pairs.append(f"({self.context.compile(given[argument]).pair})")
             else:
                 pairs.append("ABSENT")
         self.writer.lineno = node.lineno
@@ -192,10 +191,10 @@ class CallCompiler:
 
     # ---- methods ----
 
-    def _compile_method_call(self, method: nodes.Getattr, node: nodes.Call, frame: Frame) -> Code:
+    def _compile_method_call(self, method: nodes.Getattr, node: nodes.Call) -> Code:
         name = method.attr
-        owner = self.writer.store_value(self.context.compile(method.node, frame))
-        arguments = self.compile_arguments(node, frame)
+        owner = self.writer.store_value(self.context.compile(method.node))
+        arguments = self.compile_arguments(node)
         self.writer.lineno = method.lineno
         call = f"call_method(rt, {owner.pair}, {name!r}{arguments.source})"
         if not (node.kwargs or node.dyn_args or node.dyn_kwargs):

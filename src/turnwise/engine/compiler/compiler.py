@@ -32,7 +32,6 @@ from turnwise.engine.compiler.lookups import LookupCompiler
 from turnwise.engine.compiler.loops import LoopCompiler
 from turnwise.engine.compiler.macros import MacroCompiler
 from turnwise.engine.compiler.operators import OperatorCompiler
-from turnwise.engine.compiler.scopes import Frame, Scope
 from turnwise.engine.compiler.statements import StatementCompiler
 from turnwise.engine.compiler.values import ValueCompiler
 
@@ -70,12 +69,12 @@ def generate_code(tree: nodes.Template, shadowed: frozenset[str]) -> GeneratedCo
         macros,
     ):
         context.statements |= statement_part.handlers()
-    frame = Frame(Scope())
-    frame.symbols.analyze_node(tree)
     writer, variables = context.writer, context.variables
+    variables.frame.symbols.analyze_node(tree)
     with writer.function("def run(rt, context):"):
         writer.line("out = []")
-        context.compile_scope(tree.body, frame)
+        variables.define_names()
+        context.compile_body(tree.body)
     macros.remove_unused_values()
     writer.lines[1:1] = [Line(text, 0) for text in variables.input_lines]
     return GeneratedCode(

@@ -12,7 +12,6 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, scalar, trail_of
 from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
-from turnwise.engine.compiler.scopes import Frame
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Undefined
 
@@ -56,25 +55,27 @@ class LookupCompiler:
     def handlers(self) -> ExpressionHandlers:
         return {nodes.Getattr: self._compile_getattr, nodes.Getitem: self._compile_getitem}
 
-    def find_loop(self, node: nodes.Expr, frame: Frame) -> str | None:
+    def find_loop(self, node: nodes.Expr) -> str | None:
         """Return the number of the loop whose `loop` this node is, if the loop has no object."""
-        if isinstance(node, nodes.Name) and node.name == "loop" and frame.symbols.find_ref("loop"):
-            return self.variables.loops.get(self.variables.resolve("loop", frame))
+        variables = self.variables
+        is_loop = isinstance(node, nodes.Name) and node.name == "loop"
+        if is_loop and variables.frame.symbols.find_ref("loop"):
+            return variables.loops.get(variables.resolve("loop"))
         return None
 
     def _is_namespace(self, node: nodes.Expr) -> bool:
         """Whether the name is that of a namespace anywhere in the template."""
         return isinstance(node, nodes.Name) and node.name in self.variables.namespaces
 
-    def _compile_getattr(self, node: nodes.Getattr, frame: Frame, trail: bool) -> Code:
+    def _compile_getattr(self, node: nodes.Getattr, trail: bool) -> Code:
         name, writer = node.attr, self.writer
-        loop = self.find_loop(node.node, frame)
+        loop = self.find_loop(node.node)
         if loop is not None and name in LOOP_ATTRIBUTES:
             kind = Kind.SCALAR if name in ("first", "last") else Kind.INT
             return scalar(LOOP_ATTRIBUTES[name].format(loop), kind)
         if loop is not None and name in LOOP_NEIGHBOURS:
             return writer.store_pair(LOOP_NEIGHBOURS[name].format(loop))
-        owner = writer.store_value(self.context.compile(node.node, frame))
+        owner = writer.store_value(self.context.compile(node.node))
         writer.lineno = node.lineno
         call = f"get_attribute(rt, {owner.pair}, {name!r})"
         if self._is_namespace(node.node):
@@ -85,11 +86,11 @@ class LookupCompiler:
             return writer.store_pair(call)
         return self._read_field(owner, name, call, trail)
 
-    def _compile_getitem(self, node: nodes.Getitem, frame: Frame, trail: bool) -> Code:
-        owner = self.writer.store_value(self.context.compile(node.node, frame))
+    def _compile_getitem(self, node: nodes.Getitem, trail: bool) -> Code:
+        owner = self.writer.store_value(self.context.compile(node.node))
         if isinstance(node.arg, nodes.Slice):
-            return self._compile_slice(owner, node.arg, frame)
-        key = self.context.compile(node.arg, frame, False)
+            return self._compile_slice(owner, node.arg)
+        key = self.context.compile(node.arg, False)
         self.writer.lineno = node.lineno
         call = f"get_item(rt, {owner.pair}, {key.value})"
         name = key.literal
@@ -100,21 +101,21 @@ class LookupCompiler:
         ):
             return self._read_field(owner, name, call, trail)
         # A loop over a range looks its messages up by number, which shows where each one begins.
-        looks_up_message = frame.in_number_loop and not key.is_literal
+        in_number_loop = self.variables.frame.in_number_loop
         if key.kind is Kind.INT:
-            code = self._read_element(owner, key, trail or frame.in_number_loop)
+            code = self._read_element(owner, key, trail or in_number_loop)
         else:
             code = self.writer.store_pair(call)
-        if looks_up_message:
+        if in_number_loop and not key.is_literal:
             self.writer.emit_binding(code.trail)
         return code
 
-    def _compile_slice(self, owner: Code, node: nodes.Slice, frame: Frame) -> Code:
+    def _compile_slice(self, owner: Code, node: nodes.Slice) -> Code:
         bounds = ""
         for bound in (node.start, node.stop, node.step):
-            value = "None" if bound is None else self.context.compile_value(bound, frame)
+            value = "None" if bound is None else self.context.compile_value(bound)
             bounds += f", {value}"
-        function = "get_constant_slice" if frame.constant else "get_slice"
+        function = "get_constant_slice" if self.variables.frame.constant else "get_slice"
         return self.writer.store_pair(f"{function}(rt, {owner.pair}{bounds})")
 
     def _read_field(self, owner: Code, name: str, call: str, trail: bool) -> Code:

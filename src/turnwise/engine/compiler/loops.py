@@ -67,11 +67,11 @@ class LoopCompiler:
     def handlers(self) -> StatementHandlers:
         return {nodes.For: self._compile_for}
 
-    def _compile_for(self, node: nodes.For, frame: Frame) -> None:
+    def _compile_for(self, node: nodes.For) -> None:
         if node.recursive:
-            self._compile_recursive(node, frame)
+            self._compile_recursive(node)
             return
-        items = self.context.compile(node.iter, frame)
+        items = self.context.compile(node.iter)
         number = self.writer.temporary("")
         cost = step_cost(node.body) + 2
         if items.kind is Kind.MESSAGES:
@@ -83,13 +83,13 @@ class LoopCompiler:
             elements = Elements.NUMBERS if _is_range(node.iter) else Elements.ANY
             walk = f"t{number}, o{number}, k{number} = start_loop(rt, {items.pair}, {cost})"
         self.writer.line(walk)
-        self._compile_loop(ForLoop(node, number, elements), frame)
+        self._compile_loop(ForLoop(node, number, elements))
 
-    def _compile_recursive(self, node: nodes.For, frame: Frame) -> None:
+    def _compile_recursive(self, node: nodes.For) -> None:
         """Compile the loop as a function, so that `loop(children)` can run it again."""
         writer = self.writer
         number = writer.temporary("")
-        items = self.context.compile(node.iter, frame)
+        items = self.context.compile(node.iter)
         run = f"again{number}"
         with writer.function(f"def {run}(pair, depth0):"):
             writer.line("out = []")
@@ -99,19 +99,19 @@ class LoopCompiler:
             writer.line(
                 f"t{number}, o{number}, k{number} = start_loop(rt, pair[0], pair[1], {cost})"
             )
-            self._compile_loop(ForLoop(node, number), frame)
+            self._compile_loop(ForLoop(node, number))
         writer.line(f"{writer.out} += {run}(({items.pair}), 0)")
 
-    def _compile_loop(self, loop: ForLoop, frame: Frame) -> None:
+    def _compile_loop(self, loop: ForLoop) -> None:
         """Compile the loop over elements that are in their variables already."""
         writer, node, number = self.writer, loop.node, loop.number
-        inner = self._open_body(loop, frame)
+        inner = self._open_body(loop)
         loop_variable = ""
         if loop.uses_loop:
             loop_variable = self.variables.identifier(inner.symbols.declare_parameter("loop"))
         inner.symbols.analyze_node(node, for_branch="body")
         if loop.tests_first:
-            self._filter_elements(loop, frame)
+            self._filter_elements(loop)
         if loop_variable:
             self._define_loop(loop, loop_variable)
         if node.else_:
@@ -122,7 +122,7 @@ class LoopCompiler:
         is_counted = loop.uses_loop and not loop.tests_each
         with self._iterate(loop, inner, is_counted) as element_trail:
             if loop.tests_each:
-                self._skip_unless_test(loop, frame)
+                self._skip_unless_test(loop)
             if loop.needs_object:
                 writer.line(f"{loop_variable}.index0 = i{number}")
             self._emit_marker(loop, element_trail)
@@ -133,9 +133,11 @@ class LoopCompiler:
         self._emit_marker(loop, "DONE")
         if node.else_:
             with writer.block(f"if e{number}:"):
-                self.context.compile_scope(node.else_, frame.open_branch(node, "else"))
+                frame = self.variables.frame.open_scope(node, for_branch="else")
+                self.context.compile_scope(node.else_, frame)
 
-    def _open_body(self, loop: ForLoop, frame: Frame) -> Frame:
+    def _open_body(self, loop: ForLoop) -> Frame:
+        frame = self.variables.frame
         depth = frame.loop_depth + 1
         if depth > MAX_LOOP_DEPTH:
             message = f"more than {MAX_LOOP_DEPTH} loops within loops"
@@ -160,7 +162,8 @@ class LoopCompiler:
             head = f"for i{number}, {element.pair} in zip(NUMBERS, t{number}, o{number}):"
         with self.writer.block(head):
             if not is_name:
-                self.assignments.bind(node.target, element, frame)
+                with self.variables.use_frame(frame):
+                    self.assignments.bind(node.target, element)
             yield element.trail
 
     def _declare_target(self, loop: ForLoop, name: str, frame: Frame) -> Code:
@@ -182,28 +185,30 @@ class LoopCompiler:
         value = Code(f"Loop(t{number}, o{number}, {arguments})")
         self.variables.assign(variable, value)
 
-    def _filter_elements(self, loop: ForLoop, frame: Frame) -> None:
+    def _filter_elements(self, loop: ForLoop) -> None:
         """Test all elements before the loop."""
         number, writer = loop.number, self.writer
-        inner = frame.open_branch(loop.node, "test")
+        inner = self.variables.frame.open_scope(loop.node, for_branch="test")
         chosen = writer.temporary()
         writer.line(f"{chosen} = []")
         with self._iterate(ForLoop(loop.node, number), inner, is_counted=True):
             writer.line(f"if {self._compile_test(loop, inner)}: {chosen}.append(i{number})")
         writer.line(f"t{number}, o{number} = pick_elements(t{number}, o{number}, {chosen})")
 
-    def _skip_unless_test(self, loop: ForLoop, frame: Frame) -> None:
+    def _skip_unless_test(self, loop: ForLoop) -> None:
         """Test an element on its turn; one that fails is not counted."""
         # In a scope of its own: `loop` is the outer one, and names of the body are not defined.
-        test = self._compile_test(loop, frame.open_branch(loop.node, "test"))
+        inner = self.variables.frame.open_scope(loop.node, for_branch="test")
+        test = self._compile_test(loop, inner)
         self.writer.line(f"if not ({test}): continue")
         if loop.uses_loop:
             self.writer.line(f"i{loop.number} += 1")
 
     def _compile_test(self, loop: ForLoop, frame: Frame) -> str:
         assert loop.node.test is not None
-        self.variables.enter_scope(frame)
-        return self.context.compile_value(loop.node.test, frame)
+        with self.variables.use_frame(frame):
+            self.variables.define_names()
+            return self.context.compile_value(loop.node.test)
 
     def _emit_marker(self, loop: ForLoop, trail: str) -> None:
         """Mark, in the output, the start and the end of a loop over messages, and each message."""

@@ -15,7 +15,7 @@ from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, trail_of
 from turnwise.engine.compiler.context import CompileContext, StatementHandlers
 from turnwise.engine.compiler.cost import step_cost
-from turnwise.engine.compiler.scopes import CompileError, Frame, KnownMacro
+from turnwise.engine.compiler.scopes import CompileError, KnownMacro
 from turnwise.engine.runtime.operations import MACRO_CALL_COST
 from turnwise.engine.runtime.values import Undefined
 
@@ -47,14 +47,13 @@ class MacroCompiler:
                 line = self.writer.lines[index]
                 self.writer.lines[index] = line._replace(text="    pass")
 
-    def _compile_macro(self, node: nodes.Macro, frame: Frame) -> None:
-        variable = self.variables.read(node.name, frame).value
+    def _compile_macro(self, node: nodes.Macro) -> None:
+        variable = self.variables.read(node.name).value
         function = self.writer.temporary("macro")
-        is_top_level = frame.symbols.parent is None and not frame.conditional
-        if is_top_level and self._is_known(node):
+        if self.variables.frame.is_top_level and self._is_known(node):
             arguments = tuple(argument.name for argument in node.args)
             self.variables.macros[node.name] = KnownMacro(variable, function, arguments)
-        value = self._compile_function(node, node.name, function, frame)
+        value = self._compile_function(node, node.name, function)
         if node.name in self.variables.macros:
             self._value_lines[node.name] = len(self.writer.lines)
         self.variables.assign(variable, value)
@@ -69,32 +68,35 @@ class MacroCompiler:
             and names.isdisjoint(SPECIAL_NAMES)
         )
 
-    def _compile_call_block(self, node: nodes.CallBlock, frame: Frame) -> None:
+    def _compile_call_block(self, node: nodes.CallBlock) -> None:
         if isinstance(node.call.node, nodes.ExtensionAttribute):
-            self._compile_generation(node, frame)
+            self._compile_generation(node)
             return
         caller = self.writer.temporary("caller")
         function = self.writer.temporary("macro")
-        value = self._compile_function(node, None, function, frame)
+        value = self._compile_function(node, None, function)
         self.writer.line(f"{caller} = {value.value}")
-        callee = self.context.compile(node.call.node, frame)
+        callee = self.context.compile(node.call.node)
         keyword = f", **{{'caller': ({caller}, None)}}"
-        self.writer.queue_output(self.calls.call_value(callee, node.call, frame, keyword))
+        self.writer.queue_output(self.calls.call_value(callee, node.call, keyword))
 
-    def _compile_generation(self, node: nodes.CallBlock, frame: Frame) -> None:
+    def _compile_generation(self, node: nodes.CallBlock) -> None:
         """Mark the output of the block as text that the model generates."""
         # transformers makes a function of the block, so no `break` leaves it
-        inner = replace(frame.open_scope(node), breakable=False)
+        inner = replace(self.variables.frame.open_scope(node), breakable=False)
         self.writer.emit_marker("BEGIN")
         with self.writer.block("if True:"):
             self.context.compile_scope(node.body, inner)
         self.writer.emit_marker("END")
 
-    def _compile_function(
-        self, node: MacroNode, name: str | None, function: str, frame: Frame
-    ) -> Code:
+    def _compile_function(self, node: MacroNode, name: str | None, function: str) -> Code:
         """Write the function of a macro, and return the code of the macro's value."""
-        inner = replace(frame.open_scope(node), loop_depth=0, breakable=False, in_number_loop=False)
+        inner = replace(
+            self.variables.frame.open_scope(node),
+            loop_depth=0,
+            breakable=False,
+            in_number_loop=False,
+        )
         names = [argument.name for argument in node.args]
         used = find_undeclared(node.body, SPECIAL_NAMES)
         first_default = len(names) - len(node.defaults)
@@ -114,15 +116,16 @@ class MacroCompiler:
             writer.line("if rt.steps < 0 or rt.depth < 0: check_call_budget(rt)")
             for number, parameter in enumerate(parameters):
                 writer.line(f"{parameter}, {trail_of(parameter)} = a{number}")
-            self.variables.enter_scope(inner)
-            self._compile_defaults(node, parameters, inner)
-            self.context.compile_body(node.body, inner)
+            with self.variables.use_frame(inner):
+                self.variables.define_names()
+                self._compile_defaults(node, parameters)
+                self.context.compile_body(node.body)
             writer.flush()
             writer.line("rt.depth += 1")
         special = ("caller" in used, "kwargs" in extra, "varargs" in extra, "caller" in names)
         return Code(f"Macro({name!r}, {function}, {tuple(names)!r}, {special!r})")
 
-    def _compile_defaults(self, node: MacroNode, parameters: list[str], frame: Frame) -> None:
+    def _compile_defaults(self, node: MacroNode, parameters: list[str]) -> None:
         """Give arguments that are missing their defaults.
 
         All of them are undefined first, since a default may name any argument.
@@ -138,4 +141,4 @@ class MacroCompiler:
         with_defaults = parameters[first_default : len(node.args)]
         for parameter, default in zip(with_defaults, node.defaults, strict=True):
             with writer.block(f"if d{parameter[1:]}:"):
-                self.variables.assign(parameter, self.context.compile(default, frame))
+                self.variables.assign(parameter, self.context.compile(default))

@@ -12,7 +12,6 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, join_pairs, scalar
 from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
-from turnwise.engine.compiler.scopes import Frame
 from turnwise.engine.compiler.syntax import flatten_chain
 from turnwise.engine.runtime.operations import MAX_FREE_LENGTH
 
@@ -29,6 +28,7 @@ class OperatorCompiler:
     def __init__(self, context: CompileContext) -> None:
         self.context = context
         self.writer = context.writer
+        self.variables = context.variables
 
     def handlers(self) -> ExpressionHandlers:
         arithmetic = (nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow)
@@ -47,18 +47,18 @@ class OperatorCompiler:
 
     # ---- logic ----
 
-    def _compile_not(self, node: nodes.Not, frame: Frame, trail: bool) -> Code:
-        return scalar(f"(not {self.context.compile_value(node.node, frame)})")
+    def _compile_not(self, node: nodes.Not, trail: bool) -> Code:
+        return scalar(f"(not {self.context.compile_value(node.node)})")
 
-    def _compile_logic(self, node: nodes.And | nodes.Or, frame: Frame, trail: bool) -> Code:
+    def _compile_logic(self, node: nodes.And | nodes.Or, trail: bool) -> Code:
         """The right side runs only if the left one does not decide."""
         writer = self.writer
         operator, needs_right = ("and", "") if isinstance(node, nodes.And) else ("or", "not ")
-        left = self.context.compile(node.left, frame, trail)
+        left = self.context.compile(node.left, trail)
         left_lineno = writer.lineno
         result = writer.new_pair()
         with writer.draft() as draft:
-            right = self.context.compile(node.right, frame, trail)
+            right = self.context.compile(node.right, trail)
         if not draft.lines and not trail:
             # The right side needs no lines of its own: one Python expression does.
             return scalar(f"({left.value} {operator} {right.value})")
@@ -70,16 +70,16 @@ class OperatorCompiler:
             self._assign(result, right, trail)
         return result if trail else Code(result.value)
 
-    def _compile_ternary(self, node: nodes.CondExpr, frame: Frame, trail: bool) -> Code:
-        frame = frame.as_conditional()
-        test = self.context.compile_value(node.test, frame)
-        result = self.writer.new_pair()
-        for head, branch in ((f"if {test}:", node.expr1), ("else:", node.expr2)):
-            with self.writer.block(head):
-                code = Code(f"Undefined({NO_ELSE!r})")
-                if branch is not None:
-                    code = self.context.compile(branch, frame, trail)
-                self._assign(result, code, trail)
+    def _compile_ternary(self, node: nodes.CondExpr, trail: bool) -> Code:
+        with self.variables.change_frame(conditional=True):
+            test = self.context.compile_value(node.test)
+            result = self.writer.new_pair()
+            for head, branch in ((f"if {test}:", node.expr1), ("else:", node.expr2)):
+                with self.writer.block(head):
+                    code = Code(f"Undefined({NO_ELSE!r})")
+                    if branch is not None:
+                        code = self.context.compile(branch, trail)
+                    self._assign(result, code, trail)
         return result if trail else Code(result.value)
 
     def _assign(self, result: Code, code: Code, trail: bool) -> None:
@@ -89,10 +89,10 @@ class OperatorCompiler:
 
     # ---- comparisons ----
 
-    def _compile_compare(self, node: nodes.Compare, frame: Frame, trail: bool) -> Code:
-        left = self.context.compile(node.expr, frame, False)
+    def _compile_compare(self, node: nodes.Compare, trail: bool) -> Code:
+        left = self.context.compile(node.expr, False)
         if len(node.ops) == 1:
-            right = self._compile_operand(node.ops[0].expr, frame)
+            right = self._compile_operand(node.ops[0].expr)
             return self._compare(left, node.ops[0], right)
         result = self.writer.temporary()
         self.writer.line(f"{result} = True")
@@ -100,13 +100,13 @@ class OperatorCompiler:
             # A chain: each comparison runs only if all before it hold.
             for operand in node.ops:
                 blocks.enter_context(self.writer.block(f"if {result}:"))
-                right = self._compile_operand(operand.expr, frame)
+                right = self._compile_operand(operand.expr)
                 self.writer.line(f"{result} = {self._compare(left, operand, right).value}")
                 left = right
         return scalar(result)
 
-    def _compile_operand(self, node: nodes.Expr, frame: Frame) -> Code:
-        code = self.context.compile(node, frame, False)
+    def _compile_operand(self, node: nodes.Expr) -> Code:
+        code = self.context.compile(node, False)
         return code if code.is_literal else self.writer.name_value(code)
 
     def _compare(self, left: Code, operand: nodes.Operand, right: Code) -> Code:
@@ -152,8 +152,8 @@ class OperatorCompiler:
 
     # ---- arithmetic ----
 
-    def _compile_add(self, node: nodes.Add, frame: Frame, trail: bool) -> Code:
-        codes = [self.context.compile(part, frame) for part in flatten_chain(node)]
+    def _compile_add(self, node: nodes.Add, trail: bool) -> Code:
+        codes = [self.context.compile(part) for part in flatten_chain(node)]
         self.writer.lineno = node.lineno
         if all(code.kind is Kind.INT for code in codes):
             return scalar(f"({' + '.join(code.value for code in codes)})", Kind.INT)
@@ -165,9 +165,9 @@ class OperatorCompiler:
             return self._calculate(codes[0], "+", codes[1], call)
         return self.writer.store_pair(call)
 
-    def _compile_arithmetic(self, node: nodes.BinExpr, frame: Frame, trail: bool) -> Code:
-        left = self.context.compile(node.left, frame)
-        right = self.context.compile(node.right, frame)
+    def _compile_arithmetic(self, node: nodes.BinExpr, trail: bool) -> Code:
+        left = self.context.compile(node.left)
+        right = self.context.compile(node.right)
         self.writer.lineno = node.lineno
         if isinstance(node, nodes.Sub) and left.kind is right.kind is Kind.INT:
             return scalar(f"({left.value} - {right.value})", Kind.INT)
@@ -190,16 +190,16 @@ class OperatorCompiler:
         self.writer.line(f"else: {result.pair} = {call}")
         return result
 
-    def _compile_concat(self, node: nodes.Concat, frame: Frame, trail: bool) -> Code:
-        codes = [self.context.compile(part, frame) for part in node.nodes]
+    def _compile_concat(self, node: nodes.Concat, trail: bool) -> Code:
+        codes = [self.context.compile(part) for part in node.nodes]
         return self.writer.store_pair(f"concatenate(rt, ({join_pairs(codes)}))", Kind.TEXT)
 
-    def _compile_sign(self, node: nodes.Neg | nodes.Pos, frame: Frame, trail: bool) -> Code:
+    def _compile_sign(self, node: nodes.Neg | nodes.Pos, trail: bool) -> Code:
         is_negative = isinstance(node, nodes.Neg)
         if (
             is_negative
             and isinstance(node.node, nodes.Const)
             and type(node.node.value) in (int, float)
         ):
-            return self.context.compile(nodes.Const(-node.node.value, lineno=node.lineno), frame)
-        return scalar(f"apply_sign({self.context.compile_value(node.node, frame)}, {is_negative})")
+            return self.context.compile(nodes.Const(-node.node.value, lineno=node.lineno))
+        return scalar(f"apply_sign({self.context.compile_value(node.node)}, {is_negative})")

@@ -7,6 +7,8 @@ of the template are read once, at the start of the program: `messages` becomes `
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -66,20 +68,19 @@ class Frame:
         """Return the frame of a new scope. As in jinja2, its code is not conditional."""
         return replace(self, symbols=Scope(self.symbols), conditional=False)
 
-    def open_scope(self, node: nodes.Node) -> Frame:
-        """Return the frame of the scope that `node` opens, with its names declared."""
+    def open_scope(self, node: nodes.Node, **branch: str) -> Frame:
+        """Return the frame of the scope that `node` opens, with its names declared.
+
+        `for_branch` selects the body, the test or the `else` of a loop.
+        """
         frame = self.inner()
-        frame.symbols.analyze_node(node)
+        frame.symbols.analyze_node(node, **branch)
         return frame
 
-    def open_branch(self, node: nodes.For, branch: str) -> Frame:
-        """Return the frame for the test or the `else` of a loop."""
-        frame = self.inner()
-        frame.symbols.analyze_node(node, for_branch=branch)
-        return frame
-
-    def as_conditional(self) -> Frame:
-        return replace(self, conditional=True)
+    @property
+    def is_top_level(self) -> bool:
+        """Whether code here runs exactly once."""
+        return self.symbols.parent is None and not self.conditional
 
 
 class Variables:
@@ -89,6 +90,7 @@ class Variables:
         self, writer: CodeWriter, tree: nodes.Template, shadowed: frozenset[str] = frozenset()
     ) -> None:
         self.writer = writer
+        self.frame = Frame(Scope())  # of the node that is being compiled
         self.shadowed = shadowed  # builtin functions whose names are inputs
         self.inputs: dict[str, Code] = {}
         self.input_lines: list[str] = []  # they read the inputs, at the start of the program
@@ -100,6 +102,21 @@ class Variables:
         self._known: dict[str, Code] = {}
         self._identifiers: dict[str, str] = {}
 
+    # ---- frames ----
+
+    @contextmanager
+    def use_frame(self, frame: Frame) -> Iterator[None]:
+        """Compile some nodes in another frame."""
+        outer_frame, self.frame = self.frame, frame
+        yield
+        self.frame = outer_frame
+
+    def open_scope(self, node: nodes.Node) -> AbstractContextManager[None]:
+        return self.use_frame(self.frame.open_scope(node))
+
+    def change_frame(self, **changes: bool) -> AbstractContextManager[None]:
+        return self.use_frame(replace(self.frame, **changes))  # type: ignore[arg-type]
+
     # ---- names to variables ----
 
     def identifier(self, reference: str) -> str:
@@ -109,15 +126,13 @@ class Variables:
             self._identifiers[reference] = ascii_name.replace("l_", "v", 1)
         return self._identifiers[reference]
 
-    def resolve(self, name: str, frame: Frame) -> str:
-        """Return the variable that a name of the template refers to in this scope."""
-        symbols = frame.symbols
+    def resolve(self, name: str) -> str:
+        """Return the variable that a name of the template refers to in the current scope."""
+        symbols = self.frame.symbols
         return symbols.find_owner(name).inputs.get(name) or self.identifier(symbols.ref(name))
 
-    def read(self, name: str, frame: Frame) -> Code:
-        return self._read_variable(self.resolve(name, frame))
-
-    def _read_variable(self, variable: str) -> Code:
+    def read(self, name: str) -> Code:
+        variable = self.resolve(name)
         return self._known.get(variable) or Code(variable, trail_of(variable))
 
     def declare_loop_item(self, variable: str, kind: Kind) -> Code:
@@ -136,18 +151,19 @@ class Variables:
 
     # ---- entering scopes ----
 
-    def enter_scope(self, frame: Frame) -> None:
-        """Give every name of a scope its first value: of the outer scope, of an input, or undefined."""
-        for target, (how, source) in frame.symbols.loads.items():
+    def define_names(self) -> None:
+        """Give every name of a new scope its first value: of the outer scope, of an input, or undefined."""
+        symbols = self.frame.symbols
+        for target, (how, source) in symbols.loads.items():
             if how == VAR_LOAD_PARAMETER:
                 continue
             variable = self.identifier(target)
             name = target.split("_", 2)[2]  # of `l_0_messages`
             if how == VAR_LOAD_ALIAS:
-                outer_frame = Frame(cast(Scope, frame.symbols.parent))
-                self.assign(variable, self.read(name, outer_frame))
+                with self.use_frame(Frame(cast(Scope, symbols.parent))):
+                    self.assign(variable, self.read(name))
             elif how == VAR_LOAD_RESOLVE:
-                self._load_input(variable, cast(str, source), frame.symbols)
+                self._load_input(variable, cast(str, source), symbols)
             else:
                 self.assign(variable, Code(self.undefined_name(name)))
             self.invalidate(variable)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 
 from jinja2 import nodes
 
@@ -11,7 +10,7 @@ from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Kind, join_pairs, text_condition
 from turnwise.engine.compiler.context import CompileContext, StatementHandlers
-from turnwise.engine.compiler.scopes import CompileError, Frame
+from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.compiler.syntax import flatten_chain
 
 
@@ -25,6 +24,7 @@ class StatementCompiler:
         self.calls = calls
         self.assignments = assignments
         self.writer = context.writer
+        self.variables = context.variables
 
     def handlers(self) -> StatementHandlers:
         return {
@@ -40,30 +40,31 @@ class StatementCompiler:
 
     # ---- output ----
 
-    def _compile_output(self, node: nodes.Output, frame: Frame) -> None:
+    def _compile_output(self, node: nodes.Output) -> None:
         for child in node.nodes:
             self.writer.lineno = child.lineno or self.writer.lineno
             # Only slices differ between constant expressions and others.
-            if child.find(nodes.Slice) and not any(child.find_all((nodes.Name, nodes.Call))):
-                self._output(child, replace(frame, constant=True))
-            else:
-                self._output(child, frame)
+            has_names = any(child.find_all((nodes.Name, nodes.Call)))
+            is_constant = not has_names and child.find(nodes.Slice) is not None
+            with self.variables.change_frame(constant=is_constant):
+                self._output(child)
 
-    def _output(self, node: nodes.Node, frame: Frame) -> None:
+    def _output(self, node: nodes.Node) -> None:
         """Output an expression; sums, ternaries and macros are not joined to one text before."""
         if isinstance(node, nodes.Add):
-            self._output_sum(node, frame)
+            self._output_sum(node)
         elif isinstance(node, nodes.Concat):
             for part in node.nodes:
-                self._output(part, frame)
+                self._output(part)
         elif isinstance(node, nodes.CondExpr) and not isinstance(node.expr2, nodes.CondExpr):
-            self._output_ternary(node, frame.as_conditional())
-        elif not isinstance(node, nodes.Call) or not self._output_macro(node, frame):
-            self.writer.queue_output(self.context.compile(node, frame))
+            with self.variables.change_frame(conditional=True):
+                self._output_ternary(node)
+        elif not isinstance(node, nodes.Call) or not self._output_macro(node):
+            self.writer.queue_output(self.context.compile(node))
 
-    def _output_macro(self, node: nodes.Call, frame: Frame) -> bool:
+    def _output_macro(self, node: nodes.Call) -> bool:
         """Append the output of a known macro; False if the callee may be anything else."""
-        macro_call = self.calls.compile_macro_call(node, frame)
+        macro_call = self.calls.compile_macro_call(node)
         if macro_call is None:
             return False
         self.writer.flush()
@@ -71,19 +72,17 @@ class StatementCompiler:
         self.writer.reads.forget_changeable()
         return True
 
-    def _output_ternary(self, node: nodes.CondExpr, frame: Frame) -> None:
-        with self.writer.block(f"if {self.context.compile_value(node.test, frame)}:"):
-            self._output(node.expr1, frame)
+    def _output_ternary(self, node: nodes.CondExpr) -> None:
+        with self.writer.block(f"if {self.context.compile_value(node.test)}:"):
+            self._output(node.expr1)
         if node.expr2 is not None:
             with self.writer.block("else:"):
-                self._output(node.expr2, frame)
+                self._output(node.expr2)
 
-    def _output_sum(self, node: nodes.Add, frame: Frame) -> None:
+    def _output_sum(self, node: nodes.Add) -> None:
         """Output `a + b + c` part by part if every part is text; else the sum is calculated."""
         writer = self.writer
-        codes = [
-            writer.name_value(self.context.compile(part, frame)) for part in flatten_chain(node)
-        ]
+        codes = [writer.name_value(self.context.compile(part)) for part in flatten_chain(node)]
         condition = text_condition(codes)
         if not condition:
             writer.pending += codes
@@ -100,61 +99,57 @@ class StatementCompiler:
 
     # ---- conditions ----
 
-    def _compile_if(self, node: nodes.If, frame: Frame) -> None:
-        frame = frame.as_conditional()
+    def _compile_if(self, node: nodes.If) -> None:
         self.writer.flush()
-        with self.writer.block(f"if {self.context.compile_value(node.test, frame)}:"):
-            self.context.compile_body(node.body, frame)
-        with ExitStack() as else_blocks:
+        with self.variables.change_frame(conditional=True), ExitStack() as else_blocks:
+            with self.writer.block(f"if {self.context.compile_value(node.test)}:"):
+                self.context.compile_body(node.body)
             for branch in node.elif_:
-                self._compile_elif(branch, frame, else_blocks)
+                self._compile_elif(branch, else_blocks)
             if node.else_:
                 with self.writer.block("else:"):
-                    self.context.compile_body(node.else_, frame)
+                    self.context.compile_body(node.else_)
 
-    def _compile_elif(self, branch: nodes.If, frame: Frame, else_blocks: ExitStack) -> None:
+    def _compile_elif(self, branch: nodes.If, else_blocks: ExitStack) -> None:
         """Write `elif test:`, or `else:` and `if test:` in it where the test needs lines of its own."""
         with self.writer.draft() as draft:
-            test = self.context.compile_value(branch.test, frame)
+            test = self.context.compile_value(branch.test)
         head = f"elif {test}:"
         if draft.lines:
             else_blocks.enter_context(self.writer.block("else:"))
             self.writer.adopt(draft)
             head = f"if {test}:"
         with self.writer.block(head):
-            self.context.compile_body(branch.body, frame)
+            self.context.compile_body(branch.body)
 
-    def _compile_jump(self, node: nodes.Break | nodes.Continue, frame: Frame) -> None:
+    def _compile_jump(self, node: nodes.Break | nodes.Continue) -> None:
         keyword = type(node).__name__.lower()
-        if not frame.breakable:
+        if not self.variables.frame.breakable:
             raise CompileError(f"'{keyword}' outside of a loop", node.lineno)
         self.writer.flush()
         self.writer.line(keyword)
 
     # ---- blocks ----
 
-    def _compile_filter_block(self, node: nodes.FilterBlock, frame: Frame) -> None:
-        inner = frame.open_scope(node)
-        text = self.assignments.capture(node.body, inner)
-        code = self.calls.apply_filters(node.filter, text, inner)
+    def _compile_filter_block(self, node: nodes.FilterBlock) -> None:
+        with self.variables.open_scope(node):
+            text = self.assignments.capture(node.body)
+            code = self.calls.apply_filters(node.filter, text)
         if code.kind is not Kind.TEXT:
             code = self.writer.store_pair(f"require_text({code.pair})", Kind.TEXT)
         self.writer.queue_output(code)
 
-    def _compile_with(self, node: nodes.With, frame: Frame) -> None:
-        inner = frame.open_scope(node)
-        codes = [
-            self.writer.name_value(self.context.compile(value, frame)) for value in node.values
-        ]
-        with self.writer.block("if True:"):
-            self.context.variables.enter_scope(inner)
+    def _compile_with(self, node: nodes.With) -> None:
+        codes = [self.writer.name_value(self.context.compile(value)) for value in node.values]
+        with self.writer.block("if True:"), self.variables.open_scope(node):
+            self.variables.define_names()
             for target, code in zip(node.targets, codes, strict=True):
-                self.assignments.bind(target, code, inner)
-            self.context.compile_body(node.body, inner)
+                self.assignments.bind(target, code)
+            self.context.compile_body(node.body)
 
-    def _compile_scope(self, node: nodes.Scope, frame: Frame) -> None:
+    def _compile_scope(self, node: nodes.Scope) -> None:
         with self.writer.block("if True:"):
-            self.context.compile_scope(node.body, frame.open_scope(node))
+            self.context.compile_scope(node.body, self.variables.frame.open_scope(node))
 
-    def _compile_expression_statement(self, node: nodes.ExprStmt, frame: Frame) -> None:
-        self.context.compile(node.node, frame)
+    def _compile_expression_statement(self, node: nodes.ExprStmt) -> None:
+        self.context.compile(node.node)

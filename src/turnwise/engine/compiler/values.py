@@ -8,7 +8,7 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind
 from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
-from turnwise.engine.compiler.scopes import CompileError, Frame
+from turnwise.engine.compiler.scopes import CompileError
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 HASHABLE_KINDS = (Kind.LITERAL, Kind.CONSTANT, Kind.INT, Kind.TEXT)
@@ -31,9 +31,7 @@ class ValueCompiler:
             nodes.Name: self._compile_name,
         }
 
-    def _compile_constant(
-        self, node: nodes.Const | nodes.TemplateData, frame: Frame, trail: bool
-    ) -> Code:
+    def _compile_constant(self, node: nodes.Const | nodes.TemplateData, trail: bool) -> Code:
         value = node.data if isinstance(node, nodes.TemplateData) else node.value
         source = repr(value)
         position = self.writer.add_text_position(node.lineno)
@@ -48,22 +46,22 @@ class ValueCompiler:
             source = f"float({source!r})"
         return Code(source, position, Kind.CONSTANT)
 
-    def _compile_sequence(self, node: nodes.List | nodes.Tuple, frame: Frame, trail: bool) -> Code:
-        codes = [self.context.compile(item, frame, trail) for item in node.items]
+    def _compile_sequence(self, node: nodes.List | nodes.Tuple, trail: bool) -> Code:
+        codes = [self.context.compile(item, trail) for item in node.items]
         values = "".join(f"{code.value}, " for code in codes)
         value = f"[{values}]" if isinstance(node, nodes.List) else f"({values})"
         if not trail or not codes:
             return Code(value)
         return Code(value, f"(ITEMS, ({', '.join(code.trail for code in codes)},))")
 
-    def _compile_dict(self, node: nodes.Dict, frame: Frame, trail: bool) -> Code:
+    def _compile_dict(self, node: nodes.Dict, trail: bool) -> Code:
         writer = self.writer
         values, value_trails, key_trails = [], [], []
         for item in node.items:
-            key = writer.name_value(self.context.compile(item.key, frame))
+            key = writer.name_value(self.context.compile(item.key))
             if key.kind not in HASHABLE_KINDS:
                 key = writer.store_value(Code(f"charge_key(rt, {key.value})", key.trail))
-            value = self.context.compile(item.value, frame, trail)
+            value = self.context.compile(item.value, trail)
             values.append(f"{key.value}: {value.value}")
             value_trails.append(f"{key.value}: {value.trail}")
             key_trails.append(f"{key.value}: {key.trail}")
@@ -72,7 +70,7 @@ class ValueCompiler:
         trails = f"(ITEMS, {{{', '.join(value_trails)}}}, {{{', '.join(key_trails)}}})"
         return Code(f"{{{', '.join(values)}}}", trails if trail else NO_TRAIL)
 
-    def _compile_name(self, node: nodes.Name, frame: Frame, trail: bool) -> Code:
+    def _compile_name(self, node: nodes.Name, trail: bool) -> Code:
         variables = self.context.variables
         variables.used_as_values.add(node.name)
-        return variables.read(node.name, frame)
+        return variables.read(node.name)
