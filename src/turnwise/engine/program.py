@@ -35,6 +35,7 @@ from turnwise.errors import (
 FILE = "<turnwise program>"
 FUNCTION_NAMES = frozenset(FUNCTIONS)
 FIRST_POSITION = pack_position(1, 1)
+WRONG_CALL = re.compile(r"(.*)\(\) ((?:missing|got|takes (?:from )?\d).*)")  # of a Python function
 ARGUMENT_COUNT = re.compile(r"(\d+)(?= positional| to \d+ positional| were given| was given)")
 RUNTIME_ERRORS = (
     *(TemplateLimitError, Raised, Failure, RecursionError, MemoryError),
@@ -199,11 +200,12 @@ def _describe_owner(error: Failure, frames: list[tuple[FrameType, int]]) -> str 
 
 def _hide_engine_arguments(error: TypeError) -> str:
     """Return Python's message about wrong arguments, without those that only the engine passes."""
-    name, _, rest = str(error).partition("() ")
-    if not rest:
+    call = WRONG_CALL.fullmatch(str(error))
+    if call is None:
         return str(error)
+    name, problem = call.groups()
     hidden = 1 if name in FUNCTION_NAMES or name in ("span", "dictionary") else 3
-    return ARGUMENT_COUNT.sub(lambda count: str(max(int(count[0]) - hidden, 0)), rest)
+    return ARGUMENT_COUNT.sub(lambda count: str(max(int(count[0]) - hidden, 0)), problem)
 
 
 @lru_cache(maxsize=CACHE_SIZE)

@@ -168,10 +168,7 @@ def get_slice(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step
         raise Failure(
             f"{type_name(value)!r} object cannot be sliced", f"the value is {short_repr(value)}"
         )
-    try:
-        picked = range(len(value))[start:stop:step]
-    except (TypeError, ValueError) as error:
-        raise Failure(str(error)) from None
+    picked = range(len(value))[start:stop:step]
     rt.charge_bytes(len(picked))
     result = value[start:stop:step]
     if not isinstance(value, str):
@@ -190,7 +187,7 @@ def get_constant_slice(
     """
     try:
         return get_slice(rt, value, trail, start, stop, step)
-    except Failure:
+    except (Failure, TypeError, ValueError):
         if type(value) is Undefined:
             raise
         return make_undefined(value, slice(start, stop, step))

@@ -195,10 +195,7 @@ def _format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArgum
     dot = "." if "." in spec[0] else ""
     if precision is not None:
         dot += str(digits)
-    try:
-        result = f"%{flags}{columns or ''}{dot}{kind}" % (value,)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise Failure(str(error)) from None
+    result = f"%{flags}{columns or ''}{dot}{kind}" % (value,)
     return _trail_of_formatted(result, value, trail)
 
 
@@ -270,10 +267,7 @@ def format_braces(
     if depth < 0:
         raise Failure("Max string recursion exceeded")
     rt.charge_steps(32 * form.count("{"))
-    try:
-        parsed = list(string.Formatter().parse(form))
-    except ValueError as error:
-        raise Failure(str(error)) from None
+    parsed = list(string.Formatter().parse(form))
     parts: list[Any] = []
     start = 0
     for literal, name, spec, convert in parsed:
@@ -303,10 +297,7 @@ def _format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pa
         if spec and convert is None:
             raise Failure(f"unsupported format string passed to {type(value).__name__}.__format__")
         value, trail = to_text(rt, value, trail)
-    try:
-        result = format(value, spec)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise Failure(str(error)) from None
+    result = format(value, spec)
     return _trail_of_formatted(result, value, trail)
 
 

@@ -58,10 +58,7 @@ def strftime_now(rt: Runtime, form: Pair) -> Pair:
 
 def make_range(rt: Runtime, *bounds: Pair) -> Pair:
     numbers = [require_integer(bound) for bound in bounds]
-    try:
-        result = range(*numbers)
-    except (TypeError, ValueError) as error:
-        raise Failure(str(error)) from None
+    result = range(*numbers)
     if len(result) > MAX_RANGE:
         raise Failure(
             f"Range too big. The largest range is {MAX_RANGE} elements, this one has {len(result)}."

@@ -114,10 +114,7 @@ def splitlines(rt: Runtime, value: str, trail: Trail, keepends: Pair = (False, N
 def make_partition(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, sep: Pair) -> Pair:
         rt.charge_bytes(2 * len(value))
-        try:
-            parts = getattr(value, name)(require_defined(sep))
-        except (TypeError, ValueError) as error:
-            raise Failure(str(error)) from None
+        parts = getattr(value, name)(require_defined(sep))
         return parts, (SPLIT, value, trail, parts)
 
     return run
@@ -126,10 +123,7 @@ def make_partition(name: str) -> Method:
 def make_affix_remover(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, affix: Pair) -> Pair:
         rt.charge_bytes(len(value))
-        try:
-            result = getattr(value, name)(require_defined(affix))
-        except TypeError as error:
-            raise Failure(str(error)) from None
+        result = getattr(value, name)(require_defined(affix))
         start = len(value) - len(result) if name == "removeprefix" else 0
         return result, (PART, value, trail, start)
 
@@ -174,10 +168,7 @@ def make_padding(name: str) -> Method:
         size = require_integer(width)
         rt.charge_bytes(max(size, len(value)))
         arguments = (size,) if name == "zfill" else (size, require_defined(fill))
-        try:
-            result = getattr(value, name)(*arguments)
-        except TypeError as error:
-            raise Failure(str(error)) from None
+        result = getattr(value, name)(*arguments)
         return result, (PADDED, value, trail)
 
     return run
@@ -246,10 +237,7 @@ def join_with_separator(
 def make_query(name: str) -> Method:
     def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
         rt.charge_bytes(len(value))
-        try:
-            return getattr(value, name)(*map(require_defined, args)), None
-        except (TypeError, ValueError) as error:
-            raise Failure(str(error)) from None
+        return getattr(value, name)(*map(require_defined, args)), None
 
     return run
 
@@ -258,11 +246,8 @@ def make_query(name: str) -> Method:
 
 
 def get(rt: Runtime, value: dict[Any, Any], trail: Trail, key: Pair, default: Pair = NONE) -> Pair:
-    try:
-        if charge_key(rt, key[0]) in value:
-            return value[key[0]], (trail, key[0])
-    except TypeError as error:
-        raise Failure(str(error)) from None
+    if charge_key(rt, key[0]) in value:
+        return value[key[0]], (trail, key[0])
     return default
 
 
@@ -295,10 +280,7 @@ def _charge_search(rt: Runtime, value: Any, wanted: Any) -> None:
 
 def index(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
     _charge_search(rt, value, wanted[0])
-    try:
-        return value.index(wanted[0]), None
-    except ValueError as error:
-        raise Failure(str(error)) from None
+    return value.index(wanted[0]), None
 
 
 def count(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:

@@ -180,12 +180,9 @@ def drop_duplicates(
     seen, order = set(), []
     for index, entry in enumerate(keys):
         key = entry if case_sensitive[0] else _lower_key(entry)
-        try:
-            if key not in seen:
-                seen.add(key)
-                order.append(index)
-        except TypeError as error:
-            raise Failure(str(error)) from None
+        if key not in seen:
+            seen.add(key)
+            order.append(index)
     return Stream([found[i] for i in order], (PICK, found_trail, order)), None
 
 
