@@ -8,7 +8,7 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, Kind, join_pairs
-from turnwise.engine.compiler.context import CompileContext, StatementHandlers
+from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.scopes import CompileError
 
 
@@ -21,15 +21,12 @@ class AssignmentCompiler:
         self.writer = context.writer
         self.variables = context.variables
 
-    def handlers(self) -> StatementHandlers:
-        return {nodes.Assign: self._compile_set, nodes.AssignBlock: self._compile_set_block}
-
-    def _compile_set(self, node: nodes.Assign) -> None:
+    def visit_Assign(self, node: nodes.Assign) -> None:
         code = self.context.compile(node.node)
         self.writer.lineno = node.lineno
         self.bind(node.target, code)
 
-    def _compile_set_block(self, node: nodes.AssignBlock) -> None:
+    def visit_AssignBlock(self, node: nodes.AssignBlock) -> None:
         with self.variables.open_scope(node):
             code = self.capture(node.body)
             if node.filter is not None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import Code, Kind, scalar
-from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
+from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.lookups import LookupCompiler
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.runtime.filters import FILTERS, WITHHELD
@@ -47,16 +47,9 @@ class CallCompiler:
         self.writer = context.writer
         self.variables = context.variables
 
-    def handlers(self) -> ExpressionHandlers:
-        return {
-            nodes.Filter: self._compile_filter,
-            nodes.Test: self._compile_test,
-            nodes.Call: self._compile_call,
-        }
-
     # ---- filters and tests ----
 
-    def _compile_filter(self, node: nodes.Filter, trail: bool) -> Code:
+    def visit_Filter(self, node: nodes.Filter, trail: bool) -> Code:
         assert node.node is not None  # it is only in `{% filter %}` and `{% set %}` blocks
         return self._apply_filter(node, self.context.compile(node.node))
 
@@ -90,7 +83,7 @@ class CallCompiler:
         guard = f"{name}.__class__ is list or {name}.__class__ is str"
         return scalar(f"(len({name}) if {guard} else length(rt, {name}, None)[0])", Kind.INT)
 
-    def _compile_test(self, node: nodes.Test, trail: bool) -> Code:
+    def visit_Test(self, node: nodes.Test, trail: bool) -> Code:
         value = self.context.compile(node.node, False)
         if node.name in ("filter", "test"):
             names = FILTERS if node.name == "filter" else TESTS
@@ -140,7 +133,7 @@ class CallCompiler:
             source += f", **spread_keywords(rt, {compile_(node.dyn_kwargs).pair})"
         return Arguments(positional, source)
 
-    def _compile_call(self, node: nodes.Call, trail: bool) -> Code:
+    def visit_Call(self, node: nodes.Call, trail: bool) -> Code:
         macro_call = self.compile_macro_call(node)
         if macro_call is not None:
             result = self.writer.store_pair(f"capture_output(rt, {macro_call})", Kind.TEXT)

@@ -13,7 +13,7 @@ jinja2's parser and its symbol tracking are used as they are, so syntax and scop
 its constant folding are not used at all. Macros are nested functions, names of outer scopes are closures. Loops pay
 for all their iterations at the start, in steps (`cost.py`).
 
-Each part of the compiler handles some node types (`handlers()`); `CompileContext` holds the state that they share.
+Each part of the compiler visits some node types (`visit_For`); `CompileContext` holds the state that they share.
 
 Not supported, and refused while compiling: `include`, `import`, `extends`, `block`, `autoescape`, `trans`.
 """
@@ -60,15 +60,16 @@ def generate_code(tree: nodes.Template, shadowed: frozenset[str]) -> GeneratedCo
     calls = CallCompiler(context, lookups)
     assignments = AssignmentCompiler(context, calls)
     macros = MacroCompiler(context, calls, tree)
-    for expression_part in (ValueCompiler(context), lookups, OperatorCompiler(context), calls):
-        context.expressions |= expression_part.handlers()
-    for statement_part in (
+    context.parts = [
+        ValueCompiler(context),
+        lookups,
+        OperatorCompiler(context),
+        calls,
         StatementCompiler(context, calls, assignments),
         assignments,
         LoopCompiler(context, assignments),
         macros,
-    ):
-        context.statements |= statement_part.handlers()
+    ]
     writer, variables = context.writer, context.variables
     variables.frame.symbols.analyze_node(tree)
     with writer.function("def run(rt, context):"):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, scalar, trail_of
-from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
+from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Undefined
 
@@ -52,9 +52,6 @@ class LookupCompiler:
         self.writer = context.writer
         self.variables = context.variables
 
-    def handlers(self) -> ExpressionHandlers:
-        return {nodes.Getattr: self._compile_getattr, nodes.Getitem: self._compile_getitem}
-
     def find_loop(self, node: nodes.Expr) -> str | None:
         """Return the number of the loop whose `loop` this node is, if the loop has no object."""
         variables = self.variables
@@ -67,7 +64,7 @@ class LookupCompiler:
         """Whether the name is that of a namespace anywhere in the template."""
         return isinstance(node, nodes.Name) and node.name in self.variables.namespaces
 
-    def _compile_getattr(self, node: nodes.Getattr, trail: bool) -> Code:
+    def visit_Getattr(self, node: nodes.Getattr, trail: bool) -> Code:
         name, writer = node.attr, self.writer
         loop = self.find_loop(node.node)
         if loop is not None and name in LOOP_ATTRIBUTES:
@@ -86,7 +83,7 @@ class LookupCompiler:
             return writer.store_pair(call)
         return self._read_field(owner, name, call, trail)
 
-    def _compile_getitem(self, node: nodes.Getitem, trail: bool) -> Code:
+    def visit_Getitem(self, node: nodes.Getitem, trail: bool) -> Code:
         owner = self.writer.store_value(self.context.compile(node.node))
         if isinstance(node.arg, nodes.Slice):
             return self._compile_slice(owner, node.arg)

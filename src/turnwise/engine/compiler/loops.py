@@ -20,7 +20,7 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.codegen import Code, Kind
-from turnwise.engine.compiler.context import CompileContext, StatementHandlers
+from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.cost import step_cost
 from turnwise.engine.compiler.lookups import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 from turnwise.engine.compiler.scopes import CompileError, Frame
@@ -64,10 +64,7 @@ class LoopCompiler:
         self.writer = context.writer
         self.variables = context.variables
 
-    def handlers(self) -> StatementHandlers:
-        return {nodes.For: self._compile_for}
-
-    def _compile_for(self, node: nodes.For) -> None:
+    def visit_For(self, node: nodes.For) -> None:
         if node.recursive:
             self._compile_recursive(node)
             return

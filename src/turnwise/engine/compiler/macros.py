@@ -13,7 +13,7 @@ from jinja2.compiler import find_undeclared
 
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, trail_of
-from turnwise.engine.compiler.context import CompileContext, StatementHandlers
+from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.cost import step_cost
 from turnwise.engine.compiler.scopes import CompileError, KnownMacro
 from turnwise.engine.runtime.operations import MACRO_CALL_COST
@@ -37,9 +37,6 @@ class MacroCompiler:
             node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"
         ]
 
-    def handlers(self) -> StatementHandlers:
-        return {nodes.Macro: self._compile_macro, nodes.CallBlock: self._compile_call_block}
-
     def remove_unused_values(self) -> None:
         """Blank the lines that make values of macros which are only ever called directly."""
         for name, index in self._value_lines.items():
@@ -47,7 +44,7 @@ class MacroCompiler:
                 line = self.writer.lines[index]
                 self.writer.lines[index] = line._replace(text="    pass")
 
-    def _compile_macro(self, node: nodes.Macro) -> None:
+    def visit_Macro(self, node: nodes.Macro) -> None:
         variable = self.variables.read(node.name).value
         function = self.writer.temporary("macro")
         if self.variables.frame.is_top_level and self._is_known(node):
@@ -68,7 +65,7 @@ class MacroCompiler:
             and names.isdisjoint(SPECIAL_NAMES)
         )
 
-    def _compile_call_block(self, node: nodes.CallBlock) -> None:
+    def visit_CallBlock(self, node: nodes.CallBlock) -> None:
         if isinstance(node.call.node, nodes.ExtensionAttribute):
             self._compile_generation(node)
             return

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, join_pairs, scalar
-from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
+from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.syntax import flatten_chain
 from turnwise.engine.runtime.operations import MAX_FREE_LENGTH
 
@@ -30,27 +30,12 @@ class OperatorCompiler:
         self.writer = context.writer
         self.variables = context.variables
 
-    def handlers(self) -> ExpressionHandlers:
-        arithmetic = (nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow)
-        return {
-            nodes.Not: self._compile_not,
-            nodes.And: self._compile_logic,
-            nodes.Or: self._compile_logic,
-            nodes.CondExpr: self._compile_ternary,
-            nodes.Compare: self._compile_compare,
-            nodes.Add: self._compile_add,
-            nodes.Concat: self._compile_concat,
-            nodes.Neg: self._compile_sign,
-            nodes.Pos: self._compile_sign,
-            **dict.fromkeys(arithmetic, self._compile_arithmetic),
-        }
-
     # ---- logic ----
 
-    def _compile_not(self, node: nodes.Not, trail: bool) -> Code:
+    def visit_Not(self, node: nodes.Not, trail: bool) -> Code:
         return scalar(f"(not {self.context.compile_value(node.node)})")
 
-    def _compile_logic(self, node: nodes.And | nodes.Or, trail: bool) -> Code:
+    def visit_And(self, node: nodes.And | nodes.Or, trail: bool) -> Code:
         """The right side runs only if the left one does not decide."""
         writer = self.writer
         operator, needs_right = ("and", "") if isinstance(node, nodes.And) else ("or", "not ")
@@ -70,7 +55,9 @@ class OperatorCompiler:
             self._assign(result, right, trail)
         return result if trail else Code(result.value)
 
-    def _compile_ternary(self, node: nodes.CondExpr, trail: bool) -> Code:
+    visit_Or = visit_And
+
+    def visit_CondExpr(self, node: nodes.CondExpr, trail: bool) -> Code:
         with self.variables.change_frame(conditional=True):
             test = self.context.compile_value(node.test)
             result = self.writer.new_pair()
@@ -89,7 +76,7 @@ class OperatorCompiler:
 
     # ---- comparisons ----
 
-    def _compile_compare(self, node: nodes.Compare, trail: bool) -> Code:
+    def visit_Compare(self, node: nodes.Compare, trail: bool) -> Code:
         left = self.context.compile(node.expr, False)
         if len(node.ops) == 1:
             right = self._compile_operand(node.ops[0].expr)
@@ -152,7 +139,7 @@ class OperatorCompiler:
 
     # ---- arithmetic ----
 
-    def _compile_add(self, node: nodes.Add, trail: bool) -> Code:
+    def visit_Add(self, node: nodes.Add, trail: bool) -> Code:
         codes = [self.context.compile(part) for part in flatten_chain(node)]
         self.writer.lineno = node.lineno
         if all(code.kind is Kind.INT for code in codes):
@@ -165,7 +152,7 @@ class OperatorCompiler:
             return self._calculate(codes[0], "+", codes[1], call)
         return self.writer.store_pair(call)
 
-    def _compile_arithmetic(self, node: nodes.BinExpr, trail: bool) -> Code:
+    def visit_Sub(self, node: nodes.BinExpr, trail: bool) -> Code:
         left = self.context.compile(node.left)
         right = self.context.compile(node.right)
         self.writer.lineno = node.lineno
@@ -180,6 +167,8 @@ class OperatorCompiler:
             return self._calculate(left, sign, right, call)
         return self.writer.store_pair(call)
 
+    visit_Mul = visit_Div = visit_FloorDiv = visit_Mod = visit_Pow = visit_Sub
+
     def _calculate(self, left: Code, sign: str, right: Code, call: str) -> Code:
         """Calculate inline while the left side, a variable, is a small int, as counters are."""
         result = self.writer.new_pair()
@@ -190,11 +179,11 @@ class OperatorCompiler:
         self.writer.line(f"else: {result.pair} = {call}")
         return result
 
-    def _compile_concat(self, node: nodes.Concat, trail: bool) -> Code:
+    def visit_Concat(self, node: nodes.Concat, trail: bool) -> Code:
         codes = [self.context.compile(part) for part in node.nodes]
         return self.writer.store_pair(f"concatenate(rt, ({join_pairs(codes)}))", Kind.TEXT)
 
-    def _compile_sign(self, node: nodes.Neg | nodes.Pos, trail: bool) -> Code:
+    def visit_Neg(self, node: nodes.Neg | nodes.Pos, trail: bool) -> Code:
         is_negative = isinstance(node, nodes.Neg)
         if (
             is_negative
@@ -203,3 +192,5 @@ class OperatorCompiler:
         ):
             return self.context.compile(nodes.Const(-node.node.value, lineno=node.lineno))
         return scalar(f"apply_sign({self.context.compile_value(node.node)}, {is_negative})")
+
+    visit_Pos = visit_Neg

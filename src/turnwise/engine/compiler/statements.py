@@ -9,7 +9,7 @@ from jinja2 import nodes
 from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Kind, join_pairs, text_condition
-from turnwise.engine.compiler.context import CompileContext, StatementHandlers
+from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.compiler.syntax import flatten_chain
 
@@ -26,21 +26,9 @@ class StatementCompiler:
         self.writer = context.writer
         self.variables = context.variables
 
-    def handlers(self) -> StatementHandlers:
-        return {
-            nodes.Output: self._compile_output,
-            nodes.If: self._compile_if,
-            nodes.Break: self._compile_jump,
-            nodes.Continue: self._compile_jump,
-            nodes.FilterBlock: self._compile_filter_block,
-            nodes.With: self._compile_with,
-            nodes.Scope: self._compile_scope,
-            nodes.ExprStmt: self._compile_expression_statement,
-        }
-
     # ---- output ----
 
-    def _compile_output(self, node: nodes.Output) -> None:
+    def visit_Output(self, node: nodes.Output) -> None:
         for child in node.nodes:
             self.writer.lineno = child.lineno or self.writer.lineno
             # Only slices differ between constant expressions and others.
@@ -99,7 +87,7 @@ class StatementCompiler:
 
     # ---- conditions ----
 
-    def _compile_if(self, node: nodes.If) -> None:
+    def visit_If(self, node: nodes.If) -> None:
         self.writer.flush()
         with self.variables.change_frame(conditional=True), ExitStack() as else_blocks:
             with self.writer.block(f"if {self.context.compile_value(node.test)}:"):
@@ -122,16 +110,18 @@ class StatementCompiler:
         with self.writer.block(head):
             self.context.compile_body(branch.body)
 
-    def _compile_jump(self, node: nodes.Break | nodes.Continue) -> None:
+    def visit_Break(self, node: nodes.Break | nodes.Continue) -> None:
         keyword = type(node).__name__.lower()
         if not self.variables.frame.breakable:
             raise CompileError(f"'{keyword}' outside of a loop", node.lineno)
         self.writer.flush()
         self.writer.line(keyword)
 
+    visit_Continue = visit_Break
+
     # ---- blocks ----
 
-    def _compile_filter_block(self, node: nodes.FilterBlock) -> None:
+    def visit_FilterBlock(self, node: nodes.FilterBlock) -> None:
         with self.variables.open_scope(node):
             text = self.assignments.capture(node.body)
             code = self.calls.apply_filters(node.filter, text)
@@ -139,7 +129,7 @@ class StatementCompiler:
             code = self.writer.store_pair(f"require_text({code.pair})", Kind.TEXT)
         self.writer.queue_output(code)
 
-    def _compile_with(self, node: nodes.With) -> None:
+    def visit_With(self, node: nodes.With) -> None:
         codes = [self.writer.name_value(self.context.compile(value)) for value in node.values]
         with self.writer.block("if True:"), self.variables.open_scope(node):
             self.variables.define_names()
@@ -147,9 +137,9 @@ class StatementCompiler:
                 self.assignments.bind(target, code)
             self.context.compile_body(node.body)
 
-    def _compile_scope(self, node: nodes.Scope) -> None:
+    def visit_Scope(self, node: nodes.Scope) -> None:
         with self.writer.block("if True:"):
             self.context.compile_scope(node.body, self.variables.frame.open_scope(node))
 
-    def _compile_expression_statement(self, node: nodes.ExprStmt) -> None:
+    def visit_ExprStmt(self, node: nodes.ExprStmt) -> None:
         self.context.compile(node.node)

@@ -7,7 +7,7 @@ import re
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind
-from turnwise.engine.compiler.context import CompileContext, ExpressionHandlers
+from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.scopes import CompileError
 
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -21,17 +21,7 @@ class ValueCompiler:
         self.context = context
         self.writer = context.writer
 
-    def handlers(self) -> ExpressionHandlers:
-        return {
-            nodes.Const: self._compile_constant,
-            nodes.TemplateData: self._compile_constant,
-            nodes.List: self._compile_sequence,
-            nodes.Tuple: self._compile_sequence,
-            nodes.Dict: self._compile_dict,
-            nodes.Name: self._compile_name,
-        }
-
-    def _compile_constant(self, node: nodes.Const | nodes.TemplateData, trail: bool) -> Code:
+    def visit_Const(self, node: nodes.Const | nodes.TemplateData, trail: bool) -> Code:
         value = node.data if isinstance(node, nodes.TemplateData) else node.value
         source = repr(value)
         position = self.writer.add_text_position(node.lineno)
@@ -46,7 +36,9 @@ class ValueCompiler:
             source = f"float({source!r})"
         return Code(source, position, Kind.CONSTANT)
 
-    def _compile_sequence(self, node: nodes.List | nodes.Tuple, trail: bool) -> Code:
+    visit_TemplateData = visit_Const
+
+    def visit_List(self, node: nodes.List | nodes.Tuple, trail: bool) -> Code:
         codes = [self.context.compile(item, trail) for item in node.items]
         values = "".join(f"{code.value}, " for code in codes)
         value = f"[{values}]" if isinstance(node, nodes.List) else f"({values})"
@@ -54,7 +46,9 @@ class ValueCompiler:
             return Code(value)
         return Code(value, f"(ITEMS, ({', '.join(code.trail for code in codes)},))")
 
-    def _compile_dict(self, node: nodes.Dict, trail: bool) -> Code:
+    visit_Tuple = visit_List
+
+    def visit_Dict(self, node: nodes.Dict, trail: bool) -> Code:
         writer = self.writer
         values, value_trails, key_trails = [], [], []
         for item in node.items:
@@ -70,7 +64,7 @@ class ValueCompiler:
         trails = f"(ITEMS, {{{', '.join(value_trails)}}}, {{{', '.join(key_trails)}}})"
         return Code(f"{{{', '.join(values)}}}", trails if trail else NO_TRAIL)
 
-    def _compile_name(self, node: nodes.Name, trail: bool) -> Code:
+    def visit_Name(self, node: nodes.Name, trail: bool) -> Code:
         variables = self.context.variables
         variables.used_as_values.add(node.name)
         return variables.read(node.name)
