@@ -9,7 +9,6 @@ The functions return a pair: the value and its trail.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
@@ -38,28 +37,12 @@ from turnwise.engine.runtime.values import (
     Pair,
     Stream,
     Undefined,
+    ValueFailure,
     View,
 )
 from turnwise.errors import did_you_mean, short_repr
 
-LOOP_ATTRIBUTES: dict[str, Callable[[Loop], Any]] = {
-    "index0": lambda loop: loop.index0,
-    "index": lambda loop: loop.index0 + 1,
-    "revindex0": lambda loop: len(loop.items) - loop.index0 - 1,
-    "revindex": lambda loop: len(loop.items) - loop.index0,
-    "first": lambda loop: loop.index0 == 0,
-    "last": lambda loop: loop.index0 == len(loop.items) - 1,
-    "length": lambda loop: len(loop.items),
-    "depth0": lambda loop: loop.depth0,
-    "depth": lambda loop: loop.depth0 + 1,
-}
-MACRO_ATTRIBUTES: dict[str, Callable[[Macro], Any]] = {
-    "name": lambda macro: macro.name,
-    "arguments": lambda macro: macro.arguments,
-    "catch_kwargs": lambda macro: macro.catch_kwargs,
-    "catch_varargs": lambda macro: macro.catch_varargs,
-    "caller": lambda macro: macro.caller,
-}
+MACRO_ATTRIBUTES = ("name", "arguments", "catch_kwargs", "catch_varargs", "caller")
 TYPICAL_KEYS = {
     "role": "message",
     "arguments": "call",
@@ -101,14 +84,15 @@ def _get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
     None if it has no such attribute.
     """
     if type(value) is Loop:
-        if name in LOOP_ATTRIBUTES:
-            return LOOP_ATTRIBUTES[name](value), None
+        counts = _count_rounds(value)
+        if name in counts:
+            return counts[name], None
         if name == "previtem":
             return get_neighbour(value.items, value.trails, value.index0 - 1, NO_PREVIOUS)
         if name == "nextitem":
             return get_neighbour(value.items, value.trails, value.index0 + 1, NO_NEXT)
     elif type(value) is Macro and name in MACRO_ATTRIBUTES:
-        return MACRO_ATTRIBUTES[name](value), None
+        return getattr(value, name), None
     elif type(value) is Function and (value.name, name) == ("dict", "fromkeys"):
         return Function("fromkeys", _from_keys), None
     elif type(value) is Cycler and name == "current":
@@ -117,6 +101,22 @@ def _get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
         index = GROUP_ATTRIBUTES[name]
         return value[index], (trail, index)
     return None
+
+
+def _count_rounds(loop: Loop) -> dict[str, int]:
+    """Return the attributes of a loop that are numbers or booleans."""
+    index, length = loop.index0, len(loop.items)
+    return {
+        "index0": index,
+        "index": index + 1,
+        "revindex0": length - index - 1,
+        "revindex": length - index,
+        "first": index == 0,
+        "last": index == length - 1,
+        "length": length,
+        "depth0": loop.depth0,
+        "depth": loop.depth0 + 1,
+    }
 
 
 def _from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
@@ -165,9 +165,7 @@ def get_slice(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step
     if type(value) is Undefined:
         raise value.failure()
     if not isinstance(value, (str, list, tuple, range)):
-        raise Failure(
-            f"{type_name(value)!r} object cannot be sliced", f"the value is {short_repr(value)}"
-        )
+        raise ValueFailure(f"{type_name(value)!r} object cannot be sliced", value)
     picked = range(len(value))[start:stop:step]
     rt.charge_bytes(len(picked))
     result = value[start:stop:step]
@@ -270,12 +268,7 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
     if trail[0] is ROOT:
         return elements, _root_trails(trail[1], count), trail[1] == "messages"
     rt.charge_bytes(8 * count)
-    if (
-        trail[0] is PICK
-        and trail[1] is not None
-        and type(trail[1]) is tuple
-        and trail[1][0] is ROOT
-    ):
+    if trail[0] is PICK and type(trail[1]) is tuple and trail[1][0] is ROOT:
         kept = _root_trails(trail[1][1], max(trail[2], default=-1) + 1)
         return elements, [kept[index] for index in trail[2]], True
     return (
@@ -334,9 +327,7 @@ def to_sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
         start = value.index0 + 1
         trails = value.trails if type(value.trails) is list else None
         return value.items[start:], (ITEMS, trails[start:]) if trails else None
-    raise Failure(
-        f"{type_name(value)!r} object is not iterable", f"the value is {short_repr(value)}"
-    )
+    raise ValueFailure(f"{type_name(value)!r} object is not iterable", value)
 
 
 def type_name(value: Any) -> str:

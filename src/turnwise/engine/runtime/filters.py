@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from textwrap import TextWrapper
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -63,17 +62,20 @@ from turnwise.engine.runtime.sequence_filters import (
     sum_elements,
     to_list,
 )
-from turnwise.engine.runtime.values import Failure, Pair, Safe, Stream, Undefined
+from turnwise.engine.runtime.values import (
+    FALSE,
+    NONE,
+    Builtin,
+    Failure,
+    Pair,
+    Safe,
+    Stream,
+    Undefined,
+    ValueFailure,
+)
 from turnwise.errors import short_repr
 
-NONE: Pair = (None, None)
-FALSE: Pair = (False, None)
-Filter = Callable[..., Pair]
 STRINGS = METHODS[str]
-
-
-def as_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    return (value, trail) if type(value) is str else to_text(rt, value, trail)
 
 
 def _require_text_input(value: Any, trail: Trail, name: str) -> Pair:
@@ -81,19 +83,19 @@ def _require_text_input(value: Any, trail: Trail, name: str) -> Pair:
     if isinstance(value, Undefined):
         raise value.failure()
     if not isinstance(value, str):
-        raise Failure(
+        raise ValueFailure(
             f"{name}: the value must be text, not {type_name(value)}",
-            f"the value is {short_repr(value)}",
+            value,
         )
     return value, trail
 
 
-def make_text_filter(name: str) -> Filter:
+def make_text_filter(name: str) -> Builtin:
     """Return a filter that prints its value and calls the string method of that name."""
     method = STRINGS[name]
 
     def run(rt: Runtime, value: Any, trail: Trail, *args: Pair) -> Pair:
-        return method(rt, *as_text(rt, value, trail), *args)
+        return method(rt, *to_text(rt, value, trail), *args)
 
     return run
 
@@ -106,12 +108,12 @@ def replace_text(
 ) -> Pair:
     limit = (-1, None) if count[0] is None else count
     return STRINGS["replace"](
-        rt, *as_text(rt, value, trail), as_text(rt, *old), as_text(rt, *new), limit
+        rt, *to_text(rt, value, trail), to_text(rt, *old), to_text(rt, *new), limit
     )
 
 
 def change_to_title_case(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    written, source = as_text(rt, value, trail)
+    written, source = to_text(rt, value, trail)
     rt.charge_bytes(3 * len(written))
     rt.charge_steps(len(written) // 2)
     return _title_case(written), (RECASED, written, source, _title_case)
@@ -123,7 +125,7 @@ def _title_case(written: str) -> str:
 
 
 def centre_text(rt: Runtime, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair:
-    return STRINGS["center"](rt, *as_text(rt, value, trail), width)
+    return STRINGS["center"](rt, *to_text(rt, value, trail), width)
 
 
 def indent_lines(
@@ -161,7 +163,7 @@ def truncate_text(
     end: Pair = ("...", None),
     leeway: Pair = (5, None),
 ) -> Pair:
-    size, tail = require_integer(length), as_text(rt, require_defined(end), None)[0]
+    size, tail = require_integer(length), to_text(rt, require_defined(end), None)[0]
     spare = 5 if leeway[0] is None else require_integer(leeway)
     if size < len(tail) or spare < 0:
         raise Failure(
@@ -197,7 +199,7 @@ def wrap_words(
         break_long_words=bool(break_long_words[0]),
         break_on_hyphens=bool(break_on_hyphens[0]),
     )
-    newline = "\n" if wrapstring[0] is None else as_text(rt, require_defined(wrapstring), None)[0]
+    newline = "\n" if wrapstring[0] is None else to_text(rt, require_defined(wrapstring), None)[0]
     lines = [part for line in written.splitlines() for part in wrapper.wrap(line) or [""]]
     rt.charge_bytes(len(written) + len(lines) * len(newline))
     return newline.join(lines), (BLEND, written, source, newline, wrapstring[1])
@@ -206,13 +208,13 @@ def wrap_words(
 def escape_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if type(value) is Safe:
         return value, trail
-    written, source = as_text(rt, value, trail)
+    written, source = to_text(rt, value, trail)
     rt.charge_bytes(6 * len(written))
     return Safe(html_escaped(written)), (RECASED, written, source, html_escaped)
 
 
 def strip_tags(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    written, source = as_text(rt, value, trail)
+    written, source = to_text(rt, value, trail)
     rt.charge_steps(len(written))
     return Markup(written).striptags(), (BLEND, written, source)
 
@@ -225,21 +227,19 @@ def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
             for key, entry in pairs
         ]
         return "&".join(parts), trail
-    written, source = as_text(rt, value, trail)
+    written, source = to_text(rt, value, trail)
     rt.charge_bytes(9 * len(written))
     return quote(written, safe="/"), (RECASED, written, source, quote)
 
 
 def _require_pair(entry: Any) -> tuple[Any, Any]:
     if not isinstance(entry, (list, tuple, str)) or len(entry) != 2:
-        raise Failure(
-            "urlencode: a list must consist of pairs", f"the value is {short_repr(entry)}"
-        )
+        raise ValueFailure("urlencode: a list must consist of pairs", entry)
     return entry[0], entry[1]
 
 
 def mark_safe(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    written, source = as_text(rt, value, trail)
+    written, source = to_text(rt, value, trail)
     return Safe(written), source
 
 
@@ -247,7 +247,7 @@ def join_elements(
     rt: Runtime, value: Any, trail: Trail, d: Pair = ("", None), attribute: Pair = NONE
 ) -> Pair:
     found, found_trail = charge_elements(rt, value, trail)
-    separator, separator_trail = as_text(rt, *d)
+    separator, separator_trail = to_text(rt, *d)
     if attribute[0] is not None:
         picked = [
             get_by_path(rt, entry, (found_trail, number), attribute[0])
@@ -256,7 +256,7 @@ def join_elements(
         found, found_trail = [pair[0] for pair in picked], (ITEMS, [pair[1] for pair in picked])
     if all([type(entry) is str for entry in found]):
         return join_with_separator(rt, found, found_trail, separator, separator_trail)
-    written = [as_text(rt, entry, (found_trail, number)) for number, entry in enumerate(found)]
+    written = [to_text(rt, entry, (found_trail, number)) for number, entry in enumerate(found)]
     trails = (ITEMS, [pair[1] for pair in written])
     return join_with_separator(
         rt, [pair[0] for pair in written], trails, separator, separator_trail
@@ -266,7 +266,7 @@ def join_elements(
 def format_with_percent(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
     if args and kwargs:
         raise Failure("can't handle positional and keyword arguments at the same time")
-    written, source = as_text(rt, value, trail)
+    written, source = to_text(rt, value, trail)
     values: Any = tuple(pair[0] for pair in args)
     trails: Any = [pair[1] for pair in args]
     if kwargs:
@@ -276,7 +276,7 @@ def format_with_percent(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kw
 
 
 def count_words(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    written, _ = as_text(rt, value, trail)
+    written, _ = to_text(rt, value, trail)
     rt.charge_bytes(len(written))
     rt.charge_steps(len(written) // 4)
     return len(re.findall(r"\w+", written)), None
@@ -325,18 +325,18 @@ def _read_separators(separators: Any) -> tuple[str, str]:
         is_text = isinstance(comma, str) and isinstance(colon, str)
         if is_text and max(len(comma), len(colon)) <= MAX_INDENT:
             return comma, colon
-    raise Failure(
+    raise ValueFailure(
         "tojson: separators must be two short texts, such as (',', ':')",
-        f"the value is {short_repr(separators)}",
+        separators,
     )
 
 
 def filter_from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
     """Parse JSON text. Every part of the value, however deep, has the origin of the text."""
     if not isinstance(value, str):
-        raise Failure(
+        raise ValueFailure(
             f"from_json: the value must be JSON text, not {type_name(value)}",
-            f"the value is {short_repr(value)}",
+            value,
         )
     rt.charge_bytes(16 * len(value))
     try:
@@ -426,20 +426,20 @@ def round_number(
             return round(value, digits), None
         return getattr(math, method[0])(value * 10**digits) / 10**digits, None
     except (TypeError, OverflowError, ValueError) as error:
-        raise Failure(f"round: {error}", f"the value is {short_repr(value)}") from None
+        raise ValueFailure(f"round: {error}", value) from None
 
 
 def take_absolute(rt: Runtime, value: Any, trail: Trail) -> Pair:
     try:
         return abs(value), None
     except TypeError as error:
-        raise Failure(str(error), f"the value is {short_repr(value)}") from None
+        raise ValueFailure(str(error), value) from None
 
 
 def format_file_size(rt: Runtime, value: Any, trail: Trail, binary: Pair = FALSE) -> Pair:
     size, base = as_float(rt, value, trail, (math.nan, None))[0], 1024 if binary[0] else 1000
     if math.isnan(size):
-        raise Failure("filesizeformat: the value is a number", f"the value is {short_repr(value)}")
+        raise ValueFailure("filesizeformat: the value is a number", value)
     if size == 1:
         return "1 Byte", None
     if size < base:
@@ -449,7 +449,7 @@ def format_file_size(rt: Runtime, value: Any, trail: Trail, binary: Pair = FALSE
     return f"{size / base**power:.1f} {unit.upper() + 'i' if binary[0] else unit}B", None
 
 
-FILTERS: dict[str, Filter] = {
+FILTERS: dict[str, Builtin] = {
     "abs": take_absolute,
     "attr": get_attribute_only,
     "batch": split_into_batches,
@@ -490,7 +490,7 @@ FILTERS: dict[str, Filter] = {
     "selectattr": make_selection(keep=True, by_attribute=True),
     "slice": split_into_slices,
     "sort": sort_elements,
-    "string": as_text,
+    "string": to_text,
     "striptags": strip_tags,
     "sum": sum_elements,
     "title": change_to_title_case,

@@ -31,6 +31,7 @@ from turnwise.engine.runtime.values import (
     Safe,
     Stream,
     Undefined,
+    ValueFailure,
     View,
 )
 from turnwise.errors import short_repr
@@ -330,7 +331,7 @@ def to_json(
         raise Failure(problem) from None
     except ValueError as error:
         problem = f"the value cannot be written as JSON: {error}"
-        raise Failure(problem, f"the value is {short_repr(value)}") from None
+        raise ValueFailure(problem, value) from None
     rt.charge_bytes(len(result))
     if cache is not None and len(cache) < MAX_CACHED_TEXTS:
         cache[id(value), style] = result

@@ -7,7 +7,6 @@ A function is `(rt, *arguments) -> (value, trail)`; an argument is a pair of val
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import datetime
 from itertools import chain, repeat
 from typing import Any
@@ -19,6 +18,7 @@ from turnwise.engine.runtime.formatting import charge_key, to_text
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import require_defined, require_integer
 from turnwise.engine.runtime.values import (
+    Builtin,
     Cycler,
     Failure,
     Function,
@@ -26,6 +26,7 @@ from turnwise.engine.runtime.values import (
     Pair,
     Raised,
     Undefined,
+    ValueFailure,
 )
 from turnwise.errors import short_repr
 
@@ -107,7 +108,7 @@ def _make_dict(
 
 def _require_entry(entry: Any) -> tuple[Any, Any]:
     if not isinstance(entry, (list, tuple)) or len(entry) != 2:
-        raise Failure("a dict is made of pairs", f"the value is {short_repr(entry)}")
+        raise ValueFailure("a dict is made of pairs", entry)
     return entry[0], entry[1]
 
 
@@ -123,7 +124,7 @@ def make_cycler(rt: Runtime, *items: Pair) -> Pair:
     return Cycler(list(items)), None
 
 
-TABLE: dict[str, Callable[..., Pair]] = {
+TABLE: dict[str, Builtin] = {
     "cycler": make_cycler,
     "dict": dict_from_arguments,
     "joiner": make_joiner,

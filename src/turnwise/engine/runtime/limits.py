@@ -97,33 +97,32 @@ class Runtime:
     def charge_steps(self, count: int) -> None:
         """Pay for work that is about to be done."""
         self.steps -= count
-        if self.steps < 0 and not (self._add_input_share() and self.steps >= 0):
-            raise limit_error("steps")
+        if self.steps < 0:
+            self._extend("steps")
 
     def charge_bytes(self, count: int) -> None:
         """Pay for memory that is about to be allocated."""
         self.bytes -= count
-        if self.bytes < 0 and not (self._add_input_share() and self.bytes >= 0):
-            raise limit_error("bytes")
+        if self.bytes < 0:
+            self._extend("bytes")
 
     def charge_output(self, count: int) -> None:
         """Pay for characters of the result."""
         self.output -= count
-        if self.output < 0 and not (self._add_input_share() and self.output >= 0):
-            raise limit_error("output")
+        if self.output < 0:
+            self._extend("output")
 
-    def _add_input_share(self) -> bool:
-        """Raise the budgets by what the size of the input allows; False if that was done before."""
-        if self._context is None:
-            return False
+    def _extend(self, budget: str) -> None:
+        """Add the share of the input to all budgets, once, and check whether this one is enough."""
         limits = self.limits
         containers, characters = measure_input(self._context)
-        self._context = None
+        self._context = None  # an input without any size
         self.steps += containers * limits.steps_per_value
         self.steps += characters * limits.steps_per_character
         self.bytes += characters * limits.bytes_per_character
         self.output += characters * limits.output_per_character
-        return True
+        if getattr(self, budget) < 0:
+            raise limit_error(budget)
 
 
 def check_call_budget(rt: Runtime) -> None:

@@ -21,6 +21,9 @@ from turnwise.engine.runtime.formatting import (
 )
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.values import (
+    FALSE,
+    NONE,
+    Builtin,
     Cycler,
     Denied,
     Failure,
@@ -33,9 +36,7 @@ from turnwise.engine.runtime.values import (
     View,
 )
 
-NONE: Pair = (None, None)
 UNLIMITED: Pair = (-1, None)
-Method = Callable[..., Pair]
 
 
 def require_defined(argument: Pair) -> Any:
@@ -59,7 +60,7 @@ def require_integer(argument: Pair) -> int:
 # ---- strings: parts of the text keep their place in it ----
 
 
-def make_strip(start: bool, end: bool) -> Method:
+def make_strip(start: bool, end: bool) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, chars: Pair = NONE) -> Pair:
         letters = chars[0]
         if letters is not None and not isinstance(letters, str):
@@ -105,13 +106,13 @@ def _split_text(
     return parts, (SPLIT, value, trail, parts)
 
 
-def splitlines(rt: Runtime, value: str, trail: Trail, keepends: Pair = (False, None)) -> Pair:
+def splitlines(rt: Runtime, value: str, trail: Trail, keepends: Pair = FALSE) -> Pair:
     rt.charge_bytes(60 * value.count("\n") + 2 * len(value) + 60)
     parts = value.splitlines(bool(require_defined(keepends)))
     return parts, (SPLIT, value, trail, parts)
 
 
-def make_partition(name: str) -> Method:
+def make_partition(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, sep: Pair) -> Pair:
         rt.charge_bytes(2 * len(value))
         parts = getattr(value, name)(require_defined(sep))
@@ -120,7 +121,7 @@ def make_partition(name: str) -> Method:
     return run
 
 
-def make_affix_remover(name: str) -> Method:
+def make_affix_remover(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, affix: Pair) -> Pair:
         rt.charge_bytes(len(value))
         result = getattr(value, name)(require_defined(affix))
@@ -133,7 +134,7 @@ def make_affix_remover(name: str) -> Method:
 # ---- strings: other text ----
 
 
-def make_case_change(change: Callable[[str], str]) -> Method:
+def make_case_change(change: Callable[[str], str]) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail) -> Pair:
         rt.charge_bytes(3 * len(value))
         return change(value), (RECASED, value, trail, change)
@@ -142,7 +143,7 @@ def make_case_change(change: Callable[[str], str]) -> Method:
 
 
 def replace(
-    rt: Runtime, value: str, trail: Trail, old: Pair, new: Pair, count: Pair = (-1, None)
+    rt: Runtime, value: str, trail: Trail, old: Pair, new: Pair, count: Pair = UNLIMITED
 ) -> Pair:
     needle, other, limit = require_defined(old), require_defined(new), require_integer(count)
     if not isinstance(needle, str) or not isinstance(other, str):
@@ -163,7 +164,7 @@ def replace(
     )
 
 
-def make_padding(name: str) -> Method:
+def make_padding(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, width: Pair, fill: Pair = (" ", None)) -> Pair:
         size = require_integer(width)
         rt.charge_bytes(max(size, len(value)))
@@ -234,7 +235,7 @@ def join_with_separator(
 # ---- strings: questions ----
 
 
-def make_query(name: str) -> Method:
+def make_query(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
         rt.charge_bytes(len(value))
         return getattr(value, name)(*map(require_defined, args)), None
@@ -288,7 +289,7 @@ def count(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
     return value.count(wanted[0]), None
 
 
-def make_refusal(name: str) -> Method:
+def make_refusal(name: str) -> Builtin:
     def run(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
         kind = type(value).__name__
         raise Denied(
@@ -350,7 +351,7 @@ STRING_QUERIES = [
     "startswith",
 ]
 
-METHODS: dict[type, dict[str, Method]] = {
+METHODS: dict[type, dict[str, Builtin]] = {
     str: {
         "strip": make_strip(True, True),
         "lstrip": make_strip(True, False),

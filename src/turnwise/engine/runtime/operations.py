@@ -26,6 +26,7 @@ from turnwise.engine.runtime.limits import MAX_INTEGER_BITS, Runtime, limit_erro
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import (
     ABSENT,
+    Builtin,
     Failure,
     Function,
     Loop,
@@ -35,6 +36,7 @@ from turnwise.engine.runtime.values import (
     Safe,
     Stream,
     Undefined,
+    ValueFailure,
     View,
 )
 from turnwise.errors import short_repr
@@ -139,14 +141,14 @@ def take_modulo(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_tra
     return _compute(operator.mod, left, right), None
 
 
-def make_operator(operation: Callable[[Any, Any], Any]) -> Callable[..., Pair]:
+def make_operator(operation: Callable[[Any, Any], Any]) -> Builtin:
     def run(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
         return _compute(operation, left, right), None
 
     return run
 
 
-OPERATORS: dict[str, Callable[..., Pair]] = {
+OPERATORS: dict[str, Builtin] = {
     "Sub": make_operator(operator.sub),
     "Mul": multiply,
     "Div": make_operator(operator.truediv),
@@ -160,9 +162,7 @@ def apply_sign(value: Any, negative: bool) -> Any:
     try:
         return -value if negative else +value
     except TypeError as error:
-        raise Failure(
-            _rename_types(error, value, value), f"the value is {short_repr(value)}"
-        ) from None
+        raise ValueFailure(_rename_types(error, value, value), value) from None
 
 
 # ---- comparing ----
@@ -228,9 +228,9 @@ def contains(rt: Runtime, value: Any, container: Any) -> bool:
         if isinstance(value, CONTAINERS):
             charge_container(rt, value, None)
     elif kind not in (dict, range, Safe, Undefined, View):
-        raise Failure(
+        raise ValueFailure(
             f"argument of type {type_name(container)!r} is not iterable",
-            f"the value is {short_repr(container)}",
+            container,
         )
     try:
         return value in container
@@ -267,9 +267,7 @@ def call_value(rt: Runtime, callee: Any, trail: Trail, /, *args: Pair, **kwargs:
         raise callee.failure()
     if isinstance(callee, Loop) and callee.again is not None:
         return callee.again(*args)
-    raise Failure(
-        f"{type_name(callee)!r} object is not callable", f"the value is {short_repr(callee)}"
-    )
+    raise ValueFailure(f"{type_name(callee)!r} object is not callable", callee)
 
 
 def _match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> list[Pair]:
@@ -348,8 +346,8 @@ def unpack_values(rt: Runtime, value: Any, trail: Trail, count: int) -> list[Any
 def assign_attribute(namespace: Any, name: str, value: Any, trail: Trail) -> None:
     """Do `{% set namespace.name = value %}`."""
     if type(namespace) is not Namespace:
-        raise Failure(
+        raise ValueFailure(
             "cannot assign attribute on non-namespace object",
-            f"the value is {short_repr(namespace)}",
+            namespace,
         )
     namespace.set(name, value, trail)

@@ -6,7 +6,6 @@ filter reads every element, so it pays for each before it starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
@@ -19,12 +18,16 @@ from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import require_integer
 from turnwise.engine.runtime.operations import add_pair
-from turnwise.engine.runtime.values import Failure, Pair, Stream, Undefined
-from turnwise.errors import short_repr
-
-NONE: Pair = (None, None)
-FALSE: Pair = (False, None)
-Filter = Callable[..., Pair]
+from turnwise.engine.runtime.values import (
+    FALSE,
+    NONE,
+    Builtin,
+    Failure,
+    Pair,
+    Stream,
+    Undefined,
+    ValueFailure,
+)
 
 
 def charge_elements(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
@@ -42,9 +45,7 @@ def count_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
     try:
         return len(value), None
     except TypeError:
-        raise Failure(
-            f"object of type {type_name(value)!r} has no len()", f"the value is {short_repr(value)}"
-        ) from None
+        raise ValueFailure(f"object of type {type_name(value)!r} has no len()", value) from None
 
 
 def to_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
@@ -54,7 +55,7 @@ def to_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return list(found), found_trail
 
 
-def make_end_filter(last: bool) -> Filter:
+def make_end_filter(last: bool) -> Builtin:
     def run(rt: Runtime, value: Any, trail: Trail) -> Pair:
         if last and isinstance(value, Stream):
             raise Failure("'generator' object is not reversible", "add |list before |last")
@@ -79,9 +80,7 @@ def item_pairs(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if isinstance(value, Undefined):
         return Stream([], None), None
     if not isinstance(value, dict):
-        raise Failure(
-            "Can only get item pairs from a mapping.", f"the value is {short_repr(value)}"
-        )
+        raise ValueFailure("Can only get item pairs from a mapping.", value)
     rt.charge_bytes(16 * len(value))
     return Stream(list(value.items()), (PAIRS, trail, list(value))), None
 
@@ -101,9 +100,9 @@ def sort_dict(
     if isinstance(value, Undefined):
         raise value.failure()
     if not isinstance(value, dict):
-        raise Failure(
+        raise ValueFailure(
             f"{type_name(value)!r} object has no attribute 'items'",
-            f"the value is {short_repr(value)}",
+            value,
         )
     if by[0] not in ("key", "value"):
         raise Failure('You can only sort by either "key" or "value"')
@@ -186,7 +185,7 @@ def drop_duplicates(
     return Stream([found[i] for i in order], (PICK, found_trail, order)), None
 
 
-def make_extreme_filter(name: str) -> Filter:
+def make_extreme_filter(name: str) -> Builtin:
     def run(
         rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
     ) -> Pair:
@@ -303,7 +302,7 @@ def get_by_path(rt: Runtime, value: Any, trail: Trail, path: Any, default: Pair 
     return value, trail
 
 
-def make_selection(keep: bool, by_attribute: bool) -> Filter:
+def make_selection(keep: bool, by_attribute: bool) -> Builtin:
     def run(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
         if by_attribute and not args:
             raise Failure("Missing parameter for attribute name")

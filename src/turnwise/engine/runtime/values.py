@@ -15,6 +15,10 @@ from turnwise.errors import short_repr
 
 Pair = tuple[Any, Trail]
 """A value and its trail: what operations, filters and functions take and return."""
+Builtin = Callable[..., Pair]
+"""A filter, method, function or operator of templates."""
+NONE: Pair = (None, None)
+FALSE: Pair = (False, None)
 
 
 class Failure(Exception):
@@ -26,6 +30,13 @@ class Failure(Exception):
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class ValueFailure(Failure):
+    """A value has the wrong type; the hint shows it."""
+
+    def __init__(self, message: str, value: Any) -> None:
+        super().__init__(message, f"the value is {short_repr(value)}")
 
 
 class UndefinedFailure(Failure):
@@ -140,9 +151,7 @@ class Loop:
 
     __slots__ = ("again", "depth0", "index0", "items", "last_seen", "trails")
 
-    def __init__(
-        self, items: Any, trails: Any, depth0: int, again: Callable[..., Pair] | None = None
-    ) -> None:
+    def __init__(self, items: Any, trails: Any, depth0: int, again: Builtin | None = None) -> None:
         self.items = items
         self.trails = trails
         self.depth0 = depth0
@@ -204,7 +213,7 @@ class Function:
 
     __slots__ = ("name", "run")
 
-    def __init__(self, name: str, run: Callable[..., Pair]) -> None:
+    def __init__(self, name: str, run: Builtin) -> None:
         self.name = name
         self.run = run
 
