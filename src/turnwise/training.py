@@ -22,7 +22,7 @@ from turnwise.errors import TemplateError, TurnwiseError
 from turnwise.replies.codec import ReplyCodec
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import Turn, Untrained
-from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials
+from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials, find_turns
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weight_of
 from turnwise.tokens.text_encoder import encoder_for
@@ -122,18 +122,18 @@ class _PromptTexts:
 
 
 def _encode_written_reply(request: EncodeRequest, codec: ReplyCodec, index: int) -> Encoded:
-    """Encode the prompt before a message, append_reply by the message as a model would write it."""
+    """Encode the prompt before a message, followed by the message as a model would write it."""
     before, messages = request.messages[:index], request.messages[: index + 1]
     prompt = request.render_prompt(before)
     parts = codec.write(request.messages[index], prompt)
     rendering = append_reply(prompt, parts, index)
-    attribution, specials = find_specials(request, rendering, messages)
-    earlier_turns, _ = request.boundaries.find(
-        prompt, before, attribution.template_tokens(specials), request.stops, request
-    )
+    specials = find_specials(request, rendering, messages)
+    earlier_turns, _ = find_turns(request, prompt, before, specials)
     start, end = len(prompt.text), len(rendering.text)
     seams = [*(turn.start for turn in earlier_turns), start]
-    ids, spans = encoder_for(request.tokenizer).encode_spans(rendering.text, specials, seams)
+    ids, spans = encoder_for(request.tokenizer).encode_spans(
+        rendering.text, specials.matches, seams
+    )
     stop = end
     if parts and parts[-1][1] is None:
         stop -= len(parts[-1][0])  # the last part is a marker

@@ -160,6 +160,32 @@ def test_labels_do_not_depend_on_what_was_encoded_before() -> None:
     assert len(template.examples(chat, TOKENIZER)) == 1
 
 
+def test_a_first_turn_does_not_depend_on_what_was_encoded_before() -> None:
+    template = turnwise.compile("{{ messages[0].role[0] and '' }}" + CHATML)
+    with pytest.raises(turnwise.TurnwiseError):
+        template.render(
+            [], add_generation_prompt=True
+        )  # there is no prompt before the first message
+    chat = [assistant("Welcome."), user("Hi")]
+    cold = template.encode(chat, TOKENIZER)
+    template.encode([user("q"), assistant("a")], TOKENIZER)
+    warm = template.encode([assistant("Hey."), user("Hi")], TOKENIZER)
+    again = template.encode(chat, TOKENIZER)
+    assert trained(cold) == trained(again) == "Welcome.<|im_end|>" and not cold.untrained
+    assert trained(warm) == "Hey.<|im_end|>"
+
+
+def test_a_first_turn_that_is_not_opened_like_a_reply_is_never_trained() -> None:
+    template = turnwise.compile(
+        "{{ messages[0].role[0] and '' }}"
+        + CHATML.replace("{{ m.role }}", "{{ 'greeting' if loop.first else m.role }}")
+    )
+    for other in ([user("q"), assistant("a")], [user("q")]):
+        found = template.encode([assistant("Welcome."), user("Hi")], TOKENIZER)
+        assert not found.turns and "refuses the prompt" in str(found.untrained[0])
+        template.encode(other, TOKENIZER)
+
+
 def test_a_reason_quotes_no_other_conversation() -> None:
     template = turnwise.compile(CHATML.replace("assistant\n{% endif", "assistant\n<think>{% endif"))
     template.encode([user("a"), assistant("SECRET of somebody else")], TOKENIZER)

@@ -61,7 +61,7 @@ DEFAULT_TRUST: Mapping[AuthorKey, Trust] = {
 
 
 class Attribution:
-    """The authors of a rendered text, looked up where a token stands."""
+    """The authors of a rendered text, looked up at the position of a token."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Attribution:
         self.has_lookalikes = False  # an author without enough trust spelled an added token
         self.assistant_tokens: set[int] = set()  # where assistants wrote ordinary added tokens
 
-    def find_specials(self, matcher: TokenMatcher, text: str) -> list[TokenMatch]:
+    def find_allowed_tokens(self, matcher: TokenMatcher, text: str) -> list[TokenMatch]:
         """Return the added tokens whose authors may write them.
 
         Ordinary tokens written by assistants are included and listed in `assistant_tokens`. Those that delimit

@@ -1,16 +1,19 @@
 """Find where each assistant turn begins and ends in a rendered conversation.
 
-A model continues the prompt that it was served: the conversation before its turn, ending with the *generation prompt*
-(`<|im_start|>assistant\n`; called *opening* below). So a turn begins where `render(messages[:i],
-add_generation_prompt=True)` ends, and this is not guessed: that prompt is rendered, and the conversation must start
-with it. To render it for every turn would cost the square of the conversation. So what was learned from one turn (the
-text between the start of its message and the end of its opening) is cached with the template, and for later turns of
-the same kind it is only compared with the text.
+A model continues the prompt that it was served: the conversation before its turn, ending with the generation prompt
+(`<|im_start|>assistant\n`). So a turn begins where `render(messages[:i], add_generation_prompt=True)` ends, and this is
+not guessed: that prompt is rendered, and the conversation must start with it. To render it for every turn would cost
+the square of the conversation. So what was learned from one turn is cached with the template, and for later turns of
+the same kind it is only compared with the text. It is the *opening* of the turn: the text between the start of the
+assistant message and the model's first character, in most templates the generation prompt.
+
+Before a message that is first there is nothing to serve, and some templates refuse an empty prompt. Then the opening is
+learned from a prompt with a fixed user message.
 
 A turn ends after its stop token: the first known stop after the last character of content, or else the last special
 token that only white space follows. A turn without either ends with its content. See `find_turn_end`.
 
-Some turns have no beginning in this sense. A template may write a finished turn in another way than it opens one
+Some turns have no beginning in this sense. A template may write a finished turn differently from its generation prompt
 (DeepSeek-R1 opens with `<think>` and leaves the reasoning out of history). Such a turn *diverges* from its opening: it
 is reported with the reason and not trained.
 """
@@ -18,8 +21,8 @@ is reported with the reason and not trained.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
@@ -33,13 +36,11 @@ SPACE = " \t\r\n"
 RESULT_ROLES = ("tool", "function", "ipython", "observation", "environment")
 MAX_SHOWN_LENGTH = 60  # characters of a text in a reason
 
+PROBE_QUESTION = {"role": "user", "content": "Hello"}
+
 Messages = Sequence[Mapping[str, Any]]
-
-
-class PromptRenderer(Protocol):
-    """Renders the prompt that serving would send for these messages, its generation prompt included."""
-
-    def render_prompt(self, messages: Messages) -> Rendering: ...
+# Renders the prompt that serving would send for these messages, with the generation prompt.
+RenderPrompt = Callable[[Messages], Rendering]
 
 
 class TextSpan(NamedTuple):
@@ -70,32 +71,43 @@ class Untrained(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """The text between the start of a message and the character where the model begins to write.
+    """The text between the start of an assistant message and the model's first character.
 
-    A turn that diverges has no such character: then `closing` is the end of its prompt. Where the template refuses to
-    write the prompt, `refusal` is its error.
+    It is `usable` if the prompt before the message shows where that character is. Otherwise the finished turn
+    `diverges` from the prompt (`detail` is how the prompt ends), or the template `refused` to write the prompt
+    (`detail` is its error).
     """
 
     text: str
     offset: int  # of the model's first character, from the start of the message
-    closing: str = ""
-    refusal: str = ""
+    status: Literal["usable", "diverges", "refused"] = "usable"
+    detail: str = ""
 
-    @property
-    def is_usable(self) -> bool:
-        return not (self.closing or self.refusal)
-
-    def matches(self, text: str, start: int) -> bool:
+    def begins(self, text: str, start: int) -> bool:
         """Return whether the message that begins at `start` is written with this opening."""
         begin = start + min(self.offset, 0)
         return begin >= 0 and text.startswith(self.text, begin)
 
+    def applies_to(self, text: str, start: int) -> bool:
+        """Return whether what another message showed is true of the message that begins at `start`, too."""
+        if self.status == "refused":
+            return False  # another prompt may be accepted
+        if self.status == "diverges":
+            return not self.begins(text, start)
+        return self.begins(text, start)
 
-class Boundaries:
-    """The openings that were learned from one template under one set of options.
 
-    `searched` are the strings that the template searches for in messages; they are part of the cache key. A template
-    that branches on texts in other ways (`content|length > 100`) is `uncacheable`: every prompt is rendered.
+class TurnCache:
+    """What was learned about the turns of one template under one set of options.
+
+    Args:
+        searched: the strings that the template searches for in messages; they are part of the key of an opening.
+        uncacheable: the template branches on texts in other ways (`content|length > 100`), so openings are not
+            reused: every prompt is rendered.
+
+    Attributes:
+        openings: the openings of assistant turns by the kind of turn; `find_turns` learns them.
+        turn_delimiters: the tokens that delimit turns, by tokenizer; `encode.find_turn_delimiters` learns them.
     """
 
     def __init__(self, searched: Sequence[str] = (), uncacheable: bool = False) -> None:
@@ -105,15 +117,15 @@ class Boundaries:
         self.turn_delimiters: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Boundaries, (self.searched, self.uncacheable)  # a copy learns again
+        return TurnCache, (self.searched, self.uncacheable)  # a copy learns again
 
-    def find(
+    def find_turns(
         self,
         rendering: Rendering,
         messages: Messages,
         specials: Sequence[TokenMatch],
         stops: frozenset[str],
-        renderer: PromptRenderer,
+        render_prompt: RenderPrompt,
     ) -> tuple[list[Turn], list[Untrained]]:
         """Return the assistant turns of a rendering, and those whose place could not be found.
 
@@ -122,7 +134,7 @@ class Boundaries:
             messages: its messages.
             specials: the special tokens that the template itself wrote.
             stops: the texts that end turns.
-            renderer: renders prompts, for openings that are not cached.
+            render_prompt: renders prompts, for openings that are not cached.
         """
         assistant = [
             index
@@ -147,10 +159,10 @@ class Boundaries:
             if not _has_spans(message_spans, index, messages):
                 span = _without_other_messages(table, index, span)
             key = searched, _turn_kind(messages, index, index < last_user)
-            opening = self._find_opening(text, span.start, key, messages[:index], renderer)
-            if not opening.is_usable:
-                reason = _explain_divergence(opening, text, span.start)
-                untrained.append(Untrained(index, reason, diverges=not opening.refusal))
+            opening = self._find_opening(text, span.start, key, messages[:index], render_prompt)
+            if opening.status != "usable":
+                reason = _explain_untrained(opening, text, span.start)
+                untrained.append(Untrained(index, reason, opening.status == "diverges"))
                 continue
             start = span.start + opening.offset
             stop = find_turn_end(
@@ -180,51 +192,61 @@ class Boundaries:
         start: int,
         key: tuple[Any, ...],
         before: Messages,
-        renderer: PromptRenderer,
+        render_prompt: RenderPrompt,
     ) -> Opening:
-        """Return the opening of the message that begins at `start`, from the cache if it fits this text."""
+        """Return the opening of the message that begins at `start`, from the cache if that applies to it."""
         cached = None if self.uncacheable else self.openings.get(key)
-        # A usable opening must match here; one that no turn continued must still not match.
-        if cached is not None and cached.is_usable == cached.matches(text, start):
+        if cached is not None and cached.applies_to(text, start):
             return cached
-        opening = learn_opening(text, start, before, renderer)
-        if opening.refusal and not before:
-            # There is nothing to serve before the first message: take any known opening that fits.
-            for known in self.openings.values():
-                if known.text and known.matches(text, start):
-                    opening = known
-                    break
+        opening = _learn_opening(text, start, before, render_prompt)
+        if opening.status == "refused" and not before:
+            opening = _probe_opening(text, start, render_prompt) or opening
         self.openings[key] = opening
         return opening
 
 
-def learn_opening(text: str, start: int, before: Messages, renderer: PromptRenderer) -> Opening:
+def _learn_opening(text: str, start: int, before: Messages, render_prompt: RenderPrompt) -> Opening:
     """Compare a conversation with the prompt that serving sends before the message that begins at `start`."""
     try:
-        prompt = renderer.render_prompt(before)
+        prompt = render_prompt(before)
     except TurnwiseError as error:
-        return Opening("", 0, refusal=error.message)
+        return Opening("", 0, "refused", error.message)
     if text.startswith(prompt.text):
         return _opening_between(text, start, len(prompt.text))
-    opening = prompt.text[find_last_message_end(prompt.piece_table) :]
+    opening = _find_generation_prompt(prompt)
     closing = prompt.text[find_content_end(prompt.piece_table, TextSpan(0, len(prompt.text))) :]
     end = start + len(opening)
     if closing and text.endswith(closing, 0, end):
         return _opening_between(text, start, end)  # earlier messages differ, the opening does not
-    return Opening(opening, 0, closing=closing or prompt.text[-20:] or " ")
+    return Opening(opening, 0, "diverges", closing or prompt.text[-20:])
+
+
+def _probe_opening(text: str, start: int, render_prompt: RenderPrompt) -> Opening | None:
+    """Return the opening of a message without a prompt before it, if it is that of a reply to a question."""
+    try:
+        generation_prompt = _find_generation_prompt(render_prompt([PROBE_QUESTION]))
+    except TurnwiseError:
+        return None
+    opening = Opening(generation_prompt, len(generation_prompt))
+    return opening if generation_prompt and opening.begins(text, start) else None
+
+
+def _find_generation_prompt(prompt: Rendering) -> str:
+    """Return the text of a prompt after its last message."""
+    return prompt.text[find_last_message_end(prompt.piece_table) :]
 
 
 def _opening_between(text: str, start: int, end: int) -> Opening:
     return Opening(text[min(start, end) : max(start, end)], end - start)
 
 
-def _explain_divergence(opening: Opening, text: str, start: int) -> str:
+def _explain_untrained(opening: Opening, text: str, start: int) -> str:
     """Return why the model's first character in the message that begins at `start` is not known."""
-    if opening.refusal:
-        return f"the template refuses the prompt before it: {opening.refusal}"
+    if opening.status == "refused":
+        return f"the template refuses the prompt before it: {opening.detail}"
     beginning = text[start : start + len(opening.text) + 20][:MAX_SHOWN_LENGTH]
     return (
-        f"a prompt ends with {short_repr(opening.closing[-MAX_SHOWN_LENGTH:])}, but the finished turn begins "
+        f"a prompt ends with {short_repr(opening.detail[-MAX_SHOWN_LENGTH:])}, but the finished turn begins "
         f"{short_repr(beginning)}: it does not continue its own opening"
     )
 
@@ -245,7 +267,7 @@ def find_turn_end(
     Templates differ in where they write the stop, so candidates are tried in this order:
 
     1. a stop token after the last character of content;
-    2. any special token at the very end of the turn (a stop that nobody declared);
+    2. any special token at the very end of the turn (a stop that is not declared);
     3. a stop token that opens the next turn (GLM writes none of its own);
     4. a stop that the tokenizer does not know, spelled in the text.
 
@@ -275,7 +297,7 @@ def find_turn_end(
 def _find_stop_after_content(
     table: PieceTable, turn: TextSpan, inside: Sequence[TokenMatch], stops: frozenset[str]
 ) -> TokenMatch | None:
-    """Return the first stop token after the last character of content; the last one if all stand before it."""
+    """Return the first stop token after the last character of content; the last one if all are before it."""
     candidates = [match for match in inside if match.token.text in stops]
     if len(candidates) < 2:
         return candidates[0] if candidates else None
@@ -301,7 +323,7 @@ def _is_blank(text: str, start: int, end: int) -> bool:
 
 
 def _without_stripped_space(text: str, match: TokenMatch) -> TextSpan:
-    """Return the span of a token without the white space that it takes along."""
+    """Return the span of a token without the white space that it strips."""
     if not (match.token.lstrip or match.token.rstrip):
         return TextSpan(match.start, match.end)
     content = text[match.start : match.end]

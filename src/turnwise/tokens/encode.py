@@ -1,9 +1,13 @@
 """Encode a conversation: render, find special tokens, find turns, encode the plain spans.
 
-The order matters. The conversation is rendered once. The author of each character decides which special tokens are real
+The order matters. The conversation is rendered. The author of each character decides which special tokens are real
 (`attribution.py`). The real ones that the template wrote show where turns end, and the prompts that serving would have
 sent show where turns begin (`boundaries.py`). Only then is text encoded (`text_encoder.py`). Labels are computed from
 the turns when they are asked for (`encoded.py`).
+
+Cost: the first call with a template and a tokenizer renders 15 to 30 probe conversations, to check that the two fit
+together (`request_builder.py`), and one prompt for each kind of turn. Afterwards a conversation is rendered once,
+unless it has a turn of a new kind or is truncated.
 
 Truncation: a conversation that is too long loses its oldest rounds, whole, until it fits; never its system messages,
 never the last round, never a part of a turn.
@@ -13,14 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, TurnwiseError
 from turnwise.tokens.attribution import Attribution
-from turnwise.tokens.boundaries import Boundaries, Messages
+from turnwise.tokens.boundaries import Messages, Turn, TurnCache, Untrained
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import TrainOn, weight_of
 from turnwise.tokens.text_encoder import encoder_for
@@ -54,26 +58,26 @@ class EncodeRequest:
         tokenizer: the tokenizer.
         renderer: renders messages.
         arguments: the keyword arguments for `renderer.render`.
-        boundaries: the cache of what is known about the template's turns under these arguments.
+        turn_cache: what is known about the template's turns under these arguments.
         stops: the texts that end turns.
         train_on: the loss policy.
         trust: trust levels that differ from the table in `attribution.py`.
         compatible: encode the text as one, forged special tokens included, as transformers does.
         max_length: the most ids that are wanted.
-        kept: the indices of the messages in the caller's conversation, if some were dropped.
+        kept_messages: the indices of the messages in the caller's conversation, if some were dropped.
     """
 
     messages: Messages
     tokenizer: Tokenizer
     renderer: Renderer
     arguments: Mapping[str, Any]
-    boundaries: Boundaries
+    turn_cache: TurnCache
     stops: frozenset[str] = frozenset()
     train_on: TrainOn = "assistant"
     trust: Mapping[str, str] | None = None
     compatible: bool = False
     max_length: int | None = None
-    kept: Sequence[int] | None = None
+    kept_messages: Sequence[int] | None = None
 
     @property
     def prompt_arguments(self) -> dict[str, Any]:
@@ -91,6 +95,20 @@ class EncodeRequest:
     def render_prompt(self, messages: Messages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
         return self.renderer.render(messages, **self.prompt_arguments)
+
+
+class SpecialTokens(NamedTuple):
+    """The added tokens in a rendering that are encoded as such.
+
+    Attributes:
+        matches: all of them, in order.
+        by_template: those that the template wrote, or an author who is trusted like it.
+        has_lookalikes: whether there are others, which are encoded as ordinary text.
+    """
+
+    matches: list[TokenMatch]
+    by_template: list[TokenMatch]
+    has_lookalikes: bool
 
 
 def encode(request: EncodeRequest) -> Encoded:
@@ -124,18 +142,16 @@ def encode_once(request: EncodeRequest) -> Encoded:
     messages = request.messages
     weights = [weight_of(messages, index) for index in range(len(messages))]
     rendering = request.render(messages)
-    attribution, specials = find_specials(request, rendering, messages)
-    turns, untrained = request.boundaries.find(
-        rendering, messages, attribution.template_tokens(specials), request.stops, request
-    )
+    specials = find_specials(request, rendering, messages)
+    turns, untrained = find_turns(request, rendering, messages, specials)
     if request.compatible:
         ids, spans = request.tokenizer.whole(rendering.text), None
     else:
         ids, spans = encoder_for(request.tokenizer).encode_spans(
             rendering.text,
-            specials,
+            specials.matches,
             seams=[turn.start for turn in turns],
-            may_spell_specials=attribution.has_lookalikes,
+            may_spell_specials=specials.has_lookalikes,
         )
     return Encoded(
         rendering,
@@ -146,25 +162,34 @@ def encode_once(request: EncodeRequest) -> Encoded:
         untrained,
         weights,
         request.train_on,
-        request.kept,
+        request.kept_messages,
     )
 
 
 def find_specials(
     request: EncodeRequest, rendering: Rendering, messages: Messages
-) -> tuple[Attribution, list[TokenMatch]]:
-    """Return the authors of a rendering, and the added tokens in it that count as such."""
+) -> SpecialTokens:
+    """Return the added tokens in a rendering that their authors may write."""
     matcher = encoder_for(request.tokenizer).matcher
     attribution = Attribution(rendering.piece_table, messages, request.trust)
-    specials = attribution.find_specials(matcher, rendering.text)
+    matches = attribution.find_allowed_tokens(matcher, rendering.text)
     if attribution.assistant_tokens:
-        specials = attribution.remove_delimiters(specials, find_turn_delimiters(request))
-    return attribution, specials
+        matches = attribution.remove_delimiters(matches, find_turn_delimiters(request))
+    return SpecialTokens(matches, attribution.template_tokens(matches), attribution.has_lookalikes)
+
+
+def find_turns(
+    request: EncodeRequest, rendering: Rendering, messages: Messages, specials: SpecialTokens
+) -> tuple[list[Turn], list[Untrained]]:
+    """Return the assistant turns of a rendering, and those whose place could not be found."""
+    return request.turn_cache.find_turns(
+        rendering, messages, specials.by_template, request.stops, request.render_prompt
+    )
 
 
 def find_turn_delimiters(request: EncodeRequest) -> frozenset[str]:
     """Return the tokens by which the template delimits turns, whether or not this conversation has such turns."""
-    cache = request.boundaries.turn_delimiters
+    cache = request.turn_cache.turn_delimiters
     known = cache.get(request.tokenizer)
     if known is not None:
         return known
@@ -176,8 +201,8 @@ def find_turn_delimiters(request: EncodeRequest) -> frozenset[str]:
         except TurnwiseError:
             continue  # the template does not take such turns
         attribution = Attribution(rendering.piece_table, probe)
-        specials = attribution.find_specials(matcher, rendering.text)
-        delimiters |= attribution.turn_delimiters(specials)
+        matches = attribution.find_allowed_tokens(matcher, rendering.text)
+        delimiters |= attribution.turn_delimiters(matches)
     cache[request.tokenizer] = frozenset(delimiters)
     return cache[request.tokenizer]
 
@@ -208,11 +233,12 @@ def _drop_rounds(
     request: EncodeRequest, rounds: list[list[int]], system: list[int], count: int
 ) -> EncodeRequest:
     """Return the request without its oldest rounds."""
-    kept = list(system)
-    for indices in rounds[count:]:
-        kept += indices
-    kept.sort()
-    return replace(request, messages=[request.messages[index] for index in kept], kept=kept)
+    indices = list(system)
+    for following in rounds[count:]:
+        indices += following
+    indices.sort()
+    messages = [request.messages[index] for index in indices]
+    return replace(request, messages=messages, kept_messages=indices)
 
 
 def _too_long(encoded: Encoded, limit: int) -> MessageError:

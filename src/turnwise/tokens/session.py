@@ -44,7 +44,13 @@ from turnwise.tokens.boundaries import (
     find_message_spans,
     find_turn_end,
 )
-from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials, find_turn_delimiters
+from turnwise.tokens.encode import (
+    EncodeRequest,
+    encode_once,
+    find_specials,
+    find_turn_delimiters,
+    find_turns,
+)
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
@@ -324,8 +330,7 @@ class Session:
                 message_index=self._prompted,
                 hint='history="rewrite" encodes the conversation anew',
             )
-        attribution, specials = find_specials(self.request, rendering, chat)
-        own = attribution.template_tokens(specials)
+        own = find_specials(self.request, rendering, chat).by_template
         starts = [match.start for match in own]
         stops = self.request.stops.union(self.stops)
         stop = find_turn_end(table, rendering.text, span, own, starts, stops)
@@ -339,7 +344,7 @@ class Session:
         starts, trails = rendering.texts_after(place)
         specials = find_template_tokens(encoder.matcher, text, starts, trails, place)
         if specials is None:
-            specials = find_specials(self.request, rendering, chat)[1]
+            specials = find_specials(self.request, rendering, chat).matches
         last_id = self.ids[-1] if self.ids else None
         begin = place
         following: list[TokenMatch] = []
@@ -365,10 +370,8 @@ class Session:
         new_roles = [message.get("role") for message in chat[self._prompted + 1 :]]
         if not any(role in ASSISTANT_ROLES for role in new_roles):
             return []
-        request = self.request
-        attribution, specials = find_specials(request, rendering, chat)
-        own = attribution.template_tokens(specials)
-        turns, _ = request.boundaries.find(rendering, chat, own, request.stops, request)
+        specials = find_specials(self.request, rendering, chat)
+        turns, _ = find_turns(self.request, rendering, chat, specials)
         return [turn.start for turn in turns]
 
     # ---- replies ----

@@ -101,7 +101,7 @@ class TextEncoder:
             matches: its added tokens that count, in order.
             seams: further characters at which the text is split, in order.
             may_spell_specials: False if the text is known to spell no added token but `matches`.
-            position: where the text stands (START, AFTER, WITHIN).
+            position: START of everything, AFTER an added token, or WITHIN a text.
         """
         ids: list[int] = []
         rows: list[SpanRow] = []

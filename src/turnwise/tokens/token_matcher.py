@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from turnwise.tokens.tokenizers.protocol import Added
 
-# The characters that `lstrip` and `rstrip` take along: white space as Rust defines it.
+# The characters that `lstrip` and `rstrip` strip: white space as Rust defines it.
 SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 SPACES = re.compile(rf"{SPACE}+")
 
@@ -26,7 +26,7 @@ Filter = Callable[[Added, int, int], bool]  # may this token count at characters
 
 
 class TokenMatch(NamedTuple):
-    """An added token in a text: characters `start` to `end`, with the white space that it takes along."""
+    """An added token in a text: characters `start` to `end`, with the white space that it strips."""
 
     start: int
     end: int
@@ -75,7 +75,7 @@ class TokenMatcher:
 def _with_stripped_space(
     text: str, start: int, end: int, token: Added, previous_end: int
 ) -> TokenMatch:
-    """Return the match with the white space that the token takes along (`lstrip`, `rstrip`)."""
+    """Return the match with the white space that the token strips (`lstrip`, `rstrip`)."""
     text_start = start
     if token.lstrip:
         while start > previous_end and SPACES.match(text, start - 1):
