@@ -114,7 +114,7 @@ def test_a_session_equals_one_encoding(small: Tokenizer, chat: list[dict[str, An
     for end, ids in zip(ends, prompts, strict=True):
         assert ids == template.encode(chat[:end], small, add_generation_prompt=True).input_ids
     assert session.text == template.render(chat, add_generation_prompt=True).text
-    assert not session.kept
+    assert not session.diverged
 
 
 @pytest.mark.parametrize("chat", [rounds(30), work(30)], ids=["rounds", "work"])
@@ -241,7 +241,7 @@ def test_history_that_is_rewritten_is_named(small: Tokenizer) -> None:
     assert anew == template.encode(other.messages, small, add_generation_prompt=True).input_ids
     session.add_reply("plain<|im_end|>")
     assert sublist(before, session.extend([user("more")]))  # what was kept is not brought up again
-    assert session.kept and session.text != template.render(session.messages).text
+    assert session.diverged and session.text != template.render(session.messages).text
     assert session.text == small.decode(session.ids)
 
 

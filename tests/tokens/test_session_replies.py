@@ -88,7 +88,7 @@ def test_ids_stay_although_the_template_would_write_otherwise(
     assert "tool_calls" in session.messages[-1]
     assert session.extend([{"role": "tool", "content": "a cat"}])[: len(before)] == before
     assert session.messages[1] == {"role": "assistant", "content": reply.removesuffix("<|im_end|>")}
-    assert not session.kept
+    assert not session.diverged
     assert session.text == rendered(session)
 
 

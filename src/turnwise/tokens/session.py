@@ -3,7 +3,7 @@
 The ids that a model sampled are kept as they are, never decoded and encoded again. `extend` adds what the template
 writes around them: it renders the conversation with the new messages, checks that the text begins with the last prompt
 and the reply, and encodes only what follows. If the text begins otherwise, the model would now read something else than
-it read and wrote. That is `Unstable`, with the first difference, unless the caller chooses another `history`:
+it read and wrote. That raises `Unstable`, with the first difference, unless the caller chooses another `history`:
 
     prompt [Q1]             <|user|>Q1<|assistant|>
     add_reply A1            <|user|>Q1<|assistant|>A1<|end|>
@@ -59,8 +59,8 @@ __all__ = ["HISTORY", "ReplyReader", "Session", "to_plain_messages"]
 
 HISTORY = {
     "same": "the earlier text must not change, or Unstable is raised",
-    "keep": "the earlier ids stay as they are, whatever the template would now write",
-    "rewrite": "the conversation is encoded anew, sampled ids and all",
+    "keep": "the earlier ids stay as they are, even if the template renders them differently now",
+    "rewrite": "the whole conversation is re-encoded, sampled replies included",
 }
 MAX_SHOWN_LENGTH = 60  # characters of a text in an error
 
@@ -82,14 +82,14 @@ class ReplyReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Extension:
     """What the template writes after a reply."""
 
     chat: Chat
-    prompt: str  # the whole prompt that this step ends with
+    prompt: str  # the whole rendered prompt
     text: str  # the part of it after the reply
     ids: list[int]
-    is_kept: bool  # the template would now write the earlier text in another way
+    diverges: bool  # the earlier text is rendered differently now
 
 
 class Session:
@@ -107,7 +107,7 @@ class Session:
         ids: everything so far.
         messages: the conversation, with replies as messages.
         stops: the texts that end a reply.
-        kept: True once `history="keep"` left text that the template would now write in another way.
+        diverged: True once `history="keep"` left text that is rendered differently now.
         read: a function from the text of a reply to a message, to be used instead of the grammar.
     """
 
@@ -118,12 +118,12 @@ class Session:
         self.read: Callable[[str], Any] | None = None
         self.messages: Chat = []
         self.ids: list[int] = []
-        self.kept = False
+        self.diverged = False
         self._reader = reader
         self._text = ""  # of the ids, a pending reply excluded
         self._prompt_text: str | None = None  # of the last prompt as the template writes it
-        self._prompted = 0  # the number of messages in the last prompt
-        self._reply: str | None = None  # the text of a reply that nothing follows yet
+        self._reply_index = 0  # of the reply in `messages`: it follows those of the last prompt
+        self._reply_text: str | None = None  # of a reply that nothing follows yet
         self._plain_reply: Mapping[str, Any] | None = (
             None  # that reply as content only, if it differs
         )
@@ -134,7 +134,7 @@ class Session:
     # ---- public ----
 
     def prompt(self, messages: Any) -> list[int]:
-        """Start the conversation, anew if there was one.
+        """Start a conversation; an earlier one is dropped.
 
         Args:
             messages: the messages before the first reply.
@@ -157,7 +157,7 @@ class Session:
         """
         if self._prompt_text is None:
             raise MessageError("there is no prompt to reply to", hint="call prompt first")
-        if self._reply is not None:
+        if self._reply_text is not None:
             raise MessageError(
                 "there is a reply already, and nothing follows it yet", hint="call extend first"
             )
@@ -175,39 +175,43 @@ class Session:
             message, plain_reply = self._read_reply(text, exact)
         self.messages.append(message)
         self.ids += ids
-        self._reply, self._plain_reply = text, plain_reply
+        self._reply_text, self._plain_reply = text, plain_reply
 
     def extend(self, messages: Any, history: str = "same") -> list[int]:
         """Add messages after a reply.
 
         Args:
             messages: tool results, the next question, or both.
-            history: what to do where the template would now write earlier text in another way. "same" raises
-                Unstable and changes nothing, so `extend` can be called again with "keep" (the ids stay as they are)
-                or "rewrite" (everything is encoded anew).
+            history: what to do where earlier text is rendered differently now. "same" raises Unstable and changes
+                nothing, so `extend` can be called again with "keep" (the ids stay as they are) or "rewrite"
+                (everything is re-encoded).
 
         Returns:
             The ids to send to the model: everything so far, the messages, and the generation prompt.
 
         Raises:
-            Unstable: the template would now write earlier text in another way.
+            Unstable: earlier text is rendered differently now.
             MessageError: there is no reply yet, or the messages are malformed.
         """
         if not isinstance(history, str) or history not in HISTORY:
             hint = did_you_mean(str(history), HISTORY, "One of")
             raise MessageError(f"unknown history {history!r}", path="history", hint=hint)
-        if self._reply is None:
+        if self._reply_text is None:
             raise MessageError(
                 "messages follow a reply, and there is none yet", hint="call add_reply first"
             )
         following = to_plain_messages(self._reader.to_input(messages))
         if history == "rewrite":
             return self._rewrite(following)
-        step = self._find_step(following, history)
-        self.kept = self.kept or step.is_kept
-        self._text = self.text + step.text if self.kept else step.prompt
-        self.ids += step.ids
-        self._set_prompt(step.chat, step.prompt)
+        extension = self._extend_by_best_reading(following, history)
+        if self.diverged or extension.diverges:
+            # The earlier ids do not encode the new prompt, so the text of the session is continued instead.
+            self.diverged = True
+            self._text = self.text + extension.text
+        else:
+            self._text = extension.prompt
+        self.ids += extension.ids
+        self._set_prompt(extension.chat, extension.prompt)
         return list(self.ids)
 
     @property
@@ -218,8 +222,8 @@ class Session:
 
     @property
     def text(self) -> str:
-        """The text that the ids stand for."""
-        return self._text + (self._reply or "")
+        """The text of the ids."""
+        return self._text + (self._reply_text or "")
 
     def fork(self) -> Session:
         """Return a second session that goes on from here; neither changes the other."""
@@ -248,13 +252,13 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session: {len(self.messages)} messages, {len(self.ids)} ids>"
 
-    # ---- steps ----
+    # ---- prompts ----
 
     def _start(self, chat: Chat) -> list[int]:
         """Encode a whole conversation as the next prompt."""
         request = self.request
         encoded = encode_once(replace(request, messages=chat, arguments=request.prompt_arguments))
-        self.kept = False
+        self.diverged = False
         self.ids = list(encoded.input_ids)
         self._text = encoded.text
         self._set_prompt(chat, encoded.text)
@@ -263,11 +267,11 @@ class Session:
     def _set_prompt(self, chat: Chat, text: str) -> None:
         """Remember the last prompt; it has no reply yet."""
         self.messages = chat
-        self._prompt_text, self._prompted = text, len(chat)
-        self._reply = self._plain_reply = None
+        self._prompt_text, self._reply_index = text, len(chat)
+        self._reply_text = self._plain_reply = None
 
     def _rewrite(self, following: Chat) -> list[int]:
-        """Encode everything anew; with the reply as plain content, if the template refuses what was parsed."""
+        """Re-encode everything; with the reply as plain content, if the template refuses what was parsed."""
         parsed, *others = self._find_readings(following)
         try:
             return self._start(parsed)
@@ -283,52 +287,53 @@ class Session:
             readings.append([*self.messages[:-1], self._plain_reply, *following])
         return readings
 
-    def _find_step(self, following: Chat, history: str) -> Step:
-        """Return the step with the reply as it was parsed, or as plain content if only that keeps the earlier text.
+    def _extend_by_best_reading(self, following: Chat, history: str) -> Extension:
+        """Return the extension with the first reading of the reply that leaves the earlier text unchanged.
+
+        If none does and `history` is "keep", it is the first one in which the end of the reply is found.
 
         Raises:
-            Unstable: neither does; the error is that of the reply as it was parsed.
+            TurnwiseError: there is none; the error is that of the reply as it was parsed.
         """
-        parsed, *others = self._find_readings(following)
-        # Text that stays the same is better than text that is kept, whichever reading it takes.
-        for mode in dict.fromkeys(("same", history)):
-            try:
-                return self._step(parsed, mode)
-            except TurnwiseError as error:
-                problem = error
-            for plain in others:
+        readings = self._find_readings(following)
+        for may_diverge in (False, True) if history == "keep" else (False,):
+            errors: list[TurnwiseError] = []
+            for chat in readings:
                 try:
-                    return self._step(plain, mode)
-                except TurnwiseError:
-                    continue
-        raise problem
+                    return self._render_extension(chat, may_diverge)
+                except TurnwiseError as error:
+                    errors.append(error)
+        raise errors[0]
 
-    def _step(self, chat: Chat, history: str) -> Step:
-        """Render the conversation and encode what follows the reply."""
-        before = f"{self._prompt_text}{self._reply}"
+    def _render_extension(self, chat: Chat, may_diverge: bool) -> Extension:
+        """Render the conversation and encode what follows the reply.
+
+        Raises:
+            Unstable: the earlier text is rendered differently now, and it may not.
+        """
+        before = f"{self._prompt_text}{self._reply_text}"
         rendering = self.request.render_prompt(chat)
-        is_same = rendering.text.startswith(before)
-        if is_same:
-            place = len(before)
-        elif history == "keep":
-            place = self._find_reply_end(rendering, chat)
-        else:
-            prompt = self.request.render_prompt(self.messages[: self._prompted])
-            raise _unstable(prompt, rendering, before, self._prompted)
-        ids = self._encode_after(place, rendering, chat)
-        return Step(chat, rendering.text, rendering.text[place:], ids, not is_same)
+        diverges = not rendering.text.startswith(before)
+        reply_end = len(before)
+        if diverges and not may_diverge:
+            prompt = self.request.render_prompt(self.messages[: self._reply_index])
+            raise _unstable(prompt, rendering, before, self._reply_index)
+        if diverges:
+            reply_end = self._find_reply_end(rendering, chat)
+        ids = self._encode_after(reply_end, rendering, chat)
+        return Extension(chat, rendering.text, rendering.text[reply_end:], ids, diverges)
 
     def _find_reply_end(self, rendering: Rendering, chat: Chat) -> int:
-        """Return where the template's text goes on after the reply: after its stop, if the model wrote one."""
-        reply, table = str(self._reply), rendering.piece_table
-        span = find_message_spans(table).get(self._prompted)
+        """Return where the reply ends in a text that diverges: after its stop, if the model wrote one."""
+        reply, table = str(self._reply_text), rendering.piece_table
+        span = find_message_spans(table).get(self._reply_index)
         if span is None:
             raise Unstable(
-                "the template leaves the reply out, so there is no place after it",
+                "the template leaves the reply out, so nothing can be added after it",
                 before=reply[-MAX_SHOWN_LENGTH:],
                 now=rendering.text[-MAX_SHOWN_LENGTH:],
-                message_index=self._prompted,
-                hint='history="rewrite" encodes the conversation anew',
+                message_index=self._reply_index,
+                hint='history="rewrite" re-encodes the conversation',
             )
         own = find_specials(self.request, rendering, chat).by_template
         starts = [match.start for match in own]
@@ -352,7 +357,7 @@ class Session:
             if match.text_start >= place:
                 following.append(match)
             elif match.end > place and match.token.id == last_id:
-                begin = match.end  # the last token takes along the white space after it
+                begin = match.end  # the last token strips the white space after it
         shifted = [
             TokenMatch(max(start, begin) - begin, end - begin, token, text_start - begin)
             for start, end, token, text_start in following
@@ -367,7 +372,7 @@ class Session:
 
     def _find_seams(self, rendering: Rendering, chat: Chat) -> list[int]:
         """Return where assistant turns begin, if some of the new messages are an assistant's."""
-        new_roles = [message.get("role") for message in chat[self._prompted + 1 :]]
+        new_roles = [message.get("role") for message in chat[self._reply_index + 1 :]]
         if not any(role in ASSISTANT_ROLES for role in new_roles):
             return []
         specials = find_specials(self.request, rendering, chat)
@@ -435,7 +440,7 @@ class Session:
 
 
 def to_plain_messages(messages: Any) -> Chat:
-    """Return messages, or objects in their place, as plain data that nobody else changes.
+    """Return messages, or objects in their place, as plain data that the caller cannot change.
 
     Raises:
         MessageError: they are not messages.
@@ -480,13 +485,13 @@ def _unstable(prompt: Rendering, now: Rendering, before: str, reply: int) -> Uns
             break
     old, new = before[place:], now.text[place:]
     return Unstable(
-        f"{subject} would now be written in another way: "
+        f"{subject} is rendered differently now: "
         f"{short_repr(old[:MAX_SHOWN_LENGTH])} became {short_repr(new[:MAX_SHOWN_LENGTH])}",
         before=old,
         now=new,
         piece=piece,
         message_index=changed,
-        hint='history="keep" goes on with the sampled ids as they are, "rewrite" encodes the conversation anew',
+        hint='history="keep" goes on with the sampled ids as they are, "rewrite" re-encodes the conversation',
     )
 
 
