@@ -33,6 +33,7 @@ from turnwise.messages import (
 TOOL_USE = "tool_use"
 REDUCED_BY = 10  # probing renders dozens of conversations, each of them short
 SCALARS = (str, bool, type(None), int)  # option values that need no copy
+ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
 NO_ALIASES: dict[tuple[int, str], str] = {}
 
 
@@ -61,18 +62,17 @@ class Renderer(Immutable):
         named: Mapping[str, Program] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        reader = InputReader()
+        plain = _read_options(options or {})
+        others = {name: other.shadowing(plain) for name, other in (named or {}).items()}
         variables = [*program.reads]
-        for other in (named or {}).values():
+        for other in others.values():
             variables += other.reads
         self._set_slots(
-            program=program,
+            program=program.shadowing(plain),
             limits=limits,
             variables=tuple(dict.fromkeys(variables)),
-            _options={
-                name: reader.to_plain(value, name) for name, value in (options or {}).items()
-            },
-            _named=dict(named or {}),
+            _options=plain,
+            _named=others,
         )
 
     @property
@@ -93,9 +93,7 @@ class Renderer(Immutable):
     @property
     def options(self) -> Mapping[str, Any]:
         """The values of the template's variables, read-only."""
-        return MappingProxyType(
-            {name: InputReader().to_plain(v, name) for name, v in self._options.items()}
-        )
+        return MappingProxyType(_read_options(self._options))
 
     @property
     def named(self) -> Mapping[str, Program]:
@@ -131,12 +129,11 @@ class Renderer(Immutable):
             if documents is None
             else InputReader().read_documents(documents),
             "add_generation_prompt": add_generation_prompt,
+            **self._options,
         }
-        if self._options:
-            options = self._options | options
         if options:
-            program = program.shadowing(options)
-            _add_options(context, options)
+            program = program.shadowing(self._options | options)
+            context |= _read_options(options)
         continuation = None
         if continue_final_message:
             if add_generation_prompt:
@@ -194,12 +191,14 @@ class Renderer(Immutable):
         return f"<Renderer {self.name}>"
 
 
-def _add_options(context: dict[str, Any], options: Mapping[str, Any]) -> None:
-    """Put the template's own variables beside the messages."""
+def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the template's own variables as plain data."""
+    plain = {}
     for name, value in options.items():
-        if name in context:
+        if name in ARGUMENTS:
             raise MessageError(f"{name!r} is an argument of render, not an option", path=name)
-        context[name] = value if type(value) in SCALARS else InputReader().to_plain(value, name)
+        plain[name] = value if type(value) in SCALARS else InputReader().to_plain(value, name)
+    return plain
 
 
 def _refuse_lone_surrogates(text: str, context: Mapping[str, Any]) -> None:

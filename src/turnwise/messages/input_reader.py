@@ -217,35 +217,26 @@ class InputReader:
 
     def read_tools(self, tools: Any) -> list[Any] | None:
         """Return the tools as plain data."""
-        if tools is None:
-            return None
-        if not isinstance(tools, (list, tuple)):
-            raise MessageError(f"tools are a list, not {type(tools).__name__}", path="tools")
-        for index, tool in enumerate(tools):
-            if not isinstance(tool, Mapping):
-                raise MessageError(
-                    f"a tool is a JSON schema, not {type(tool).__name__}",
-                    path=f"tools[{index}]",
-                    hint="pass its JSON schema" if callable(tool) else None,
-                )
-        return [self.to_plain(tool, "tools", index) for index, tool in enumerate(tools)]
+        return self._read_mappings(
+            "tools", tools, "a tool is a JSON schema", "pass its JSON schema"
+        )
 
     def read_documents(self, documents: Any) -> list[Any] | None:
         """Return the documents of a retrieval prompt as plain data."""
-        if documents is None:
+        example = 'for example {"title": "...", "text": "..."}'
+        return self._read_mappings("documents", documents, "a document is a mapping", example)
+
+    def _read_mappings(self, name: str, values: Any, rule: str, hint: str) -> list[Any] | None:
+        """Return a list of mappings as plain data; `rule` says in an error what each of them is."""
+        if values is None:
             return None
-        if not isinstance(documents, (list, tuple)):
-            raise MessageError(
-                f"documents are a list, not {type(documents).__name__}", path="documents"
-            )
-        for index, document in enumerate(documents):
-            if not isinstance(document, Mapping):
-                raise MessageError(
-                    f"a document is a mapping, not {type(document).__name__}",
-                    path=f"documents[{index}]",
-                    hint='for example {"title": "...", "text": "..."}',
-                )
-        return [self.to_plain(item, "documents", index) for index, item in enumerate(documents)]
+        if not isinstance(values, (list, tuple)):
+            raise MessageError(f"{name} are a list, not {type(values).__name__}", path=name)
+        for index, value in enumerate(values):
+            if not isinstance(value, Mapping):
+                message = f"{rule}, not {type(value).__name__}"
+                raise MessageError(message, path=f"{name}[{index}]", hint=hint)
+        return [self.to_plain(value, name, index) for index, value in enumerate(values)]
 
 
 def _is_numpy_scalar(value: Any) -> bool:
