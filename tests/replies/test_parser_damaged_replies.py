@@ -194,7 +194,7 @@ def strange(grammar: Grammar, message: Message, texts: list[str]) -> list[str]:
     """Words within markers that no marker has."""
     keys = [call["function"]["arguments"] for call in message.get("tool_calls", ())]
     known = "".join("\0".join([*words(grammar), *keys]).split())
-    if CompiledGrammar(grammar).header_format is not None:
+    if CompiledGrammar(grammar).channel_header_format is not None:
         return []
     found = [word for text in texts for word in WORD.findall(text)]
     return [f"marker {word!r}" for word in found if not any(halves(known, word))]

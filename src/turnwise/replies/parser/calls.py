@@ -17,7 +17,7 @@ from turnwise.replies.grammar_parts import JsonCall, RawCall
 from turnwise.replies.parser.arguments import ArgumentParser
 from turnwise.replies.parser.buffer import Answer, Steps
 from turnwise.replies.parser.call_end import CallEndParser
-from turnwise.replies.parser.call_format import REPEATED_SLOT, CallPart
+from turnwise.replies.parser.call_format import REPEATED_SLOT, CallFormat, CallPart
 from turnwise.replies.parser.json_calls import JsonCallParser
 from turnwise.replies.parser.marker_text import PUNCTUATION, is_tag_like, trailing_space
 from turnwise.replies.parser.matcher import MarkerKind, MarkerMatch
@@ -53,7 +53,7 @@ class CallParser:
     def parse_section(self, match: MarkerMatch) -> Steps:
         """Parse a section from its opener on."""
         state, format = self._state, self._state.call_format
-        self._builder.open_call()
+        self._builder.start_buffering()
         self._buffer.consume_match(match)
         if (yield from self._parse_other_format()):
             return
@@ -75,7 +75,7 @@ class CallParser:
     def parse_opened_call(self, match: MarkerMatch) -> Steps:
         """Parse a call from one of its openers on: the first, or a later one if that is missing."""
         index = match.tag.index
-        self._builder.open_call()
+        self._builder.start_buffering()
         self._buffer.consume_match(match)
         if index == 0 and (yield from self._parse_other_format()):
             return
@@ -83,16 +83,22 @@ class CallParser:
 
     def parse_unopened_call(self) -> Steps:
         """Parse a call that starts with its name."""
-        self._builder.open_call()
+        self._builder.start_buffering()
         yield from self._parse_after_opener(0)
 
     def parse_bare_row(self) -> Steps:
         """Parse calls that have no opener; what does not look like a call is content."""
-        self._builder.open_call()
+        self._builder.start_buffering()
         yield from self.parse_row(is_bare=True)
 
-    def parse_addressed_call(self, name: str, first_part: int) -> Steps:
-        """Parse the rest of a call whose name was in a header, from part `first_part` on."""
+    def parse_addressed_call(self, format: CallFormat, name: str, header_end: str) -> Steps:
+        """Parse the rest of a call whose name was in a channel header, which ends with `header_end`."""
+        self._state.call_format = format
+        first_part = 1
+        for index, part in enumerate(format.parts):
+            if header_end in part.text:
+                first_part = index + 1
+                break
         if not (yield from self._parse_parts(first=first_part, known={"name": name})):
             self.reject(is_truncated=self._buffer.ended)
 
@@ -157,7 +163,7 @@ class CallParser:
         self._buffer.consume_rest("raw")
         builder.record_attempt("unterminated")
         builder.relabel(builder.position - builder.call_start, "raw")
-        builder.forget_unnamed_call()
+        builder.stop_buffering()
 
     # -- rows
 
@@ -166,7 +172,7 @@ class CallParser:
         buffer, builder, format = self._buffer, self._builder, self._state.call_format
         lists = ListState.OPEN if format.has_open_list and not is_bare else ListState.NONE
         while True:
-            is_first = builder.unnamed_call is not None  # no call since the last opener
+            is_first = builder.buffered is not None  # no call since the last opener
             needs_call = is_first or lists is ListState.OPEN  # what follows must be part of the row
             char, space = yield from buffer.look_past_space()
             if self._starts_call(char):
@@ -190,7 +196,7 @@ class CallParser:
     def _end_row(self, lists: ListState, is_bare: bool) -> Steps:
         """End a row where no further call follows; what is still open is no call."""
         is_truncated = self._buffer.is_exhausted
-        if self._builder.unnamed_call is None:
+        if self._builder.buffered is None:
             yield from self._end_section(lists is ListState.CLOSED)
         elif is_bare and not is_truncated:
             self._builder.reject_call(record=False)  # JSON or code in the content
@@ -216,8 +222,8 @@ class CallParser:
         return bool(marker)
 
     def _parse_row_call(self, is_bare: bool) -> Answer:
-        if self._builder.unnamed_call is None:
-            self._builder.open_call()
+        if self._builder.buffered is None:
+            self._builder.start_buffering()
         call = self._state.call_format.calls.call
         if isinstance(call, JsonCall):
             return self._json_calls.parse(call, is_bare)

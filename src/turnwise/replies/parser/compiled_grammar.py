@@ -6,7 +6,7 @@
     delimited content (has an opener)       the same, and its closer, distinctive or not
     reasoning                               its closer, starts and stops
     prompted reasoning (the prompt's)       the same, and openers of calls and content
-    header, body of a message               see below
+    channel header, body of a message       see below
     after a stop                            the start of another message
 
 A marker that looks like a tag is matched anywhere in its state; a bracket or a word only where it
@@ -14,7 +14,7 @@ must come next.
 
 Some grammars write reasoning and content with the same markers around a different word
 (`<|channel|>analysis<|message|>`, `<|channel|>final<|message|>`). Then the text between two such
-markers is a header, and is parsed as one (`HeaderFormat`).
+markers is a channel header, and is parsed as one (`ChannelHeaderFormat`).
 """
 
 from __future__ import annotations
@@ -61,12 +61,19 @@ ALL_TOLERANCES = frozenset(TOLERANCES)
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
 NAME_KEYS = ("name", "tool_name", "function")
 
-_MIN_HEADER_START = 3  # characters before the word of a header, and after it
-_MIN_HEADER_END = 4
+_MIN_CHANNEL_HEADER_START = 3  # characters before the word of a channel header, and after it
+_MIN_CHANNEL_HEADER_END = 4
 
 
-class HeaderFormat(NamedTuple):
-    """Headers such as `<|channel|>analysis<|message|>`."""
+class ChannelHeader(NamedTuple):
+    """What a channel header names; "" is nobody."""
+
+    channel: str
+    recipient: str
+
+
+class ChannelHeaderFormat(NamedTuple):
+    """The form of channel headers such as `<|channel|>analysis<|message|>`."""
 
     start: str  # before the word: `<|channel|>`
     end: str  # after it: `<|message|>`
@@ -74,6 +81,19 @@ class HeaderFormat(NamedTuple):
     content: str  # the word for content: `final`
     recipient_prefix: str  # before the name of a tool: `to=functions.`
     recipient_key: str  # before any recipient: `to=`
+
+    def read(self, text: str) -> ChannelHeader:
+        """Return the channel and the recipient in a header, which may be in any order."""
+        channel = _first_word(text.rpartition(self.start)[2])
+        if not self.recipient_key:
+            return ChannelHeader(channel, "")
+        after_key = text.partition(self.recipient_key)[2]
+        return ChannelHeader(channel, _first_word(after_key.partition("<")[0]))  # up to a tag
+
+
+def _first_word(text: str) -> str:
+    words = text.split(maxsplit=1)
+    return words[0] if words else ""
 
 
 class CompiledGrammar:
@@ -98,7 +118,7 @@ class CompiledGrammar:
         self.formats_without_opener = [
             format for format in self.call_formats if format.starts_with_name
         ]
-        self.header_format = self._find_header_format()
+        self.channel_header_format = self._find_channel_header_format()
         self.trailing_spaces: dict[str, str] = {}  # of each marker around regions
         self._build_matchers()
 
@@ -117,7 +137,7 @@ class CompiledGrammar:
             if len(second_tags[format.openers[0]]) > 1:
                 format.openers[:2] = ["".join(format.openers[:2])]
 
-    def _find_header_format(self) -> HeaderFormat | None:
+    def _find_channel_header_format(self) -> ChannelHeaderFormat | None:
         grammar = self.grammar
         if grammar.reasoning is None or "headers" not in self.tolerances:
             return None
@@ -125,7 +145,7 @@ class CompiledGrammar:
         content = remove_start(grammar.content.open.text, grammar.starts).strip()
         start = cut_last_word(common_prefix(reasoning, content))
         end = cut_last_word(common_prefix(reasoning[::-1], content[::-1]))[::-1]
-        if len(start) < _MIN_HEADER_START or len(end) < _MIN_HEADER_END:
+        if len(start) < _MIN_CHANNEL_HEADER_START or len(end) < _MIN_CHANNEL_HEADER_END:
             return None
         words = [text[len(start) : len(text) - len(end)] for text in (reasoning, content)]
         if not all(word.isalnum() for word in words):
@@ -133,7 +153,7 @@ class CompiledGrammar:
         openers = [format.openers[0].strip() for format in self.call_formats if format.openers]
         prefix = openers[0] if openers and "<" not in openers[0] else ""
         recipient_key = prefix[: prefix.rfind("=") + 1]
-        return HeaderFormat(
+        return ChannelHeaderFormat(
             start, end, words[0], words[1], prefix if recipient_key else "", recipient_key
         )
 
@@ -154,7 +174,7 @@ class CompiledGrammar:
     @cached_property
     def _has_plain_content(self) -> bool:
         """Whether a reply is content from its first character on, unless a marker comes."""
-        reasoning, header = self.grammar.reasoning, self.header_format
+        reasoning, header = self.grammar.reasoning, self.channel_header_format
         starts_with_reasoning = reasoning is not None and not reasoning.open
         has_unmarked_calls = any(format.bare_starts for format in self.call_formats)
         has_recipient = header is not None and header.recipient_key
@@ -212,9 +232,11 @@ class CompiledGrammar:
             reasoning_close = [(close_text, MarkerTag(MarkerKind.REASONING_CLOSE))]
         header: list[TaggedText] = []
         header_end: list[TaggedText] = []
-        if self.header_format is not None:
-            header = [(self.header_format.start, MarkerTag(MarkerKind.HEADER))]
-            header_end = [(self.header_format.end, MarkerTag(MarkerKind.HEADER_END))]
+        if self.channel_header_format is not None:
+            header = [(self.channel_header_format.start, MarkerTag(MarkerKind.CHANNEL_HEADER))]
+            header_end = [
+                (self.channel_header_format.end, MarkerTag(MarkerKind.CHANNEL_HEADER_END))
+            ]
         early: list[TaggedText] = []
         if "reasoning" in self.tolerances:
             early = [marker for marker in openers + content_open if is_tag_like(marker[0])]
@@ -231,7 +253,7 @@ class CompiledGrammar:
         )
         self.restart_matcher = matcher(starts)
         self.body_end_matcher = matcher(reasoning_close + closers + stops + starts)
-        self.header_matcher = matcher(header_end + stops)
+        self.channel_header_matcher = matcher(header_end + stops)
         around_regions = openers + content_open + reasoning_open + starts
         around_regions += reasoning_close + closers + content_close
         for text, _ in around_regions:
@@ -268,8 +290,8 @@ class CompiledGrammar:
         text, tag = marker
         if tag.kind is MarkerKind.BARE_CALL and "bare" not in self.tolerances:
             return False
-        # A recipient is part of a header.
-        prefix = self.header_format.recipient_prefix if self.header_format else ""
+        # A recipient is part of a channel header.
+        prefix = self.channel_header_format.recipient_prefix if self.channel_header_format else ""
         return not prefix or text.strip() != prefix
 
     def _closer_markers(self, content_close: list[TaggedText]) -> list[TaggedText]:

@@ -33,8 +33,8 @@ class MarkerKind(Enum):
     CONTENT_OPEN = auto()
     CONTENT_CLOSE = auto()
     MESSAGE_START = auto()  # another message of the same reply: `<|start|>assistant`
-    HEADER = auto()  # the beginning of a header: `<|channel|>`
-    HEADER_END = auto()
+    CHANNEL_HEADER = auto()  # the beginning of a channel header: `<|channel|>`
+    CHANNEL_HEADER_END = auto()
     STOP = auto()
     # Around calls.
     SECTION_OPEN = auto()

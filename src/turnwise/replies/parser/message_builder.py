@@ -70,7 +70,7 @@ class MessageBuilder:
         self.attempts: list[AttemptRecord] = []
         self.stop: str | None = None
         # The call that is open: its text until its name is known, and where it started.
-        self.unnamed_call: list[str] | None = None
+        self.buffered: list[str] | None = None
         self.call_start = 0
         self._call_span = 0
         # The region that is open: whether nothing but whitespace has come, and that whitespace.
@@ -88,8 +88,8 @@ class MessageBuilder:
         if not self.spans or self.spans[-1].kind != kind:
             self.spans.append(SpanStart(kind, self.position))
         self.position += len(text)
-        if self.unnamed_call is not None:
-            self.unnamed_call.append(text)
+        if self.buffered is not None:
+            self.buffered.append(text)
 
     def relabel(self, size: int, kind: str) -> None:
         """Change the kind of the last `size` characters."""
@@ -154,19 +154,20 @@ class MessageBuilder:
 
     # -- calls
 
-    def open_call(self) -> None:
+    def start_buffering(self) -> None:
+        """Keep the text from here on, until a call or something else is recognised: it may be content."""
         self.call_start, self._call_span = self.position, len(self.spans)
-        self.unnamed_call = []
+        self.buffered = []
 
-    def forget_unnamed_call(self) -> None:
-        """What was opened as a call is something else, whose text need not be kept."""
-        self.unnamed_call = None
+    def stop_buffering(self) -> None:
+        """What was buffered is certainly no content."""
+        self.buffered = None
 
     def start_call(self, name: str, id: str | None) -> ParsedCall:
         """Add the call that is open, now that its name is known."""
         call = ParsedCall(len(self.calls), name, id)
         self.calls.append(call)
-        self.unnamed_call = None
+        self.buffered = None
         self.at_region_start = False
         self._emit(Event(START, "", call.index, name, id))
         return call
@@ -208,8 +209,8 @@ class MessageBuilder:
 
     def reject_call(self, record: bool = True) -> None:
         """The open call turned out not to be one: its text is content."""
-        text = "".join(self.unnamed_call or ())
-        self.unnamed_call = None
+        text = "".join(self.buffered or ())
+        self.buffered = None
         # All spans since the opener become one span of content.
         del self.spans[self._call_span :]
         if text:

@@ -109,7 +109,7 @@ class Parser:
         if prefill:
             self.prefill = self._push(prefill)
             self._drop_prompt_space()
-        reply_parser.in_prompt = False
+        reply_parser.finish_prefill()
         self._is_fresh = True
 
     def _drop_prompt_space(self) -> None:

@@ -1,4 +1,4 @@
-"""Parse a reply: regions of content and reasoning, headers, and the end of the turn.
+"""Parse a reply: regions of content and reasoning, channel headers, and the end of the turn.
 
 A coroutine, written as if the whole reply were there: `yield from` waits for more where it is not.
 In each region the text up to the next marker is emitted; what happens then depends on the kind of
@@ -20,7 +20,7 @@ from turnwise.replies.parser.ambiguity import (
 from turnwise.replies.parser.buffer import Answer, Steps
 from turnwise.replies.parser.call_format import CallFormat
 from turnwise.replies.parser.calls import CallParser
-from turnwise.replies.parser.compiled_grammar import HeaderFormat
+from turnwise.replies.parser.compiled_grammar import ChannelHeader, ChannelHeaderFormat
 from turnwise.replies.parser.matcher import MarkerKind, MarkerMatch
 from turnwise.replies.parser.state import OpenRegion, ParserState
 
@@ -37,9 +37,14 @@ class ReplyParser:
         self._buffer = state.buffer
         self._builder = state.builder
         self._calls = CallParser(state)
-        self.in_prompt = True  # what is parsed now is the prefill
-        self._is_prompted = True  # the reasoning that is open was opened by the prompt
+        self._in_prefill = True
+        # Reasoning that needs no opener is open from the start: the prompt opened it.
+        self._reasoning_from_prompt = state.region is OpenRegion.REASONING
         self._is_delimited = False  # the content that is open has an opener
+
+    def finish_prefill(self) -> None:
+        """What is parsed from now on was written by the model."""
+        self._in_prefill = False
 
     def run(self) -> Steps:
         """Parse the reply to its end."""
@@ -68,7 +73,7 @@ class ReplyParser:
     def _read_reasoning(self) -> Generator[None, None, MarkerMatch | None]:
         grammar = self._grammar
         matcher = grammar.reasoning_matcher
-        if self._is_prompted:
+        if self._reasoning_from_prompt:
             matcher = grammar.prompted_reasoning_matcher
         return self._buffer.read_until(matcher, self._builder.add_reasoning, REASONING)
 
@@ -125,7 +130,7 @@ class ReplyParser:
         return looks_like_call(text, format, state.tools, buffer.ended, openers)
 
     def _parse_unmarked(self) -> Answer:
-        """Parse what needs no marker at the start of a region: a call, or a header that starts with its recipient."""
+        """Parse what needs no marker at the start of a region: a call, or a channel header (`to=...`)."""
         state, grammar = self._state, self._grammar
         if any(format.bare_starts for format in grammar.call_formats):
             char, space = yield from self._buffer.look_past_space()
@@ -142,14 +147,15 @@ class ReplyParser:
                 state.call_format = format
                 yield from self._calls.parse_unopened_call()
                 return True
-        header = grammar.header_format
-        if header is None or not header.recipient_key:
+        header_format = grammar.channel_header_format
+        if header_format is None or not header_format.recipient_key:
             return False
-        text, space = yield from self._buffer.look_past_space(len(header.recipient_key))
-        if text != header.recipient_key:
+        key = header_format.recipient_key
+        text, space = yield from self._buffer.look_past_space(len(key))
+        if text != key:
             return False
         self._consume_space(space)
-        yield from self._parse_header(header)
+        yield from self._parse_channel_header()
         return True
 
     def _consume_space(self, size: int) -> None:
@@ -157,72 +163,63 @@ class ReplyParser:
         if size:
             self._builder.add_content(self._buffer.consume(size, "space"))
 
-    # -- headers
+    # -- channel headers: `<|channel|>commentary to=functions.add<|message|>`
 
-    def _parse_header(self, header: HeaderFormat) -> Steps:
-        """Parse a header: the word for its region and a recipient, in any order."""
-        buffer, builder = self._buffer, self._builder
-        formats = [format for format in self._grammar.call_formats if format.openers]
-        if formats:
-            self._state.call_format = formats[0]
-        # A header that does not end is content, so its text is kept like that of a call.
+    def _parse_channel_header(self, match: MarkerMatch | None = None) -> Steps:
+        """Parse a channel header, whose start may be missing, and the message of a call after it."""
+        buffer, format = self._buffer, self._grammar.channel_header_format
+        assert format is not None
+        # A header that does not end is content, like a call that does not get a name.
         texts: list[str] = []
-        builder.open_call()
-        match = yield from buffer.read_until(
-            self._grammar.header_matcher, texts.append, "marker", limit=MAX_HEADER_LENGTH
+        self._builder.start_buffering()
+        end = yield from buffer.read_until(
+            self._grammar.channel_header_matcher, texts.append, "marker", limit=MAX_HEADER_LENGTH
         )
-        if match is None or match.tag.kind is not MarkerKind.HEADER_END:
-            self._calls.reject(is_truncated=match is None and buffer.ended)
+        if end is None or end.tag.kind is not MarkerKind.CHANNEL_HEADER_END:
+            self._calls.reject(is_truncated=end is None and buffer.ended)
             return
-        buffer.consume_match(match)
-        text = self._state.unmask("".join(texts))
-        channel = _first_word(text.rpartition(header.start)[2])
-        recipient = ""
-        if header.recipient_key:
-            after_key = text.partition(header.recipient_key)[2]
-            recipient = _first_word(after_key.partition("<")[0])  # up to the next tag
-        # Without a recipient, or with the word of a region in its place, a region follows.
-        is_reasoning = channel == header.reasoning
-        if not recipient or channel == header.content or (is_reasoning and recipient == channel):
-            builder.forget_unnamed_call()
-            builder.end_region()
-            self._state.region = OpenRegion.REASONING if is_reasoning else OpenRegion.CONTENT
-            self._is_prompted = self.in_prompt
+        buffer.consume_match(end)
+        header = format.read(self._state.unmask("".join(texts)))
+        yield from self._enter_message(header, format)
+
+    def _enter_message(self, header: ChannelHeader, format: ChannelHeaderFormat) -> Steps:
+        """Open the region that the message after a channel header is, or parse its call."""
+        channel, recipient = header
+        is_reasoning = channel == format.reasoning
+        # Without a recipient, or with the name of a channel in its place, a region follows.
+        if not recipient or channel == format.content or (is_reasoning and recipient == channel):
+            self._builder.stop_buffering()
+            self._open_region(OpenRegion.REASONING if is_reasoning else OpenRegion.CONTENT)
             return
-        tool_prefix = header.recipient_prefix.removeprefix(header.recipient_key)
+        tool_prefix = format.recipient_prefix.removeprefix(format.recipient_key)
         if recipient.startswith(tool_prefix):
-            yield from self._parse_addressed_call(header, recipient.removeprefix(tool_prefix))
+            name = recipient.removeprefix(tool_prefix)
+            # The format whose opener is the prefix of a recipient.
+            call_format = next(calls for calls in self._grammar.call_formats if calls.openers)
+            yield from self._calls.parse_addressed_call(call_format, name, format.end)
         else:
             yield from self._skip_other_recipient(recipient)
 
-    def _parse_addressed_call(self, header: HeaderFormat, name: str) -> Steps:
-        """Parse the body of a message to a tool, after the part of the call that ends the header."""
-        first_part = 1
-        for index, part in enumerate(self._state.call_format.parts):
-            if header.end in part.text:
-                first_part = index + 1
-                break
-        yield from self._calls.parse_addressed_call(name, first_part)
+    def _open_region(self, region: OpenRegion) -> None:
+        self._state.region = region
+        self._reasoning_from_prompt = self._in_prefill
+        self._builder.end_region()
 
     def _skip_other_recipient(self, name: str) -> Steps:
         """Skip the body of a message to someone who is neither the user nor a tool."""
-        self._builder.forget_unnamed_call()
+        self._builder.stop_buffering()
         yield from self._buffer.read_until(self._grammar.body_end_matcher, lambda text: None, "raw")
         self._builder.record_attempt("recipient", name)
         self._builder.end_region()
 
     # -- markers
 
-    def _on_header(self, match: MarkerMatch) -> Steps:
-        assert self._grammar.header_format is not None
-        yield from self._parse_header(self._grammar.header_format)
-
     def _on_stop(self, match: MarkerMatch) -> Steps:
         self._builder.keep_blank_reply()
         stop = self._state.unmask(self._buffer.consume_match(match).strip())
         yield from self._state.end_turn(stop)
 
-    def _on_start(self, match: MarkerMatch) -> Steps:
+    def _on_content_or_message_start(self, match: MarkerMatch) -> Steps:
         yield from self._state.start_content(match)
 
     def _on_reasoning_close(self, match: MarkerMatch) -> Steps:
@@ -246,9 +243,7 @@ class ReplyParser:
 
     def _on_reasoning_open(self, match: MarkerMatch) -> Steps:
         yield from self._state.take_region_marker(match)
-        self._state.region = OpenRegion.REASONING
-        self._is_prompted = self.in_prompt
-        self._builder.end_region()
+        self._open_region(OpenRegion.REASONING)
 
     def _on_repeated_opener(self, match: MarkerMatch) -> Steps:
         """The opener of reasoning at its start: the model repeats what the prompt wrote. Later it is text."""
@@ -257,36 +252,26 @@ class ReplyParser:
         else:
             self._builder.add_reasoning(self._buffer.consume_match(match, REASONING))
 
-    def _on_section(self, match: MarkerMatch) -> Steps:
-        self._end_reasoning()
-        yield from self._calls.parse_section(match)
-
-    def _on_call(self, match: MarkerMatch) -> Steps:
-        self._end_reasoning()
-        yield from self._calls.parse_opened_call(match)
-
-    def _end_reasoning(self) -> None:
-        """A call ends reasoning that is open."""
+    def _on_call_open(self, match: MarkerMatch) -> Steps:
+        """The opener of a section or of a call; it ends reasoning that is open."""
         if self._state.region is OpenRegion.REASONING:
-            self._state.region = OpenRegion.CONTENT
-            self._builder.end_region()
+            self._open_region(OpenRegion.CONTENT)
+        if match.tag.kind is MarkerKind.SECTION_OPEN:
+            yield from self._calls.parse_section(match)
+        else:
+            yield from self._calls.parse_opened_call(match)
 
     def _on_bare_call(self, match: MarkerMatch) -> Steps:
         yield from self._calls.parse_bare_row()
 
 
-def _first_word(text: str) -> str:
-    words = text.split(maxsplit=1)
-    return words[0] if words else ""
-
-
 _Handler = Callable[[ReplyParser, MarkerMatch], Steps]
 # What a marker does depends on the region in which it is matched.
 _IN_BOTH: dict[MarkerKind, _Handler] = {
-    MarkerKind.SECTION_OPEN: ReplyParser._on_section,
-    MarkerKind.CALL_OPEN: ReplyParser._on_call,
-    MarkerKind.CONTENT_OPEN: ReplyParser._on_start,
-    MarkerKind.MESSAGE_START: ReplyParser._on_start,
+    MarkerKind.SECTION_OPEN: ReplyParser._on_call_open,
+    MarkerKind.CALL_OPEN: ReplyParser._on_call_open,
+    MarkerKind.CONTENT_OPEN: ReplyParser._on_content_or_message_start,
+    MarkerKind.MESSAGE_START: ReplyParser._on_content_or_message_start,
     MarkerKind.STOP: ReplyParser._on_stop,
 }
 _HANDLERS: Mapping[OpenRegion, Mapping[MarkerKind, _Handler]] = {
@@ -297,7 +282,7 @@ _HANDLERS: Mapping[OpenRegion, Mapping[MarkerKind, _Handler]] = {
         MarkerKind.REASONING_CLOSE: ReplyParser._on_stray,
         MarkerKind.CONTENT_CLOSE: ReplyParser._on_content_close,
         MarkerKind.CALL_CLOSE: ReplyParser._on_call_close,
-        MarkerKind.HEADER: ReplyParser._on_header,
+        MarkerKind.CHANNEL_HEADER: ReplyParser._parse_channel_header,
     },
     OpenRegion.REASONING: {
         **_IN_BOTH,
