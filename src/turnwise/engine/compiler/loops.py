@@ -1,9 +1,18 @@
 """Loops: `{% for %}` becomes a Python `for` over the elements and their trails.
 
-Loop number 2 has the elements in `t2`, their trails in `o2`, its counter in `i2` if anything uses it, `k2` says whether
-the elements are messages, and `e2` whether its `else` is due. `loop.index` and the like are expressions over these
-variables; only a template that uses `loop` as a value gets an object. A loop over messages marks, in the output, which
-message it is at.
+Loop number 2 has these variables in the generated code:
+
+    t2    the elements
+    o2    their trails
+    i2    the index of the current element, from 0; only if something uses `loop`
+    k2    whether the elements are messages; only if that is not known when the template is compiled
+    e2    whether the `else` branch will run: no round has been completed; only if there is an `else`
+    x2    the current element, and
+    ox2   its trail, if the target is no plain name: `for key, value in items`
+
+`loop.index` and the like are expressions over these variables; only a template that uses `loop` as a value gets an
+object. A loop over messages marks, in the output, where it starts (`LOOP`) and ends (`DONE`), and which message it is
+at.
 
 `{% for x in xs if test %}` tests each element on its turn, unless the body looks ahead (`loop.last`): then all
 elements are tested first.
@@ -73,13 +82,13 @@ class LoopCompiler:
         cost = step_cost(node.body) + 2
         if items.kind is Kind.MESSAGES:
             elements = Elements.MESSAGES
-            walk = (
+            start = (
                 f"t{number} = {items.value}; o{number} = start_message_loop(rt, t{number}, {cost})"
             )
         else:
             elements = Elements.NUMBERS if _is_range(node.iter) else Elements.ANY
-            walk = f"t{number}, o{number}, k{number} = start_loop(rt, {items.pair}, {cost})"
-        self.writer.line(walk)
+            start = f"t{number}, o{number}, k{number} = start_loop(rt, {items.pair}, {cost})"
+        self.writer.line(start)
         self._compile_loop(ForLoop(node, number, elements))
 
     def _compile_recursive(self, node: nodes.For) -> None:
@@ -117,11 +126,13 @@ class LoopCompiler:
         if loop.tests_each and loop.uses_loop:
             writer.line(f"i{number} = -1")
         is_counted = loop.uses_loop and not loop.tests_each
-        with self._iterate(loop, inner, is_counted) as element_trail:
+        with self._iterate(loop, loop.elements, inner, is_counted) as element_trail:
             if loop.tests_each:
                 self._skip_unless_test(loop)
             if loop.needs_object:
                 writer.line(f"{loop_variable}.index0 = i{number}")
+            if loop.elements is Elements.NUMBERS:
+                element_trail = "NEXT"  # the lookup of the message will mark which one it is
             self._emit_marker(loop, element_trail)
             self.context.compile_scope(node.body, inner)
             if node.else_:  # as in jinja2, a round that `continue` cuts short does not count
@@ -147,26 +158,29 @@ class LoopCompiler:
         )
 
     @contextmanager
-    def _iterate(self, loop: ForLoop, frame: Frame, is_counted: bool) -> Iterator[str]:
+    def _iterate(
+        self, loop: ForLoop, elements: Elements, frame: Frame, is_counted: bool
+    ) -> Iterator[str]:
         """Write the `for` statement and assign its targets; give the trail of the element."""
-        node, number = loop.node, loop.number
+        number = loop.number
         element = Code(f"x{number}", f"ox{number}")
-        is_name = isinstance(node.target, nodes.Name)
-        if isinstance(node.target, nodes.Name):
-            element = self._declare_target(loop, node.target.name, frame)
+        unpacked: nodes.Node | None = loop.node.target
+        if isinstance(unpacked, nodes.Name):
+            element = self._declare_target(loop.node, unpacked.name, elements, frame)
+            unpacked = None
         head = f"for {element.pair} in zip(t{number}, o{number}):"
         if is_counted:
             head = f"for i{number}, {element.pair} in zip(NUMBERS, t{number}, o{number}):"
         with self.writer.block(head):
-            if not is_name:
+            if unpacked is not None:
                 with self.variables.use_frame(frame):
-                    self.assignments.bind(node.target, element)
+                    self.assignments.bind(unpacked, element)
             yield element.trail
 
-    def _declare_target(self, loop: ForLoop, name: str, frame: Frame) -> Code:
+    def _declare_target(self, node: nodes.For, name: str, elements: Elements, frame: Frame) -> Code:
         """Declare the variable of a loop; it holds messages if the body does not assign it."""
         kind = Kind.ANY
-        if loop.elements is Elements.MESSAGES and not _assigns(loop.node.body, name):
+        if elements is Elements.MESSAGES and not _assigns(node.body, name):
             kind = Kind.MESSAGE
         variable = self.variables.identifier(frame.symbols.ref(name))
         return self.variables.declare_loop_item(variable, kind)
@@ -188,7 +202,7 @@ class LoopCompiler:
         inner = self.variables.frame.open_scope(loop.node, for_branch="test")
         chosen = writer.temporary()
         writer.line(f"{chosen} = []")
-        with self._iterate(ForLoop(loop.node, number), inner, is_counted=True):
+        with self._iterate(loop, Elements.ANY, inner, is_counted=True):
             writer.line(f"if {self._compile_test(loop, inner)}: {chosen}.append(i{number})")
         writer.line(f"t{number}, o{number} = pick_elements(t{number}, o{number}, {chosen})")
 
@@ -216,8 +230,6 @@ class LoopCompiler:
             writer.flush()
             writer.line(f"if k{loop.number}: {writer.out} += ('', {trail})")
             return
-        if loop.elements is Elements.NUMBERS and trail not in ("LOOP", "DONE"):
-            trail = "NEXT"  # the lookup of the message will mark which one it is
         writer.emit_marker(trail)
 
 
