@@ -30,6 +30,7 @@ REASONS = (
     "calls are written in more than one way",
     "a list of calls begins without a marker",
     "a call is a bare text",
+    "content ends with a marker and begins without one",
 )
 
 

@@ -146,6 +146,7 @@ LAST = "one call alone has no end of its section"
 ALONE = "content without reasoning has no markers; they are declared"
 LINE = "a call without arguments has a line too many"
 OTHERWISE = {
+    "lcpptest-GLMEdge": "every rendering ends with the generation prompt, so a rendered turn is not a reply",
     "axolotl-command_a_rag": EMPTY,
     "axolotl-command_a_tool_use": EMPTY,
     "hfjs-CohereLabs--c4ai-command-a-03-2025": EMPTY,

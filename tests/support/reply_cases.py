@@ -57,6 +57,7 @@ UNQUOTED = "texts are written without quotes, so they end nowhere"
 BLANK = "white space before the end of a turn is read as content"
 
 OPEN = {
+    "lcpptest-GLMEdge": "every rendering ends with the generation prompt, so a rendered turn is not a reply",
     "mistralcommon-v2": HTML,
     "mistralcommon-v3_image": HTML,
     "mistralcommon-v3_spm": HTML,

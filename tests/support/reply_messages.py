@@ -85,6 +85,7 @@ MESSAGES: dict[str, Message] = {
 
 # Templates that write what cannot be read back, and why.
 UNREADABLE = {
+    "lcpptest-GLMEdge": "every rendering ends with the generation prompt, so a rendered turn is not a reply",
     "mistralcommon-v2": "quotes are written as HTML: &#34;",
     "mistralcommon-v3_image": "quotes are written as HTML: &#34;",
     "mistralcommon-v3_spm": "quotes are written as HTML: &#34;",

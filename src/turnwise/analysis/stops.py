@@ -267,8 +267,16 @@ class StopFinder:
             if _is_sign(sign) and all(text.endswith(sign) for text in replies):
                 yield sign
                 return
-        if _is_sign(shortest) and all(text.startswith(shortest) for text in replies):
+        is_sign = _is_sign(shortest) and all(text.startswith(shortest) for text in replies)
+        if is_sign and not self._closes_content(shortest):
             yield shortest
+
+    def _closes_content(self, sign: str) -> bool:
+        """Whether the template writes a text between content and a call, as it does the closer of content."""
+        call = self.prober.call(CallShape(CONTENT, self.shape.as_text), CALL_ARGUMENTS)
+        found = self._render(self.prober, [self.prober.user(), {"role": ASSISTANT, **call}])
+        after_content = found.turn(found.last).partition(CONTENT)[2] if found else ""
+        return CALL_VALUE in after_content and sign in after_content.partition(CALL_VALUE)[0]
 
     def _closing_texts(self, role: str) -> list[str]:
         """What follows the messages of a role in plain conversations."""
@@ -314,7 +322,10 @@ def _turns_text(conversation: ProbedConversation) -> str:
 def _is_sign(text: str) -> bool:
     """Whether a text may be a delimiter: short, and not made of words alone."""
     words = text.split()
-    is_short = 0 < len(words) <= 2 and len(text) <= MAX_SIGN_LENGTH
+    max_words = (
+        2 if text[:1].isalnum() else 3
+    )  # a sentence begins with a word, `### End turn` does not
+    is_short = 0 < len(words) <= max_words and len(text) <= MAX_SIGN_LENGTH
     return is_short and not "".join(words).isalnum()
 
 
