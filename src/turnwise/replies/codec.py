@@ -78,10 +78,7 @@ class ReplyCodec:
         self, prompt: Any, tools: Any, tokenizer: Any, declared: Mapping[str, Any] | None = None
     ) -> Parser:
         """Return a parser for one reply; `declared` adds to the grammar."""
-        grammar = self.grammar
-        if declared is not None:
-            grammar = merge_declaration(grammar, declared, "declared")
-        return Parser(grammar, prompt, tools, tokenizer=tokenizer)
+        return Parser(self._declared_grammar(declared), prompt, tools, tokenizer=tokenizer)
 
     def parse(
         self,
@@ -92,11 +89,12 @@ class ReplyCodec:
         declared: Mapping[str, Any] | None = None,
     ) -> Message:
         """Parse a whole reply."""
-        parser = self.parser(prompt, tools, tokenizer, declared)
-        events = parser.feed(reply)
-        message = parser.close()
-        message.events = (*events, *message.events)
-        return message
+        return parse(self._declared_grammar(declared), reply, prompt, tools, tokenizer=tokenizer)
+
+    def _declared_grammar(self, declared: Mapping[str, Any] | None) -> Grammar:
+        if declared is None:
+            return self.grammar
+        return merge_declaration(self.grammar, declared, "declared")
 
     def read(
         self, reply: str | Sequence[int], prompt: str | None, tools: Any, tokenizer: Any

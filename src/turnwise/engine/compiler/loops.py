@@ -5,7 +5,7 @@ Loop number 2 has these variables in the generated code:
     t2    the elements
     o2    their trails
     i2    the index of the current element, from 0; only if something uses `loop`
-    k2    whether the elements are messages; only if that is not known when the template is compiled
+    k2    whether the elements are messages; not in a loop over the input `messages` itself
     e2    whether the `else` branch will run: no round has been completed; only if there is an `else`
     x2    the current element, and
     ox2   its trail, if the target is no plain name: `for key, value in items`

@@ -91,6 +91,8 @@ class Parser:
         self.prefill_text = prefill_of(grammar, text)
         self._history = (text or "").removesuffix(self.prefill_text)
         self._message: Message | None = None
+        # Only the first chunk shows whether the reply is text or ids, and the prefill can be asked for before it. So
+        # the parser starts as one of text; if the first chunk is ids, it starts again (`_decode`).
         self._start(None)
 
     def _start(self, tokenizer: Any) -> None:
