@@ -38,7 +38,7 @@ class Marker:
 
     Example:
         >>> marker = Marker("\\n</think>\\n\\n", "template 41:53")
-        >>> marker.lead, marker.core, marker.trail
+        >>> marker.leading_space, marker.core, marker.trailing_space
         ('\\n', '</think>', '\\n\\n')
     """
 
@@ -51,14 +51,14 @@ class Marker:
         return self.text.strip()
 
     @property
-    def lead(self) -> str:
+    def leading_space(self) -> str:
         """The white space before the core."""
         if not self.core:
             return ""
         return self.text[: len(self.text) - len(self.text.lstrip())]
 
     @property
-    def trail(self) -> str:
+    def trailing_space(self) -> str:
         """The white space after the core; the whole text if it is nothing but white space."""
         if not self.core:
             return self.text

@@ -184,7 +184,9 @@ def _rest_of_marker(marker: Marker, prefill: Prefill) -> str:
     if not _ends_with(prefill, marker):
         return marker.text
     space = prefill.text.rpartition(marker.core)[2]
-    return marker.trail.removeprefix(space) if marker.trail.startswith(space) else ""
+    return (
+        marker.trailing_space.removeprefix(space) if marker.trailing_space.startswith(space) else ""
+    )
 
 
 # -- calls

@@ -164,10 +164,10 @@ class CallDerivation:
         """Return the text before a call without headers, empty reasoning and empty content."""
         prefix = self.results.without_header(prefix)
         if self.reasoning is not None and self.reasoning.close.core:
-            closer, trail = self.reasoning.close.core, self.reasoning.close.trail
+            closer, space = self.reasoning.close.core, self.reasoning.close.trailing_space
             if closer in prefix.text:
                 prefix = after(prefix, closer)
-                prefix = prefix.slice(len(trail) if prefix.text.startswith(trail) else 0)
+                prefix = prefix.slice(len(space) if prefix.text.startswith(space) else 0)
         empty_content = self.content.open.text + self.content.close.text
         if self.content.open.core and prefix.text.startswith(empty_content):
             prefix = prefix.slice(len(empty_content))

@@ -81,7 +81,7 @@ def _marker_pattern(marker: Marker) -> str:
 
 def _with_spaces(marker: Marker, core: str) -> str:
     """Put the optional white space of a marker around the pattern of its core."""
-    return _optional_spaces(marker.lead) + core + _optional_spaces(marker.trail)
+    return _optional_spaces(marker.leading_space) + core + _optional_spaces(marker.trailing_space)
 
 
 def _optional_marker(marker: Marker) -> str:
@@ -153,7 +153,7 @@ def _reasoning_field(grammar: GrammarParts, region: Region) -> Json:
     # A generation prompt may continue with more white space than the marker has.
     after_opener = grammar.opening.partition(region.open.core)[2]
     space = after_opener[: len(after_opener) - len(after_opener.lstrip())]
-    extra = _optional_spaces(space[len(region.open.trail) :])
+    extra = _optional_spaces(space[len(region.open.trailing_space) :])
     return {
         "open_pattern": _start_pattern(grammar) + _marker_pattern(region.open) + extra,
         **_close_pattern(grammar, region.close),

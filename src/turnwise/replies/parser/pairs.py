@@ -97,7 +97,7 @@ class PairParser:
             if match.tag.kind is not MarkerKind.KEY_OPEN:
                 break  # the end of the call, which is taken elsewhere
             self._buffer.consume_match(match)
-            yield from self._buffer.take_space(pairs.key.trail)
+            yield from self._buffer.take_space(pairs.key.trailing_space)
             key = yield from self._read_key()
             if key is None and not self._buffer.ended:
                 yield from state.keep_as_written(call)
@@ -146,7 +146,7 @@ class PairParser:
             kind = yield from self._read_kind(kinds, prefix, suffix)
         if kind is None:
             return None
-        yield from self._buffer.take_space(self._pairs.string.open.trail)
+        yield from self._buffer.take_space(self._pairs.string.open.trailing_space)
         name = self._state.unmask("".join(texts)).strip().strip("\"'")
         return ArgumentKey(name, kind)
 
