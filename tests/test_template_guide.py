@@ -289,7 +289,7 @@ def test_xtuner_and_fastchat_disagree() -> None:
         {"role": role, "content": text}
         for role, text in zip(roles, ("Rules", "One", "Two", "Three"), strict=True)
     ]
-    probe = Probe("a system text and two rounds", chat, opening=True)
+    probe = Probe("a system text and two rounds", chat, add_generation_prompt=True)
     found = {}
     for ours, theirs in SAME.items():
         a, b = turnwise.load(f"xtuner:{ours}"), turnwise.load(f"fastchat:{theirs}")

@@ -71,7 +71,7 @@ def differing(template: turnwise.Template, written: turnwise.Template) -> list[s
     found = []
     for probe in conversations():
         opening = probe.messages[-1]["role"] != "assistant"
-        asked = replace(probe, opening=opening, options=dict(TOKENS))
+        asked = replace(probe, add_generation_prompt=opening, options=dict(TOKENS))
         if not is_dialogue(probe.messages):
             continue
         first = try_render(template.renderer, asked)

@@ -272,7 +272,7 @@ def asked(probe: Probe) -> dict[str, Any]:
     return {
         "tools": probe.tools,
         "documents": probe.documents,
-        "add_generation_prompt": probe.opening,
+        "add_generation_prompt": probe.add_generation_prompt,
     }
 
 

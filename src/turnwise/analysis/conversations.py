@@ -2,8 +2,8 @@
 
 `conversations()` is a fixed list that covers what chat templates tell apart: who speaks in which order and how long,
 what a message is made of, tools and their calls, reasoning, white space, letters of many kinds. `variations()` asks
-each of them with and without the opening, and some of them once for every value of every option that a template reads
-(`optional`). Everything is deterministic. A probe names the part of the list it is from, so that whoever asks can say
+each of them with and without a generation prompt, and some of them once for every value of every option that a
+template reads. Everything is deterministic. A probe names the part of the list it is from, so that a caller can tell
 what was covered.
 """
 
@@ -41,7 +41,7 @@ class Probe:
     messages: list[MessageDict]
     tools: list[Any] | None = None
     documents: list[Any] | None = None
-    opening: bool = False
+    add_generation_prompt: bool = False
     options: dict[str, Any] = field(default_factory=dict)
     now: datetime = NOW
     about: str = ""
@@ -51,7 +51,7 @@ class Probe:
         given = {
             "tools": self.tools,
             "documents": self.documents,
-            "add_generation_prompt": self.opening,
+            "add_generation_prompt": self.add_generation_prompt,
         }
         return given | {"now": self.now} | self.options
 
@@ -373,7 +373,7 @@ PROBED_WITH_OPTIONS = (
 def variations(
     variables: Iterable[str], tokens: Mapping[str, str] = PROBE_TOKENS
 ) -> Iterator[Probe]:
-    """Every conversation, with and without the opening; and a few of them with each value of each option.
+    """Every conversation, with and without a generation prompt; and a few with each value of each option.
 
     `tokens` are the texts of the special tokens.
     """
@@ -383,7 +383,7 @@ def variations(
         for probe in conversations():
             plain = replace(probe, covers=f"{probe.covers}{also}", options=dict(options))
             yield plain
-            yield replace(plain, covers=f"{plain.covers}, opening", opening=True)
+            yield replace(plain, covers=f"{plain.covers}, opening", add_generation_prompt=True)
     yield Probe("nothing", [], about="turns")
     yield from vary_options(option_names(variables), tokens)
 
@@ -396,7 +396,7 @@ def option_names(variables: Iterable[str]) -> list[str]:
 
 
 def vary_options(names: Iterable[str], tokens: Mapping[str, str] = PROBE_TOKENS) -> Iterator[Probe]:
-    """A few conversations with each value of each option, and the opening."""
+    """A few conversations with each value of each option, and a generation prompt."""
     chosen = [probe for probe in conversations() if probe.covers in PROBED_WITH_OPTIONS]
     for name in names:
         for value in OPTION_VALUES:
@@ -404,5 +404,9 @@ def vary_options(names: Iterable[str], tokens: Mapping[str, str] = PROBE_TOKENS)
                 covers = f"{probe.covers}, {name}={value!r}"
                 options = {**tokens, name: value}
                 yield replace(
-                    probe, covers=covers, opening=True, options=options, about=f"option {name}"
+                    probe,
+                    covers=covers,
+                    add_generation_prompt=True,
+                    options=options,
+                    about=f"option {name}",
                 )

@@ -111,8 +111,8 @@ def smaller_probes(probe: Probe) -> Iterator[Probe]:
     if len(probe.messages) > 1:
         for index in range(len(probe.messages)):
             yield replace(probe, messages=_without(probe.messages, index))
-    if probe.opening:
-        yield replace(probe, opening=False)
+    if probe.add_generation_prompt:
+        yield replace(probe, add_generation_prompt=False)
     for fewer in _fewer_values(probe.tools):
         yield replace(probe, tools=fewer)
     for fewer in _fewer_values(probe.documents):
@@ -194,7 +194,7 @@ def _piece_at(side: RenderOutcome, at: int) -> Piece | None:
 def passed_arguments(probe: Probe) -> dict[str, Any]:
     """Return the arguments of `render` that are not defaults."""
     arguments = {"tools": probe.tools, "documents": probe.documents, **probe.options}
-    if probe.opening:
+    if probe.add_generation_prompt:
         arguments["add_generation_prompt"] = True
     if probe.now != NOW:
         arguments["now"] = probe.now

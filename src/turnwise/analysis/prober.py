@@ -219,7 +219,7 @@ class Prober:
             [make_message("system", self.as_content(SYSTEM))] if self.settings.system_first else []
         )
 
-    def _following(self, message: Mapping[str, Any]) -> list[MessageDict]:
+    def _required_followers(self, message: Mapping[str, Any]) -> list[MessageDict]:
         """Return the messages that must follow so that this one is rendered."""
         if self.settings.results_follow and "tool_calls" in message:
             count = len(message["tool_calls"])
@@ -273,13 +273,17 @@ class Prober:
         if opened is None:
             return None
         if closed is None:
+            # The template raises an error for a conversation that ends with a user and is no prompt.
             prompt = self._after_user(opened)
         elif closed.text == opened.text:
+            # GLM-Edge writes `<|assistant|>` after the last message, asked for or not; Mistral has no prompt.
             prompt = self._unconditional_prompt(opened, **options)
         elif opened.text.startswith(closed.text):
-            prompt = self._from(opened, len(closed.text))
+            # Qwen and most others: `if add_generation_prompt`, `<|im_start|>assistant\n`.
+            prompt = self._segment_from(opened, len(closed.text))
         else:
-            # Without the end of the user's turn.
+            # Phi-3: a conversation ends with `<|assistant|>` or with `<|endoftext|>`. What both have after the user's
+            # text is the end of the user's turn.
             prompt = self._after_user(opened)
             if prompt is not None:
                 prompt = prompt.slice(common_prefix(prompt, self._after_user(closed) or EMPTY))
@@ -288,31 +292,36 @@ class Prober:
     def _unconditional_prompt(self, opened: Rendering, **options: Any) -> Segment:
         """Return the generation prompt of a template that writes it after every last message, asked for or not."""
         message = self.reply()
-        finished = self.render([self.user(), message, *self._following(message)], **options)
+        finished = self.render(
+            [self.user(), message, *self._required_followers(message)], **options
+        )
         if finished is None or USER not in finished.text or USER not in opened.text:
-            return EMPTY
-        tail = self._from(opened, _end_of(opened.text, USER))
+            return EMPTY  # the template refuses a reply, or renders no text of users
+        tail = self._segment_from(opened, _end_of(opened.text, USER))
         if finished.text.startswith(opened.text):
-            # The reply continues there, and the prompt may come again after it.
+            # The turn of a reply begins with the same text. GLM-Edge: `<|assistant|>` comes once more after the reply,
+            # so it is the prompt. Mistral: `[/INST]` does not, so it is the end of the user's turn.
             ends = [end for _, end, origin in tail.origin_spans if origin.message is not None]
             prompt = tail.slice(max(ends, default=0))
             return prompt if prompt.core and finished.text.endswith(prompt.text) else EMPTY
-        whole = self._from(finished, _end_of(finished.text, USER))
+        # YandexGPT: only the end of a conversation is ` Ассистент:[SEP]`, a turn begins with ` Ассистент:`. The user's
+        # turn ends where that of the reply begins; without a reply, the prompt is what follows that end.
+        whole = self._segment_from(finished, _end_of(finished.text, USER))
         user_end = whole.text[: _start_of_message(whole, len(self.preamble()) + 1)].strip()
         start = tail.text.find(user_end)
         if tail.text[: max(start, 0)].strip():
-            return EMPTY
+            return EMPTY  # the last user's turn is written in another way than earlier ones
         return tail.slice(start + len(user_end))
 
     def turn(
         self, message: Mapping[str, Any], *following: Mapping[str, Any], **options: Any
     ) -> Segment | None:
         """Return what the template writes for an assistant message after a user's, and for those that follow."""
-        question = json.dumps([message, following, options], sort_keys=True, default=str)
-        key = (self.settings._replace(trimmed=False), question)
-        if key not in self.cache.turns:
-            self.cache.turns[key] = self._find_turn(message, following, options)
-        turn = self.cache.turns[key]
+        probe = json.dumps([message, following, options], sort_keys=True, default=str)
+        cache_key = (self.settings._replace(trimmed=False), probe)
+        if cache_key not in self.cache.turns:
+            self.cache.turns[cache_key] = self._find_turn(message, following, options)
+        turn = self.cache.turns[cache_key]
         return self._trim(turn) if turn is not None else None
 
     def _find_turn(
@@ -321,7 +330,7 @@ class Prober:
         following: Sequence[Mapping[str, Any]],
         options: dict[str, Any],
     ) -> Segment | None:
-        required = [] if following else self._following(message)
+        required = [] if following else self._required_followers(message)
         messages = [self.user(), {"role": "assistant", **message}, *following, *required]
         rendering = self.render(messages, **options)
         if rendering is None:
@@ -329,9 +338,9 @@ class Prober:
         index = len(self.preamble()) + 1
         prefix = self._text_before(**options)
         if prefix is not None and rendering.text.startswith(prefix):
-            turn = self._from(rendering, len(prefix))
+            turn = self._segment_from(rendering, len(prefix))
         elif USER in rendering.text:
-            turn = self._from(rendering, _end_of(rendering.text, USER))
+            turn = self._segment_from(rendering, _end_of(rendering.text, USER))
             turn = turn.slice(_start_of_message(turn, index))
         else:
             return None
@@ -357,18 +366,18 @@ class Prober:
         prompt = self.render(messages, add_generation_prompt=True, **options)
         if prompt is None or RESULT not in prompt.text:
             return EMPTY
-        whole = self._from(prompt, 0)
+        whole = self._segment_from(prompt, 0)
         return whole.slice(whole.text.index(RESULT) + len(RESULT))
 
     def _after_user(self, rendering: Rendering) -> Segment | None:
         if USER not in rendering.text:
             return None
-        return self._from(rendering, _end_of(rendering.text, USER))
+        return self._segment_from(rendering, _end_of(rendering.text, USER))
 
     def _trim(self, segment: Segment) -> Segment:
         return segment.slice(leading_space(segment.text)) if self.settings.trimmed else segment
 
-    def _from(self, rendering: Rendering, start: int) -> Segment:
+    def _segment_from(self, rendering: Rendering, start: int) -> Segment:
         """Return a rendering from a character on. Pieces before it are not computed, since tool lists are long."""
         pieces: list[Piece] = []
         table = rendering.piece_table

@@ -272,7 +272,7 @@ def _explain_unreadable(renderer: Renderer, tokens: Mapping[str, str]) -> Source
         chat, is_prompt = ROUNDS[:length], length == 1
         if _read_surroundings(renderer, chat, tokens, is_prompt) is None:
             break
-    probe = Probe("rounds", chat, opening=is_prompt, options=dict(tokens))
+    probe = Probe("rounds", chat, add_generation_prompt=is_prompt, options=dict(tokens))
     outcome = try_render(renderer, probe)
     if isinstance(outcome, TurnwiseError):
         what, result = "it refuses alternating user and assistant messages", outcome.message

@@ -75,7 +75,7 @@ class Verification:
         A probe that the dialect is not for, or that the template itself refuses, is no difference.
         """
         probe = self._as_sent(probe)
-        is_open = probe.opening or not self.dialect.prompts_only
+        is_open = probe.add_generation_prompt or not self.dialect.prompts_only
         if not is_open or not is_dialogue(probe.messages) or not self._is_relevant(probe):
             return ""
         expected, written = try_render(a, probe), try_render(b, probe)
@@ -126,7 +126,7 @@ class Verification:
         """Return the probe as it is sent to a model: with a generation prompt after a user."""
         last_role = probe.messages[-1]["role"] if probe.messages else ""
         is_prompt = last_role in ("user", "tool")
-        return replace(probe, opening=is_prompt, options=probe.options | self.tokens)
+        return replace(probe, add_generation_prompt=is_prompt, options=probe.options | self.tokens)
 
 
 def _without_final_reply(probe: Probe) -> Probe:
