@@ -19,24 +19,6 @@ from typing import Any
 
 from turnwise.errors import SourceError, did_you_mean, short_repr
 
-__all__ = [
-    "ANYTHING",
-    "BOOLEAN",
-    "COUNT",
-    "NON_EMPTY_STRING",
-    "NUMBER",
-    "STRING",
-    "STRINGS",
-    "TABLE",
-    "ValueRule",
-    "check",
-    "check_keys",
-    "check_table",
-    "list_of",
-    "one_of",
-    "or_null",
-]
-
 MAX_CHOICES_IN_MESSAGE = 5  # more are listed in the hint only
 
 

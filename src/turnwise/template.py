@@ -22,7 +22,7 @@ from turnwise import dialects
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.losses import refuse_losses
 from turnwise.analysis.unnamed_tokens import describe_unnamed_tokens, find_unnamed_tokens
-from turnwise.conversion import Conversion
+from turnwise.conversion.conversion import Conversion
 from turnwise.dialects.translation import Translation, copy_source
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_options
 from turnwise.engine.program import Program, compile_program

@@ -8,8 +8,6 @@ from typing import Any
 
 from turnwise.errors import TokenizerError, short_repr
 
-__all__ = ["to_token_ids"]
-
 _NO_SEQUENCES = (str, bytes, bytearray, memoryview, Mapping, Set)  # of ids, though iterable
 
 

@@ -23,9 +23,11 @@ from corpus import needs_corpus
 from turnwise import dialects
 from turnwise.analysis import counterexample
 from turnwise.analysis.conversations import Probe, probe_contents, probe_turns
-from turnwise.conversion import read_turns, verification
+from turnwise.conversion import verification
+from turnwise.conversion.observed_turns import observe_turns
 from turnwise.dialects import fastchat, fastchat_write
-from turnwise.dialects.turns import Slot, Turns
+from turnwise.dialects.turns import TOKEN_MARKS, Slot, Turns, replace_token_marks
+from turnwise.engine.renderer import Renderer
 from turnwise.registry import entries
 
 TARGETS = ("xtuner", "llamafactory", "paddlenlp", "ollama", "fastchat")
@@ -166,6 +168,12 @@ def test_what_is_written() -> None:
     assert modelfile.startswith("FROM .\nTEMPLATE") and modelfile.endswith(
         'PARAMETER stop "<|im_end|>"\n'
     )
+
+
+def read_turns(renderer: Renderer, eos_token: str = "") -> Turns:
+    """The turns of a template to which the tokenizer adds a bos token."""
+    marks = {**TOKEN_MARKS, "bos_token": ""}
+    return replace_token_marks(observe_turns(renderer, marks).turns, {"eos_token": eos_token})
 
 
 def test_the_turns_are_read_off_the_pieces() -> None:

@@ -321,7 +321,7 @@ def test_images_stand_before_the_text(style: SeparatorStyle) -> None:
         ({"stop_str": [1]}, ["stop_str", "list of strings"]),
         ({"stop_token_ids": ["2"]}, ["stop_token_ids[0] must be a whole number from 0 up"]),
         ({"max_image_size_mb": "big"}, ["max_image_size_mb", "a number"]),
-        ({"system_template": "{system}"}, ["{system}", "{system_message}"]),
+        ({"system_template": "{system}"}, ["{system}", "Did you mean 'system_message'?"]),
         ({"system_template": "{system_message!r}"}, ["{system_message!r}"]),
         ({"system_template": "{"}, ["system_template"]),
         ({"system_message": None}, ["system_message", "must be a string"]),

@@ -115,7 +115,15 @@ def test_golden_encodes(name: str) -> None:
 
 
 def joined(mapped: Any, bos: bool = True) -> list[list[Any]]:
-    return [list(part) for part in compat.join_segments(compat.segments(mapped, bos))]
+    """The segments, with neighbouring texts joined that are both trained or both not."""
+    found: list[compat.TrainingSegment] = []
+    for part in compat.segments(mapped, bos):
+        last = found[-1] if found else None
+        if last and last.kind == part.kind == "text" and last.learnt == part.learnt:
+            found[-1] = part._replace(text=last.text + part.text)
+        else:
+            found.append(part)
+    return [list(part) for part in found]
 
 
 @needs_corpus

@@ -11,14 +11,13 @@ from typing import Annotated, Any
 
 from rich.text import Text
 
+from turnwise.analysis.conversations import STANDARD_VARIABLES
 from turnwise.analysis.facts import WrittenMarker
 from turnwise.cli import inputs, output
 from turnwise.cli.render import ColourOption, JsonOption, PickOption, TemplateArgument, make_flag
 from turnwise.errors import TurnwiseError, printable
 from turnwise.template import Template
 
-# What a conversation fills; everything else that a template reads is an option.
-INPUTS = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
 HEADING_WIDTH = 11
 MAX_COLUMN_WIDTH = 48
 
@@ -58,8 +57,10 @@ def explain_template(template: Template) -> dict[str, Any]:
         refusals["replies"] = error.message
     return {
         "name": template.name,
-        "reads": [name for name in variables if name in INPUTS],
-        "options": {name: options.get(name) for name in variables if name not in INPUTS},
+        "reads": [name for name in variables if name in STANDARD_VARIABLES],
+        "options": {
+            name: options.get(name) for name in variables if name not in STANDARD_VARIABLES
+        },
         "unread": sorted(options.keys() - set(variables)),
         "named": sorted(template.renderer.named),
         "generation_prompt": facts.generation_prompt,

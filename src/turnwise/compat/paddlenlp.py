@@ -495,8 +495,8 @@ def tokenize_rounds_example(
     """
     context = {**_context_of(example), "is_training": True}
     parts = chat.encode_chat_inputs(training_rounds(example), context)
-    max_length = check_length(getattr(data_args, "max_length", None), "max_length")
-    src_length = check_length(getattr(data_args, "src_length", None), "src_length")
+    max_length: Any = getattr(data_args, "max_length", None)
+    src_length: Any = getattr(data_args, "src_length", None)
     ids: list[int] = []
     labels: list[int] = []
     for part, learnt in truncate_rounds(parts, max_length, src_length, chat.exact):

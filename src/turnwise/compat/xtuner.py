@@ -35,7 +35,6 @@ __all__ = [
     "ConfigDict",
     "TrainingSegment",
     "encode_fn",
-    "join_segments",
     "load",
     "openai_map_fn",
     "segments",
@@ -299,18 +298,6 @@ def segments(
         parts.append(TrainingSegment("text", turn["sep"], False))
         needs_bos = bos and has_eos
     return [part for part in parts if part.kind != "text" or part.text]
-
-
-def join_segments(parts: list[TrainingSegment]) -> list[TrainingSegment]:
-    """Join neighbouring texts that are both trained or both not."""
-    joined: list[TrainingSegment] = []
-    for part in parts:
-        last = joined[-1] if joined else None
-        if last and last.kind == part.kind == "text" and last.learnt == part.learnt:
-            joined[-1] = part._replace(text=last.text + part.text)
-        else:
-            joined.append(part)
-    return joined
 
 
 def encode_fn(

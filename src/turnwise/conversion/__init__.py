@@ -17,8 +17,3 @@ What may be lost has a name for the argument `without`: a topic ("tools", "reaso
 space", "options", or one option. It is then not compared. An option that the template has a value
 for is decided, and so not lost.
 """
-
-from turnwise.conversion.conversion import Conversion
-from turnwise.conversion.observed_turns import read_turns
-
-__all__ = ["Conversion", "read_turns"]

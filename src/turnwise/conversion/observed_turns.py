@@ -31,14 +31,11 @@ from turnwise.dialects.turns import (
     Text,
     Turns,
     fill_slots,
-    replace_token_marks,
 )
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import SourceError, TurnwiseError, short_repr
 
 EOS = TOKEN_MARKS["eos_token"]
-# The tokenizer adds a bos token, unless the dialect writes it.
-DEFAULT_TOKENS = {"bos_token": "", "eos_token": EOS}
 SYSTEM = make_message("system", "Xsystem")
 ROUNDS = [
     make_message("user", "Xfirst"),
@@ -75,20 +72,7 @@ class PromptTexts(NamedTuple):
     before_reply: str
 
 
-def read_turns(renderer: Renderer, eos_token: str | None = None) -> Turns:
-    """Return what a template writes around a system text, user messages and replies.
-
-    Args:
-        renderer: the template.
-        eos_token: the text of the token, if the template writes one.
-
-    Raises:
-        SourceError: the template refuses plain rounds, or does not write every message once.
-    """
-    return replace_token_marks(observe_turns(renderer).turns, {"eos_token": eos_token or ""})
-
-
-def observe_turns(renderer: Renderer, tokens: Mapping[str, str] = DEFAULT_TOKENS) -> ObservedTurns:
+def observe_turns(renderer: Renderer, tokens: Mapping[str, str]) -> ObservedTurns:
     """Render known conversations and read the turns off them; `tokens` are the special tokens."""
     rounds = _read_surroundings(renderer, ROUNDS, tokens)
     prompt = _read_surroundings(renderer, ROUNDS[:1], tokens, generation_prompt=True)

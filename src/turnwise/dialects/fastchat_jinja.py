@@ -12,11 +12,9 @@ What `exact` changes is described in `fastchat.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from string import Formatter
 
 from turnwise.dialects.fastchat_styles import FastChatSpec, SystemRule, TurnPosition, TurnText
-from turnwise.dialects.turns import literal
-from turnwise.errors import SourceError, short_repr
+from turnwise.dialects.turns import Text, literal, parse_format_string
 
 IMAGE_PLACEHOLDER = "$$<image>$$"
 REFUSAL = "a FastChat template has no place for this message: "
@@ -46,26 +44,9 @@ def translate_spec(
     return "\n".join(FastChatJinjaWriter(spec, exact, other_roles or {}).write_lines()) + "\n"
 
 
-def parse_system_template(spec: FastChatSpec) -> list[str | None]:
-    """Cut `system_template` at its slots: texts, and None for the system message."""
-    parts: list[str | None] = []
-    try:
-        for text, field, form, conversion in Formatter().parse(spec.system_template):
-            if text:
-                parts.append(text)
-            if field is None:
-                continue
-            if field != "system_message" or form or conversion:
-                slot = field
-                slot += f"!{conversion}" if conversion else ""
-                slot += f":{form}" if form else ""
-                problem = f"system_template has the unknown slot {{{slot}}}"
-                raise SourceError(problem, hint="The only slot is {system_message}.")
-            parts.append(None)
-    except ValueError as error:
-        problem = f"system_template is not a format string: {error}"
-        raise SourceError(f"{problem}, in {short_repr(spec.system_template)}") from None
-    return parts
+def parse_system_template(spec: FastChatSpec) -> Text:
+    """Cut `system_template` at its slots; raise SourceError if it has others than the system message."""
+    return parse_format_string(spec.system_template, ("system_message",), "system_template")
 
 
 def write_system_prompt(spec: FastChatSpec, has_message: bool) -> list[Term]:
@@ -74,7 +55,7 @@ def write_system_prompt(spec: FastChatSpec, has_message: bool) -> list[Term]:
     parts: list[Term] = []
     # The template has a variable `system`, which holds the system message.
     for part in parse_system_template(spec):
-        parts.append(JinjaExpression("system") if part is None else part)
+        parts.append(part if isinstance(part, str) else JinjaExpression("system"))
     has_text = any(has_message if isinstance(part, JinjaExpression) else part for part in parts)
     is_written = {
         SystemRule.ALWAYS: True,

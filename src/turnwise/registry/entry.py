@@ -17,7 +17,7 @@ compiling it can tell.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -93,7 +93,6 @@ class Entry:
         return (self.name, *self.aliases)
 
 
-FIELDS = frozenset(item.name for item in fields(Entry))
 ENTRY_RULES = {
     **dict.fromkeys(("name", "source"), NON_EMPTY_STRING),
     **dict.fromkeys(("dialect", "family", "notes"), STRING),
@@ -114,7 +113,14 @@ def read_entry(data: Mapping[str, Any], where: str, files: Mapping[str, Path]) -
     if source not in files:
         hint = "`source` names a file in the same folder."
         raise SourceError(f"{where}: there is no {short_repr(source, 200)} beside it", hint=hint)
-    return build_entry(data, partial(_read_source, files[source], where))
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in data.items()
+        if key not in ("source", "options")
+    }
+    defaults = copy_source(data.get("options", {}))
+    load_source = partial(_read_source, files[source], where)
+    return Entry(**values, defaults=defaults, load_source=load_source)
 
 
 def read_collection(data: Mapping[str, Any], where: str, stem: str) -> Iterator[Entry]:
@@ -148,17 +154,6 @@ def _sources_by_name(sources: list[Any], where: str) -> dict[str, Any]:
             raise SourceError(f"{where}[{index}] has no `name`: {short_repr(source)}")
         by_name[name] = source
     return by_name
-
-
-def build_entry(data: Mapping[str, Any], load_source: Callable[[], Any]) -> Entry:
-    """Return an entry of checked data: its lists become tuples, its `options` the defaults."""
-    values: dict[str, Any] = {}
-    for key, value in data.items():
-        if key == "options":
-            values["defaults"] = copy_source(value)
-        elif key in FIELDS:
-            values[key] = tuple(value) if isinstance(value, list) else value
-    return Entry(**values, load_source=load_source)
 
 
 def _read_source(file: Path, where: str) -> str:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from turnwise import dialects
+from turnwise.analysis.conversations import STANDARD_VARIABLES
 from turnwise.dialects import translate
 from turnwise.dialects.translation import Translation
 from turnwise.engine.option_names import SPECIAL_TOKENS
@@ -46,14 +47,6 @@ MAX_TEMPLATES = 100
 MAX_NAMES = 2000
 
 TEMPLATE_SUFFIXES = (".jinja", ".jinja2", ".j2")
-# Variables that the conversation sets; a token of such a name would replace it.
-CONVERSATION_VARIABLES = {
-    "messages",
-    "tools",
-    "documents",
-    "add_generation_prompt",
-    "continue_final_message",
-}
 # A file with one of these keys is a conversation, unless it also defines a separator style.
 CONVERSATION_KEYS = {"messages", "conversations"}
 LFS_HEADER = "version https://git-lfs.github.com/spec/"
@@ -354,7 +347,7 @@ def _tokens_of_config(config: Mapping[str, Any], name: str) -> dict[str, str]:
         elif key in SPECIAL_TOKENS:
             hint = 'It should be a text or {"content": text}.'
             raise SourceError(f"{key} in {name} is {_type_name(value)}", hint=hint)
-    if clash := CONVERSATION_VARIABLES & tokens.keys():
+    if clash := tokens.keys() & set(STANDARD_VARIABLES):
         problem = f"{min(clash)!r}, a name that the conversation fills"
         raise SourceError(f"{name} has a special token called {problem}")
     return tokens

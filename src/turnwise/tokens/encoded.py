@@ -15,12 +15,10 @@ from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import TokenizerError
 from turnwise.messages import format_path
 from turnwise.tokens.boundaries import Turn, Untrained
-from turnwise.tokens.loss import IGNORED, TrainedSpan, TrainOn, select_trained
+from turnwise.tokens.loss import IGNORED, TrainOn, select_trained
 from turnwise.tokens.text_encoder import SpanTable, encoder_for
 from turnwise.tokens.token_offsets import TokenOffsets
 from turnwise.tokens.tokenizers.protocol import Tokenizer
-
-__all__ = ["Encoded", "Owner"]
 
 
 class Owner(NamedTuple):
@@ -219,22 +217,18 @@ class Encoded:
     def weights(self) -> list[float]:
         """How much each token counts in training; 0 for those that are not trained."""
         if self._weights is None:
-            weights = [0.0] * len(self.input_ids)
-            for span in self._trained_spans():
-                first, last = self.first_at(span.start), self.last_at(span.end)
-                weights[first:last] = [span.weight] * (last - first)
-            self._weights = weights
+            self._weights = [0.0] * len(self.input_ids)
+            for first, last, weight in self._trained_tokens():
+                self._weights[first:last] = [weight] * (last - first)
         return self._weights
 
     @property
     def labels(self) -> list[int]:
         """The ids that are trained, and -100 for all others."""
         if self._labels is None:
-            labels = [IGNORED] * len(self.input_ids)
-            for span in self._trained_spans():
-                first, last = self.first_at(span.start), self.last_at(span.end)
-                labels[first:last] = self.input_ids[first:last]
-            self._labels = labels
+            self._labels = [IGNORED] * len(self.input_ids)
+            for first, last, _ in self._trained_tokens():
+                self._labels[first:last] = self.input_ids[first:last]
         return self._labels
 
     @property
@@ -242,10 +236,13 @@ class Encoded:
         """1 for the tokens that are trained, 0 for all others."""
         return [int(label != IGNORED) for label in self.labels]
 
-    def _trained_spans(self) -> list[TrainedSpan]:
-        return select_trained(
+    def _trained_tokens(self) -> Iterator[tuple[int, int, float]]:
+        """Yield the first token, the index after the last one and the weight of each trained span."""
+        spans = select_trained(
             self.train_on, self.rendering, self._turns, self._message_weights, self._only_turns
         )
+        for span in spans:
+            yield self.first_at(span.start), self.last_at(span.end), span.weight
 
     # ---- containers of other libraries ----
 
@@ -260,18 +257,16 @@ class Encoded:
     def numpy(self) -> dict[str, Any]:
         """Return the same as arrays, and the weights."""
         numpy = _import_library("numpy")
-        arrays = {
-            name: numpy.asarray(values, dtype=numpy.int64) for name, values in self.lists().items()
-        }
-        return {**arrays, "weights": numpy.asarray(self.weights, dtype=numpy.float32)}
+        return self._to_arrays(numpy.asarray, numpy.int64, numpy.float32)
 
     def torch(self) -> dict[str, Any]:
         """Return the same as tensors, and the weights."""
         torch = _import_library("torch")
-        tensors = {
-            name: torch.tensor(values, dtype=torch.long) for name, values in self.lists().items()
-        }
-        return {**tensors, "weights": torch.tensor(self.weights, dtype=torch.float32)}
+        return self._to_arrays(torch.tensor, torch.long, torch.float32)
+
+    def _to_arrays(self, make: Any, integer: Any, real: Any) -> dict[str, Any]:
+        arrays = {name: make(values, dtype=integer) for name, values in self.lists().items()}
+        return {**arrays, "weights": make(self.weights, dtype=real)}
 
 
 def _make_owner(piece: int, origin: Origin, kept: Sequence[int]) -> Owner:

@@ -131,7 +131,7 @@ def weight_of(messages: Sequence[Any], index: int) -> float:
     Raises:
         MessageError: the weight is not a number from 0 up.
     """
-    weight = messages[index].get("weight") if index < len(messages) else None
+    weight = messages[index].get("weight")
     if weight is None:
         return 1.0
     is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)

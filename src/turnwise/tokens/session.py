@@ -55,8 +55,6 @@ from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
 
-__all__ = ["HISTORY", "ReplyReader", "Session", "to_plain_messages"]
-
 HISTORY = {
     "same": "the earlier text must not change, or Unstable is raised",
     "keep": "the earlier ids stay as they are, even if the template renders them differently now",
