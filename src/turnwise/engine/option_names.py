@@ -53,19 +53,12 @@ def reject_misspelt_options(
         if name in variables or name in RENDER_ARGUMENTS or name in SPECIAL_TOKENS:
             continue
         accepted = (*RENDER_ARGUMENTS, *arguments)
+        unused = [variable for variable in variables if variable not in given]
         close = get_close_matches(name, accepted, 1, CLOSE_TO_ARGUMENT)
+        close += get_close_matches(name, unused, 1, CLOSE_TO_VARIABLE)
+        hint = f"did you mean {close[0]}?" if close else ""
         if name in ENCODE_ARGUMENTS and name not in accepted:
-            raise MessageError(
-                f"{verb} takes no {name!r}, and the template does not read it",
-                path=name,
-                hint=f"It takes: {', '.join(accepted)}.",
-            )
-        if not close:
-            unused = [variable for variable in variables if variable not in given]
-            close = get_close_matches(name, unused, 1, CLOSE_TO_VARIABLE)
-        if close:
-            raise MessageError(
-                f"{verb} takes no {name!r}, and the template does not read it",
-                path=name,
-                hint=f"did you mean {close[0]}?",
-            )
+            hint = f"It takes: {', '.join(accepted)}."
+        if hint:
+            message = f"{verb} takes no {name!r}, and the template does not read it"
+            raise MessageError(message, path=name, hint=hint)

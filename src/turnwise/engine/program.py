@@ -34,6 +34,7 @@ from turnwise.errors import (
 
 FILE = "<turnwise program>"
 FUNCTION_NAMES = frozenset(FUNCTIONS)
+FUNCTION_CALLS = frozenset(function.run.__name__ for function in FUNCTIONS.values())
 FIRST_POSITION = pack_position(1, 1)
 WRONG_CALL = re.compile(r"(.*)\(\) ((?:missing|got|takes (?:from )?\d).*)")  # of a Python function
 ARGUMENT_COUNT = re.compile(r"(\d+)(?= positional| to \d+ positional| were given| was given)")
@@ -59,9 +60,8 @@ NAMES: dict[str, Any] = {
     **_select(
         operations,
         "add_values, apply_sign, assign_attribute, call_method, call_value, capture_output, charge_key, "
-        "compare, contains, is_equal, require_text",
+        "compare, contains, is_equal, require_text, spread_arguments, spread_keywords, unpack_values",
     ),
-    **_select(operations, "spread_arguments, spread_keywords, unpack_values"),
     **_select(limits, "check_call_budget, limit_error"),
     **_select(trails, "BEGIN, BOUND, DONE, END, LOOP, NEXT"),
     **_select(text_rules, "LSTRIPPED, RSTRIPPED, STRIPPED"),
@@ -204,7 +204,7 @@ def _hide_engine_arguments(error: TypeError) -> str:
     if call is None:
         return str(error)
     name, problem = call.groups()
-    hidden = 1 if name in FUNCTION_NAMES or name in ("span", "dictionary") else 3
+    hidden = 1 if name in FUNCTION_CALLS else 3
     return ARGUMENT_COUNT.sub(lambda count: str(max(int(count[0]) - hidden, 0)), problem)
 
 

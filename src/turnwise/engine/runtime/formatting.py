@@ -38,6 +38,7 @@ from turnwise.errors import short_repr
 
 PERCENT = re.compile(r"%(?:\(([^)]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d+)?)?[hlL]?(.)", re.S)
 DIGITS = re.compile(r"\d+")
+NESTED_TYPES = (dict, list, tuple, Namespace, View)  # values that are written with what they hold
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
 
 
@@ -74,13 +75,13 @@ def _to_repr(rt: Runtime, value: Any, trail: Trail) -> str:
     return text
 
 
-def charge_container(rt: Runtime, value: Any, trail: Trail) -> None:
-    """Pay for writing out a container, unless it is part of the input.
+def charge_container(rt: Runtime, value: Any, trail: Trail = None) -> None:
+    """Pay for writing out a container, unless it is part of the input; other values are free.
 
     It is read level by level, and a container that is shared is counted as often as it would be
     written.
     """
-    if is_from_input(trail):
+    if not isinstance(value, NESTED_TYPES) or is_from_input(trail):
         return
     level: list[Any] = [value]
     for _ in range(rt.limits.depth):
@@ -97,7 +98,7 @@ def charge_container(rt: Runtime, value: Any, trail: Trail) -> None:
                 inner += container
             rt.charge_bytes(8 * len(inner))
         rt.charge_bytes(sum(len(item) for item in inner if isinstance(item, str)))
-        level = [item for item in inner if isinstance(item, (dict, list, tuple, Namespace, View))]
+        level = [item for item in inner if isinstance(item, NESTED_TYPES)]
         if not level:
             return
     raise limit_error("depth")
@@ -106,7 +107,7 @@ def charge_container(rt: Runtime, value: Any, trail: Trail) -> None:
 def charge_key(rt: Runtime, key: Any) -> Any:
     """Pay for the hash of a key, and return the key: the hash of a tuple reads all of the tuple."""
     if type(key) is tuple:
-        charge_container(rt, key, None)
+        charge_container(rt, key)
     return key
 
 
@@ -189,8 +190,7 @@ def _format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArgum
     if kind == "s":
         value, trail = to_text(rt, value, trail)
     elif kind in "ra":
-        if isinstance(value, (dict, list, tuple)):
-            charge_container(rt, value, None)
+        charge_container(rt, value)
     elif type(value) is Undefined:
         raise value.failure()
     dot = "." if "." in spec[0] else ""
@@ -291,8 +291,7 @@ def _format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pa
     value, trail = pair
     rt.charge_bytes(sum(int(number[:12]) for number in DIGITS.findall(spec)))
     if convert in ("r", "a"):
-        if isinstance(value, (dict, list, tuple)):
-            charge_container(rt, value, trail)
+        charge_container(rt, value, trail)
         value, trail = CONVERSIONS[convert](value), (REPR, value, trail)
     elif convert == "s" or not isinstance(value, (str, int, float)):
         if spec and convert is None:
@@ -322,8 +321,7 @@ def to_json(
         if known is not None:
             rt.charge_bytes(len(known))
             return known, (JSON, value, trail, style, node, cache)
-    if not is_from_input(trail) and isinstance(value, (dict, list, tuple)):
-        charge_container(rt, value, trail)
+    charge_container(rt, value, trail)
     try:
         result = _make_json_writer(style)(value)
     except TypeError as error:

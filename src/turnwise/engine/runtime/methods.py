@@ -77,33 +77,24 @@ def make_strip(start: bool, end: bool) -> Builtin:
     return run
 
 
-def split(
-    rt: Runtime, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED
-) -> Pair:
-    return _split_text(rt, value, trail, value.split, sep, maxsplit)
+def make_split(name: str) -> Builtin:
+    def run(
+        rt: Runtime, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED
+    ) -> Pair:
+        separator = require_defined(sep)
+        limit = require_integer(maxsplit)
+        if isinstance(separator, str) and separator:
+            rt.charge_bytes(2 * len(value) + 60 * value.count(separator) + 60)
+        else:
+            if separator == "":
+                raise Failure("empty separator")
+            if separator is not None:
+                raise Failure(f"must be str or None, not {type(separator).__name__}")
+            rt.charge_bytes(30 * len(value) + 60)
+        parts = getattr(value, name)(separator, limit)
+        return parts, (SPLIT, value, trail, parts)
 
-
-def rsplit(
-    rt: Runtime, value: str, trail: Trail, sep: Pair = NONE, maxsplit: Pair = UNLIMITED
-) -> Pair:
-    return _split_text(rt, value, trail, value.rsplit, sep, maxsplit)
-
-
-def _split_text(
-    rt: Runtime, value: str, trail: Trail, cut: Callable[..., list[str]], sep: Pair, maxsplit: Pair
-) -> Pair:
-    separator, limit = sep[0], maxsplit[0]
-    if isinstance(separator, str) and separator:
-        rt.charge_bytes(2 * len(value) + 60 * value.count(separator) + 60)
-    else:
-        separator, limit = require_defined(sep), require_integer(maxsplit)
-        if separator == "":
-            raise Failure("empty separator")
-        if separator is not None:
-            raise Failure(f"must be str or None, not {type(separator).__name__}")
-        rt.charge_bytes(30 * len(value) + 60)
-    parts = cut(separator, limit if maxsplit is UNLIMITED else require_integer(maxsplit))
-    return parts, (SPLIT, value, trail, parts)
+    return run
 
 
 def splitlines(rt: Runtime, value: str, trail: Trail, keepends: Pair = FALSE) -> Pair:
@@ -273,20 +264,13 @@ def copy(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return value.copy(), trail
 
 
-def _charge_search(rt: Runtime, value: Any, wanted: Any) -> None:
-    rt.charge_steps(len(value))
-    if isinstance(wanted, (list, tuple, dict)):
-        charge_container(rt, wanted, None)
+def make_search(name: str) -> Builtin:
+    def run(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
+        rt.charge_steps(len(value))
+        charge_container(rt, wanted[0])
+        return getattr(value, name)(wanted[0]), None
 
-
-def index(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
-    _charge_search(rt, value, wanted[0])
-    return value.index(wanted[0]), None
-
-
-def count(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
-    _charge_search(rt, value, wanted[0])
-    return value.count(wanted[0]), None
+    return run
 
 
 def make_refusal(name: str) -> Builtin:
@@ -311,7 +295,7 @@ def cycle(rt: Runtime, loop: Loop, trail: Trail, *items: Pair) -> Pair:
 
 def has_changed(rt: Runtime, loop: Loop, trail: Trail, *values: Pair) -> Pair:
     seen = tuple(pair[0] for pair in values)
-    charge_container(rt, seen, None)
+    charge_container(rt, seen)
     if loop.last_seen == seen:
         return False, None
     loop.last_seen = seen
@@ -351,13 +335,14 @@ STRING_QUERIES = [
     "startswith",
 ]
 
+LIST_SEARCHES = {name: make_search(name) for name in ("index", "count")}
 METHODS: dict[type, dict[str, Builtin]] = {
     str: {
         "strip": make_strip(True, True),
         "lstrip": make_strip(True, False),
         "rstrip": make_strip(False, True),
-        "split": split,
-        "rsplit": rsplit,
+        "split": make_split("split"),
+        "rsplit": make_split("rsplit"),
         "splitlines": splitlines,
         "partition": make_partition("partition"),
         "rpartition": make_partition("rpartition"),
@@ -386,15 +371,14 @@ METHODS: dict[type, dict[str, Builtin]] = {
         },
     },
     list: {
-        "index": index,
-        "count": count,
+        **LIST_SEARCHES,
         "copy": copy,
         **{
             name: make_refusal(name)
             for name in ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"]
         },
     },
-    tuple: {"index": index, "count": count},
+    tuple: LIST_SEARCHES,
     Loop: {"cycle": cycle, "changed": has_changed},
     Cycler: {"next": next_item, "reset": reset},
 }

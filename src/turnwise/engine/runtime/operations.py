@@ -92,13 +92,15 @@ def _compute(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any
     try:
         result = operation(left, right)
     except (TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
-        raise Failure(
-            _rename_types(error, left, right),
-            f"the values are {short_repr(left)} and {short_repr(right)}",
-        ) from None
+        raise _operand_failure(error, left, right) from None
     if type(result) is int and result.bit_length() > MAX_INTEGER_BITS:
         raise limit_error("bytes")
     return result
+
+
+def _operand_failure(error: Exception, left: Any, right: Any) -> Failure:
+    hint = f"the values are {short_repr(left)} and {short_repr(right)}"
+    return Failure(_rename_types(error, left, right), hint)
 
 
 def _rename_types(error: Exception, left: Any, right: Any) -> str:
@@ -194,14 +196,11 @@ def compare(rt: Runtime, name: str, left: Any, right: Any) -> Any:
     rt.charge_bytes(min(_comparison_cost(left), _comparison_cost(right)))
     are_containers = isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS)
     if are_containers and left is not right and _has_containers(left):
-        charge_container(rt, left, None)
+        charge_container(rt, left)
     try:
         return COMPARISONS[name](left, right)
     except TypeError as error:
-        raise Failure(
-            _rename_types(error, left, right),
-            f"the values are {short_repr(left)} and {short_repr(right)}",
-        ) from None
+        raise _operand_failure(error, left, right) from None
 
 
 def _has_containers(value: Any) -> bool:
@@ -218,15 +217,13 @@ def contains(rt: Runtime, value: Any, container: Any) -> bool:
     elif kind in (list, tuple):
         rt.charge_steps(len(container))
         rt.charge_bytes(len(container) * _comparison_cost(value))
-        if isinstance(value, CONTAINERS):
-            charge_container(rt, value, None)
+        charge_container(rt, value)
     elif kind is dict:
         charge_key(rt, value)
     elif kind is Stream:
         container = container.take_items()
         rt.charge_steps(len(container))
-        if isinstance(value, CONTAINERS):
-            charge_container(rt, value, None)
+        charge_container(rt, value)
     elif kind not in (dict, range, Safe, Undefined, View):
         raise ValueFailure(
             f"argument of type {type_name(container)!r} is not iterable",

@@ -85,8 +85,11 @@ def item_pairs(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return Stream(list(value.items()), (PAIRS, trail, list(value))), None
 
 
-def _lower_key(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
+def _fold_case(keys: list[Any], case_sensitive: Pair) -> list[Any]:
+    """Return the keys as they are compared: in lower case, unless case matters."""
+    if case_sensitive[0]:
+        return keys
+    return [key.lower() if isinstance(key, str) else key for key in keys]
 
 
 def sort_dict(
@@ -107,23 +110,19 @@ def sort_dict(
     if by[0] not in ("key", "value"):
         raise Failure('You can only sort by either "key" or "value"')
     column = 0 if by[0] == "key" else 1
-    keys = [pair[column] for pair in value.items()]
-    order = _sort_indices(rt, keys, not case_sensitive[0], bool(require_integer(reverse)))
+    keys = _fold_case([pair[column] for pair in value.items()], case_sensitive)
+    order = _sort_indices(rt, keys, reverse)
     pairs = list(value.items())
     return [pairs[i] for i in order], (PICK, (PAIRS, trail, list(value)), order)
 
 
-def _sort_indices(rt: Runtime, keys: list[Any], fold: bool, reverse: bool) -> list[int]:
-    """Return the indices of the keys in sorted order.
-
-    With `fold`, upper and lower case are equal.
-    """
+def _sort_indices(rt: Runtime, keys: list[Any], reverse: Pair = FALSE) -> list[int]:
+    """Return the indices of the keys in sorted order."""
+    is_reversed = bool(require_integer(reverse))
     rt.charge_steps(len(keys) * (2 + len(keys).bit_length()))
     _charge_containers(rt, keys)
-    if fold:
-        keys = [_lower_key(key) for key in keys]
     try:
-        return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
+        return sorted(range(len(keys)), key=keys.__getitem__, reverse=is_reversed)
     except TypeError as error:
         for key in keys:
             if type(key) is Undefined:
@@ -137,8 +136,7 @@ def _charge_containers(rt: Runtime, keys: list[Any]) -> None:
     Each is read as a whole, as often as it is shared.
     """
     for key in keys:
-        if isinstance(key, (list, tuple, dict)):
-            charge_container(rt, key, None)
+        charge_container(rt, key)
 
 
 def sort_elements(
@@ -153,35 +151,27 @@ def sort_elements(
     names = attribute[0].split(",", 16) if isinstance(attribute[0], str) else [attribute[0]]
     if len(names) > 16:
         raise Failure("sort: too many attributes")
-    keys = found
+    keys = _fold_case(found, case_sensitive)
     if names != [None]:
         rt.charge_steps(8 * len(found) * len(names))
         keys = [
-            [_fold_case(get_by_path(rt, entry, None, name)[0], case_sensitive) for name in names]
+            _fold_case([get_by_path(rt, entry, None, name)[0] for name in names], case_sensitive)
             for entry in found
         ]
-    elif not case_sensitive[0]:
-        keys = [_lower_key(entry) for entry in found]
-    order = _sort_indices(rt, keys, False, bool(require_integer(reverse)))
+    order = _sort_indices(rt, keys, reverse)
     return [found[i] for i in order], (PICK, found_trail, order)
-
-
-def _fold_case(value: Any, case_sensitive: Pair) -> Any:
-    return value if case_sensitive[0] else _lower_key(value)
 
 
 def drop_duplicates(
     rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
 ) -> Pair:
     found, found_trail = charge_elements(rt, value, trail)
-    keys = [get_by_path(rt, entry, None, attribute[0])[0] for entry in found]
+    keys = _fold_case(_get_keys(rt, found, attribute), case_sensitive)
     _charge_containers(rt, keys)
-    seen, order = set(), []
-    for index, entry in enumerate(keys):
-        key = entry if case_sensitive[0] else _lower_key(entry)
-        if key not in seen:
-            seen.add(key)
-            order.append(index)
+    first_indices: dict[Any, int] = {}
+    for index, key in enumerate(keys):
+        first_indices.setdefault(key, index)
+    order = list(first_indices.values())
     return Stream([found[i] for i in order], (PICK, found_trail, order)), None
 
 
@@ -192,12 +182,10 @@ def make_extreme_filter(name: str) -> Builtin:
         found, found_trail = charge_elements(rt, value, trail)
         if not found:
             return Undefined("No aggregated item, sequence was empty."), None
-        keys = [get_by_path(rt, entry, None, attribute[0])[0] for entry in found]
-        order = _sort_indices(rt, keys, not case_sensitive[0], False)
-        folded = keys if case_sensitive[0] else [_lower_key(key) for key in keys]
-        best = order[0]
+        keys = _fold_case(_get_keys(rt, found, attribute), case_sensitive)
+        best = _sort_indices(rt, keys)[0]
         if name == "max":  # the last in order need not be the first of equals
-            best = max(range(len(folded)), key=folded.__getitem__)
+            best = max(range(len(keys)), key=keys.__getitem__)
         return found[best], (found_trail, best)
 
     return run
@@ -270,9 +258,9 @@ def group_elements(
     case_sensitive: Pair = FALSE,
 ) -> Pair:
     found, found_trail = charge_elements(rt, value, trail)
-    keys = [get_by_path(rt, entry, None, attribute[0], default)[0] for entry in found]
-    compared = keys if case_sensitive[0] else [_lower_key(key) for key in keys]
-    order = _sort_indices(rt, compared, False, False)
+    keys = _get_keys(rt, found, attribute, default)
+    compared = _fold_case(keys, case_sensitive)
+    order = _sort_indices(rt, compared)
     groups, trails = [], []
     for _, indices in groupby(order, key=compared.__getitem__):
         members = list(indices)
@@ -300,6 +288,11 @@ def get_by_path(rt: Runtime, value: Any, trail: Trail, path: Any, default: Pair 
         if type(value) is Undefined and default[0] is not None:
             return default
     return value, trail
+
+
+def _get_keys(rt: Runtime, elements: list[Any], attribute: Pair, default: Pair = NONE) -> list[Any]:
+    """Return the value of each element that a filter compares."""
+    return [get_by_path(rt, element, None, attribute[0], default)[0] for element in elements]
 
 
 def make_selection(keep: bool, by_attribute: bool) -> Builtin:
