@@ -48,9 +48,10 @@ def derive(facts: Facts) -> Grammar:
     if not facts.is_accepting:
         return Grammar(unreached=(REFUSED,))
     notes = Notes()
-    results = collect_results(facts.prober)
-    reasoning = _derive_reasoning(results, notes)
-    results = replace(results, header=reasoning.header)
+    collected = collect_results(facts.prober)
+    reasoning = _derive_reasoning(collected, notes)
+    # An opener of reasoning that all turns begin with was taken for a part of the header.
+    results = replace(collected, header=reasoning.header)
     content = find_content_layout(results, reasoning.content_open, facts.reply_stops)
     calls = CallDerivation(results, content, reasoning.region, facts.reply_stops, notes)
     derived_calls = calls.derive()
@@ -158,12 +159,14 @@ class ReasoningLayout(NamedTuple):
 
 
 def _derive_reasoning(results: ProbeResults, notes: Notes) -> ReasoningLayout:
-    turn = results.reasoning_turn
+    turn, header = results.reasoning_turn, results.header
     if turn is None:
-        return _derive_searched_reasoning(results, notes)
-    header, before_content = results.header, results.before_content
+        # DeepSeek-R1: reasoning is removed from messages, and found only in `content.split('</think>')`.
+        return _derive_searched_reasoning(results, header, notes)
+    before_content = results.text_before_content(header)
     opener, closer = turn.markers(header)
     if results.lacks_opener(turn):
+        # Reasoning follows the header as content does; the opener may be written in the prompt only.
         opener = results.prompt_tail
         if not opener.core:
             notes.unreached.append(
@@ -172,9 +175,12 @@ def _derive_reasoning(results: ProbeResults, notes: Notes) -> ReasoningLayout:
             return ReasoningLayout(None, header)
     notes.sources["reasoning"] = "derived"
     if not turn.before_content:
+        # Reasoning is written before calls only. Command A: content has an opener of its own, `<|START_RESPONSE|>`.
+        # If what precedes content holds the closer, it is no opener of content.
         region = to_region(opener, notes.without_header(closer, header))
         closes = closer.core and closer.core in before_content.text
         return ReasoningLayout(region, header, EMPTY if closes else before_content)
+    # Qwen3: `<think>\n` R `\n</think>\n\n` C; without reasoning the two markers are written with nothing in between.
     closer, content_open = split_reasoning_close(
         opener, closer, before_content, results.before_call
     )
@@ -183,22 +189,27 @@ def _derive_reasoning(results: ProbeResults, notes: Notes) -> ReasoningLayout:
     return ReasoningLayout(region, header, content_open, empty)
 
 
-def _derive_searched_reasoning(results: ProbeResults, notes: Notes) -> ReasoningLayout:
+def _derive_searched_reasoning(
+    results: ProbeResults, header: Segment, notes: Notes
+) -> ReasoningLayout:
     """Find the markers of reasoning that the template never writes."""
-    header, before_content = results.header, results.before_content
+    content_open = before_content = results.text_before_content(header)
     texts = results.prober.renderer.texts
     searched = [text for source in texts for text in searched_strings(source)]
     region = find_searched_region(searched, results.prompts, before_content, results.prompt_tail)
     region = region or matching_tag(searched, results.resumed_prompts())
     if region is None:
-        return ReasoningLayout(None, header, before_content)
+        return ReasoningLayout(None, header, content_open)  # Llama 3: there is no reasoning
     notes.sources["reasoning"] = "searched"
     if header.core.endswith(region.open.core):
+        # DeepSeek-V3.1: all turns begin with `<｜Assistant｜><think>`.
         header = header.slice(0, header.text.rindex(region.open.core))
-        before_content = replace(results, header=header).before_content
+        before_content = results.text_before_content(header)
     closer = region.close.core
     if closer not in before_content.text:
-        return ReasoningLayout(region, header, results.before_content)
+        # DeepSeek-R1: a message is `<｜Assistant｜>` C, without any trace of reasoning.
+        return ReasoningLayout(region, header, content_open)
+    # Kimi-K2-Thinking: a message is `<think></think>` C; content begins after the closer and its white space.
     end = before_content.text.index(closer) + len(closer)
     end += leading_space(before_content.text[end:])
     return ReasoningLayout(region, header, before_content.slice(end), before_content.text)

@@ -47,12 +47,11 @@ class ProbeResults:
         """What `add_generation_prompt` adds."""
         return self.prompts[0]
 
-    @property
-    def before_content(self) -> Segment:
-        """The text between the header and the content of a message without reasoning."""
+    def text_before_content(self, header: Segment) -> Segment:
+        """Return the text between a header and the content of a message without reasoning."""
         if self.content_turn is None:
             return EMPTY
-        return before(self.content_turn, CONTENT).slice(len(self.header))
+        return before(self.content_turn, CONTENT).slice(len(header))
 
     @property
     def after_content(self) -> Segment:
