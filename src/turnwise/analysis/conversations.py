@@ -105,17 +105,16 @@ BARE = {
     "parameters": {"type": "object", "properties": {}},
 }
 OSLO = {"city": "Oslo", "unit": "celsius"}
+FIRST, SECOND, THIRD = (make_message("user", text) for text in ("First", "Second", "Third"))
+ONE, TWO, DONE = (make_message("assistant", text) for text in ("One", "Two", "Done."))
+RULES, TERMS = make_message("system", "Rules"), make_message("developer", "Terms")
 LONG = " ".join(f"Word{number}, and" for number in range(40))
 ODD = {"text": 'say "hi" <b>\n', "list": [1, 2.5, None, True], "dict": {"k": "ü"}, "empty": {}}
 
 
-def conversations() -> Iterator[Probe]:
-    """One probe for each thing that templates tell apart."""
-    yield from _all_probes()
-
-
 @cache
-def _all_probes() -> tuple[Probe, ...]:
+def conversations() -> tuple[Probe, ...]:
+    """One probe for each thing that templates tell apart."""
     return tuple(
         replace(probe, about=about) for about, part in PROBES_BY_TOPIC.items() for probe in part()
     )
@@ -128,52 +127,42 @@ def alternate_turns(count: int) -> list[MessageDict]:
 
 def probe_turns() -> Iterator[Probe]:
     """Who speaks, in which order."""
-    user, again, third = (
-        make_message("user", "First"),
-        make_message("user", "Second"),
-        make_message("user", "Third"),
-    )
-    one, two, system = (
-        make_message("assistant", "One"),
-        make_message("assistant", "Two"),
-        make_message("system", "Rules"),
-    )
     shapes: dict[str, list[MessageDict]] = {
-        "a user": [user],
-        "a user and an assistant": [user, one],
-        "system and user": [system, user],
-        "system, user, assistant": [system, user, one],
-        "two rounds": [user, one, again],
-        "two rounds, answered": [user, one, again, two],
-        "system and two rounds": [system, user, one, again],
-        "system and three rounds": [system, user, one, again, two, third],
+        "a user": [FIRST],
+        "a user and an assistant": [FIRST, ONE],
+        "system and user": [RULES, FIRST],
+        "system, user, assistant": [RULES, FIRST, ONE],
+        "two rounds": [FIRST, ONE, SECOND],
+        "two rounds, answered": [FIRST, ONE, SECOND, TWO],
+        "system and two rounds": [RULES, FIRST, ONE, SECOND],
+        "system and three rounds": [RULES, FIRST, ONE, SECOND, TWO, THIRD],
         "four rounds, answered": alternate_turns(8),
-        "system and four rounds": [system, *alternate_turns(7)],
-        "system and four rounds, answered": [system, *alternate_turns(8)],
-        "only a system": [system],
-        "only an assistant": [one],
-        "assistant first": [one, user],
-        "system, then assistant": [system, one, user],
-        "two users": [user, again],
-        "two users in the middle": [user, one, again, third, two],
-        "two assistants": [user, one, two],
-        "two systems": [system, make_message("system", "More rules"), user],
-        "a system in the middle": [user, system, again],
-        "a system at the end": [user, one, system],
-        "a developer": [make_message("developer", "Terms"), user],
-        "system and developer": [system, make_message("developer", "Terms"), user, one],
-        "an unknown role": [user, make_message("wizard", "Hm"), one],
+        "system and four rounds": [RULES, *alternate_turns(7)],
+        "system and four rounds, answered": [RULES, *alternate_turns(8)],
+        "only a system": [RULES],
+        "only an assistant": [ONE],
+        "assistant first": [ONE, FIRST],
+        "system, then assistant": [RULES, ONE, FIRST],
+        "two users": [FIRST, SECOND],
+        "two users in the middle": [FIRST, ONE, SECOND, THIRD, TWO],
+        "two assistants": [FIRST, ONE, TWO],
+        "two systems": [RULES, make_message("system", "More rules"), FIRST],
+        "a system in the middle": [FIRST, RULES, SECOND],
+        "a system at the end": [FIRST, ONE, RULES],
+        "a developer": [TERMS, FIRST],
+        "system and developer": [RULES, TERMS, FIRST, ONE],
+        "an unknown role": [FIRST, make_message("wizard", "Hm"), ONE],
         "a name": [
             make_message("user", "First", name="Ada"),
             make_message("assistant", "One", name="Bot"),
         ],
-        "an environment": [user, make_message("environment", "Facts"), one],
+        "an environment": [FIRST, make_message("environment", "Facts"), ONE],
+        "many rounds": alternate_turns(9),
+        "a system late": [*alternate_turns(6), RULES, *alternate_turns(3)],
+        "two users late": [*alternate_turns(7), SECOND, ONE],
     }
     for covers, messages in shapes.items():
         yield Probe(covers, messages)
-    yield Probe("many rounds", alternate_turns(9))
-    yield Probe("a system late", [*alternate_turns(6), system, *alternate_turns(3)])
-    yield Probe("two users late", [*alternate_turns(7), again, one])
 
 
 def probe_contents() -> Iterator[Probe]:
@@ -193,109 +182,70 @@ def probe_contents() -> Iterator[Probe]:
         "carriage returns": "a\r\nb\r\n\r\nc",
         "spaces of another kind": "\u00a0a\u00a0b\u2003c\u00a0",
     }.items():
-        yield Probe(
-            f"{name} of a user", [make_message("user", text), make_message("assistant", "One")]
-        )
-        yield Probe(
-            f"{name} of an assistant",
-            [
-                make_message("user", "First"),
-                make_message("assistant", text),
-                make_message("user", "Second"),
-            ],
-        )
-        yield Probe(
-            f"{name} of a system", [make_message("system", text), make_message("user", "First")]
-        )
+        yield Probe(f"{name} of a user", [make_message("user", text), ONE])
+        yield Probe(f"{name} of an assistant", [FIRST, make_message("assistant", text), SECOND])
+        yield Probe(f"{name} of a system", [make_message("system", text), FIRST])
     for role in ("user", "assistant", "system"):
-        yield Probe(
-            f"null content of {role}",
-            [
-                make_message("user", "First"),
-                make_message(role, None),
-                make_message("user", "Second"),
-            ],
-        )
-        yield Probe(
-            f"no content of {role}",
-            [make_message("user", "First"), {"role": role}, make_message("user", "Second")],
-        )
+        yield Probe(f"null content of {role}", [FIRST, make_message(role, None), SECOND])
+        yield Probe(f"no content of {role}", [FIRST, {"role": role}, SECOND])
     parts = [{"type": "text", "text": "Part"}, {"type": "text", "text": "another"}]
     image = [
         {"type": "image"},
         {"type": "text", "text": "What is it?"},
         {"type": "image_url", "image_url": {"url": "u"}},
     ]
-    yield Probe(
-        "parts",
-        [
-            make_message("user", parts),
-            make_message("assistant", parts),
-            make_message("user", parts),
-        ],
-    )
-    yield Probe("parts of a system", [make_message("system", parts), make_message("user", "First")])
+    in_parts = make_message("user", parts)
+    yield Probe("parts", [in_parts, make_message("assistant", parts), in_parts])
+    yield Probe("parts of a system", [make_message("system", parts), FIRST])
     audio = [{"type": "audio", "audio_url": "u"}, {"type": "text", "text": "What is said?"}]
-    yield Probe("images", [make_message("user", image), make_message("assistant", "One")])
-    yield Probe("audio", [make_message("user", audio), make_message("assistant", "One")])
+    yield Probe("images", [make_message("user", image), ONE])
+    yield Probe("audio", [make_message("user", audio), ONE])
     yield Probe("parts that are text", [make_message("user", ["Part", "another"])])
     documents = [{"title": "Rivers", "text": "Glomma"}, {"title": "Hills", "text": "Many", "id": 7}]
-    yield Probe("documents", [make_message("user", "First")], documents=documents)
+    yield Probe("documents", [FIRST], documents=documents)
 
 
 def probe_calls() -> Iterator[Probe]:
     """Tools, calls and results."""
-    user, system = make_message("user", "First"), make_message("system", "Rules")
     call = make_call_message(("weather", OSLO))
+    answer = make_message("assistant", "It rains.")
     rain, snow = make_tool_result("rain"), make_tool_result('{"t": -3}', 1)
     both = make_call_message(("weather", OSLO), ("plan", ODD))
     three = make_call_message(("weather", OSLO), ("plan", ODD), ("clock", {}))
     asked: dict[str, list[MessageDict]] = {
-        "tools": [user],
-        "tools and system": [system, user],
-        "a call": [user, call],
-        "a call with text": [user, make_call_message(("weather", OSLO), content="Let me look.")],
-        "a call without content": [user, make_call_message(("weather", OSLO), content=None)],
-        "a call and its result": [user, call, rain],
-        "a call, its result, an answer": [
-            system,
-            user,
-            call,
-            rain,
-            make_message("assistant", "It rains."),
-        ],
-        "two calls": [user, both],
-        "two calls and results": [user, both, rain, snow, make_message("assistant", "Done.")],
+        "tools": [FIRST],
+        "tools and system": [RULES, FIRST],
+        "a call": [FIRST, call],
+        "a call with text": [FIRST, make_call_message(("weather", OSLO), content="Let me look.")],
+        "a call without content": [FIRST, make_call_message(("weather", OSLO), content=None)],
+        "a call and its result": [FIRST, call, rain],
+        "a call, its result, an answer": [RULES, FIRST, call, rain, answer],
+        "two calls": [FIRST, both],
+        "two calls and results": [FIRST, both, rain, snow, DONE],
         "calls one after the other": [
-            user,
+            FIRST,
             call,
             rain,
             make_call_message(("plan", ODD)),
             snow,
-            make_message("assistant", "Done."),
+            DONE,
         ],
-        "a call in an earlier round": [
-            user,
-            call,
-            rain,
-            make_message("assistant", "One"),
-            make_message("user", "Second"),
-        ],
-        "arguments as text": [user, make_call_message(("weather", '{"city": "Oslo"}')), rain],
-        "no arguments": [user, make_call_message(("weather", {})), rain],
-        "odd arguments": [user, make_call_message(("plan", ODD))],
+        "a call in an earlier round": [FIRST, call, rain, ONE, SECOND],
+        "arguments as text": [FIRST, make_call_message(("weather", '{"city": "Oslo"}')), rain],
+        "no arguments": [FIRST, make_call_message(("weather", {})), rain],
+        "odd arguments": [FIRST, make_call_message(("plan", ODD))],
         "a call without a wrapper": [
-            user,
+            FIRST,
             {**call, "tool_calls": [{"name": "weather", "arguments": OSLO}]},
         ],
         "a result that is parts": [
-            user,
+            FIRST,
             call,
             make_tool_result([{"type": "text", "text": "rain"}]),
         ],
-        "an empty result": [user, call, make_tool_result("")],
-        "no calls after all": [user, {"role": "assistant", "content": "One", "tool_calls": []}],
-        "null for calls": [user, {"role": "assistant", "content": "One", "tool_calls": None}],
+        "an empty result": [FIRST, call, make_tool_result("")],
+        "no calls after all": [FIRST, {"role": "assistant", "content": "One", "tool_calls": []}],
+        "null for calls": [FIRST, {"role": "assistant", "content": "One", "tool_calls": None}],
     }
     for covers, messages in asked.items():
         yield Probe(covers, messages, tools=[WEATHER, PLAN])
@@ -303,54 +253,47 @@ def probe_calls() -> Iterator[Probe]:
             yield Probe(f"{covers}, no tools", messages)
     yield Probe(
         "three tools and calls",
-        [user, three, rain, snow, make_tool_result("3", 2)],
+        [FIRST, three, rain, snow, make_tool_result("3", 2)],
         tools=[WEATHER, PLAN, CLOCK],
     )
-    yield Probe(
-        "a late call",
-        [*alternate_turns(7), call, rain, make_message("assistant", "It rains.")],
-        tools=[WEATHER],
-    )
-    yield Probe("one tool", [user], tools=[WEATHER])
-    yield Probe("a bare tool", [user], tools=[BARE])
-    yield Probe("no tools after all", [user], tools=[])
+    yield Probe("a late call", [*alternate_turns(7), call, rain, answer], tools=[WEATHER])
+    yield Probe("one tool", [FIRST], tools=[WEATHER])
+    yield Probe("a bare tool", [FIRST], tools=[BARE])
+    yield Probe("no tools after all", [FIRST], tools=[])
 
 
 def probe_reasoning() -> Iterator[Probe]:
     """Reasoning, in a field of its own or inside the text."""
-    user, again = make_message("user", "First"), make_message("user", "Second")
     thought = make_message("assistant", "One", reasoning_content="Hmm")
     inside = make_message("assistant", "<think>\nHmm\n</think>\n\nOne")
     call = make_call_message(("weather", OSLO), reasoning_content="Hmm")
-    yield Probe("reasoning", [user, thought])
-    yield Probe("reasoning in an earlier round", [user, thought, again])
+    yield Probe("reasoning", [FIRST, thought])
+    yield Probe("reasoning in an earlier round", [FIRST, thought, SECOND])
     yield Probe(
         "reasoning in two rounds",
-        [user, thought, again, make_message("assistant", "Two", reasoning_content="Well")],
+        [FIRST, thought, SECOND, make_message("assistant", "Two", reasoning_content="Well")],
     )
-    yield Probe("late reasoning", [*alternate_turns(7), thought, again])
-    yield Probe("empty reasoning", [user, make_message("assistant", "One", reasoning_content="")])
+    yield Probe("late reasoning", [*alternate_turns(7), thought, SECOND])
+    yield Probe("empty reasoning", [FIRST, make_message("assistant", "One", reasoning_content="")])
     yield Probe(
-        "reasoning as thinking", [user, make_message("assistant", "One", thinking="Hmm"), again]
+        "reasoning as thinking", [FIRST, make_message("assistant", "One", thinking="Hmm"), SECOND]
     )
-    yield Probe("reasoning inside the text", [user, inside])
-    yield Probe("reasoning inside an earlier text", [user, inside, again])
+    yield Probe("reasoning inside the text", [FIRST, inside])
+    yield Probe("reasoning inside an earlier text", [FIRST, inside, SECOND])
     yield Probe(
-        "an end without a start", [user, make_message("assistant", "Hmm</think>One"), again]
+        "an end without a start", [FIRST, make_message("assistant", "Hmm</think>One"), SECOND]
     )
     yield Probe(
         "a start without an end",
-        [user, make_message("assistant", "<think> Hmm"), make_message("user", "Second <think>")],
+        [FIRST, make_message("assistant", "<think> Hmm"), make_message("user", "Second <think>")],
     )
-    yield Probe("reasoning before a call", [user, call, make_tool_result("rain")], tools=[WEATHER])
+    yield Probe("reasoning before a call", [FIRST, call, make_tool_result("rain")], tools=[WEATHER])
     yield Probe(
         "reasoning before two calls",
-        [user, call, make_tool_result("rain"), call, make_tool_result("sun")],
+        [FIRST, call, make_tool_result("rain"), call, make_tool_result("sun")],
         tools=[WEATHER],
     )
-    yield Probe(
-        "a soft switch", [make_message("user", "First /no_think"), make_message("assistant", "One")]
-    )
+    yield Probe("a soft switch", [make_message("user", "First /no_think"), ONE])
 
 
 PROBES_BY_TOPIC: dict[str, Callable[[], Iterator[Probe]]] = {
