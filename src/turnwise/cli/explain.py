@@ -37,7 +37,8 @@ def explain(
     if program:
         explanation["program"] = loaded.program.python
     if as_json:
-        output.write_json(explanation)
+        markers = [marker_to_json(marker) for marker in explanation["markers"]]
+        output.write_json({**explanation, "markers": markers})
         return
     output.write_lines(format_lines(explanation), output.use_colour(colour))
     if program:
@@ -45,7 +46,7 @@ def explain(
 
 
 def explain_template(template: Template) -> dict[str, Any]:
-    """Return everything that is known about a template, as JSON."""
+    """Return everything that is known about a template, by topic."""
     facts, variables, options = template.facts, template.variables, template.options
     rows: list[dict[str, str]] = []
     unreached = list(facts.notes)
@@ -65,7 +66,7 @@ def explain_template(template: Template) -> dict[str, Any]:
         "named": sorted(template.renderer.named),
         "generation_prompt": facts.generation_prompt,
         "stops": list(facts.stops),
-        "markers": [marker_to_json(marker) for marker in facts.markers],
+        "markers": facts.markers,
         "replies": rows,
         "unreached": unreached,
         "refusals": refusals,
@@ -87,7 +88,7 @@ def format_lines(explanation: dict[str, Any]) -> list[Text]:
         "options": [format_option(name, value) for name, value in options.items()],
         "not read": [", ".join(explanation["unread"])],
         "templates": [", ".join(["default", *named]) if named else ""],
-        "markers": [format_marker(marker) for marker in explanation["markers"]],
+        "markers": [str(marker) for marker in explanation["markers"]],
         "replies": format_replies(explanation["replies"]),
         "not seen": explanation["unreached"],
         "refuses": [f"{probe}: {text}" for probe, text in explanation["refusals"].items()],
@@ -115,12 +116,3 @@ def format_replies(rows: list[dict[str, str]]) -> list[str]:
         f"{row['part']:<{widths['part']}}  {row['text']:<{widths['text']}}  {row['origin']}".rstrip()
         for row in rows
     ]
-
-
-def format_marker(marker: dict[str, Any]) -> str:
-    """Return a marker, the place that writes it, and the fields inside it."""
-    fields = ", ".join(marker["fields"])
-    if not marker["line"]:
-        return f"{marker['text']:<24} {fields}"
-    place = f"{marker['text']:<24} {marker['line']}:{marker['column']}"
-    return f"{place} with {fields} in it" if fields else place

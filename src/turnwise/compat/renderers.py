@@ -40,7 +40,6 @@ from turnwise.template import Template
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.session import Session, to_plain_messages
-from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import tokenizer as adapted
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
@@ -233,10 +232,7 @@ class TokenRenderer:
 
     def get_stop_token_ids(self) -> list[int]:
         """Return the ids that end a reply."""
-        found = (
-            find_token_id(text, self.tokenizer) for text in self._prepare_sessions(None)[0].stops
-        )
-        return [id for id in found if id is not None]
+        return list(self.template.stops(self.tokenizer).ids)
 
     def bridge_to_next_turn(
         self,

@@ -10,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from turnwise.analysis.conversations import NOW, STANDARD_VARIABLES, make_message
-from turnwise.engine.option_names import SPECIAL_TOKENS
+from turnwise.analysis.conversations import option_names
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.compare import diff, to_template
 from turnwise.registry import match
 from turnwise.template import Template
 
 SOURCES = ("fastchat", "xtuner")
-CHAT = [
-    make_message("user", "First"),
-    make_message("assistant", "One"),
-    make_message("user", "Second"),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +84,23 @@ def _check_other_systems(checked: CheckedModel) -> Iterator[Finding]:
 
 
 def _check_generation_prompt(checked: CheckedModel) -> Iterator[Finding]:
-    """Does the template write a generation prompt?"""
-    template = checked.template
-    try:
-        plain = template.render(CHAT, now=NOW).text
-        prompt = template.render(CHAT, add_generation_prompt=True, now=NOW).text
-    except TurnwiseError as error:
-        yield Finding("a plain conversation", False, error.message)
-        return
+    """Does the template render a conversation, and write a generation prompt?"""
+    facts = checked.template.facts
+    refusal = facts.refusals.get("turns")
     check = "add_generation_prompt"
-    if prompt == plain:
-        yield Finding(check, False, "it is ignored: the text is the same with and without it")
+    if refusal is not None:
+        yield Finding("a plain conversation", False, refusal)
+    elif facts.generation_prompt:
+        yield Finding(check, True, f"the generation prompt is {facts.generation_prompt!r}")
     else:
-        yield Finding(check, True, f"it adds {prompt.removeprefix(plain)!r}")
+        yield Finding(check, False, "it is ignored: the template writes no generation prompt")
 
 
 def _check_variables(checked: CheckedModel) -> Iterator[Finding]:
     """Does the template read variables that are never set?"""
-    known = {*STANDARD_VARIABLES, *SPECIAL_TOKENS, *checked.template.options}
-    unknown = [name for name in checked.template.variables if name not in known]
+    template = checked.template
+    names = option_names(template.variables)
+    unknown = [name for name in names if name not in template.options]
     evidence = "none but the usual ones"
     if unknown:
         evidence = f"{', '.join(unknown)}: are they options, or misspelled?"
