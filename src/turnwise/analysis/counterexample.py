@@ -113,52 +113,34 @@ def smaller_probes(probe: Probe) -> Iterator[Probe]:
             yield replace(probe, messages=_without(probe.messages, index))
     if probe.add_generation_prompt:
         yield replace(probe, add_generation_prompt=False)
-    for fewer in _fewer_values(probe.tools):
-        yield replace(probe, tools=fewer)
-    for fewer in _fewer_values(probe.documents):
-        yield replace(probe, documents=fewer)
+    for name in ("tools", "documents"):
+        values = getattr(probe, name)
+        if values is not None:
+            for fewer in (None, *_smaller_values(values)):
+                yield replace(probe, **{name: fewer})
     for name in probe.options:
         yield replace(probe, options=_without_key(probe.options, name))
     for index, message in enumerate(probe.messages):
-        for smaller in _smaller_messages(message):
-            yield replace(probe, messages=_with_item(probe.messages, index, smaller))
-
-
-def _fewer_values(values: list[Any] | None) -> Iterator[list[Any] | None]:
-    """No list at all, lists with one element less, and lists with a smaller element."""
-    if values is None:
-        return
-    yield None
-    if len(values) > 1:
-        for index in range(len(values)):
-            yield _without(values, index)
-    for index, value in enumerate(values):
-        for smaller in _smaller_values(value):
-            yield _with_item(values, index, smaller)
-
-
-def _smaller_messages(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    fields = [key for key in message if key != "role"]
-    for key in fields:
-        yield _without_key(message, key)
-    for key in fields:
-        for smaller in _smaller_values(message[key]):
-            yield {**message, key: smaller}
+        for smaller in _smaller_values(message):
+            if smaller.get("role") == message.get("role"):
+                yield replace(probe, messages=_with_item(probe.messages, index, smaller))
 
 
 def _smaller_values(value: Any) -> Iterator[Any]:
-    """Shorter texts, shorter lists, fewer entries."""
+    """Shorter texts; lists and mappings with one entry less, then with a smaller entry."""
     if isinstance(value, str) and len(value) > 1:
         half = len(value) // 2
         yield from (value[:half], value[half:], value[1:], value[:-1])
     elif isinstance(value, list):
-        for index, item in enumerate(value):
+        for index in range(len(value)):
             yield _without(value, index)
+        for index, item in enumerate(value):
             for smaller in _smaller_values(item):
                 yield _with_item(value, index, smaller)
     elif isinstance(value, dict):
-        for key, item in value.items():
+        for key in value:
             yield _without_key(value, key)
+        for key, item in value.items():
             for smaller in _smaller_values(item):
                 yield {**value, key: smaller}
 

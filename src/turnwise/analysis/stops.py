@@ -86,6 +86,13 @@ class ProbedConversation:
             return None
         return Closing(self.rendering.text[end:turn_end], self.rendering.text[end:next_field])
 
+    def closings(self, role: str) -> Iterator[tuple[int, Closing]]:
+        """The index of each message of a role that is rendered, and what follows its fields."""
+        for index, message in enumerate(self.messages):
+            closing = self.closing(index) if message["role"] == role else None
+            if closing is not None:
+                yield index, closing
+
     def turn(self, index: int) -> str:
         """Return the text that was written for a message."""
         pieces = self.rendering.pieces
@@ -147,11 +154,16 @@ class StopFinder:
 
     # Probes
 
-    def _render(self, prober: Prober, messages: list[MessageDict], **arguments: Any) -> Any:
-        rendering = prober.render(messages, **arguments)
-        if rendering is None:
-            return None
-        return ProbedConversation([*prober.preamble(), *messages], rendering)
+    def _render(
+        self, prober: Prober, *chats: list[MessageDict], **options: Any
+    ) -> list[ProbedConversation]:
+        """Render conversations; those that the template refuses are left out."""
+        found: list[ProbedConversation] = []
+        for chat in chats:
+            rendering = prober.render(chat, **options)
+            if rendering is not None:
+                found.append(ProbedConversation([*prober.preamble(), *chat], rendering))
+        return found
 
     def _probe_rounds(self) -> list[ProbedConversation]:
         """Conversations without tools that end with a reply."""
@@ -160,7 +172,7 @@ class StopFinder:
         chats = [[user, reply], [user, reply, next_user, reply]]
         if not prober.settings.system_first:
             chats.append([make_message("system", prober.as_content(SYSTEM)), user, reply])
-        return [found for chat in chats if (found := self._render(prober, chat))]
+        return self._render(prober, *chats)
 
     def _probe_calls(self) -> list[ProbedConversation]:
         """Conversations with a tool call, in the first shape in which the call is rendered."""
@@ -172,19 +184,16 @@ class StopFinder:
                     return found
         return []
 
-    def _probe_call_shape(self, **options: Any) -> list[ProbedConversation]:
+    def _probe_call_shape(self) -> list[ProbedConversation]:
         """One call, two calls, and one with its result; nothing if the call is not rendered."""
         prober = self.prober
         one = {"role": ASSISTANT, **prober.call(self.shape, CALL_ARGUMENTS)}
         two = {"role": ASSISTANT, **prober.call(self.shape, CALL_ARGUMENTS, CALL_ARGUMENTS)}
-        first = self._render(prober, [prober.user(), one], **options)
-        if first is None or CALL_VALUE not in first.rendering.text:
+        first = self._render(prober, [prober.user(), one])
+        if not first or CALL_VALUE not in first[0].rendering.text:
             return []
-        chats = [[prober.user(), two], [prober.user(), one, RESULTS[0], prober.reply()]]
-        return [
-            first,
-            *(found for chat in chats if (found := self._render(prober, chat, **options))),
-        ]
+        answered = [prober.user(), one, RESULTS[0], prober.reply()]
+        return first + self._render(prober, [prober.user(), two], answered)
 
     def _probe_options(self) -> Iterator[ProbedConversation]:
         """Replies and a call with each value of each option, if their turns differ from those without it."""
@@ -192,14 +201,14 @@ class StopFinder:
         plain = self.prober.with_settings(tools=False)
         chat = [plain.user(), plain.reply(), plain.user(NEXT_USER), plain.reply()]
         call = {"role": ASSISTANT, **self.prober.call(self.shape, CALL_ARGUMENTS)}
+        asked = [self.prober.user(), call]
         for name in option_names(self.prober.renderer.variables)[:MAX_OPTIONS]:
             for value in OPTION_VALUES:
-                found = [self._render(plain, chat, **{name: value})]
-                if self.calls and found[0] is not None:
-                    asked = [self.prober.user(), call]
-                    found.append(self._render(self.prober, asked, **{name: value}))
+                found = self._render(plain, chat, **{name: value})
+                if self.calls and found:
+                    found += self._render(self.prober, asked, **{name: value})
                 for conversation in found:
-                    if conversation is not None and _turns_text(conversation) not in known:
+                    if _turns_text(conversation) not in known:
                         known.add(_turns_text(conversation))
                         yield conversation
 
@@ -208,7 +217,7 @@ class StopFinder:
         prober = self.prober.with_settings(tools=False)
         thinking = {**prober.reply(), "reasoning_content": REASONING}
         found = self._render(prober, [prober.user(), thinking])
-        return found.turn(found.last).partition(CONTENT)[0] if found else ""
+        return found[0].turn(found[0].last).partition(CONTENT)[0] if found else ""
 
     # Candidates
 
@@ -233,11 +242,10 @@ class StopFinder:
         usual = dict.fromkeys(known)
         last: list[tuple[list[str], str]] = []
         for conversation in conversations:
-            user_ends = self._user_ends(conversation)
-            for index in _replies(conversation):
-                closing = conversation.closing(index)
-                markers = _closing_markers(conversation, closing.own) if closing else []
-                if not markers:
+            user_ends = _user_ends(conversation)
+            for index, closing in conversation.closings(ASSISTANT):
+                markers = _closing_markers(conversation, closing.own)
+                if not markers or conversation.messages[index].get("tool_calls"):
                     continue
                 if index == conversation.last:
                     last.append((markers, conversation.turn(index).partition(CONTENT)[0]))
@@ -249,14 +257,6 @@ class StopFinder:
             if not any(stop in markers for stop in usual) and markers[0] not in before:
                 yield markers[0]
         yield from usual
-
-    def _user_ends(self, conversation: ProbedConversation) -> set[str]:
-        """The last markers of user turns."""
-        ends: set[str] = set()
-        for index, message in enumerate(conversation.messages):
-            closing = conversation.closing(index) if message["role"] == "user" else None
-            ends.update(MARKER.findall(closing.own)[-1:] if closing else ())
-        return ends
 
     def _signs_after_replies(self) -> Iterator[str]:
         """A text after every reply that is not made of words alone, such as `[e~[` or `### End`."""
@@ -280,23 +280,19 @@ class StopFinder:
 
     def _closing_texts(self, role: str) -> list[str]:
         """What follows the messages of a role in plain conversations."""
-        texts = []
-        for conversation in self.rounds:
-            for index, message in enumerate(conversation.messages):
-                closing = conversation.closing(index) if message["role"] == role else None
-                texts += [closing.own.strip()] if closing is not None else []
-        return texts
+        return [
+            closing.own.strip()
+            for conversation in self.rounds
+            for _, closing in conversation.closings(role)
+        ]
 
     def _next_openings(self) -> Iterator[str]:
         """The marker that begins whatever follows a reply or a call."""
         for conversation in (*self.rounds, *self.calls):
-            for index, message in enumerate(conversation.messages[:-1]):
-                closing = conversation.closing(index) if message["role"] == ASSISTANT else None
-                if closing is None:
-                    continue
+            for index, closing in conversation.closings(ASSISTANT):
                 opening = closing.to_next.removeprefix(closing.own) or closing.to_next
                 marker = MARKER.match(opening.strip())
-                if marker:
+                if marker and index != conversation.last:
                     yield marker.group()
 
     def _call_stops(self, conversation: ProbedConversation, known: Sequence[str]) -> Iterator[str]:
@@ -329,11 +325,10 @@ def _is_sign(text: str) -> bool:
     return is_short and not "".join(words).isalnum()
 
 
-def _replies(conversation: ProbedConversation) -> Iterator[int]:
-    """The indices of assistant messages that have only content."""
-    for index, message in enumerate(conversation.messages):
-        if message["role"] == ASSISTANT and not message.get("tool_calls"):
-            yield index
+def _user_ends(conversation: ProbedConversation) -> set[str]:
+    """The last markers of user turns."""
+    closings = [closing for _, closing in conversation.closings("user")]
+    return {marker for closing in closings for marker in MARKER.findall(closing.own)[-1:]}
 
 
 def _closing_markers(conversation: ProbedConversation, closing: str) -> list[str]:
