@@ -99,15 +99,6 @@ class Segment:
 EMPTY = Segment()
 
 
-def find_all(text: str, word: str) -> Iterator[Span]:
-    """The spans of a word in a text."""
-    start = text.find(word)
-    while start >= 0:
-        end = start + len(word)
-        yield start, end
-        start = text.find(word, end)
-
-
 def common_prefix(one: Segment, other: Segment) -> int:
     """Return the length of the prefix that two segments share, up to a boundary of both."""
     size = len(commonprefix([one.text, other.text]))

@@ -117,8 +117,8 @@ def parse_declaration(data: Mapping[str, Any], where: str = "replies") -> Gramma
         content=_parse_region(data.get("content", ["", ""]), f"{where}.content"),
         calls=formats[0] if formats else None,
         more=(*formats[1:], *more),
-        stops=_parse_words(data.get("stops", []), f"{where}.stops"),
-        starts=_parse_words(data.get("starts", []), f"{where}.starts"),
+        stops=tuple(check(data.get("stops", []), WORDS, f"{where}.stops")),
+        starts=tuple(check(data.get("starts", []), WORDS, f"{where}.starts")),
         sources=sources,
     )
 
@@ -214,7 +214,7 @@ def _parse_calls(data: Any, where: str) -> Calls:
         "each": _parse_region,
         "between": _parse_marker,
         "lead": _parse_marker,
-        "first": _parse_number,
+        "first": FIELD_PARSERS["int"],
     }
     given: dict[str, Any] = {
         key: parsers[key](data[key], f"{where}.{key}") for key in parsers if key in data
@@ -284,25 +284,14 @@ def _check_keys(data: Any, known: Collection[str], where: str) -> None:
     check_keys(check(data, TABLE, where), known, where)
 
 
-def _parse_word(data: Any, where: str) -> str:
-    return str(check(data, NON_EMPTY_STRING, where))
-
-
-def _parse_bool(data: Any, where: str) -> bool:
-    return bool(check(data, BOOLEAN, where))
-
-
-def _parse_number(data: Any, where: str) -> int:
-    return int(check(data, COUNT, where))
+def _parse_by_rule(rule: ValueRule) -> Callable[[Any, str], Any]:
+    """Return a parser of values that only need to be checked."""
+    return lambda data, where: check(data, rule, where)
 
 
 def _parse_marker(data: Any, where: str) -> Marker:
     check(data, STRING, where)
     return Marker(data, DECLARED) if data else Marker()
-
-
-def _parse_words(data: Any, where: str) -> tuple[str, ...]:
-    return tuple(check(data, WORDS, where))
 
 
 def _parse_list_texts(data: Any, where: str) -> tuple[str, ...]:
@@ -352,9 +341,9 @@ def _parse_fields(kind: Any, data: Any, where: str) -> Any:
 
 
 FIELD_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
-    "str": _parse_word,
-    "bool": _parse_bool,
-    "int": _parse_number,
+    "str": _parse_by_rule(NON_EMPTY_STRING),
+    "bool": _parse_by_rule(BOOLEAN),
+    "int": _parse_by_rule(COUNT),
     "Marker": _parse_marker,
     "Region": _parse_region,
     "Spacing": _parse_spacing,

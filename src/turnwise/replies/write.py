@@ -29,6 +29,7 @@ from turnwise.replies.grammar import (
 )
 from turnwise.replies.grammar_parts import default_json_parts
 from turnwise.replies.parser.parser import Parser
+from turnwise.replies.parser.tool_schema import JSON_TYPES
 
 __all__ = ["write"]
 
@@ -41,15 +42,6 @@ class MessageParts(NamedTuple):
     reasoning: str
     content: str
     calls: list[CallFields]
-
-
-class Prefill(NamedTuple):
-    """The beginning of the reply that the prompt already contains, and what it is parsed to."""
-
-    text: str
-    reasoning: str
-    content: str
-    in_reasoning: bool  # the prompt ends inside the reasoning
 
 
 def write(
@@ -76,14 +68,15 @@ def write(
     """
     if not isinstance(message, Mapping):
         raise MessageError(f"a message must be a mapping, not {short_repr(message)}")
-    prefill = _read_prefill(grammar, prompt)
+    # It has parsed the beginning of the reply that the prompt contains.
+    prompt_parser = Parser(grammar, prompt)
     parts = _read_parts(message)
     try:
         text = _write_reply(grammar, parts)
-        if text.startswith(prefill.text):
-            text = text.removeprefix(prefill.text)
+        if text.startswith(prompt_parser.prefill_text):
+            text = text.removeprefix(prompt_parser.prefill_text)
         else:
-            text = _continue_reply(grammar, parts, prefill)
+            text = _continue_reply(grammar, parts, prompt_parser)
     except (TypeError, ValueError, RecursionError) as error:  # raised by the JSON encoder
         raise MessageError(f"the message cannot be written as JSON: {error}") from None
     if stop and grammar.stops and not text.endswith(grammar.stops):
@@ -100,12 +93,6 @@ def _read_parts(message: Mapping[str, Any]) -> MessageParts:
                 path=f"tool_calls[{index}].arguments",
             )
     return MessageParts(message_reasoning(message), message_text(message), calls)
-
-
-def _read_prefill(grammar: Grammar, prompt: Any) -> Prefill:
-    parser = Parser(grammar, prompt)
-    reasoning, content = parser.reasoning, parser.content
-    return Prefill(parser.prefill_text, reasoning, content, parser.in_reasoning)
 
 
 def _write_reply(grammar: Grammar, parts: MessageParts) -> str:
@@ -146,47 +133,46 @@ def _enclose(region: Region, text: str) -> str:
 # -- after a prompt that the template would not have written for this message
 
 
-def _continue_reply(grammar: Grammar, parts: MessageParts, prefill: Prefill) -> str:
+def _continue_reply(grammar: Grammar, parts: MessageParts, prompt_parser: Parser) -> str:
     """Write the reply from where the prompt ends."""
     region = grammar.content
-    if prefill.content and parts.content.startswith(prefill.content):
-        content = parts.content.removeprefix(prefill.content) + region.close.text
+    if prompt_parser.content and parts.content.startswith(prompt_parser.content):
+        content = parts.content.removeprefix(prompt_parser.content) + region.close.text
     else:
-        opener = _rest_of_marker(region.open, prefill)
+        opener = _rest_of_marker(region.open, prompt_parser)
         content = opener + parts.content + region.close.text
-    reasoning = _continue_reasoning(grammar, parts.reasoning, prefill)
+    reasoning = _continue_reasoning(grammar, parts.reasoning, prompt_parser)
     return _join_regions(grammar, reasoning, parts, content)
 
 
-def _continue_reasoning(grammar: Grammar, reasoning: str, prefill: Prefill) -> str:
+def _continue_reasoning(grammar: Grammar, reasoning: str, prompt_parser: Parser) -> str:
     """Write the reasoning from where the prompt ends; none if it is closed there, or was not opened."""
     region = grammar.reasoning
     if region is None:
         return ""
-    if not reasoning and grammar.empty.startswith(prefill.text):
-        return grammar.empty.removeprefix(prefill.text)
-    if _ends_with(prefill, region.close):
-        return _rest_of_marker(region.close, prefill)
+    if not reasoning and grammar.empty.startswith(prompt_parser.prefill_text):
+        return grammar.empty.removeprefix(prompt_parser.prefill_text)
+    if _ends_with(prompt_parser, region.close):
+        return _rest_of_marker(region.close, prompt_parser)
     opener = ""
-    if _ends_with(prefill, region.open):
-        opener = _rest_of_marker(region.open, prefill)
-    elif not prefill.in_reasoning:
+    if _ends_with(prompt_parser, region.open):
+        opener = _rest_of_marker(region.open, prompt_parser)
+    elif not prompt_parser.in_reasoning:
         return ""
-    return opener + reasoning.removeprefix(prefill.reasoning) + region.close.text
+    return opener + reasoning.removeprefix(prompt_parser.reasoning) + region.close.text
 
 
-def _ends_with(prefill: Prefill, marker: Marker) -> bool:
-    return bool(marker.core) and prefill.text.rstrip().endswith(marker.core)
+def _ends_with(prompt_parser: Parser, marker: Marker) -> bool:
+    return bool(marker.core) and prompt_parser.prefill_text.rstrip().endswith(marker.core)
 
 
-def _rest_of_marker(marker: Marker, prefill: Prefill) -> str:
+def _rest_of_marker(marker: Marker, prompt_parser: Parser) -> str:
     """Return a marker; if the prompt ends with it, only the white space that is missing there."""
-    if not _ends_with(prefill, marker):
+    if not _ends_with(prompt_parser, marker):
         return marker.text
-    space = prefill.text.rpartition(marker.core)[2]
-    return (
-        marker.trailing_space.removeprefix(space) if marker.trailing_space.startswith(space) else ""
-    )
+    space = prompt_parser.prefill_text.rpartition(marker.core)[2]
+    trailing = marker.trailing_space
+    return trailing.removeprefix(space) if trailing.startswith(space) else ""
 
 
 # -- calls
@@ -241,19 +227,12 @@ def _write_pairs(pairs: Pairs, arguments: Mapping[str, Any]) -> str:
 
 
 def _write_pair(pairs: Pairs, key: str, value: Any) -> str:
-    region = dict(pairs.typed).get(_json_type(value), pairs.other)
+    region = dict(pairs.typed).get(JSON_TYPES.get(type(value), "null"), pairs.other)
     if isinstance(value, str):
         region = pairs.string
     opener = region.open.text.replace(KEY, key)
     closer = region.close.text.replace(KEY, key)
     return pairs.key.text + key + opener + _write_value(pairs, value) + closer
-
-
-def _json_type(value: Any) -> str:
-    for kind, name in JSON_TYPES:
-        if isinstance(value, kind):
-            return name
-    return "null"
 
 
 def _write_value(pairs: Pairs, value: Any) -> str:
@@ -303,10 +282,3 @@ def _to_json(value: Any) -> str:
 
 # How values are written in the languages that `Pairs` names.
 LITERALS: Mapping[str, Callable[[Any], str]] = {"json": _to_json, "python": repr}
-JSON_TYPES = (
-    (bool, "boolean"),  # before int, of which it is a subclass
-    (int, "integer"),
-    (float, "number"),
-    (list, "array"),
-    (dict, "object"),
-)

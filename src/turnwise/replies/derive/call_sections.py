@@ -245,10 +245,8 @@ def _find_bare_call(gap: Segment) -> int:
 
 def _without_lead(calls: Calls) -> Calls:
     """Return calls whose opening marker has no white space before it."""
-    for name in ("section", "each"):
-        region: Region = getattr(calls, name)
-        if region.open:
-            opener = replace(region.open, text=region.open.text.lstrip())
-            changes: dict[str, Any] = {name: Region(opener, region.close)}
-            return replace(calls, **changes)
-    return calls
+    name = "section" if calls.section.open else "each"
+    region: Region = getattr(calls, name)
+    opener = replace(region.open, text=region.open.text.lstrip())
+    changes: dict[str, Any] = {name: replace(region, open=opener)}
+    return replace(calls, **changes)

@@ -8,12 +8,13 @@ and after its last is not looked at here: comparing one call with two tells what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.analysis.prober import ARGUMENTS, EMPTY_CONTENTS, IDS, NAMES, CallShape, Prober
-from turnwise.analysis.segment import Segment, Span, find_all
+from turnwise.analysis.segment import Segment, Span
 from turnwise.replies.derive.objects import (
     FoundCall,
     find_arguments,
@@ -169,8 +170,8 @@ def _find_words(turn: Segment, number: int, start: int, end: int | None = None) 
     """Return name and id of one call in this part of the turn."""
     slots: list[Slot] = []
     for word, slot in ((NAMES[number], "name"), (IDS[number], "id")):
-        spans = find_all(turn.text[:end], word)
-        slots += [(*span, slot) for span in spans if span[0] >= start]
+        matches = re.compile(word).finditer(turn.text[:end], start)
+        slots += [(*match.span(), slot) for match in matches]
     return sorted(slots)
 
 
@@ -272,9 +273,14 @@ def _is_text_in_json(found: WrittenCalls) -> bool:
     return isinstance(found.call, JsonCall) and found.call.as_text
 
 
+def has_call(text: str) -> bool:
+    """Whether the first call of a probe is in a text, by name or id."""
+    return NAMES[0] in text or IDS[0] in text
+
+
 def _ask_for_call(prober: Prober, shape: CallShape) -> WrittenCalls | None:
     turn = prober.turn(prober.call(shape, ARGUMENTS[0]))
-    if turn is None or not (NAMES[0] in turn.text or IDS[0] in turn.text):
+    if turn is None or not has_call(turn.text):
         return None
     return find_written_calls(turn, 1, shape)
 
@@ -312,8 +318,7 @@ def describe_unknown_calls(prober: Prober) -> str:
     """Return what is rendered of a call that no layout fits."""
     words = [str(word) for pair in ARGUMENTS[0].items() for word in pair]
     turns = [prober.turn(prober.call(shape, ARGUMENTS[0])) for shape in _shapes(prober)]
-    texts = [turn.text for turn in turns if turn is not None]
-    texts = [text for text in texts if NAMES[0] in text or IDS[0] in text]
+    texts = [turn.text for turn in turns if turn is not None and has_call(turn.text)]
     if not texts:
         return "no rendering shows a call's name with its arguments"
     if any(all(word in text for word in words) for text in texts):

@@ -21,7 +21,8 @@ from turnwise.analysis.segment import (
     common_suffix,
     leading_space,
 )
-from turnwise.replies.derive.probe_results import ProbeResults, has_call
+from turnwise.replies.derive.calls import has_call
+from turnwise.replies.derive.probe_results import ProbeResults
 
 
 class ContentLayout(NamedTuple):

@@ -16,11 +16,13 @@ it.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
 from turnwise.analysis.facts import Facts
-from turnwise.analysis.prober import replace_placeholders
+from turnwise.analysis.prober import CONTENT, REASONING, Prober, replace_placeholders
 from turnwise.analysis.segment import EMPTY, Segment, leading_space
 from turnwise.engine.compiler.searched import searched_strings
 from turnwise.replies.derive.call_sections import CallDerivation, Notes
@@ -31,7 +33,6 @@ from turnwise.replies.derive.probe_results import ProbeResults, collect_results
 from turnwise.replies.derive.reasoning import (
     explain_missing,
     find_searched_region,
-    is_verbatim,
     matching_tag,
 )
 from turnwise.replies.derive.segment_markers import to_region
@@ -105,15 +106,27 @@ def _note_unreached(
         notes.unreached.append(TOO_LONG)
     if results.content_turn is None:
         notes.unreached.append("content: the content of a message is not rendered")
-    elif not results.is_verbatim():
+    elif not _is_verbatim(prober, {"content": prober.as_content(CONTENT)}, CONTENT, {}):
         notes.unreached.append("content: it is not rendered verbatim")
     first_line = turn_end.core.partition("\n")[0]
     if problem := find_problem(first_line):
         notes.unreached.append(f"stops: {problem}")
-    if turn is not None and not is_verbatim(prober, turn, (NEEDS_ESCAPES, MARKUP)):
+    if turn is not None and not _is_verbatim(prober, turn.message, REASONING, turn.options):
         notes.unreached.append("reasoning: it is not rendered verbatim")
     if turn is None and reasoning is None:
         notes.unreached.append(f"reasoning: {explain_missing(prober, results.one_call)}")
+
+
+def _is_verbatim(
+    prober: Prober, message: Mapping[str, Any], field: str, options: Mapping[str, Any]
+) -> bool:
+    """Whether quotes, newlines, backslashes and markup in a field of a probe are rendered unchanged."""
+    for text in (NEEDS_ESCAPES, MARKUP):
+        probe = json.dumps(message).replace(field, json.dumps(text)[1:-1])
+        turn = prober.turn(json.loads(probe), **options)
+        if turn is not None and text not in turn.text:
+            return False
+    return True
 
 
 def _find_reopening(results: ProbeResults, reasoning: ReasoningLayout) -> str:

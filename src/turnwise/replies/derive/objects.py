@@ -110,26 +110,25 @@ def find_call(text: str, number: int, arguments: dict[str, Any], start: int) -> 
     found = find_arguments(text, arguments, start)
     if found is None:
         return None
-    for outer in reversed(list(_find_values(text, "{", start, found.start))):
-        call = _describe_call(outer.value, found.value, number) if outer.end >= found.end else None
-        if call is not None:
-            return _find_outer_object(text, number, FoundCall(found, outer, call), start)
+    for inner in _find_objects_around(text, found, start):
+        call = _describe_call(inner.value, found.value, number)
+        if call is None:
+            continue
+        # There may be another object around it: `{"id": I, "function": {"name": N, ...}}`.
+        for outer in _find_objects_around(text, inner, start):
+            key = _key_of(outer.value, inner.value)
+            if key is not None:
+                id_key = call.id or _key_of(outer.value, IDS[number])
+                return FoundCall(found, outer, replace(call, inside=key, id=id_key))
+        return FoundCall(found, inner, call)
     return FoundCall(found)
 
 
-def _find_outer_object(text: str, number: int, found: FoundCall, start: int) -> FoundCall:
-    """Return the call with the object around it, if there is one: `{"id": I, "function": {"name": N, ...}}`."""
-    inner, call = found.object, found.call
-    if inner is None or call is None:
-        return found
-    for outer in reversed(list(_find_values(text, "{", start, inner.start))):
-        if outer.end < inner.end or not isinstance(outer.value, dict):
-            continue
-        key = _key_of(outer.value, inner.value)
-        if key is not None:
-            id_key = call.id or _key_of(outer.value, IDS[number])
-            return FoundCall(found.arguments, outer, replace(call, inside=key, id=id_key))
-    return found
+def _find_objects_around(text: str, inner: DecodedValue, start: int) -> list[DecodedValue]:
+    """Return the objects that hold a value, the innermost first."""
+    values = list(_find_values(text, "{", start, inner.start))
+    around = [value for value in values if value.end >= inner.end]
+    return [value for value in reversed(around) if isinstance(value.value, dict)]
 
 
 def _key_of(mapping: dict[str, Any], value: Any) -> str | None:
@@ -137,10 +136,8 @@ def _key_of(mapping: dict[str, Any], value: Any) -> str | None:
     return next((key for key, item in mapping.items() if item == value), None)
 
 
-def _describe_call(value: Any, arguments: Any, number: int) -> JsonCall | None:
+def _describe_call(value: dict[str, Any], arguments: Any, number: int) -> JsonCall | None:
     """Return which keys of an object hold name, arguments and id; None if it is no call."""
-    if not isinstance(value, dict):
-        return None
     if value == {NAMES[number]: arguments}:
         return JsonCall(name=None)
     name, arguments_key = _last_key_of(value, NAMES[number]), _last_key_of(value, arguments)

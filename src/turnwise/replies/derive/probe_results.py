@@ -19,15 +19,12 @@ from dataclasses import dataclass, replace
 from turnwise.analysis.prober import (
     ARGUMENTS,
     CONTENT,
-    IDS,
-    NAMES,
     NEXT_USER,
     REASONING,
     Prober,
 )
 from turnwise.analysis.segment import EMPTY, Segment, after, before, common_prefix, common_suffix
-from turnwise.replies.derive.calls import WrittenCalls, find_one_call
-from turnwise.replies.derive.pairs import MARKUP, NEEDS_ESCAPES
+from turnwise.replies.derive.calls import WrittenCalls, find_one_call, has_call
 from turnwise.replies.derive.reasoning import ReasoningTurn, find_opener, find_reasoning_turn
 
 
@@ -79,14 +76,6 @@ class ProbeResults:
             return segment
         return segment.slice(len(self.header))
 
-    def is_verbatim(self) -> bool:
-        """Whether quotes, newlines, backslashes and markup in content are rendered unchanged."""
-        for text in (NEEDS_ESCAPES, MARKUP):
-            turn = self.prober.turn({"content": self.prober.as_content(text)})
-            if turn is not None and text not in turn.text:
-                return False
-        return True
-
     def lacks_opener(self, turn: ReasoningTurn) -> bool:
         """Whether reasoning directly follows the header, as content does: no marker opens it."""
         if self.content_turn is None:
@@ -118,11 +107,6 @@ class ProbeResults:
         if turn is None or CONTENT not in turn.text or not has_call(turn.text):
             return None
         return turn
-
-
-def has_call(text: str) -> bool:
-    """Whether the first call of a probe is in a text, by name or id."""
-    return NAMES[0] in text or IDS[0] in text
 
 
 def collect_results(prober: Prober) -> ProbeResults:

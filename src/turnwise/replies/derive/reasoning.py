@@ -9,7 +9,6 @@ its end (`content.split('</think>')`), and the generation prompt may show its be
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -145,16 +144,6 @@ def _overlap(text: str, other: str) -> int:
         if text.endswith(other[-size:]):
             return size
     return 0
-
-
-def is_verbatim(prober: Prober, turn: ReasoningTurn, texts: Iterable[str]) -> bool:
-    """Whether these texts are rendered unchanged as reasoning."""
-    for text in texts:
-        probe = json.dumps(turn.message).replace(REASONING, json.dumps(text)[1:-1])
-        rendered = prober.turn(json.loads(probe), **turn.options)
-        if rendered is not None and text not in rendered.text:
-            return False
-    return True
 
 
 def explain_missing(prober: Prober, one_call: WrittenCalls | None) -> str:

@@ -7,7 +7,6 @@ from them, and what is parsed as something else is noted.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from turnwise.analysis.prober import (
     Prober,
     replace_placeholders,
 )
+from turnwise.replies.equality import messages_equal
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import parse
 
@@ -32,11 +32,6 @@ class CallProbe(NamedTuple):
     title: str
     arguments: tuple[dict[str, Any], ...]
     content: str | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the tools that are called."""
-        return list(NAMES[: len(self.arguments)])
 
 
 PROBES = (
@@ -54,25 +49,14 @@ def roundtrip_failures(
     excludes_content = grammar.calls is None or grammar.calls.excludes_content
     for probe in PROBES:
         turn = prober.turn(prober.call(shape, *probe.arguments, content=probe.content))
-        if turn is None or not all(name in turn.text for name in probe.names):
+        names = NAMES[: len(probe.arguments)]
+        if turn is None or not all(name in turn.text for name in names):
             continue
         if probe.content is not None and excludes_content:
             continue
         reply = replace_placeholders(turn.text.removeprefix(header))
-        if not _is_same(parse(grammar, reply, "", TOOLS), probe):
+        expected = prober.call(CallShape(), *probe.arguments, content=probe.content)
+        if not messages_equal(parse(grammar, reply, "", TOOLS), expected):
             quote = reply if len(reply) <= MAX_QUOTE_LENGTH else reply[:MAX_QUOTE_LENGTH] + "..."
             yield f"calls: parsing the rendered call gives a different call: {probe.title}, {quote!r}"
             return
-
-
-def _is_same(message: Any, probe: CallProbe) -> bool:
-    """Whether a message has the calls of the probe, its content and nothing else."""
-    functions = [call["function"] for call in message.get("tool_calls") or ()]
-    if [function["name"] for function in functions] != probe.names:
-        return False
-    try:
-        arguments = [json.loads(function["arguments"]) for function in functions]
-    except ValueError:
-        return False
-    content = (message["content"] or "").strip()
-    return arguments == list(probe.arguments) and content == (probe.content or "")

@@ -162,7 +162,7 @@ class CallParser:
             return
         self._buffer.consume_rest("raw")
         builder.record_attempt("unterminated")
-        builder.relabel(builder.position - builder.call_start, "raw")
+        builder.relabel_from(builder.call_start, "raw")
         builder.stop_buffering()
 
     # -- rows

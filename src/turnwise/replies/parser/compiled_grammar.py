@@ -20,6 +20,7 @@ markers is a channel header, and is parsed as one (`ChannelHeaderFormat`).
 from __future__ import annotations
 
 from functools import cached_property
+from os.path import commonprefix
 from typing import NamedTuple
 
 from turnwise.replies.grammar_parts import Calls, GrammarParts, JsonCall
@@ -27,7 +28,6 @@ from turnwise.replies.parser.call_format import CallFormat
 from turnwise.replies.parser.detokenizer import NO_TOKENIZER, IncrementalDetokenizer
 from turnwise.replies.parser.marker_text import (
     collect_texts,
-    common_prefix,
     cut_last_word,
     is_tag_like,
     remove_start,
@@ -143,8 +143,8 @@ class CompiledGrammar:
             return None
         reasoning = remove_start(grammar.reasoning.open.text, grammar.starts).strip()
         content = remove_start(grammar.content.open.text, grammar.starts).strip()
-        start = cut_last_word(common_prefix(reasoning, content))
-        end = cut_last_word(common_prefix(reasoning[::-1], content[::-1]))[::-1]
+        start = cut_last_word(commonprefix([reasoning, content]))
+        end = cut_last_word(commonprefix([reasoning[::-1], content[::-1]]))[::-1]
         if len(start) < _MIN_CHANNEL_HEADER_START or len(end) < _MIN_CHANNEL_HEADER_END:
             return None
         words = [text[len(start) : len(text) - len(end)] for text in (reasoning, content)]

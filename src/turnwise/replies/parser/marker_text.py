@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from turnwise.replies.grammar_parts import KEY, Marker
+from turnwise.replies.grammar_parts import Marker
 
 # Where one tag ends and the next begins: `<tool_call>\n|<function=`, `[A]|[B]`, `<|sep|>|name`.
 _TAG_BOUNDARY = re.compile(r"(?<=>)(?=\s*<)|(?<=\])(?=\s*\[[A-Z/])|(?<=>)(?=[\w.:]+$)")
@@ -49,24 +49,11 @@ def remove_start(text: str, starts: tuple[str, ...]) -> str:
     return text
 
 
-def common_prefix(first: str, second: str) -> str:
-    """Return the longest text with which both texts start."""
-    size = 0
-    while size < min(len(first), len(second)) and first[size] == second[size]:
-        size += 1
-    return first[:size]
-
-
 def cut_last_word(text: str) -> str:
     """Return `text` without the word, or the part of one, at its end."""
     while text[-1:].isalnum() or text[-1:] == "_":
         text = text[:-1]
     return text
-
-
-def fill_key(text: str, key: str) -> str:
-    """Return a marker that repeats the key of its argument (`</KEY>`) with this key."""
-    return text.replace(KEY, key)
 
 
 def collect_texts(part: Any) -> list[str]:

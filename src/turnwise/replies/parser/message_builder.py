@@ -8,7 +8,6 @@ kept, since it may turn out to be content.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from io import StringIO
 from typing import NamedTuple
 from zlib import crc32
@@ -20,6 +19,7 @@ from turnwise.replies.events import (
     START,
     STOP,
     TEXT,
+    Attempt,
     Event,
     Kind,
 )
@@ -39,17 +39,6 @@ class ParsedCall:
         self.arguments = StringIO()
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
-    """An attempt at a call, in offsets of the masked reply."""
-
-    status: str
-    start: int
-    end: int
-    name: str | None = None
-    index: int | None = None
-
-
 class SpanStart(NamedTuple):
     """Where a span of the masked reply starts; it ends where the next one starts."""
 
@@ -67,7 +56,7 @@ class MessageBuilder:
         self.spans: list[SpanStart] = []
         self.content, self.reasoning = StringIO(), StringIO()
         self.calls: list[ParsedCall] = []
-        self.attempts: list[AttemptRecord] = []
+        self.attempts: list[Attempt] = []  # without their texts, in offsets of the masked reply
         self.stop: str | None = None
         # The call that is open: its text until its name is known, and where it started.
         self.buffered: list[str] | None = None
@@ -205,7 +194,7 @@ class MessageBuilder:
     def record_attempt(
         self, status: str, name: str | None = None, index: int | None = None
     ) -> None:
-        self.attempts.append(AttemptRecord(status, self.call_start, self.position, name, index))
+        self.attempts.append(Attempt(status, self.call_start, self.position, "", name, index))
 
     def reject_call(self, record: bool = True) -> None:
         """The open call turned out not to be one: its text is content."""

@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Set
 from enum import Enum, auto
+from os.path import commonprefix
 from typing import NamedTuple
 
-from turnwise.replies.grammar_parts import Pairs
+from turnwise.replies.grammar_parts import KEY, Pairs
 from turnwise.replies.parser.buffer import Answer
 from turnwise.replies.parser.coercion import coerce, coerce_python, may_be_json
 from turnwise.replies.parser.marker_text import (
-    common_prefix,
     cut_last_word,
-    fill_key,
     is_tag_like,
     split_tags,
 )
@@ -231,7 +230,7 @@ class PairParser:
         if not texts:
             return format.key_matcher  # values without closers end with the next key
         close = MarkerTag(MarkerKind.VALUE_CLOSE)
-        markers: list[TaggedText] = [(fill_key(text, key), close) for text in texts]
+        markers: list[TaggedText] = [(text.replace(KEY, key), close) for text in texts]
         others = [*format.closers[:1], *format.openers[:1]]
         if has_nested_values(pairs):
             same = pairs.key.core + key + pairs.string.open.core
@@ -408,10 +407,8 @@ def _common_affixes(texts: list[str]) -> tuple[str, str]:
     """Return the common prefix and suffix of all texts, up to whole words; of one text all of it, and ""."""
     if len(texts) < 2:
         return texts[0], ""
-    prefix, reversed_suffix = texts[0], texts[0][::-1]
-    for text in texts[1:]:
-        prefix = common_prefix(prefix, text)
-        reversed_suffix = common_prefix(reversed_suffix, text[::-1])
+    prefix = commonprefix(texts)
+    reversed_suffix = commonprefix([text[::-1] for text in texts])
     prefix = cut_last_word(prefix) or prefix
     reversed_suffix = cut_last_word(reversed_suffix) or reversed_suffix
     return prefix, reversed_suffix[::-1]

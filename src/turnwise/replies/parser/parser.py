@@ -34,7 +34,7 @@ from turnwise.replies.parser.buffer import ParseBuffer
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGrammar
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.marker_text import collect_texts
-from turnwise.replies.parser.message_builder import AttemptRecord, MessageBuilder
+from turnwise.replies.parser.message_builder import MessageBuilder
 from turnwise.replies.parser.prefill import prefill_of, prompt_text
 from turnwise.replies.parser.reply import ReplyParser
 from turnwise.replies.parser.state import OpenRegion, ParserState
@@ -273,7 +273,7 @@ class Parser:
             attempts.append(Attempt(status, start, end, text[start:end], record.name, record.index))
         message.attempts = tuple(attempts)
 
-    def _final_status(self, record: AttemptRecord) -> str:
+    def _final_status(self, record: Attempt) -> str:
         """Return the status of an attempt: arguments that were read but are no object make it malformed."""
         if record.index is None or record.status not in _PARSED_STATUSES:
             return record.status

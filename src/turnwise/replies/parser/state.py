@@ -95,7 +95,7 @@ class ParserState:
 
     def mark_malformed(self, start: int) -> None:
         """The text from `start` on does not belong to the call."""
-        self.builder.relabel(self.builder.position - start, "raw")
+        self.builder.relabel_from(start, "raw")
         self.is_malformed = True
 
     def end_truncated_call(self, call: ParsedCall) -> None:

@@ -20,7 +20,7 @@ UNDECLARED: TypeSet = frozenset()
 
 _MAX_SCHEMA_PARTS = 256  # that are looked at for one type
 _COMBINATORS = ("anyOf", "oneOf", "allOf")
-_TYPE_NAMES = {
+JSON_TYPES: Mapping[type, str] = {
     str: "string",
     bool: "boolean",
     int: "integer",
@@ -92,7 +92,7 @@ def _types_of_part(part: Mapping[str, Any]) -> set[str]:
     values = list(_as_sequence(part.get("enum")))
     if "const" in part:
         values.append(part["const"])
-    return {_TYPE_NAMES.get(type(value), "null") for value in values}
+    return {JSON_TYPES.get(type(value), "null") for value in values}
 
 
 def _walk_schema(schema: Any, root: Any) -> Iterator[Mapping[str, Any]]:

@@ -49,14 +49,12 @@ _HEX_ESCAPE_LENGTHS = {"u": 4, "x": 2, "U": 8}
 _SIMPLE_ESCAPES = frozenset('bfnrt"\\/')
 
 
+to_json_string = encode_basestring  # without escapes for letters beyond ASCII
+
+
 def escape(text: str) -> str:
     """Return `text` as the inside of a JSON string."""
-    return encode_basestring(text)[1:-1]
-
-
-def to_json_string(text: str) -> str:
-    """Return `text` as a JSON string."""
-    return encode_basestring(text)
+    return to_json_string(text)[1:-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,11 +64,12 @@ def parse_elements(text: str, pairs: Pairs, types: TypeSet = UNDECLARED) -> Nest
         if text[last_end : match.start()].strip():
             element.has_text = True
         last_end = match.end()
-        if _opens_element(match, element):
+        is_opener = match.lastgroup == "start"
+        if is_opener and not element.has_text:
             stack.append(_Element(match.group("start"), last_end))
             if len(stack) > MAX_DEPTH:
                 raise TooDeep("too deep")
-        elif element is not root and _closes_element(match, element):
+        elif not is_opener and element is not root and _fits(match, element):
             value = _close_element(element, text[element.start : match.start()])
             if value is None:
                 return None
@@ -93,14 +94,9 @@ def _tag_pattern(key: str, opened: str, close: str) -> re.Pattern[str]:
     return re.compile(f"{closing}|{re.escape(key)}(?P<start>{_NAME}){re.escape(opened)}")
 
 
-def _opens_element(match: re.Match[str], parent: _Element) -> bool:
-    return match.lastgroup == "start" and not parent.has_text
-
-
-def _closes_element(match: re.Match[str], element: _Element) -> bool:
-    if match.lastgroup == "start":
-        return False
-    return match.groupdict().get("end") in (None, element.name)
+def _fits(closer: re.Match[str], element: _Element) -> bool:
+    """Whether a closer repeats the name of the element, or no name at all."""
+    return closer.groupdict().get("end") in (None, element.name)
 
 
 def _close_element(element: _Element, text: str) -> NestedValue | None:
