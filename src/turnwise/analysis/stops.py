@@ -275,7 +275,7 @@ class StopFinder:
         """Whether the template writes a text between content and a call, as it does the closer of content."""
         call = self.prober.call(CallShape(CONTENT, self.shape.as_text), CALL_ARGUMENTS)
         found = self._render(self.prober, [self.prober.user(), {"role": ASSISTANT, **call}])
-        after_content = found.turn(found.last).partition(CONTENT)[2] if found else ""
+        after_content = found[0].turn(found[0].last).partition(CONTENT)[2] if found else ""
         return CALL_VALUE in after_content and sign in after_content.partition(CALL_VALUE)[0]
 
     def _closing_texts(self, role: str) -> list[str]:
@@ -318,9 +318,8 @@ def _turns_text(conversation: ProbedConversation) -> str:
 def _is_sign(text: str) -> bool:
     """Whether a text may be a delimiter: short, and not made of words alone."""
     words = text.split()
-    max_words = (
-        2 if text[:1].isalnum() else 3
-    )  # a sentence begins with a word, `### End turn` does not
+    # A sentence begins with a word, `### End turn` does not.
+    max_words = 2 if text[:1].isalnum() else 3
     is_short = 0 < len(words) <= max_words and len(text) <= MAX_SIGN_LENGTH
     return is_short and not "".join(words).isalnum()
 
