@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -29,14 +30,15 @@ from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
 from turnwise.errors import TurnwiseError, short_repr
+from turnwise.messages import REASONING_KEYS
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.token_matcher import TokenMatch
 
 SPACE = " \t\r\n"
 RESULT_ROLES = ("tool", "function", "ipython", "observation", "environment")
 MAX_SHOWN_LENGTH = 60  # characters of a text in a reason
-
 PROBE_QUESTION = {"role": "user", "content": "Hello"}
+_get_start = attrgetter("start")  # of a TokenMatch
 
 Messages = Sequence[Mapping[str, Any]]
 # Renders the prompt that serving would send for these messages, with the generation prompt.
@@ -83,18 +85,18 @@ class Opening(NamedTuple):
     status: Literal["usable", "diverges", "refused"] = "usable"
     detail: str = ""
 
-    def begins(self, text: str, start: int) -> bool:
+    def is_at(self, text: str, start: int) -> bool:
         """Return whether the message that begins at `start` is written with this opening."""
         begin = start + min(self.offset, 0)
         return begin >= 0 and text.startswith(self.text, begin)
 
-    def applies_to(self, text: str, start: int) -> bool:
+    def is_valid_for(self, text: str, start: int) -> bool:
         """Return whether what another message showed is true of the message that begins at `start`, too."""
         if self.status == "refused":
             return False  # another prompt may be accepted
         if self.status == "diverges":
-            return not self.begins(text, start)
-        return self.begins(text, start)
+            return not self.is_at(text, start)
+        return self.is_at(text, start)
 
 
 class TurnCache:
@@ -144,7 +146,6 @@ class TurnCache:
         if not assistant:
             return [], []
         text, table = rendering.text, rendering.piece_table
-        special_starts = [match.start for match in specials]
         message_spans = find_message_spans(table)
         last_user = _find_last_user(messages)
         searched = self._find_searched(messages) if self.searched else ()
@@ -165,9 +166,7 @@ class TurnCache:
                 untrained.append(Untrained(index, reason, opening.status == "diverges"))
                 continue
             start = span.start + opening.offset
-            stop = find_turn_end(
-                table, text, TextSpan(start, span.end), specials, special_starts, stops
-            )
+            stop = find_turn_end(table, text, TextSpan(start, span.end), specials, stops)
             if stop.end <= start:
                 untrained.append(Untrained(index, "the template writes nothing of it"))
             elif not _contains_calls(messages[index], text, span):
@@ -196,11 +195,14 @@ class TurnCache:
     ) -> Opening:
         """Return the opening of the message that begins at `start`, from the cache if that applies to it."""
         cached = None if self.uncacheable else self.openings.get(key)
-        if cached is not None and cached.applies_to(text, start):
+        if cached is not None and cached.is_valid_for(text, start):
             return cached
         opening = _learn_opening(text, start, before, render_prompt)
         if opening.status == "refused" and not before:
-            opening = _probe_opening(text, start, render_prompt) or opening
+            # Not any cached opening: that would depend on earlier calls.
+            probe = _learn_opening(text, start, [PROBE_QUESTION], render_prompt)
+            if probe.text and probe.is_at(text, start):
+                opening = Opening(probe.text, len(probe.text))
         self.openings[key] = opening
         return opening
 
@@ -213,27 +215,12 @@ def _learn_opening(text: str, start: int, before: Messages, render_prompt: Rende
         return Opening("", 0, "refused", error.message)
     if text.startswith(prompt.text):
         return _opening_between(text, start, len(prompt.text))
-    opening = _find_generation_prompt(prompt)
+    opening = prompt.text[find_last_message_end(prompt.piece_table) :]
     closing = prompt.text[find_content_end(prompt.piece_table, TextSpan(0, len(prompt.text))) :]
     end = start + len(opening)
     if closing and text.endswith(closing, 0, end):
         return _opening_between(text, start, end)  # earlier messages differ, the opening does not
     return Opening(opening, 0, "diverges", closing or prompt.text[-20:])
-
-
-def _probe_opening(text: str, start: int, render_prompt: RenderPrompt) -> Opening | None:
-    """Return the opening of a message without a prompt before it, if it is that of a reply to a question."""
-    try:
-        generation_prompt = _find_generation_prompt(render_prompt([PROBE_QUESTION]))
-    except TurnwiseError:
-        return None
-    opening = Opening(generation_prompt, len(generation_prompt))
-    return opening if generation_prompt and opening.begins(text, start) else None
-
-
-def _find_generation_prompt(prompt: Rendering) -> str:
-    """Return the text of a prompt after its last message."""
-    return prompt.text[find_last_message_end(prompt.piece_table) :]
 
 
 def _opening_between(text: str, start: int, end: int) -> Opening:
@@ -259,7 +246,6 @@ def find_turn_end(
     text: str,
     turn: TextSpan,
     specials: Sequence[TokenMatch],
-    special_starts: Sequence[int],
     stops: frozenset[str],
 ) -> TextSpan:
     """Return the span of the token that ends a turn, or an empty span at the end of its content.
@@ -276,11 +262,10 @@ def find_turn_end(
         text: the same as a string.
         turn: from the model's first character to the end of the message.
         specials: the special tokens that the template wrote, in order.
-        special_starts: their first characters.
         stops: the texts that end turns.
     """
-    first = bisect_left(special_starts, turn.start)
-    after = max(first, bisect_left(special_starts, turn.end))
+    first = bisect_left(specials, turn.start, key=_get_start)
+    after = bisect_left(specials, turn.end, first, key=_get_start)
     inside = specials[first:after]
     stop = _find_stop_after_content(table, turn, inside, stops)
     if stop is None and inside and _is_blank(text, inside[-1].end, turn.end):
@@ -374,11 +359,11 @@ def find_content_end(table: PieceTable, span: TextSpan) -> int:
 
 def _has_spans(spans: Mapping[int, TextSpan], index: int, messages: Messages) -> bool:
     """Return whether all tool results that follow a message have a span of their own."""
-    following = index + 1
-    while following < len(messages) and messages[following].get("role") in RESULT_ROLES:
+    for following in range(index + 1, len(messages)):
+        if messages[following].get("role") not in RESULT_ROLES:
+            return True
         if following not in spans:
             return False
-        following += 1
     return True
 
 
@@ -407,18 +392,14 @@ def _turn_kind(messages: Messages, index: int, is_history: bool) -> tuple[Any, .
     """Return what templates look at when they write a turn: a part of the cache key of openings."""
     message = messages[index]
     role_before = messages[index - 1].get("role") if index else None
-    has_reasoning = any(
-        message.get(name) for name in ("reasoning_content", "reasoning", "thinking")
-    )
+    has_reasoning = any(message.get(name) for name in REASONING_KEYS)
     has_content, has_calls = bool(message.get("content")), bool(message.get("tool_calls"))
     return role_before, is_history, has_content, has_calls, has_reasoning
 
 
 def _find_last_user(messages: Messages) -> int:
-    for index in range(len(messages) - 1, -1, -1):
-        if messages[index].get("role") == "user":
-            return index
-    return -1
+    users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
+    return users[-1] if users else -1
 
 
 def _contains_calls(message: Mapping[str, Any], text: str, span: TextSpan) -> bool:

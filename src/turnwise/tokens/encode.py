@@ -117,24 +117,23 @@ def encode(request: EncodeRequest) -> Encoded:
     Raises:
         MessageError: the last round alone is longer than `max_length`.
     """
-    encoded = encode_once(request)
-    if request.max_length is None or len(encoded) <= request.max_length:
+    encoded, limit = encode_once(request), request.max_length
+    if limit is None or len(encoded) <= limit:
         return encoded
     rounds, system = split_rounds(request.messages)
     # Binary search for the fewest rounds to drop; dropping more is always shorter.
     low, high = 1, len(rounds) - 1
-    if high < low:
-        raise _too_long(encoded, request.max_length)
-    while low < high:
+    longest_fitting = None
+    while low <= high:
         middle = (low + high) // 2
-        if len(encode_once(_drop_rounds(request, rounds, system, middle))) <= request.max_length:
-            high = middle
+        encoded = encode_once(_drop_rounds(request, rounds, system, middle))
+        if len(encoded) <= limit:
+            longest_fitting, high = encoded, middle - 1
         else:
             low = middle + 1
-    encoded = encode_once(_drop_rounds(request, rounds, system, low))
-    if len(encoded) > request.max_length:
-        raise _too_long(encoded, request.max_length)
-    return encoded
+    if longest_fitting is None:
+        raise _too_long(encoded, limit)  # the last one tried is the last round alone
+    return longest_fitting
 
 
 def encode_once(request: EncodeRequest) -> Encoded:

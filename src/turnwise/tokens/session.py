@@ -334,9 +334,8 @@ class Session:
                 hint='history="rewrite" re-encodes the conversation',
             )
         own = find_specials(self.request, rendering, chat).by_template
-        starts = [match.start for match in own]
         stops = self.request.stops.union(self.stops)
-        stop = find_turn_end(table, rendering.text, span, own, starts, stops)
+        stop = find_turn_end(table, rendering.text, span, own, stops)
         return stop.end if reply.endswith(self.stops) else stop.start
 
     def _encode_after(self, place: int, rendering: Rendering, chat: Chat) -> list[int]:
