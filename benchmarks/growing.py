@@ -40,9 +40,9 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 TURNS = 64
 EDGE = 8
 GOAL = 3.0  # times as long as a session
-# The last turns over the first ones. Measured on a busy machine of two cores: 1.6 to 2.6 in six runs of 12 or 15 rounds,
-# 2.2 to 2.4 by the fastest time of each turn (about 0.2 ms first, 0.5 ms last). The rest is left for noise; with the
-# five rounds of --quick one run of two had 3.3.
+# The last turns over the first ones. Measured on a busy machine of two cores: 1.6 to 2.6 in six runs of 12 or 15
+# rounds, 2.2 to 2.4 by the fastest time of each turn (about 0.2 ms first, 0.5 ms last). The rest is left for noise;
+# with the five rounds of --quick, one run of two had 3.3.
 GROWTH = 3.0
 TEMPLATE, TOKENIZER, STOP = "npm-qwen3", "qwen3", "<|im_end|>"
 SYSTEM = {"role": "system", "content": "You are a helpful assistant."}
