@@ -101,3 +101,18 @@ def test_special_tokens_that_nobody_named_are_empty_with_a_warning() -> None:
         template.render(CHAT, normalise=False)
     with pytest.raises(turnwise.TemplateError, match="missing"):
         turnwise.compile("{{ bos_token }}{{ missing + 'x' }}").render(CHAT)
+
+
+def test_a_template_does_not_share_its_declarations() -> None:
+    turnwise.load("qwen3").translation.replies.update(unknown=1)
+    assert turnwise.load("qwen3").grammar.reasoning is not None
+
+
+def test_a_session_renders_prompts() -> None:
+    with pytest.raises(turnwise.MessageError, match="session takes no 'add_generation_prompt'"):
+        turnwise.load("chatml").session("turnwise", add_generation_prompt=False)
+
+
+def test_options_are_a_mapping() -> None:
+    with pytest.raises(turnwise.MessageError, match="options are a mapping, not NoneType"):
+        turnwise.load("chatml").with_options(None)  # type: ignore[arg-type]

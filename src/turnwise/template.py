@@ -283,6 +283,9 @@ class Template:
             options: those of `render`.
         """
         reject_misspelt_options(options, self.variables, "session", ("trust",))
+        for name in ("add_generation_prompt", "continue_final_message"):
+            if name in options:
+                raise MessageError(f"session takes no {name!r}: it renders prompts", path=name)
         options["tools"] = tools
         request = self._requests.build([], tokenizer, "assistant", options, trust=trust)
         return Session(request, (*self.stops(), *request.stops), self._codec)

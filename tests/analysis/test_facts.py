@@ -141,3 +141,34 @@ def test_facts_say_why_there_is_no_stop() -> None:
     words = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     assert "no control token" in turnwise.compile(words).facts.notes[0]
     assert "no reply" in turnwise.compile("{{ raise_exception('never') }}").facts.notes[0]
+
+
+ROUND = "{% for m in messages %}(START)END{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [".", ")", ";", "!!!", '"}', "\n---\n", "END.", "Is that right?", "{{ m.content | length }}"],
+)
+@pytest.mark.parametrize("before", ["", "<|", "["])
+def test_punctuation_words_and_computed_text_are_no_stops(end: str, before: str) -> None:
+    after = {"<|": "|>", "[": "]", "": ""}[before] if "{{" in end else ""
+    end = f"{before}{end}{after}" if "{{" in end else end
+    text = ROUND.replace("(START)", "{{ m.role }}: {{ m.content }}").replace("END", end + "\n", 1)
+    template = turnwise.compile(text, dialect="jinja")
+    assert template.stops() == template.grammar.stops == ()
+
+
+def test_dates_are_no_stops() -> None:
+    text = ROUND.replace(
+        "(START)END", "{{ m.role }}: {{ m.content }}<|{{ strftime_now('%Y') }}|>\n"
+    )
+    assert turnwise.compile(text, dialect="jinja").stops() == ()
+
+
+def test_a_tokenizer_names_the_stop_of_a_parser() -> None:
+    template = turnwise.compile(UNNAMED)
+    (stop,) = template.stops("turnwise")
+    ids = template.encode([{"role": "assistant", "content": "Hello!"}], "turnwise").input_ids
+    message = template.parse(ids, tokenizer="turnwise")
+    assert message.stop == stop and message["content"].endswith("Hello!")

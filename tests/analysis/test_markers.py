@@ -170,7 +170,7 @@ def test_markers_of_ordinary_words(tokenizers: Any) -> None:
     ("template", "said"),
     [
         ("<s>" + ENDED, "writes <s> twice at the start"),
-        (BARE, "nothing behind a reply"),
+        (BARE, "no stop token after a reply"),
         (
             "<|begin|>" + ENDED.replace("{{ bos_token }}", ""),
             r"lacks the markers of the turns: <\|begin\|>",

@@ -175,3 +175,9 @@ def test_every_probe_renders_with_a_lenient_template(opening: bool) -> None:
     )
     for probe in conversations():
         assert str(lenient.render(probe.messages, **probe.arguments()))
+
+
+def test_two_templates_that_refuse_everything_cannot_be_compared() -> None:
+    never = turnwise.compile("{{ raise_exception('no') }}")
+    with pytest.raises(turnwise.SourceError, match="both templates refuse all"):
+        turnwise.diff(never, turnwise.compile("{{ raise_exception('never') }}"))

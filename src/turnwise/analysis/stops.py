@@ -48,6 +48,8 @@ MARKER = re.compile(f"{_CONTROL_TOKEN}|{_TAG}|{_BRACKETS}")
 CONTROL_TOKEN, BRACKETED = re.compile(_CONTROL_TOKEN), re.compile(_BRACKETS)
 
 MAX_SIGN_LENGTH = 40  # characters of a stop that does not look like a control token: `[e~[`
+MAX_SIGN_WORDS = 3  # `### End turn`
+COMPUTED = "\0"  # stands for each character that no template or field has written
 MAX_OPTIONS = 12  # that are varied; a template that reads more is not about them
 OPTION_VALUES: tuple[Any, ...] = (True, False, [NAMES[0]])
 CALL_VALUE = "zvala"
@@ -72,8 +74,9 @@ class ProbedConversation:
     def closing(self, index: int) -> Closing | None:
         """Return what follows the fields of a message; None if none of them is rendered."""
         end = turn_end = next_field = None
-        position = 0
+        position, text = 0, ""
         for piece in self.rendering.pieces:
+            text += COMPUTED * len(piece.text) if _is_computed(piece.origin) else piece.text
             if _is_field_of(piece.origin, index):
                 end, turn_end, next_field = position + len(piece.text), None, None
             elif end is not None:
@@ -84,7 +87,7 @@ class ProbedConversation:
             position += len(piece.text)
         if end is None:
             return None
-        return Closing(self.rendering.text[end:turn_end], self.rendering.text[end:next_field])
+        return Closing(text[end:turn_end], text[end:next_field])
 
     def closings(self, role: str) -> Iterator[tuple[int, Closing]]:
         """The index of each message of a role that is rendered, and what follows its fields."""
@@ -102,6 +105,11 @@ class ProbedConversation:
     def last(self) -> int:
         """The index of the last message."""
         return len(self.messages) - 1
+
+
+def _is_computed(origin: Origin) -> bool:
+    """Whether a text is neither the template's nor from a field: a date, a length, a loop index."""
+    return origin.kind == "computed" and not origin.sources
 
 
 def _is_field_of(origin: Origin, index: int) -> bool:
@@ -316,12 +324,11 @@ def _turns_text(conversation: ProbedConversation) -> str:
 
 
 def _is_sign(text: str) -> bool:
-    """Whether a text may be a delimiter: short, and not made of words alone."""
-    words = text.split()
-    # A sentence begins with a word, `### End turn` does not.
-    max_words = 2 if text[:1].isalnum() else 3
-    is_short = 0 < len(words) <= max_words and len(text) <= MAX_SIGN_LENGTH
-    return is_short and not "".join(words).isalnum()
+    """Whether a text may be a delimiter: short, and unlike words (`END_TURN:`) and punctuation (`### End`)."""
+    is_short = len(text) <= MAX_SIGN_LENGTH and len(text.split()) <= MAX_SIGN_WORDS
+    has_letter = any(map(str.isalpha, text))
+    is_wordlike = text[:1].isalnum() and "_" not in text
+    return is_short and has_letter and not is_wordlike and COMPUTED not in text
 
 
 def _user_ends(conversation: ProbedConversation) -> set[str]:
@@ -332,6 +339,6 @@ def _user_ends(conversation: ProbedConversation) -> set[str]:
 
 def _closing_markers(conversation: ProbedConversation, closing: str) -> list[str]:
     """The markers after a reply; without those that begin the conversation too (bos), if there are others."""
-    markers = MARKER.findall(closing)
+    markers = [marker for marker in MARKER.findall(closing) if COMPUTED not in marker]
     others = [marker for marker in markers if not conversation.rendering.text.startswith(marker)]
     return others or markers

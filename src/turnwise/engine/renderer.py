@@ -161,6 +161,8 @@ class Renderer(Immutable):
 
     def with_options(self, options: Mapping[str, Any]) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
+        if not isinstance(options, Mapping):
+            raise MessageError(f"options are a mapping, not {type(options).__name__}")
         return Renderer(self.program, {**self._options, **options}, self._named, self.limits)
 
     def with_reduced_limits(self) -> Renderer:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.analysis.conversations import PROBE_TOKENS, option_names, variations
-from turnwise.analysis.counterexample import Counterexample, find_counterexample
-from turnwise.errors import SourceError
+from turnwise.analysis.counterexample import Counterexample, find_counterexample, try_render
+from turnwise.errors import SourceError, TurnwiseError
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
@@ -86,14 +86,18 @@ def diff(a: Template | str, b: Template | str, tokenizer: Any = None) -> Compari
     about: dict[str, None] = {}
     found = None
     tried = 0
+    is_rendered = False
     for probe in variations(variables, tokens):
         tried += 1
+        is_rendered = is_rendered or not isinstance(try_render(a.renderer, probe), TurnwiseError)
         covers[probe.covers] = None
         if not probe.about.startswith("option "):
             about[probe.about] = None
         found = find_counterexample(a.renderer, b.renderer, probe)
         if found is not None:
             break
+    if found is None and not is_rendered:
+        raise SourceError(f"both templates refuse all {tried} conversations that were tried")
     return Comparison(found, tried, tuple(covers), tuple(about), options)
 
 

@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from turnwise.dialects import translate
+from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, TemplateError, short_repr
 from turnwise.registry.entry import Entry
 from turnwise.registry.files import (
@@ -150,7 +151,7 @@ def _read_entry(entry: Entry, pick: str | None, exact: bool) -> TemplateSource:
     except SourceError as error:
         raise (error.within(entry.file) if entry.file else error) from None
     translation = replace(
-        translation, stops=entry.stops or translation.stops, replies=entry.replies
+        translation, stops=entry.stops or translation.stops, replies=copy_source(entry.replies)
     )
     return TemplateSource(
         translation.jinja,

@@ -10,6 +10,7 @@ What is needed for it (the grammar, the input format) is derived from the templa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -78,7 +79,8 @@ class ReplyCodec:
         self, prompt: Any, tools: Any, tokenizer: Any, declared: Mapping[str, Any] | None = None
     ) -> Parser:
         """Return a parser for one reply; `declared` adds to the grammar."""
-        return Parser(self._declared_grammar(declared), prompt, tools, tokenizer=tokenizer)
+        grammar = self._grammar_for(tokenizer, declared)
+        return Parser(grammar, prompt, tools, tokenizer=tokenizer)
 
     def parse(
         self,
@@ -89,12 +91,23 @@ class ReplyCodec:
         declared: Mapping[str, Any] | None = None,
     ) -> Message:
         """Parse a whole reply."""
-        return parse(self._declared_grammar(declared), reply, prompt, tools, tokenizer=tokenizer)
+        grammar = self._grammar_for(tokenizer, declared)
+        return parse(grammar, reply, prompt, tools, tokenizer=tokenizer)
 
-    def _declared_grammar(self, declared: Mapping[str, Any] | None) -> Grammar:
-        if declared is None:
-            return self.grammar
-        return merge_declaration(self.grammar, declared, "declared")
+    def _grammar_for(self, tokenizer: Any, declared: Mapping[str, Any] | None) -> Grammar:
+        """Return the grammar with the stops that a tokenizer names and with a caller's declaration."""
+        stops = self.facts.stops_for(tokenizer.named) if tokenizer is not None else ()
+        new_stops = tuple(stop for stop in stops if stop not in self.grammar.stops)
+        grammar = self._grammars.get(new_stops)
+        if grammar is None:
+            all_stops = (*self.grammar.stops, *new_stops)
+            grammar = self._grammars[new_stops] = replace(self.grammar, stops=all_stops)
+        return grammar if declared is None else merge_declaration(grammar, declared, "declared")
+
+    @cached_property
+    def _grammars(self) -> dict[tuple[str, ...], Grammar]:
+        """The grammar by the stops that are added to it; parsers of one grammar share its compiled form."""
+        return {(): self.grammar}
 
     def read(
         self, reply: str | Sequence[int], prompt: str | None, tools: Any, tokenizer: Any
