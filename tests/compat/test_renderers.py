@@ -362,11 +362,12 @@ def test_names_of_tools_that_are_not_there() -> None:
     calls: tuple[Any, ...] = (
         5,
         [5],
-        [{"id": [1], "function": None}],
-        [{"id": [1], "function": {"name": "look"}}],
+        [{"id": "a", "function": None}],
+        [{"id": ["a"], "function": {"name": "look"}}],
+        [{"id": "a", "function": {"name": "look"}}],
     )
-    result = {"role": "tool", "content": "", "tool_call_id": [1]}
+    result = {"role": "tool", "content": "", "tool_call_id": "a"}
     found = [
         ours._tool_names([{"role": "assistant", "tool_calls": made}, result])[1] for made in calls
     ]
-    assert found == [None, None, None, "look"]
+    assert found == [None, None, None, None, "look"]
