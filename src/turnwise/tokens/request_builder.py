@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from warnings import warn
 from weakref import WeakKeyDictionary
 
@@ -35,6 +35,14 @@ MAX_TURN_CACHES = 64  # one for each set of options
 CALLER = 4  # stack levels from here to the code that called a method of Template
 
 
+class _TokenizerFit(NamedTuple):
+    """What is known about the template under one tokenizer."""
+
+    problems: tuple[str, ...]
+    special_tokens: dict[str, Any]  # that the template reads and has no value for
+    stops: frozenset[str]
+
+
 class RequestBuilder:
     """Builds requests, and remembers what it learned about the template.
 
@@ -45,7 +53,8 @@ class RequestBuilder:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.renderer = facts.renderer
-        self._problems: WeakKeyDictionary[Tokenizer, tuple[str, ...]] = WeakKeyDictionary()
+        self._unnamed = find_unnamed_tokens(self.renderer, {})
+        self._fits: WeakKeyDictionary[Tokenizer, _TokenizerFit] = WeakKeyDictionary()
         self._turn_caches: dict[Any, TurnCache] = {}
         self._needs_tokens: dict[tuple[str, ...], bool] = {}
 
@@ -72,10 +81,10 @@ class RequestBuilder:
             )
         known = load_tokenizer(tokenizer)
         given = dict(arguments)
-        self._check_tokenizer(known, given.pop("strict", False))
+        fit = self._check_tokenizer(known, given.pop("strict", False))
         normalise = given.pop("normalise", True)
         given["now"] = given.get("now") or datetime.now()  # one time for all prompts
-        given = self._special_tokens(known) | given
+        given = fit.special_tokens | given
         if normalise:
             given |= self._empty_tokens(given)
         if type(messages) is not list or not all(type(message) is dict for message in messages):
@@ -86,35 +95,34 @@ class RequestBuilder:
             renderer=self.renderer,
             arguments=given,
             turn_cache=self._turn_cache_for(given),
-            stops=frozenset(self.facts.stops_for(known.named)),
+            stops=fit.stops,
             train_on=check_policy(train_on, self.renderer.text),
             trust=trust,
             compatible=compatible,
             max_length=max_length,
         )
 
-    def _check_tokenizer(self, tokenizer: Tokenizer, strict: bool) -> None:
+    def _check_tokenizer(self, tokenizer: Tokenizer, strict: bool) -> _TokenizerFit:
         """Warn once about what is wrong with the template and this tokenizer together, or raise an error.
 
         The first call asks for the facts of the template, which renders the probe conversations.
         """
-        problems = self._problems.get(tokenizer)
-        if problems is None:
-            problems = self._problems[tokenizer] = tuple(find_problems(self.facts, tokenizer))
-            for problem in () if strict else problems:
+        fit = self._fits.get(tokenizer)
+        if fit is None:
+            fit = self._fits[tokenizer] = _TokenizerFit(
+                tuple(find_problems(self.facts, tokenizer)),
+                {name: text for name, text in tokenizer.named.items() if name in self._unnamed},
+                frozenset(self.facts.stops_for(tokenizer.named)),
+            )
+            for problem in () if strict else fit.problems:
                 warn(f"{self.renderer.name}: {problem}", TurnwiseWarning, stacklevel=CALLER)
-        if problems and strict:
-            raise TokenizerError(f"{self.renderer.name}: {problems[0]}")
-
-    def _special_tokens(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Return the tokenizer's special tokens that the template reads and has no value for."""
-        variables, own = self.renderer.variables, self.renderer.options
-        named = tokenizer.named.items()
-        return {name: text for name, text in named if name in variables and name not in own}
+        if fit.problems and strict:
+            raise TokenizerError(f"{self.renderer.name}: {fit.problems[0]}")
+        return fit
 
     def _empty_tokens(self, arguments: Mapping[str, Any]) -> dict[str, str]:
         """Return special tokens without a value as empty texts, if the template fails without them."""
-        names = find_unnamed_tokens(self.renderer, arguments)
+        names = tuple(name for name in self._unnamed if name not in arguments)
         if not names:
             return {}
         if names not in self._needs_tokens:
