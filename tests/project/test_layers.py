@@ -96,7 +96,7 @@ ALLOWED = {
 }
 
 CHEAP_SECONDS = 0.2
-CHEAP_RATIO = 3.0
+CHEAP_RATIO = 4.0
 """On a machine too slow for that: at most so many times the cost of importing jinja2, which we cannot avoid."""
 HEAVY = ("transformers", "torch", "numpy", "gguf", "tokenizers", "minijinja")
 
@@ -161,12 +161,15 @@ def test_import_is_light() -> None:
 
 
 def test_import_is_quick() -> None:
-    ours = min(import_seconds("turnwise") for _ in range(5))
-    if ours >= CHEAP_SECONDS:
-        floor = min(import_seconds("jinja2") for _ in range(5))
-        assert ours < CHEAP_RATIO * floor, (
-            f"import turnwise takes {ours:.3f} s, import jinja2 {floor:.3f} s"
-        )
+    ours, floor = [], []
+    for _ in range(8):
+        ours.append(import_seconds("turnwise"))
+        floor.append(import_seconds("jinja2"))
+        if min(ours) < CHEAP_SECONDS:
+            return
+    assert min(ours) < CHEAP_RATIO * min(floor), (
+        f"import turnwise takes {min(ours):.3f} s, import jinja2 {min(floor):.3f} s"
+    )
 
 
 # How the facts are found
