@@ -18,7 +18,7 @@ from measure import FULL, geometric_mean, interleave, ratio
 from workloads import TEMPLATES, WORKLOADS, corpus, subjects
 
 import turnwise
-import turnwise.template as template_module
+import turnwise.engine.renderer as renderer_module
 from turnwise.engine.program import NAMES, Program
 from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Runtime
 from turnwise.messages import measure_input
@@ -33,16 +33,16 @@ class Free(Runtime):
 
     __slots__ = ()
 
-    def step(self, count: int) -> None:
+    def charge_steps(self, count: int) -> None:
         pass
 
-    def take(self, count: int) -> None:
+    def charge_bytes(self, count: int) -> None:
         pass
 
 
 def uncharged(program: Program) -> Any:
     """The program's function without the lines of macros that charge."""
-    lines = [line for line in program.python.split("\n") if "spent(rt)" not in line]
+    lines = [line for line in program.python.split("\n") if "check_call_budget(rt)" not in line]
     source = "\n".join(
         line.split("; rt.steps -=")[0] for line in lines if "rt.depth += 1" not in line
     )
@@ -94,7 +94,7 @@ def shares() -> dict[str, tuple[float, str]]:
             self.inputs = context
             runs.append(self)
 
-    template_module.Run = Watched  # type: ignore[misc]  # watches every rendering from here on
+    renderer_module.Runtime = Watched  # type: ignore[misc]  # watches every rendering from here on
     shallow = replace(
         DEFAULT_LIMITS, depth=int(DEFAULT_LIMITS.depth * SHARE)
     )  # a template that needs more is caught by the budget
@@ -115,7 +115,7 @@ def shares() -> dict[str, tuple[float, str]]:
                 rendering = ""
             if runs:
                 note(most, runs.pop(), len(str(rendering)), f"{entry['name']}, {chat['id']}")
-    template_module.Run = Runtime  # type: ignore[misc]  # and no more
+    renderer_module.Runtime = Runtime  # type: ignore[misc]  # and no more
     return most
 
 

@@ -27,7 +27,7 @@ def find_unnamed_tokens(renderer: Renderer, given: Mapping[str, Any]) -> tuple[s
 def describe_unnamed_tokens(renderer: Renderer, names: Sequence[str]) -> str:
     """Return the text of the warning."""
     return (
-        f"{renderer.name} reads {', '.join(names)}, which have no value: rendered as empty texts. "
+        f"{renderer.name} reads {', '.join(names)}, without a value: rendered as empty text. "
         f"Give {names[0]}=..., or load the model's folder or tokenizer"
     )
 
