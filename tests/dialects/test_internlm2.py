@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from functools import cache
 from typing import Any
 
@@ -17,6 +16,7 @@ import oracle
 import turnwise
 from corpus import needs_corpus, with_mappings
 from internlm2_page import blocks
+from timing import assert_linear
 from turnwise.dialects import internlm2
 from turnwise.dialects.internlm2 import IDS, INTERPRETER_PROMPT, META_INSTRUCTION, SPELLINGS
 from turnwise.dialects.internlm2_transcript import (
@@ -541,17 +541,10 @@ LONG = {
 def test_time_is_linear_in_tokens(case: str) -> None:
     before, token, after = LONG[case]
 
-    def seconds(count: int) -> float:
+    def read(count: int) -> None:
         text = before + token * count + after
-        start = time.process_time()
         found = parse_transcript(text)
         found.messages()
         assert found.text() == text
-        return time.process_time() - start
 
-    seconds(100)
-    small, large = (min(seconds(count) for _ in range(3)) for count in (4_000, 40_000))
-    assert large < 40 * small + 0.05, (
-        small,
-        large,
-    )  # ten times as much; were it quadratic, a hundred times
+    assert_linear(read, 5_000)

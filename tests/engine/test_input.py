@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import turnwise
+from timing import assert_linear
 
 TEMPLATE = turnwise.load("qwen2.5")
 PLAIN = turnwise.compile(
@@ -294,17 +294,9 @@ def test_pieces_do_not_change_with_the_callers_data() -> None:
 
 
 def test_time_is_linear_in_messages() -> None:
-    """Twice the messages, about twice the time: the best of several rounds."""
+    def render(count: int) -> None:
+        TEMPLATE.render(
+            [{"role": ("user", "assistant")[i % 2], "content": "some words"} for i in range(count)]
+        )
 
-    def spent(count: int) -> float:
-        chat = [
-            {"role": ("user", "assistant")[i % 2], "content": "some words"} for i in range(count)
-        ]
-        rounds = []
-        for _ in range(9):
-            start = time.perf_counter()
-            TEMPLATE.render(chat)
-            rounds.append(time.perf_counter() - start)
-        return min(rounds)
-
-    assert min(spent(4000) / spent(2000) for _ in range(3)) <= 2.2
+    assert_linear(render, 2000)

@@ -171,7 +171,7 @@ def check(page: Path, command: Command) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
     )
     where = f"{page.name}:{command.line}: $ {command.text}\n{done.stdout}"
     assert done.returncode in ({0, 1} if command.output else {0}), where

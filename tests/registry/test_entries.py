@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import pytest
 import corpus as corpus_files
 import oracle
 from corpus import needs_corpus, with_mappings
+from timing import assert_quick
 from turnwise import registry, template
 from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning
 from turnwise.registry import Entry, entries, load, register, store, unregister
@@ -243,15 +243,14 @@ def test_loading_is_quick_and_reads_no_source(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("turnwise.registry.entry._read_source", never)
     monkeypatch.setattr(template, "compile_jinja", never)
-    times = []
-    for _ in range(5):
+
+    def list_entries() -> None:
         store._built_in.cache_clear()
         monkeypatch.setattr(store, "_current", None)
-        start = time.perf_counter()
         assert len(entries()) > 40
-        times.append(time.perf_counter() - start)
+
+    assert_quick(list_entries, 0.2)
     store._built_in.cache_clear()  # its entries would never be read
-    assert min(times) < 0.05, times
 
 
 def test_a_fresh_process_compiles_nothing() -> None:
@@ -260,17 +259,17 @@ import sys, time, turnwise.registry as registry
 import turnwise.engine.program as program
 made = []
 program.Program.__init__ = lambda *a, **k: made.append(a)
-start = time.perf_counter()
+start = time.process_time()
 registry.entries()
 registry.match('Qwen/Qwen2.5-7B-Instruct')
-print([time.perf_counter() - start, len(made)])
+print([time.process_time() - start, len(made)])
 """
     runs = [
         ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True))
         for _ in range(3)
     ]
     assert all(made == 0 for _, made in runs)
-    assert min(seconds for seconds, _ in runs) < 0.1, runs
+    assert min(seconds for seconds, _ in runs) < 0.4, runs
 
 
 # Entries of users

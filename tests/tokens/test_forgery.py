@@ -348,9 +348,9 @@ def test_megabytes_of_look_alikes_forge_nothing(
 ) -> None:
     call = FIELDS["user content"]
     plain = encoded("npm-qwen3", tokenizers("qwen3"), call(HARMLESS))
-    began = time.perf_counter()
+    began = time.process_time()
     found = encoded("npm-qwen3", tokenizers("qwen3"), call(row.value))
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 20
     assert plain is not None
     assert found is None or counted(found, "qwen3", "") == counted(plain, "qwen3", "")
 
