@@ -37,6 +37,7 @@ from turnwise.errors import (
     TurnwiseWarning,
 )
 from turnwise.messages import ChatMessage, InputReader, Tool
+from turnwise.replies.call_ids import CallIds, IdMaker
 from turnwise.replies.codec import ReplyCodec
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
@@ -297,6 +298,7 @@ class Template:
         tools: Tools | None = None,
         tokenizer: object = None,
         declared: Mapping[str, Any] | None = None,
+        call_ids: str | IdMaker | CallIds | None = None,
     ) -> Message:
         """Parse a reply to a message in OpenAI's shape, which `render`, `encode` and sessions take as it is.
 
@@ -306,12 +308,14 @@ class Template:
             tools: the tools that were offered: their schemas decide the types of arguments.
             tokenizer: for replies that are ids.
             declared: additions to the grammar, in the words of a declaration: `{"more": [...]}`.
+            call_ids: makes the ids of calls that the model wrote without one: the text before each id, a function of
+                the tool's name and the number of the call, or a `CallIds` for the whole conversation.
 
         Returns:
             The message. A tool call that cannot be parsed is in `message.attempts`, never an exception.
         """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        return self._codec.parse(reply, prompt, tools, known, declared)
+        return self._codec.parse(reply, prompt, tools, known, declared, call_ids)
 
     def parser(
         self,
@@ -319,13 +323,14 @@ class Template:
         tools: Tools | None = None,
         tokenizer: object = None,
         declared: Mapping[str, Any] | None = None,
+        call_ids: str | IdMaker | CallIds | None = None,
     ) -> Parser:
         """Return a streaming parser: `feed(chunk)` returns events, `close()` the message.
 
         The arguments are those of `parse`.
         """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        return self._codec.parser(prompt, tools, known, declared)
+        return self._codec.parser(prompt, tools, known, declared, call_ids)
 
     def to_input(self, messages: Messages) -> Messages:
         """Return the messages with those that `parse` returned in the form that the template takes.

@@ -9,7 +9,7 @@ What is needed for it (the grammar, the input format) is derived from the templa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError
 from turnwise.messages import REASONING_KEYS
+from turnwise.replies.call_ids import CallIds, collect_call_ids
 from turnwise.replies.declared import merge_declaration
 from turnwise.replies.derive import derive
 from turnwise.replies.equality import messages_equal
@@ -27,6 +28,7 @@ from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import InputFormat, detect_input_format
 from turnwise.replies.known_models import complete_grammar, find_declaration
 from turnwise.replies.parser.parser import Parser, parse, parse_plain
+from turnwise.replies.parser.prefill import prompt_before_reply
 from turnwise.replies.write import write
 
 SPAN_FIELDS = {
@@ -76,11 +78,16 @@ class ReplyCodec:
         return detect_input_format(self.facts)
 
     def parser(
-        self, prompt: Any, tools: Any, tokenizer: Any, declared: Mapping[str, Any] | None = None
+        self,
+        prompt: Any,
+        tools: Any,
+        tokenizer: Any,
+        declared: Mapping[str, Any] | None = None,
+        call_ids: Any = None,
     ) -> Parser:
         """Return a parser for one reply; `declared` adds to the grammar."""
         grammar = self._grammar_for(tokenizer, declared)
-        return Parser(grammar, prompt, tools, tokenizer=tokenizer)
+        return Parser(grammar, prompt, tools, tokenizer=tokenizer, call_ids=call_ids)
 
     def parse(
         self,
@@ -89,10 +96,11 @@ class ReplyCodec:
         tools: Any = None,
         tokenizer: Any = None,
         declared: Mapping[str, Any] | None = None,
+        call_ids: Any = None,
     ) -> Message:
         """Parse a whole reply."""
         grammar = self._grammar_for(tokenizer, declared)
-        return parse(grammar, reply, prompt, tools, tokenizer=tokenizer)
+        return parse(grammar, reply, prompt, tools, tokenizer=tokenizer, call_ids=call_ids)
 
     def _grammar_for(self, tokenizer: Any, declared: Mapping[str, Any] | None) -> Grammar:
         """Return the grammar with the stops that a tokenizer names and with a caller's declaration."""
@@ -110,14 +118,25 @@ class ReplyCodec:
         return {(): self.grammar}
 
     def read(
-        self, reply: str | Sequence[int], prompt: str | None, tools: Any, tokenizer: Any
+        self,
+        reply: str | Sequence[int],
+        prompt: str | None,
+        tools: Any,
+        tokenizer: Any,
+        messages: Iterable[Any] = (),
     ) -> Mapping[str, Any] | None:
-        """Parse a reply to a message in the input format; None if the grammar has no content."""
+        """Parse a reply to a message in the input format; None if the grammar has no content.
+
+        Its calls get ids that are not those of calls in `messages`, the conversation so far.
+        """
         if "content" not in self.grammar.sources:
             return None
         parsed = parse_plain(self.grammar, reply, prompt) if isinstance(reply, str) else None
         if parsed is None:
-            parsed = self.parse(reply, prompt, tools, tokenizer)
+            call_ids = CallIds(
+                prompt_before_reply(self.grammar, prompt), used=collect_call_ids(messages)
+            )
+            parsed = self.parse(reply, prompt, tools, tokenizer, call_ids=call_ids)
         return self.input_format.to_message(parsed)
 
     def to_input(self, messages: Any) -> Any:

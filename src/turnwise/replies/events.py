@@ -59,7 +59,8 @@ class Event(NamedTuple):
         text: the new text, for reasoning, text and arguments; the marker, for stop.
         call: the number of the call, counted from 0, for start, arguments and end.
         name: the name of the called tool, for start.
-        id: the id of the call, for start; for end, if it comes after the arguments.
+        id: the id of the call, for start; if it comes after the arguments, for end, or for the last arguments of a
+            call that the reply breaks off.
 
     Example:
         >>> import turnwise
@@ -87,10 +88,10 @@ class Event(NamedTuple):
         if self.kind == START:
             function = {"name": self.name, "arguments": ""}
             return self._call_delta(id=self.id, type="function", function=function)
+        if self.id is not None and self.kind in (ARGUMENTS, END):  # it came after the arguments
+            return self._call_delta(id=self.id)
         if self.kind == ARGUMENTS:
             return self._call_delta(function={"arguments": self.text})
-        if self.kind == END and self.id is not None:  # an id that came after the arguments
-            return self._call_delta(id=self.id)
         return {}
 
     def _call_delta(self, **fields: Any) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class CallEndParser:
                 status = "unclosed"
         if state.is_malformed:
             status = "malformed"
-        state.builder.end_call(call, status, id or state.builder.invent_id(call.index))
+        state.builder.end_call(call, status, id)
         # The closer of a call may be a stop: `<|call|>`.
         is_stop = last.strip() in state.grammar.grammar.stops
         if is_stop and not (yield from self._is_call_next()):

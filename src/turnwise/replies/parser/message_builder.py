@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from io import StringIO
 from typing import NamedTuple
-from zlib import crc32
 
+from turnwise.replies.call_ids import CallIds
 from turnwise.replies.events import (
     ARGUMENTS,
     END,
@@ -49,9 +49,9 @@ class SpanStart(NamedTuple):
 class MessageBuilder:
     """Collects what the parsers find."""
 
-    def __init__(self, detokenizer: IncrementalDetokenizer, prompt: str = "") -> None:
+    def __init__(self, detokenizer: IncrementalDetokenizer, call_ids: CallIds) -> None:
         self._detokenizer = detokenizer
-        self._prompt = prompt
+        self._call_ids = call_ids
         self.position = 0  # in the reply
         self.spans: list[SpanStart] = []
         self.content, self.reasoning = StringIO(), StringIO()
@@ -152,24 +152,16 @@ class MessageBuilder:
         """What was buffered is certainly no content."""
         self.buffered = None
 
-    def start_call(self, name: str, id: str | None) -> ParsedCall:
-        """Add the call that is open, now that its name is known."""
-        call = ParsedCall(len(self.calls), name, id)
+    def start_call(self, name: str, id: str | None, id_follows: bool = False) -> ParsedCall:
+        """Add the call that is open, now that its name is known. It gets an id unless one may still follow."""
+        index = len(self.calls)
+        is_known = bool(id) or not id_follows
+        call = ParsedCall(index, name, self._call_ids.make(name, index, id) if is_known else None)
         self.calls.append(call)
         self.buffered = None
         self.at_region_start = False
-        self._emit(Event(START, "", call.index, name, id))
+        self._emit(Event(START, "", index, name, call.id))
         return call
-
-    def invent_id(self, index: int) -> str:
-        """Return an id for a call that has none: nine letters and digits, as some templates demand.
-
-        It depends on the prompt: calls of two turns differ, and the same reply to the same prompt gives the same ids.
-        """
-        if not self._prompt:
-            return f"call{index:05}"
-        checksum = crc32(self._prompt.encode("utf-8", "surrogatepass"))
-        return f"{checksum % 0x1000000:06x}{index:03}"
 
     def add_arguments(self, call: ParsedCall, json_text: str) -> None:
         if json_text:
@@ -182,13 +174,15 @@ class MessageBuilder:
         self.add_arguments(self.calls[-1], escape(text))
 
     def end_call(self, call: ParsedCall, status: str, late_id: str | None = None) -> None:
-        """End a call; `late_id` counts if it has no id yet."""
-        new_id = late_id if call.id is None else None
-        if new_id is not None:
-            call.id = new_id
+        """End a call. If it has no id yet, it gets `late_id`, or a new one."""
+        new_id: str | None = None
+        if call.id is None:
+            new_id = call.id = self._call_ids.make(call.name, call.index, late_id)
         self.record_attempt(status, call.name, call.index)
         if status != "unterminated":
             self._emit(Event(END, "", call.index, None, new_id))
+        elif new_id is not None:
+            self._emit(Event(ARGUMENTS, "", call.index, None, new_id))
         self.end_region()
 
     def record_attempt(

@@ -28,6 +28,7 @@ from typing import Any
 
 from turnwise.errors import MessageError, TokenizerError, TurnwiseError, did_you_mean, short_repr
 from turnwise.messages import prepared_tools
+from turnwise.replies.call_ids import CallIds, IdMaker, to_call_ids
 from turnwise.replies.events import Attempt, Event, Message, Span
 from turnwise.replies.grammar_parts import GrammarParts
 from turnwise.replies.parser.buffer import ParseBuffer
@@ -35,7 +36,7 @@ from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGra
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.marker_text import collect_texts
 from turnwise.replies.parser.message_builder import MessageBuilder
-from turnwise.replies.parser.prefill import prefill_of, prompt_text
+from turnwise.replies.parser.prefill import prefill_of, prompt_before_reply, prompt_text
 from turnwise.replies.parser.reply import ReplyParser
 from turnwise.replies.parser.state import OpenRegion, ParserState
 from turnwise.replies.parser.tool_schema import read_tool_types
@@ -59,6 +60,8 @@ class Parser:
         tools: The tools that were offered; their schemas decide the types of arguments.
         tokenizer: The tokenizer of a reply of token ids.
         tolerances: The names of tolerances that are on (`TOLERANCES`); all by default.
+        call_ids: Makes the ids of calls that the model wrote without one: the text before each id, a function of the
+            name of the tool and the number of the call, or a `CallIds`, which is kept for a whole conversation.
 
     Raises:
         TurnwiseError: if an argument is of another kind.
@@ -80,6 +83,7 @@ class Parser:
         *,
         tokenizer: Any = None,
         tolerances: Iterable[str] = ALL_TOLERANCES,
+        call_ids: str | IdMaker | CallIds | None = None,
     ) -> None:
         _check_arguments(grammar, prompt)
         self.grammar = grammar
@@ -89,7 +93,7 @@ class Parser:
         self._tools = read_tool_types(prepared_tools(tools).plain)
         text = None if prompt is None else prompt_text(prompt, tokenizer)
         self.prefill_text = prefill_of(grammar, text)
-        self._history = (text or "").removesuffix(self.prefill_text)
+        self._call_ids = to_call_ids(call_ids, prompt_before_reply(grammar, text))
         self._message: Message | None = None
         # Only the first chunk shows whether the reply is text or ids, and the prefill can be asked for before it. So
         # the parser starts as one of text; if the first chunk is ids, it starts again (`_decode`).
@@ -100,7 +104,7 @@ class Parser:
         grammar = _compile_grammar(self.grammar, self._tolerances, tokenizer)
         self._detokenizer = grammar.detokenizer.fork()
         self._raw = StringIO()  # the prefill and the reply, masked
-        self._builder = MessageBuilder(self._detokenizer, self._history)
+        self._builder = MessageBuilder(self._detokenizer, self._call_ids)
         self._buffer = ParseBuffer(self._builder)
         self._state = ParserState(grammar, self._tools, self._buffer, self._builder)
         reply_parser = ReplyParser(self._state)
@@ -353,7 +357,7 @@ def parse(
         reply: Text, or token ids.
         prompt: What was sent; see `Parser`.
         tools: The tools that were offered.
-        **more: `tokenizer` and `tolerances` of `Parser`.
+        **more: `tokenizer`, `tolerances` and `call_ids` of `Parser`.
 
     Returns:
         The message.

@@ -92,6 +92,11 @@ def prefill_of(grammar: GrammarParts, prompt: str | None) -> str:
     return prompt[end:] if end else ""
 
 
+def prompt_before_reply(grammar: GrammarParts, prompt: str | None) -> str:
+    """Return the prompt up to where the reply begins."""
+    return (prompt or "").removesuffix(prefill_of(grammar, prompt))
+
+
 def _find_header_end(text: str, header: str) -> int:
     """Return where the last header ends, with the whitespace after it; 0 if there is none."""
     core = header.strip()

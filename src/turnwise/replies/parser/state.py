@@ -89,9 +89,7 @@ class ParserState:
     def start_call(self, name: str, id: str | None = None, id_follows: bool = False) -> ParsedCall:
         """Start the call that is open. It gets an id unless one may still follow."""
         self.last_call_failed = self.is_malformed = False
-        if not id and not id_follows:
-            id = self.builder.invent_id(len(self.builder.calls))
-        return self.builder.start_call(name.strip(), id or None)
+        return self.builder.start_call(name.strip(), id, id_follows)
 
     def mark_malformed(self, start: int) -> None:
         """The text from `start` on does not belong to the call."""
