@@ -175,7 +175,7 @@ class ArgumentParser:
             syntax,
             marks=marks,
             closer=format.members_closer,
-            parameters=self._state.tools.get(call.name),
+            schema=self._state.tools.get(call.name),
             follows=follows,
             separator=pairs.between.core,
             has_masks=grammar.detokenizer.has_masks,

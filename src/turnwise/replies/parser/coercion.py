@@ -2,8 +2,8 @@
 
 Values between tags are texts. What they become is decided by the schema of the tool: a declared
 string stays as it is, down to the last space; a declared number, boolean, object or array is
-converted if the text is one. If nothing is declared there is one rule: a text that is valid JSON,
-and no string, is that value; all else is a string.
+converted if the text is one; null is null unless a string is declared. If nothing is declared there
+is one rule: a text that is valid JSON, and no string, is that value; all else is a string.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def coerce(text: str, types: TypeSet) -> str:
     """Return a text as JSON, by the types that are declared for it."""
     if not types:
         return _to_undeclared(text) or to_json_string(text)
+    wanted = types if "string" in types else types | {"null"}
     for name, convert in _CONVERTERS.items():
-        value = convert(text) if name in types else None
+        value = convert(text) if name in wanted else None
         if value is not None:
             return value
     return to_json_string(text)

@@ -32,11 +32,11 @@ from turnwise.replies.parser.message_builder import ParsedCall
 from turnwise.replies.parser.state import ParserState
 from turnwise.replies.parser.tool_schema import (
     ARRAY_ONLY,
+    NO_SCHEMA,
     OBJECT_ONLY,
     STRING_ONLY,
-    ParameterTypes,
     TypeSet,
-    types_at,
+    ValueSchema,
 )
 from turnwise.replies.parser.values import SYNTAXES, ValueParser, to_json, to_json_string
 from turnwise.replies.parser.xml_values import TooDeep, has_nested_values, parse_elements
@@ -175,8 +175,8 @@ class PairParser:
     def _parse_pair(self, call: ParsedCall, key: ArgumentKey, is_first: bool) -> Answer:
         """Parse the value of an argument; False if the reply ends within it."""
         pairs, builder = self._pairs, self._builder
-        parameters = self._state.tools.get(call.name)
-        types = types_at(parameters, key.name)
+        parameters = self._state.tools.get(call.name, NO_SCHEMA)
+        schema = parameters.member(key.name)
         separator = "{" if is_first else ", "
         lead = f"{separator}{to_json_string(key.name)}: "
         closer = self._value_matcher(key.name)
@@ -186,21 +186,20 @@ class PairParser:
         builder.add_arguments(call, lead)
         if (yield from self._take_text_wrapper()):
             return (yield from self._stream_wrapped_text(call, closer))
-        if pairs.strings == "raw" and (yield from self._is_string(key.kind, types)):
+        if pairs.strings == "raw" and (yield from self._is_string(key.kind, schema.types)):
             return (yield from self._stream_string(call, closer))
         text = yield from self._read_value(closer)
         if text is None:
             return False
-        builder.add_arguments(call, self._to_json(text, key.kind, types))
+        builder.add_arguments(call, self._to_json(text, key.kind, schema))
         return True
 
-    def _may_be_wrapper(self, key: str, parameters: ParameterTypes | None) -> bool:
+    def _may_be_wrapper(self, key: str, parameters: ValueSchema) -> bool:
         """Return whether a first argument named like `arguments` may hold the declared ones."""
         if key not in _WRAPPER_KEYS or "unwrap" not in self._state.grammar.tolerances:
             return False
-        if parameters is None or not (parameters.named or parameters.other):
-            return False
-        return key not in parameters.named
+        is_declared = bool(parameters.names or parameters.other.types)
+        return is_declared and key not in parameters.names
 
     def _parse_wrapper(
         self, call: ParsedCall, key: ArgumentKey, lead: str, closer: MarkerMatcher
@@ -218,7 +217,7 @@ class PairParser:
             members = inner[1:-1]
             self._builder.add_arguments(call, "{" + members)
         else:
-            value = self._to_json(text, key.kind, types_at(parameters, key.name))
+            value = self._to_json(text, key.kind, parameters.member(key.name))
             self._builder.add_arguments(call, lead + value)
         return True
 
@@ -363,11 +362,11 @@ class PairParser:
 
     # -- coercion
 
-    def _to_json(self, text: str, kind: ValueKind, types: TypeSet) -> str:
+    def _to_json(self, text: str, kind: ValueKind, schema: ValueSchema) -> str:
         """Return the text of a value as JSON."""
-        pairs = self._pairs
+        pairs, types = self._pairs, schema.types
         if has_nested_values(pairs):
-            nested = self._nested_to_json(text, types)
+            nested = self._nested_to_json(text, schema)
             if nested is not None:
                 return nested
         if pairs.strings != "raw" or (kind is ValueKind.OTHER and not types):
@@ -376,14 +375,14 @@ class PairParser:
             return coerce_python(text)
         return coerce(text, types)
 
-    def _nested_to_json(self, text: str, types: TypeSet) -> str | None:
+    def _nested_to_json(self, text: str, schema: ValueSchema) -> str | None:
         """Return a value that holds elements as JSON; None if it holds none."""
         if not text.strip():
-            return _EMPTY_VALUES.get(types)
+            return _EMPTY_VALUES.get(schema.types)
         if not text.lstrip().startswith(self._pairs.key.core):
             return None
         try:
-            nested = parse_elements(text, self._pairs, types)
+            nested = parse_elements(text, self._pairs, schema)
         except TooDeep:
             self._state.is_malformed = True
             return None
@@ -414,7 +413,7 @@ def _common_affixes(texts: list[str]) -> tuple[str, str]:
     return prefix, reversed_suffix[::-1]
 
 
-def _unwrap_arguments(text: str, parameters: ParameterTypes) -> str | None:
+def _unwrap_arguments(text: str, parameters: ValueSchema) -> str | None:
     """Return the object in the text of one argument, if all its keys are parameters of the tool."""
     value = to_json(text)
     if value is None:
@@ -425,4 +424,4 @@ def _unwrap_arguments(text: str, parameters: ParameterTypes) -> str | None:
         return None
     if not isinstance(members, dict) or not members:
         return None
-    return value if all(key in parameters.named for key in members) else None
+    return value if all(key in parameters.names for key in members) else None

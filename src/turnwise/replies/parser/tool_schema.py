@@ -1,14 +1,21 @@
-"""The types of a tool's parameters, read off its JSON schema.
+"""What a tool's JSON schema declares of its parameters, and of the values within them.
 
-A schema may declare a parameter anywhere: at its root, behind a `$ref`, in an `anyOf`. All of it is
+A schema may declare a value anywhere: at its root, behind a `$ref`, in an `anyOf`. All of it is
 looked at, each part once and up to a bound, so a schema that refers to itself, or is very wide,
-costs no more than that bound.
+costs no more than that bound. The schemas of members and elements are looked up only where a value
+has them, so a schema may nest without end.
+
+Tools are often written by hand, or made from the annotations of a Python function. So the names of
+types have aliases (`int`, `float`, `dict`), and may be those of Python or TypeScript (`list[int]`,
+`string[]`, `Optional[str]`, `int | None`). A name that nobody knows declares nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 from urllib.parse import unquote
 
 TypeSet = frozenset[str]  # names of JSON types: "string", "integer", ...
@@ -18,7 +25,8 @@ ARRAY_ONLY: TypeSet = frozenset({"array"})
 OBJECT_ONLY: TypeSet = frozenset({"object"})
 UNDECLARED: TypeSet = frozenset()
 
-_MAX_SCHEMA_PARTS = 256  # that are looked at for one type
+_MAX_SCHEMA_PARTS = 256  # that are looked at for one value
+_MAX_TYPE_NAME_LENGTH = 256
 _COMBINATORS = ("anyOf", "oneOf", "allOf")
 JSON_TYPES: Mapping[type, str] = {
     str: "string",
@@ -28,91 +36,182 @@ JSON_TYPES: Mapping[type, str] = {
     list: "array",
     dict: "object",
 }
+# The names of each type, in lower case. A number of bits may follow: `int64`.
+_TYPE_NAMES: Mapping[str, tuple[str, ...]] = {
+    "string": ("string", "str", "text", "char", "varchar"),
+    "integer": ("integer", "int", "uint", "long", "short", "bigint"),
+    "number": ("number", "num", "float", "double", "decimal"),
+    "boolean": ("boolean", "bool"),
+    "array": ("array", "arr", "list", "sequence", "tuple", "set"),
+    "object": ("object", "dict", "dictionary", "map", "mapping", "record"),
+    "null": ("null", "none", "nonetype"),
+}
+_TYPES_BY_NAME = {name: type for type, names in _TYPE_NAMES.items() for name in names}
+_GENERIC = re.compile(r"([\w.]+)\s*[\[<](.*)[\]>]", re.DOTALL)
+_BITS = re.compile(r"\d+$")
 
 
-class ParameterTypes(NamedTuple):
-    """The types of a tool's parameters, by name; `other` are those of parameters that it does not name."""
+class ValueSchema:
+    """What is declared of one value: the types it may have, and what its members and elements may be.
 
-    named: Mapping[str, TypeSet]
-    other: TypeSet = UNDECLARED
+    Args:
+        schemas: The schemas that describe it; each may be anything, and what is no schema says nothing.
+        root: The schema that a `$ref` points into.
+    """
+
+    def __init__(self, schemas: Sequence[Any] = (), root: Any = None) -> None:
+        self._schemas = schemas
+        self._root = root
+        self._members: dict[str, ValueSchema] = {}
+
+    @cached_property
+    def _parts(self) -> list[Mapping[str, Any]]:
+        return list(_walk_schemas(self._schemas, self._root))
+
+    @cached_property
+    def types(self) -> TypeSet:
+        """The types that are declared; empty if none are."""
+        types: set[str] = set()
+        for part in self._parts:
+            types |= _types_of_part(part)
+        if types and any(part.get("nullable") is True for part in self._parts):
+            types.add("null")
+        return frozenset(types)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the members that are declared."""
+        named = (_as_mapping(part.get("properties")) for part in self._parts)
+        return frozenset(str(name) for properties in named for name in properties)
+
+    def member(self, name: str) -> ValueSchema:
+        """Return what is declared of a member; of one that is not named, what is declared of all others."""
+        if name not in self.names:
+            return self.other
+        if name not in self._members:
+            found = [
+                _as_mapping(part.get("properties")).get(name)
+                for part in self._parts
+                if name in _as_mapping(part.get("properties"))
+            ]
+            self._members[name] = ValueSchema(found, self._root)
+        return self._members[name]
+
+    @cached_property
+    def other(self) -> ValueSchema:
+        """What is declared of members that are not named."""
+        return self._behind("additionalProperties")
+
+    @cached_property
+    def element(self) -> ValueSchema:
+        """What is declared of the elements of a list."""
+        return self._behind("items")
+
+    def _behind(self, key: str) -> ValueSchema:
+        found = [part[key] for part in self._parts if isinstance(part.get(key), Mapping)]
+        return ValueSchema(found, self._root) if found else NO_SCHEMA
 
 
-ToolTypes = Mapping[str, ParameterTypes]  # by the name of the tool
+NO_SCHEMA = ValueSchema()  # of a value of which nothing is declared
+ToolTypes = Mapping[str, ValueSchema]  # the schemas of all arguments, by the name of the tool
 
 
-def types_at(parameters: ParameterTypes | None, key: str) -> TypeSet:
-    """Return the types that are declared for a parameter; empty if none are."""
-    if parameters is None:
-        return UNDECLARED
-    return parameters.named.get(key, parameters.other)
-
-
-def read_tool_types(tools: Any) -> dict[str, ParameterTypes]:
-    """Return the types of all tools' parameters. Whatever is no tool is passed over."""
-    types: dict[str, ParameterTypes] = {}
+def read_tool_types(tools: Any) -> dict[str, ValueSchema]:
+    """Return the schemas of all tools' arguments. Whatever is no tool is passed over."""
+    schemas: dict[str, ValueSchema] = {}
     for tool in tools or ():
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and isinstance(function.get("name"), str):
             schema = function.get("parameters", function.get("input_schema"))
-            types[function["name"]] = _read_parameter_types(schema)
-    return types
-
-
-def _read_parameter_types(schema: Any) -> ParameterTypes:
-    named: dict[str, TypeSet] = {}
-    other = UNDECLARED
-    for part in _walk_schema(schema, schema):
-        properties = part.get("properties")
-        if isinstance(properties, Mapping):
-            for key, value in properties.items():
-                known = named.get(str(key), UNDECLARED)
-                named[str(key)] = known | schema_types(value, schema)
-        other |= schema_types(part.get("additionalProperties"), schema)
-    return ParameterTypes(named, other)
-
-
-def schema_types(schema: Any, root: Any = None) -> TypeSet:
-    """Return the types that a schema allows; empty if it does not say. `$ref` points into `root`."""
-    types: set[str] = set()
-    is_nullable = False
-    for part in _walk_schema(schema, root):
-        types |= _types_of_part(part)
-        is_nullable = is_nullable or part.get("nullable") is True
-    if types and is_nullable:
-        types.add("null")
-    return frozenset(types)
+            schemas[function["name"]] = ValueSchema([schema], schema)
+    return schemas
 
 
 def _types_of_part(part: Mapping[str, Any]) -> set[str]:
-    declared = part.get("type")
-    candidates = _as_sequence(declared) or [declared]
-    types = {name for name in candidates if isinstance(name, str)}
-    if types:
-        return types
+    names = _names_of_types(part)
+    if names:
+        return {name for name in names if name in _TYPE_NAMES}
     values = list(_as_sequence(part.get("enum")))
     if "const" in part:
         values.append(part["const"])
     return {JSON_TYPES.get(type(value), "null") for value in values}
 
 
-def _walk_schema(schema: Any, root: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a schema and all schemas that it is made of, each once."""
-    waiting, seen = [schema], set[int]()
+def _names_of_types(part: Mapping[str, Any]) -> list[str]:
+    declared = part.get("type")
+    candidates = _as_sequence(declared) or [declared]
+    return [name for name in candidates if isinstance(name, str)]
+
+
+def _walk_schemas(schemas: Sequence[Any], root: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield schemas and all schemas that they are made of, each once."""
+    waiting, seen = list(schemas), dict[int, Any]()
     while waiting and len(seen) < _MAX_SCHEMA_PARTS:
         part = waiting.pop()
         if not isinstance(part, Mapping) or id(part) in seen:
             continue
-        seen.add(id(part))
+        seen[id(part)] = part  # kept, so that no other part can get the same `id`
         yield part
         for combinator in _COMBINATORS:
             waiting += _as_sequence(part.get(combinator))
         pointer = part.get("$ref")
         if isinstance(pointer, str):
             waiting.append(_resolve_pointer(root, pointer))
+        waiting += [_schema_of_name(name) for name in _names_of_types(part)]
+
+
+def _schema_of_name(name: str) -> Mapping[str, Any] | None:
+    """Return what an unusual name of a type means as a schema; None for JSON's own names and unknown ones."""
+    text = name.strip()
+    if text in _TYPE_NAMES or len(text) > _MAX_TYPE_NAME_LENGTH:
+        return None
+    word = text.lower()
+    known = _TYPES_BY_NAME.get(_BITS.sub("", word)) or _TYPES_BY_NAME.get(word)
+    if known is not None:
+        return {"type": known}
+    alternatives = _split_outside_brackets(text, "|")
+    if len(alternatives) > 1:
+        return {"anyOf": [{"type": one} for one in alternatives]}
+    if text.endswith("?"):
+        return {"anyOf": [{"type": text[:-1]}, {"type": "null"}]}
+    if text.endswith("[]"):
+        return {"type": "array", "items": {"type": text[:-2]}}
+    generic = _GENERIC.fullmatch(text)
+    return _schema_of_generic(*generic.groups()) if generic else None
+
+
+def _schema_of_generic(name: str, inside: str) -> Mapping[str, Any] | None:
+    """Return the schema of a type with others in brackets: `list[int]`, `Optional[str]`."""
+    base = name.rpartition(".")[2].lower()
+    inner = [{"type": one} for one in _split_outside_brackets(inside, ",")]
+    if base in ("optional", "union"):
+        nothing = [{"type": "null"}] if base == "optional" else []
+        return {"anyOf": inner + nothing}
+    type = _TYPES_BY_NAME.get(base)
+    if type == "array":
+        return {"type": type, "items": inner[0]}
+    if type == "object":
+        return {"type": type, "additionalProperties": inner[-1]}
+    return {"type": type} if type else None
+
+
+def _split_outside_brackets(text: str, separator: str) -> list[str]:
+    """Split a text at separators that are not within brackets."""
+    parts, start, depth = list[str](), 0, 0
+    for position, char in enumerate(text):
+        depth += (char in "[<(") - (char in "]>)")
+        if char == separator and depth == 0:
+            parts.append(text[start:position].strip())
+            start = position + 1
+    return [*parts, text[start:].strip()]
 
 
 def _as_sequence(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else ()
+
+
+def _as_mapping(value: Any) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _resolve_pointer(root: Any, pointer: str) -> Any:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from json.encoder import encode_basestring
 
-from turnwise.replies.parser.tool_schema import STRING_ONLY, ParameterTypes, types_at
+from turnwise.replies.parser.tool_schema import NO_SCHEMA, ValueSchema
 
 MAX_DEPTH = 64  # containers within containers
 MAX_NUMBER_LENGTH = 400  # a longer number is text
@@ -117,7 +117,7 @@ class ValueParser:
         syntax: A name in `SYNTAXES`.
         marks: Opening and closing quote marks of strings, besides quotes.
         closer: The bracket that ends the members, where their opening bracket was read already.
-        parameters: Declared types of the members: a bare word is a string where one is declared.
+        schema: What is declared of the members: a bare word is a string where only that fits.
         follows: The characters that may follow the value; then a quote that cannot end its string is part of it.
             None: every quote ends its string.
         separator: What is written between two members, besides a comma.
@@ -125,8 +125,8 @@ class ValueParser:
     """
 
     __slots__ = (
-        "_brace_index", "_closers", "_follows", "_has_masks", "_is_key", "_is_object", "_key", "_marks", "_parameters",
-        "_pending_comma", "_quote", "_separators", "_syntax", "_word", "done", "error", "is_last", "out", "state",
+        "_brace_index", "_closers", "_follows", "_has_masks", "_is_key", "_is_object", "_key", "_marks",
+        "_pending_comma", "_quote", "_schemas", "_separators", "_syntax", "_word", "done", "error", "is_last", "out", "state",
     )  # fmt: skip
 
     def __init__(
@@ -135,14 +135,13 @@ class ValueParser:
         *,
         marks: tuple[str, str] | None = None,
         closer: str | None = None,
-        parameters: ParameterTypes | None = None,
+        schema: ValueSchema | None = None,
         follows: frozenset[str] | None = None,
         separator: str = ",",
         has_masks: bool = False,
     ) -> None:
         self._syntax = SYNTAXES[syntax]
         self._marks = {marks[0]: _quote_style(marks[1], False)} if marks else {}
-        self._parameters = parameters
         self._follows = follows
         self._separators = (",", separator or ",")
         self._has_masks = has_masks
@@ -155,6 +154,7 @@ class ValueParser:
         # The containers that are open.
         self._closers = [closer] if closer else []
         self._is_object = [True] if closer else []
+        self._schemas = [schema] if schema is not None else None  # of the containers, if declared
         # Python's `{` opens an object or a set: its index in `out` until it is known which.
         self._brace_index: int | None = None
         self._pending_comma = ""  # a comma and whitespace, written only if a member follows
@@ -162,7 +162,7 @@ class ValueParser:
         self._quote = _QUOTES['"']
         self._word: list[str] = []
         self._is_key = False
-        self._key: list[str] | None = None  # the last key at the top, if types are declared
+        self._key: list[str] | None = None  # the last key, if types are declared
 
     def feed(self, text: str, position: int) -> int:
         """Parse on from `position` and return up to where.
@@ -220,8 +220,7 @@ class ValueParser:
             return self._copy_space(text, position)
         if char == self._closers[-1]:
             return self._close_container(position)
-        is_typed = self._parameters is not None and len(self._closers) == 1
-        self._key = [] if is_typed else None
+        self._key = None if self._schemas is None else []
         return self._start_scalar(text, position, is_key=True)
 
     def _parse_colon(self, text: str, position: int) -> int:
@@ -269,6 +268,8 @@ class ValueParser:
             return self._fail("too deep")
         self._write_comma()
         is_brace = char == "{"
+        if self._schemas is not None:
+            self._schemas.append(self._value_schema())
         self._closers.append(_CLOSING_BRACKETS[char])
         self._is_object.append(is_brace)
         if is_brace and self._syntax.has_sets and self._brace_index is None:
@@ -282,6 +283,8 @@ class ValueParser:
         self.out.append(self._pending_comma[1:])  # JSON has no trailing comma
         self._pending_comma = ""
         self._closers.pop()
+        if self._schemas is not None:
+            self._schemas.pop()
         self.out.append("}" if self._is_object.pop() else "]")
         self._end_value()
         return position + 1
@@ -425,14 +428,21 @@ class ValueParser:
         return position
 
     def _word_to_json(self, word: str) -> str | None:
-        if self._key is not None and len(self._closers) == 1:
-            key = "".join(self._key).rstrip('"')
-            if types_at(self._parameters, key) == STRING_ONLY:
-                return to_json_string(word)
         value = scalar_to_json(word)
+        types = self._value_schema().types
+        if "string" in types and _type_of_scalar(value) not in types:
+            return to_json_string(word)
         if value is None and self._syntax.has_bare_strings:
             return to_json_string(word)
         return value
+
+    def _value_schema(self) -> ValueSchema:
+        """Return what is declared of the value that comes next."""
+        if not self._schemas:
+            return NO_SCHEMA
+        if not self._is_object[-1]:
+            return self._schemas[-1].element
+        return self._schemas[-1].member("".join(self._key or ()).rstrip('"'))
 
 
 # In the order of `ValueState`.
@@ -472,6 +482,15 @@ def scalar_to_json(word: str) -> str | None:
         return None
     is_finite = number - number == 0
     return repr(number) if is_finite else None
+
+
+def _type_of_scalar(value: str | None) -> str:
+    """Return the JSON type of a word or number; "" if it is neither."""
+    if value is None or value == "null":
+        return value or ""
+    if value in JSON_WORDS:
+        return "boolean"
+    return "integer" if value.lstrip("-").isdigit() else "number"
 
 
 def to_json(text: str, syntax: str = "json") -> str | None:

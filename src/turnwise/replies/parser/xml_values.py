@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from turnwise.replies.grammar_parts import KEY, Pairs
 from turnwise.replies.parser.coercion import coerce
-from turnwise.replies.parser.tool_schema import ARRAY_ONLY, OBJECT_ONLY, UNDECLARED, TypeSet
+from turnwise.replies.parser.tool_schema import ARRAY_ONLY, NO_SCHEMA, OBJECT_ONLY, ValueSchema
 from turnwise.replies.parser.values import MAX_DEPTH
 
 _NAME = r"[\w.:\-]{1,256}"
@@ -36,10 +36,10 @@ class NestedValue(NamedTuple):
 class _Element:
     """An element that is open; `start` is where its inside starts."""
 
-    __slots__ = ("children", "has_text", "name", "start")
+    __slots__ = ("children", "has_text", "name", "schema", "start")
 
-    def __init__(self, name: str, start: int) -> None:
-        self.name, self.start = name, start
+    def __init__(self, name: str, start: int, schema: ValueSchema) -> None:
+        self.name, self.start, self.schema = name, start, schema
         self.children: list[tuple[str, Any]] = []
         self.has_text = False
 
@@ -49,14 +49,19 @@ def has_nested_values(pairs: Pairs) -> bool:
     return pairs.echoed or pairs.values == "tags"
 
 
-def parse_elements(text: str, pairs: Pairs, types: TypeSet = UNDECLARED) -> NestedValue | None:
+def parse_elements(text: str, pairs: Pairs, schema: ValueSchema = NO_SCHEMA) -> NestedValue | None:
     """Return the value of a text of elements; None if the text is something else.
+
+    Args:
+        text: The elements.
+        pairs: The markers of elements.
+        schema: What is declared of the value.
 
     Raises:
         TooDeep: if elements are nested too deeply.
     """
     tag = _tag_pattern(pairs.key.core, pairs.string.open.core, pairs.string.close.core)
-    root = _Element("", 0)
+    root = _Element("", 0, schema)
     stack, last_end, is_exact = [root], 0, True
     for match in tag.finditer(text):
         element = stack[-1]
@@ -66,7 +71,8 @@ def parse_elements(text: str, pairs: Pairs, types: TypeSet = UNDECLARED) -> Nest
         last_end = match.end()
         is_opener = match.lastgroup == "start"
         if is_opener and not element.has_text:
-            stack.append(_Element(match.group("start"), last_end))
+            name = match.group("start")
+            stack.append(_Element(name, last_end, _child_schema(element.schema, name)))
             if len(stack) > MAX_DEPTH:
                 raise TooDeep("too deep")
         elif not is_opener and element is not root and _fits(match, element):
@@ -81,7 +87,7 @@ def parse_elements(text: str, pairs: Pairs, types: TypeSet = UNDECLARED) -> Nest
     # Something is left open, or there is text besides the elements.
     if len(stack) > 1 or not root.children or root.has_text or text[last_end:].strip():
         return None
-    value = _combine(root.children, types)
+    value = _combine(root.children, schema)
     return NestedValue(value.value, is_exact and value.is_exact)
 
 
@@ -102,14 +108,22 @@ def _fits(closer: re.Match[str], element: _Element) -> bool:
 def _close_element(element: _Element, text: str) -> NestedValue | None:
     """Return the value of an element; None if it holds both elements and text."""
     if not element.children:
-        return NestedValue(json.loads(coerce(text, UNDECLARED)), True)
+        return NestedValue(json.loads(coerce(text, element.schema.types)), True)
     if element.has_text:
         return None
-    return _combine(element.children)
+    return _combine(element.children, element.schema)
 
 
-def _combine(children: list[tuple[str, Any]], types: TypeSet = UNDECLARED) -> NestedValue:
+def _child_schema(schema: ValueSchema, name: str) -> ValueSchema:
+    """Return what is declared of an element: a member, or an item of a list."""
+    if "array" in schema.types and name not in schema.names:
+        return schema.element
+    return schema.member(name)
+
+
+def _combine(children: list[tuple[str, Any]], schema: ValueSchema) -> NestedValue:
     """Return elements as a list of items, or as an object."""
+    types = schema.types
     is_list = all(name == "item" for name, _ in children)
     if types == ARRAY_ONLY or (is_list and types != OBJECT_ONLY):
         return NestedValue([value for _, value in children], True)
