@@ -139,26 +139,17 @@ class Attribution:
         last = first if end <= table.starts[first + 1] else table.index_at(end - 1)
         if first == last and type(table.trails[first]) is int:
             return Trust.ALL
-        authors = set()
-        for index in range(first, last + 1):
-            authors |= self._authors_in(index, start, end)
+        authors = {self._author_of(*fragment) for fragment in table.split_between(start, end)}
         if len(authors) != 1:
             return Trust.NONE
         (author,) = authors
         key = self._trust_key(author) if isinstance(author, Field) else author
         return self.trust_table.get(key, Trust.NONE)
 
-    def _authors_in(self, index: int, start: int, end: int) -> set[AuthorKey | Field]:
-        """Return who wrote the characters from `start` to `end`, as far as they lie in the text at `index`."""
-        authors = set()
-        position = self.table.starts[index]
-        for part, leaf in self.table.split(index):
-            if position < end and start < position + len(part):
-                # A number that the template counts is the template's text.
-                is_counter = leaf == NOWHERE and part.isdigit()
-                authors.add(TEMPLATE if is_counter else self.author_of(leaf))
-            position += len(part)
-        return authors
+    def _author_of(self, text: str, leaf: Leaf) -> AuthorKey | Field:
+        """Return who wrote a fragment; a number that the template counts is the template's text."""
+        is_counter = leaf == NOWHERE and text.isdigit()
+        return TEMPLATE if is_counter else self.author_of(leaf)
 
     def author_of(self, leaf: Leaf) -> AuthorKey | Field:
         """Return the author of a text with this origin: TEMPLATE, UNKNOWN, or the field that it came from."""

@@ -11,6 +11,7 @@ from typing import Any
 from turnwise.engine.provenance.splitting import split_by_origin
 from turnwise.engine.provenance.text_rules import PART, split_blend
 from turnwise.engine.provenance.trails import (
+    ANY,
     NOWHERE,
     ROOT,
     Field,
@@ -47,14 +48,15 @@ def key_leaf(trail: Trail, key: Any) -> Leaf:
     if type(owner) is int:
         return owner
     if type(owner) is tuple and owner[0] is ITEMS and len(owner) > 2:
-        return _leaf_of(owner[2].get(key))
+        return _leaf_of(key, owner[2].get(key))
     if type(owner) is tuple and owner[0] is EACH:
-        return _leaf_of(owner)
+        return _leaf_of(key, owner)
     return NOWHERE
 
 
-def _leaf_of(trail: Trail) -> Leaf:
-    return merge_leaves(leaf for _, leaf in split_by_origin(" ", trail))
+def _leaf_of(key: Any, trail: Trail) -> Leaf:
+    text = key if isinstance(key, str) and key else ANY
+    return merge_leaves(leaf for _, leaf in split_by_origin(text, trail))
 
 
 def _child_of_items(key: Any, trails: Any, keys: Any = None) -> Trail:

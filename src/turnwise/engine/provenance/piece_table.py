@@ -34,6 +34,7 @@ from turnwise.engine.provenance.container_rules import ITEMS
 from turnwise.engine.provenance.splitting import FragmentCache, pairs_of, split_by_origin
 from turnwise.engine.provenance.text_rules import JOINED, PART
 from turnwise.engine.provenance.trails import (
+    ANY,
     BEGIN,
     BOUND,
     DONE,
@@ -69,6 +70,7 @@ class PieceTable:
 
     __slots__ = (
         "_cache",
+        "_fragment_starts",
         "_fragments",
         "_generation_switches",
         "message_starts",
@@ -90,6 +92,7 @@ class PieceTable:
         if self.starts[-1] != size:
             self._truncate(size)
         self._fragments: dict[int, list[Fragment]] = {}
+        self._fragment_starts: dict[int, list[int]] = {}
         self._cache: FragmentCache = {}
 
     def message_of(self, index: int) -> int | None:
@@ -128,6 +131,24 @@ class PieceTable:
                 fragments = split_by_origin(text, trail, self._cache)
             self._fragments[index] = fragments
         return fragments
+
+    def split_between(self, start: int, end: int) -> Iterator[Fragment]:
+        """Return the fragments that hold the characters from `start` to `end`, whole.
+
+        A text of many fragments is asked once for each special token in it, so they are bisected.
+        """
+        for index in range(self.index_at(start), self.index_at(end - 1) + 1):
+            fragments = self.split(index)
+            if len(fragments) == 1:
+                yield fragments[0]
+                continue
+            starts = self._fragment_starts.get(index)
+            if starts is None:
+                lengths = (len(part) for part, _ in fragments)
+                starts = list(accumulate(lengths, initial=self.starts[index]))
+                self._fragment_starts[index] = starts
+            first = max(bisect_right(starts, start) - 1, 0)
+            yield from fragments[first : bisect_left(starts, end)]
 
     def _truncate(self, size: int) -> None:
         """Keep the first `size` characters: a continued message ends before its rendering did."""
@@ -168,7 +189,8 @@ class MessageTracker:
         while waiting:
             for text, trail in waiting[-1]:
                 if text:
-                    if type(trail) is tuple and trail[0] is JOINED and walked < MAX_WALKED_BLOCKS:
+                    is_block = type(trail) is tuple and trail[0] is JOINED
+                    if is_block and walked < MAX_WALKED_BLOCKS and _is_joined(text, trail[1]):
                         walked += 1
                         waiting.append(pairs_of(trail[1]))
                         break
@@ -246,6 +268,11 @@ class MessageTracker:
                 self.messages[index] = message
 
 
+def _is_joined(text: str, parts: Sequence[Any]) -> bool:
+    """Return whether a text is what its parts join to; if not, its trail must not be followed."""
+    return "".join(parts[::2]) == text
+
+
 def _is_message(trail: tuple[Any, ...]) -> bool:
     return trail[0] == MESSAGES and len(trail) == 2 and type(trail[1]) is int
 
@@ -264,7 +291,7 @@ def _message_of_trail(trail: Any) -> int | None:
     if not isinstance(trails, dict) or "role" not in trails:
         return None
     for key in ("content", "role"):
-        for _, leaf in split_by_origin(" ", trails.get(key)):
+        for _, leaf in split_by_origin(ANY, trails.get(key)):
             found = message_index(leaf.path) if isinstance(leaf, Field) else None
             if found is not None:
                 return found

@@ -87,7 +87,8 @@ def _check_fragments(text: str, fragments: list[Fragment]) -> list[Fragment]:
     """Return fragments that join to `text`.
 
     A rule that lost count must not give a character to the wrong field: then all of its leaves
-    together are the origin of all of the text.
+    together are the origin of all of the text. A rule that cuts its input returns all leaves of the
+    input where the text is not what it cut.
     """
     if "".join([part for part, _ in fragments]) != text:
         return [(text, merge_leaves(leaf for _, leaf in fragments))]

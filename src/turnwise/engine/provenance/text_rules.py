@@ -10,6 +10,7 @@ from typing import Any
 
 from turnwise.engine.provenance.splitting import pairs_of, slice_fragments
 from turnwise.engine.provenance.trails import (
+    ANY,
     NOWHERE,
     Fragment,
     Leaf,
@@ -28,17 +29,25 @@ def _split_joined(text: str, parts: Sequence[Any]) -> Splitting:
 
 
 def _split_part(text: str, whole: str, trail: Trail, start: int) -> Splitting:
-    return slice_fragments((yield whole, trail), start, start + len(text))
+    before = yield whole, trail
+    if not whole.startswith(text, start) or text is ANY:
+        return [(text, _merge(before))]
+    return slice_fragments(before, start, start + len(text))
+
+
+def _merge(fragments: list[Fragment]) -> Leaf:
+    """Return one leaf for a text of which only the whole is known."""
+    return merge_leaves(leaf for _, leaf in fragments)
 
 
 def _split_stripped(text: str, whole: str, trail: Trail) -> Splitting:
     # the first letter of the text is none that was stripped before it,
     # so the first hit is the right one
-    return _split_part(text, whole, trail, whole.find(text))
+    return _split_part(text, whole, trail, max(whole.find(text), 0))
 
 
 def _split_stripped_left(text: str, whole: str, trail: Trail) -> Splitting:
-    return _split_part(text, whole, trail, len(whole) - len(text))
+    return _split_part(text, whole, trail, max(len(whole) - len(text), 0))
 
 
 def _split_stripped_right(text: str, whole: str, trail: Trail) -> Splitting:
@@ -89,7 +98,7 @@ def split_blend(text: str, *inputs: Any) -> Splitting:
     """Give the whole text one leaf, merged from those of all inputs."""
     leaves: list[Leaf] = []
     for part, trail in pairs_of(inputs):
-        fragments = yield part or " ", trail
+        fragments = yield part or ANY, trail
         leaves += [leaf for _, leaf in fragments]
     return [(text, merge_leaves(leaves or [NOWHERE]))]
 
@@ -98,7 +107,7 @@ def _split_padded(text: str, whole: str, trail: Trail) -> Splitting:
     before = yield whole, trail
     start = text.find(whole)
     if start < 0:
-        return [(text, merge_leaves(leaf for _, leaf in before))]
+        return [(text, _merge(before))]
     end = start + len(whole)
     padded = [(text[:start], NOWHERE), *before, (text[end:], NOWHERE)]
     return [fragment for fragment in padded if fragment[0]]
@@ -114,6 +123,8 @@ def _split_indented(text: str, whole: str, trail: Trail) -> Splitting:
         end = start + len(line) + 1  # with its newline, which the last line does not have
         fragments += slice_fragments(before, start, end)
         start = end
+    if "".join([part for part, _ in fragments]) != text:
+        return [(text, _merge(before))]
     return [fragment for fragment in fragments if fragment[0]]
 
 

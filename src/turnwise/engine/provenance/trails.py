@@ -58,6 +58,22 @@ Splitting = Generator[tuple[str, Trail], list[Fragment], list[Fragment]]
 NOWHERE = Computed()
 
 
+class AnyText(str):
+    """Stands for a text that is not known: asks a trail for all of its leaves."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+
+ANY = AnyText(" ")
+
+
 class Rule:
     """How to follow one kind of trail.
 

@@ -21,7 +21,7 @@ from turnwise.engine.provenance.container_rules import (
     PICK,
     is_from_input,
 )
-from turnwise.engine.provenance.text_rules import PART
+from turnwise.engine.provenance.text_rules import BLEND, PART
 from turnwise.engine.provenance.trails import ROOT, Trail
 from turnwise.engine.runtime.formatting import charge_key
 from turnwise.engine.runtime.limits import Runtime
@@ -173,7 +173,7 @@ def get_slice(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step
         return result, (PICK, trail, picked)
     if picked.step == 1:
         return result, (PART, value, trail, picked.start)
-    return result, trail
+    return result, (BLEND, value, trail)  # other characters than the text's, in another order
 
 
 def get_constant_slice(

@@ -392,21 +392,26 @@ def as_integer(
     try:
         if isinstance(value, str):
             rt.charge_bytes(len(value))
-            return int(value, require_integer(base)), trail
+            return int(value, require_integer(base)), _number_trail(value, trail)
         return int(value), trail
     except (TypeError, ValueError, OverflowError):
         pass
     try:
-        return int(float(value)), trail
+        return int(float(value)), _number_trail(value, trail)
     except (TypeError, ValueError, OverflowError):
         return default
 
 
 def as_float(rt: Runtime, value: Any, trail: Trail, default: Pair = (0.0, None)) -> Pair:
     try:
-        return float(value), trail
+        return float(value), _number_trail(value, trail)
     except (TypeError, ValueError, OverflowError):
         return default
+
+
+def _number_trail(value: Any, trail: Trail) -> Trail:
+    """Return the trail of the number that a text was read as: its digits are not those of the text."""
+    return (BLEND, value, trail) if isinstance(value, str) else trail
 
 
 def round_number(

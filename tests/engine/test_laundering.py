@@ -1,0 +1,61 @@
+"""No operation of a template gives a user's text to the template: random expressions, and those that once did."""
+
+from __future__ import annotations
+
+import pytest
+
+import turnwise
+from laundering import USER_LETTERS, USER_TEXTS, make_template
+
+QUICK = 1_500
+MANY = 100_000
+LAUNDERED = {
+    "reversed": "{{ ('0123456789' ~ m.content)[::-1] }}",
+    "numbered": "{{ ('' ~ m.content[:3] ~ '')|int }}-----------------------{{ m.content[3:] }}",
+    "a key that was cut": "{{ {('a' ~ m.content)[0:]: 1}|tojson }}",
+    "a key that was trimmed": "{{ {('a' ~ m.content)|trim: 1}|tojson }}",
+    "a key of fromkeys": "{{ dict.fromkeys([('a' ~ m.content)[0:]])|tojson }}",
+    "a key that begins with a space": "{{ {(' ' ~ m.content)[0:]: 1}|tojson }}",
+    "JSON that was cut": "{{ (' \"' ~ m.content ~ '\"')[1:]|from_json }}",
+    "lines": "{{ ('a\\n' ~ m.content)|indent(3)|trim }}",
+}
+
+
+def assert_attributed(template: turnwise.Template, content: str) -> bool:
+    """Assert that pieces join to the text and that the template wrote no letter of the user's."""
+    try:
+        rendering = template.render([{"role": "user", "content": content}])
+    except turnwise.TemplateError:
+        return False
+    pieces = rendering.pieces
+    assert "".join(piece.text for piece in pieces) == str(rendering)
+    for piece in pieces:
+        if piece.origin.kind == "template":
+            assert not USER_LETTERS.search(piece.text), (piece, template.source)
+    return bool(USER_LETTERS.search(str(rendering)))
+
+
+@pytest.mark.parametrize("name", LAUNDERED)
+def test_what_was_once_laundered(name: str) -> None:
+    template = turnwise.compile("{% for m in messages %}" + LAUNDERED[name] + "{% endfor %}")
+    assert assert_attributed(template, "007用户")
+
+
+def test_random_expressions() -> None:
+    assert sum(map(written_by_user, range(QUICK))) > QUICK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_many_random_expressions(part: int) -> None:
+    seeds = range(part * MANY // 10, (part + 1) * MANY // 10)
+    assert sum(map(written_by_user, seeds)) > len(seeds)
+
+
+def written_by_user(seed: int) -> int:
+    """Return for how many texts of the user the template wrote some of it."""
+    try:
+        template = turnwise.compile(make_template(seed))
+    except turnwise.TemplateError:
+        return 0
+    return sum(assert_attributed(template, content) for content in USER_TEXTS)
