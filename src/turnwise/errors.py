@@ -209,7 +209,7 @@ def printable(text: str, limit: int = MAX_MESSAGE_LENGTH) -> str:
     """Make text safe for a terminal: escape control characters, keep at most `limit` characters."""
     shown = text[:limit]
     if not shown.isprintable():
-        shown = "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in shown)
+        shown = "".join(c if c.isprintable() or c in "\n\t" else _escape(c) for c in shown)
     if len(text) > limit:
         shown += f"… ({len(text)} characters)"
     return shown

@@ -74,7 +74,7 @@ def demo(colour: ColourOption = None) -> None:
     rendering = template.render(CHAT, tools=TOOLS, add_generation_prompt=True)
     output.write(f"1. Render: a conversation with a tool, as {ENTRY} sees it.\n\n")
     show(rendering, coloured)
-    output.write(f"\n{_legend(coloured)}\n\n")
+    output.write_styled(f"\n{_legend(coloured)}\n\n")
     output.write(
         "2. Origins: each piece of the call knows the template node or the field that it came from.\n\n"
     )

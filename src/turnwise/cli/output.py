@@ -1,8 +1,8 @@
 """Output of commands: results on stdout, notes and errors on stderr.
 
-Messages and templates are untrusted text, and a terminal obeys control characters. So output on a terminal is escaped;
-output for programs (stdout that is not a terminal, `--json`) is exact. A lone surrogate has no UTF-8 bytes, so it is
-written as its escape, as in JSON.
+Messages and templates are untrusted text, and a terminal obeys control characters. So everything that goes to a
+terminal is escaped here, whatever the command; only the colours of `write_styled` pass. Output for programs (stdout
+that is not a terminal) is exact. A lone surrogate has no UTF-8 bytes, so it is written as its escape, as in JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -29,6 +30,8 @@ USAGE = 2
 """Exit code for an error in the call."""
 P = ParamSpec("P")
 
+STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
+
 
 def is_terminal() -> bool:
     """Return True if stdout is a terminal."""
@@ -43,15 +46,31 @@ def use_colour(wanted: bool | None) -> bool:
 
 
 def write(text: str) -> None:
-    """Write a result to stdout."""
+    """Write a result to stdout; on a terminal its control characters are escaped."""
+    _write(printable(text, limit=len(text)) if is_terminal() else text)
+
+
+def write_styled(text: str) -> None:
+    """Write a result with colours, which are all that a terminal gets unescaped."""
+    if is_terminal():
+        parts = STYLE.split(text)  # text and style in turn
+        parts[::2] = [printable(part, limit=len(part)) for part in parts[::2]]
+        text = "".join(parts)
+    _write(text)
+
+
+def write_json(value: Any, indent: int | None = 2) -> None:
+    """Write a result as JSON; on a terminal with JSON's own escapes of control characters."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if is_terminal() and not text.isprintable():
+        text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    _write(text + "\n")
+
+
+def _write(text: str) -> None:
     data = text.encode("utf-8", "backslashreplace")
     # Bytes keep escape sequences and line ends as they are.
     typer.echo(data.decode("utf-8") if is_terminal() else data, nl=False)
-
-
-def write_json(value: Any) -> None:
-    """Write a result as JSON."""
-    write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
 def write_lines(lines: Iterable[Text], colour: bool) -> None:
@@ -60,7 +79,7 @@ def write_lines(lines: Iterable[Text], colour: bool) -> None:
     with console.capture() as captured:
         for line in lines:
             console.print(line, soft_wrap=True)
-    write(captured.get())
+    write_styled(captured.get())
 
 
 def note(text: str) -> None:

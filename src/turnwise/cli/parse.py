@@ -96,8 +96,7 @@ def parse(
     if stream:
         _show_events(message.events, as_json, painted)
     if as_json:
-        line = json.dumps(_as_data(message), ensure_ascii=False) + "\n"
-        output.write(line) if stream else output.write_json(_as_data(message))
+        output.write_json(_as_data(message), indent=None if stream else 2)
     elif not stream:
         output.write_lines(_message_lines(message), painted)
     _note_problems(parser, message)
@@ -203,9 +202,7 @@ def _parse_ids(text: str) -> list[int] | None:
 def _show_events(events: Iterable[Event], as_json: bool, painted: bool) -> None:
     if as_json:
         for event in events:
-            output.write(
-                json.dumps({**event._asdict(), "delta": event.delta()}, ensure_ascii=False) + "\n"
-            )
+            output.write_json({**event._asdict(), "delta": event.delta()}, indent=None)
     else:
         output.write_lines(map(event_line, events), painted)
 

@@ -114,7 +114,7 @@ def show(rendering: Rendering, colour: bool, whitespace: bool = False) -> None:
         output.write(rendering.text)
         return
     text = rendering.show(colour=colour, whitespace=whitespace)
-    output.write(text if text.endswith("\n") else text + "\n")
+    output.write_styled(text if text.endswith("\n") else text + "\n")
 
 
 def _as_data(rendering: Rendering) -> dict[str, Any]:
