@@ -51,18 +51,19 @@ def test_json_is_what_parse_gives() -> None:
 def test_a_text_a_file_or_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "reply.txt").write_text(REPLY, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    assert data("qwen3", "reply.txt") == data("qwen3", "-", stdin=REPLY) == data("qwen3", REPLY)
-    assert data("qwen3", "absent.txt")["message"]["content"] == "absent.txt"
+    assert data("qwen3", "@reply.txt") == data("qwen3", "-", stdin=REPLY) == data("qwen3", REPLY)
+    assert data("qwen3", "reply.txt")["message"]["content"] == "reply.txt"  # a model may say so
+    assert "cannot read 'absent.txt'" in run("parse", "qwen3", "@absent.txt").stderr
     assert data("qwen3", "x" * 5000)["message"]["content"] == "x" * 5000
 
 
 @pytest.mark.parametrize(
     ("reply", "noted"), [("nosuch.txt", True), ("a/no-such.json", True), ("Fine.", False)]
 )
-def test_a_missing_file_is_noted(reply: str, noted: bool) -> None:
+def test_the_name_of_a_file_is_noted(reply: str, noted: bool) -> None:
     result = run("parse", "qwen3", reply)
     assert reply in result.stdout
-    assert ("no file" in result.stderr) == noted
+    assert ("a file is @" in result.stderr) == noted
 
 
 def test_stdin_is_read_for_one_thing_only() -> None:

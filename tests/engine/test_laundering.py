@@ -59,3 +59,8 @@ def written_by_user(seed: int) -> int:
     except turnwise.TemplateError:
         return 0
     return sum(assert_attributed(template, content) for content in USER_TEXTS)
+
+
+def test_an_empty_text_that_was_repeated() -> None:
+    template = turnwise.compile("{{ {'' * 1: 1}|tojson }}")
+    assert [piece.text for piece in template.render([]).pieces] == ['{"": ', "1", "}"]

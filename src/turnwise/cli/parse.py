@@ -54,7 +54,7 @@ STYLES = {
 
 def parse(
     template: TemplateArgument,
-    reply: Annotated[str, typer.Argument(metavar="REPLY", help="A text, a file, or - for stdin.")],
+    reply: Annotated[str, typer.Argument(metavar="REPLY", help="A text, @FILE, or - for stdin.")],
     stream: Annotated[bool, make_flag("--stream", help="Show events as they come.")] = False,
     chat: Annotated[
         str | None,
@@ -175,15 +175,20 @@ def _read_stdin() -> Iterator[str]:
 
 
 def _read_reply(reply: str) -> str:
-    """Return the content of a file, or the argument itself if there is no such file."""
-    try:
-        path = Path(reply)
-        if path.is_file():
-            return path.read_bytes().decode("utf-8", "replace")
-    except (OSError, ValueError):  # not a valid path, so it is a text
-        return reply
+    """Return the content of the file after `@`, or the argument itself: a model's text must name no file.
+
+    Raises:
+        SourceError: there is no such file, or it cannot be read.
+    """
+    if reply.startswith("@"):
+        try:
+            return Path(reply[1:]).read_bytes().decode("utf-8", "replace")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            hint = "Text that begins with @ is read from stdin: write - and pipe it."
+            raise SourceError(f"cannot read {reply[1:]!r}: {reason}", hint=hint) from None
     if FILE_NAME.fullmatch(reply):
-        output.note(f"there is no file {reply!r}: it was read as the text of a reply")
+        output.note(f"{reply!r} was read as the text of a reply; a file is @{reply}")
     return reply
 
 

@@ -68,8 +68,8 @@ def _split_recased(text: str, whole: str, trail: Trail, change: Callable[[str], 
 
 def _split_repeated(text: str, whole: str, trail: Trail) -> Splitting:
     before = yield whole, trail
-    if len(before) == 1:
-        return [(text, before[0][1])]
+    if len(before) <= 1:
+        return [(text, _merge(before))]
     return before * (len(text) // len(whole))
 
 
