@@ -50,6 +50,7 @@ bench: $(TESTING)  ## speed against the peers
 	$(BIN)/python benchmarks/encode.py
 	$(BIN)/python benchmarks/growing.py
 	$(BIN)/python benchmarks/parse.py
+	$(BIN)/python benchmarks/tokenizer_load.py
 
 api: $(TESTING)  ## write docs/api.md from the docstrings
 	$(BIN)/python scripts/api_reference.py

@@ -98,7 +98,8 @@ def contestants(template: str, folder: Path) -> dict[str, Contestant]:
         tokenizer_file=file, eos_token="<|im_end|>", chat_template=template
     )
     raw, fast = tokenizers.Tokenizer.from_file(file), fastokens.Tokenizer.from_file(file)
-    own, compiled = tokenizer(folder), turnwise.compile(template)
+    own = tokenizer(folder, backend="fastokens")  # loaded at once, and not after some text
+    compiled = turnwise.compile(template)
 
     def ours(chat: workloads.Conversation, text: str) -> Any:
         found = compiled.encode(

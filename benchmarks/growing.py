@@ -80,7 +80,8 @@ def stage() -> Stage:
 
     text = workloads.subjects([TEMPLATE])[0].text
     folder = workloads.tokenizer_folder(TOKENIZER)
-    return Stage(text, folder, tokenizer(folder), PreTrainedTokenizerFast.from_pretrained(folder))
+    own = tokenizer(folder, backend="fastokens")  # loaded at once, and not after some text
+    return Stage(text, folder, own, PreTrainedTokenizerFast.from_pretrained(folder))
 
 
 def turnwise(stage: Stage) -> Play:

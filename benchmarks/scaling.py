@@ -54,7 +54,8 @@ def encoding(effort: measure.Effort) -> dict[str, tuple[float, float]]:
 
     (subject,) = workloads.subjects(["qwen3"])
     template = turnwise.compile(subject.text, options=subject.options)
-    own, pages = tokenizer(workloads.tokenizer_folder("qwen3")), Pages()
+    folder = workloads.tokenizer_folder("qwen3")
+    own, pages = tokenizer(folder, backend="fastokens"), Pages()
 
     def call(what: str, size: int) -> object:
         dice = workloads.Dice(size)

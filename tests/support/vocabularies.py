@@ -28,7 +28,7 @@ def path(name: str) -> Path:
 
 
 def load(name: str) -> Tokenizer:
-    return tokenizer(name if name == "turnwise" else path(name))
+    return tokenizer(name if name == "turnwise" else path(name), backend="fastokens")
 
 
 SNIPPETS = (

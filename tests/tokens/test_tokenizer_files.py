@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import os
 import pickle
@@ -19,7 +20,9 @@ from hypothesis import given
 
 import corpus
 from turnwise.errors import TokenizerError
+from turnwise.tokens import tokenizers
 from turnwise.tokens.tokenizers import AFTER, START, WITHIN, files, tokenizer
+from turnwise.tokens.tokenizers.hf_backend import share_model
 from vocabularies import PREPEND, SHIPPED, TEXTS, law, load, space, variant
 
 # -- files and objects
@@ -73,7 +76,7 @@ def test_tokens_that_are_declared_beside_the_file_are_added(tmp_path: Path) -> N
         "additional_special_tokens": ["<more>", "<new>"],
     }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    own = tokenizer(tmp_path)
+    own = tokenizer(tmp_path, backend="fastokens")
     assert (own.backend, own.named) == ("fastokens", {"eos_token": "<s>"})
     assert own.added["<new>"].id == size and not own.added["<new>"].special
     assert own.added["<more>"].id == size + 1 and own.added["<more>"].special
@@ -254,9 +257,53 @@ def test_mistral_common(file: str) -> None:
 def test_pickles() -> None:
     for name in ("turnwise", mistral("tokenizer.model.v1")):
         own = tokenizer(name)
-        again = pickle.loads(pickle.dumps(own))
-        assert again.encode("Hello <s>") == own.encode("Hello <s>") and again.added == own.added
+        data = pickle.dumps(own)
+        assert len(data) < 1000 and pickle.loads(data) is own
+        clear_cache()  # as in another process
+        again = pickle.loads(data)
+        assert again is not own and again.added == own.added
+        assert again.encode("Hello <s>") == own.encode("Hello <s>")
         assert (again.name, again.backend, again.named) == (own.name, own.backend, own.named)
+
+
+def clear_cache() -> None:
+    with tokenizers._lock:
+        tokenizers._cache.clear()
+
+
+def test_a_pickled_tokenizer_must_be_found_again(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    shutil.copy(SHIPPED, file)
+    data = pickle.dumps(tokenizer(tmp_path))
+    file.write_text(variant(normalizer={"type": "Lowercase"}))
+    with pytest.raises(TokenizerError, match="is not the tokenizer that was pickled"):
+        pickle.loads(data)
+    file.unlink()
+    with pytest.raises(TokenizerError, match="that was pickled cannot be loaded here: .*no token"):
+        pickle.loads(data)
+
+
+def test_objects_are_pickled_whole() -> None:
+    theirs = library.Tokenizer.from_file(str(SHIPPED))
+    theirs.add_tokens(["<later>"])
+    own = tokenizer(theirs)
+    data = pickle.dumps(own)
+    again = pickle.loads(data)
+    assert again is not own and pickle.loads(data) is again
+    assert again.added == own.added and again.whole("a <later>") == own.whole("a <later>")
+    assert copy.deepcopy(own) is own
+
+
+@pytest.mark.parametrize("dropout", [None, 0.5])
+def test_the_vocabulary_of_an_object_is_shared(dropout: float | None) -> None:
+    theirs = library.Tokenizer.from_file(str(SHIPPED))
+    theirs.model.dropout = dropout
+    shared = share_model(theirs)
+    assert (shared is None) == (dropout is not None)
+    own = tokenizer(theirs)
+    assert own.whole("Hello <s>") == load("turnwise").whole("Hello <s>")
+    assert own.added == load("turnwise").added
+    assert theirs.model.dropout == dropout  # nothing is changed
 
 
 def test_no_library_is_imported_that_is_not_needed() -> None:

@@ -11,6 +11,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import corpus
+from timing import processor_seconds
 from turnwise.errors import TokenizerError, TurnwiseWarning
-from turnwise.tokens.tokenizers import AFTER, START, WITHIN, huggingface, tokenizer
+from turnwise.tokens.tokenizers import AFTER, START, WITHIN, files, huggingface, tokenizer
 from turnwise.tokens.tokenizers import fastokens_backend as fast
 from turnwise.tokens.tokenizers import normalization as shape
 from turnwise.tokens.tokenizers.offsets import TokenWidths, ends_of_starts
@@ -353,9 +355,9 @@ def test_other_models(kind: str) -> None:
 
 
 def test_a_back_end_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = tokenizer("turnwise", backend="tokenizers")
-    assert (slow.backend, tokenizer("turnwise").backend) == ("tokenizers", "fastokens")
-    assert slow.encode("Hello <s> 中文") == tokenizer("turnwise").encode("Hello <s> 中文")
+    slow, quick = (tokenizer("turnwise", backend=name) for name in ("tokenizers", "fastokens"))
+    assert (slow.backend, quick.backend) == ("tokenizers", "fastokens")
+    assert slow.encode("Hello <s> 中文") == quick.encode("Hello <s> 中文")
     monkeypatch.setenv("TURNWISE_BACKEND", "tokenizers")
     assert tokenizer("turnwise").backend == "tokenizers"
     with pytest.raises(
@@ -364,18 +366,64 @@ def test_a_back_end_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         tokenizer("turnwise", backend="fast")
 
 
+def encode_until_loaded(own: Any) -> None:
+    """Spend the allowance of characters, then wait for the thread that loads fastokens, and go on."""
+    deferred = own._encoder
+    own.encode("ab " * (deferred._allowance // 3 + 1))
+    deferred._thread.join()
+    own.encode("ab")
+
+
+def test_fastokens_is_loaded_when_it_pays() -> None:
+    own = huggingface.HuggingFace(SHIPPED.read_text())
+    texts = ["Hello <s> 中文", "<|im_end|>\n"]
+    before = [(own.encode(text), own.whole(text), own.decode(own.whole(text))) for text in texts]
+    assert own.backend == "tokenizers"
+    encode_until_loaded(own)
+    assert own.backend == "fastokens"
+    assert before == [
+        (own.encode(text), own.whole(text), own.decode(own.whole(text))) for text in texts
+    ]
+
+
+def test_a_process_without_threads_loads_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", start)
+    own = huggingface.HuggingFace(SHIPPED.read_text())
+    own.encode("ab " * 20_000)
+    own.encode("ab")
+    assert own.backend == "fastokens"
+
+
 def test_a_back_end_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast.FastokensBackend, "whole", lambda self, text: [1])
+    own = huggingface.HuggingFace(SHIPPED.read_text(), name="a name")
     with pytest.warns(
         TurnwiseWarning, match="a name is encoded by tokenizers, .*different ids for the text"
     ):
-        own = huggingface.HuggingFace(SHIPPED.read_text(), name="a name")
+        encode_until_loaded(own)
     assert own.backend == "tokenizers" and own.whole("<s>") == [own.id("<s>")]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # said once
-        huggingface.HuggingFace(SHIPPED.read_text(), name="a name")
+        encode_until_loaded(huggingface.HuggingFace(SHIPPED.read_text(), name="a name"))
     with pytest.raises(TokenizerError, match="cannot be encoded by fastokens: different ids"):
         huggingface.HuggingFace(SHIPPED.read_text(), backend="fastokens")
+
+
+def test_the_first_use_costs_what_the_library_costs() -> None:
+    """The figure is that of benchmarks/tokenizer_load.py; here a second vocabulary must not be loaded."""
+    name = max(REAL, key=lambda name: (path(name) / "tokenizer.json").stat().st_size)
+    file = path(name) / "tokenizer.json"
+    ratios = []
+    for _ in range(3):
+        theirs = processor_seconds(lambda: library.Tokenizer.from_file(str(file)).encode("a"))
+        ours = processor_seconds(lambda: files.load(file, name, None).encode("a"))
+        ratios.append(ours / theirs)
+        if ratios[-1] < 2:
+            return
+    raise AssertionError(ratios)
 
 
 def test_a_back_end_that_fails_on_a_text_is_replaced_for_it(
@@ -384,7 +432,7 @@ def test_a_back_end_that_fails_on_a_text_is_replaced_for_it(
     class Panic(BaseException):
         """As Rust's: not an Exception."""
 
-    own = huggingface.HuggingFace(SHIPPED.read_text())
+    own = huggingface.HuggingFace(SHIPPED.read_text(), backend="fastokens")
     expected = own.encode("Hello"), own.whole("<s>")
 
     def fail(*arguments: Any) -> list[int]:

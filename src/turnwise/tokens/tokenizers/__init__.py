@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 from turnwise.errors import TokenizerError
@@ -65,10 +65,9 @@ def tokenizer(source: Any, *, backend: str | None = None) -> Tokenizer:
         return adapted
     backend = choose_backend(backend)
     if isinstance(source, (str, Path)):
-        name = str(source)
         path = files.SHIPPED if source == SHIPPED else files.resolve(source)
         key = files.cache_key(path, backend)
-        return _get_or_make(key, None, lambda: files.load(path, name, backend))
+        return _get_or_make(key, None, lambda: _load_file(path, str(source), backend))
     adapter = ADAPTERS.get(library_of(source))
     if adapter is None:
         if isinstance(source, Tokenizer):
@@ -76,6 +75,25 @@ def tokenizer(source: Any, *, backend: str | None = None) -> Tokenizer:
         raise _not_a_tokenizer(source)
     key = (id(source), _state_of(source), backend)
     return _get_or_make(key, source, lambda: _adapt(source, adapter, backend))
+
+
+class FileSource(NamedTuple):
+    """A file, folder or model id from which a tokenizer was loaded, and the back end that was asked for."""
+
+    name: str
+    backend: str | None
+
+    def load(self) -> Tokenizer:
+        return tokenizer(self.name, backend=self.backend)
+
+
+def _load_file(path: Path, name: str, backend: str | None) -> Tokenizer:
+    """Load a tokenizer that knows its source, so that it can be pickled."""
+    made: Any = files.load(path, name, backend)
+    is_path = name != SHIPPED and Path(name).expanduser().exists()
+    made.source = FileSource(str(path.absolute()) if is_path else name, backend)
+    loaded: Tokenizer = made
+    return loaded
 
 
 def _adapt(source: Any, adapter: str, backend: str | None) -> Tokenizer:

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from turnwise.errors import TokenizerError
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
 from turnwise.tokens.tokenizers.offsets import TokenWidths
+from turnwise.tokens.tokenizers.pickling import (
+    TokenizerSource,
+    compute_fingerprint,
+    load_again,
+)
 from turnwise.tokens.tokenizers.protocol import AFTER, START, Added
 
 
@@ -36,6 +42,7 @@ class BaseTokenizer:
         self.named: Mapping[str, str] = dict(named)
         self.native = frozenset(native)
         self._added_texts = {token.id: token.text for token in self.added.values()}
+        self.source: TokenizerSource | None = None  # set by the loader of files
         self._widths = TokenWidths(self.token_bytes)
 
     def encode_plain(self, text: str, position: int) -> list[int]:
@@ -47,6 +54,9 @@ class BaseTokenizer:
         raise NotImplementedError
 
     def token(self, id: int) -> str | None:
+        raise NotImplementedError
+
+    def id(self, text: str) -> int | None:
         raise NotImplementedError
 
     @cached_property
@@ -101,6 +111,14 @@ class BaseTokenizer:
 
     def __repr__(self) -> str:
         return f"<tokenizer {self.name} ({self.backend})>"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.source is not None:
+            return load_again, (self.source, compute_fingerprint(self))
+        return super().__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: object) -> BaseTokenizer:
+        return self  # it never changes
 
 
 def find_named_tokens(

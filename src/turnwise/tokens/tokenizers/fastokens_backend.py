@@ -17,10 +17,11 @@ from turnwise.tokens.tokenizers.normalization import rewrite_without_prefix
 
 
 class FastokensBackend:
-    """The fastokens library on one file."""
+    """The fastokens library on what the reference has loaded."""
 
-    def __init__(self, text: str, reference: ReferenceBackend) -> None:
+    def __init__(self, reference: ReferenceBackend) -> None:
         self.reference = reference
+        text = reference.full.to_str()
         self.pipeline = reference.pipeline
         components = rewrite_without_prefix(reference.normalizer, reference.pre_tokenizer)
         self.is_rewritten = components != (reference.normalizer, reference.pre_tokenizer)
@@ -28,9 +29,6 @@ class FastokensBackend:
             parts = dict(zip(("normalizer", "pre_tokenizer"), components, strict=True))
             text = json.dumps({**json.loads(text), **parts})
         self.full = fastokens.Tokenizer.from_json_str(text)
-        self.full.no_truncation()
-        self.full.no_padding()
-        self.full.add_tokens(reference.extra)
 
     def encode(self, text: str, position: int) -> list[int]:
         if position in self.pipeline.prefixed:

@@ -29,10 +29,18 @@ EMPTY = {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab":
 
 
 class ReferenceBackend:
-    """The `tokenizers` library on one file, and what it knows about the file."""
+    """The `tokenizers` library on one file, and what it knows about the file.
 
-    def __init__(self, text: str, declared: DeclaredTokens) -> None:
-        self.full = library.Tokenizer.from_str(text)
+    Args:
+        source: the text of the file, or a tokenizer of the library, which is not changed.
+        declared: the tokens that are declared beside the file.
+    """
+
+    def __init__(self, source: str | library.Tokenizer, declared: DeclaredTokens) -> None:
+        if isinstance(source, str):
+            self.full = library.Tokenizer.from_str(source)
+        else:
+            self.full = share_model(source) or library.Tokenizer.from_str(source.to_str())
         self.full.no_truncation()
         self.full.no_padding()
         if getattr(self.full.model, "dropout", None):
@@ -129,6 +137,27 @@ class ReferenceBackend:
             return None
         to_bytes = bytes_of_alphabet if self.pipeline.is_bytelevel else bytes_of_piece
         return to_bytes(spelling)
+
+
+def share_model(given: library.Tokenizer) -> library.Tokenizer | None:
+    """Return a copy that shares the vocabulary of a tokenizer, so that it costs nothing.
+
+    None if that is not possible: its added tokens would get other ids, or its model must be changed.
+    """
+    if getattr(given.model, "dropout", None):
+        return None
+    made = library.Tokenizer(given.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        component = getattr(given, part)
+        if component is not None:
+            setattr(made, part, component)
+    table = given.get_added_tokens_decoder()
+    made.add_tokens([token for _, token in sorted(table.items())])
+    copied = made.get_added_tokens_decoder()
+    is_same = {id: repr(token) for id, token in copied.items()} == {
+        id: repr(token) for id, token in table.items()
+    }
+    return made if is_same else None
 
 
 def _to_json(component: Any) -> Component | None:

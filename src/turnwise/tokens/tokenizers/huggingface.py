@@ -2,13 +2,15 @@
 
 `tokenizers` is the reference (`hf_backend.py`). fastokens reads the same file (`fastokens_backend.py`), is many times
 faster, and is used after it gave the same ids on a fixed set of texts (`selfcheck.py`). Where it does not, a warning
-says so, once.
+says so, once. It takes long to load, so that is done when enough text has been encoded (`deferred.py`), or at once if
+the caller asks for it by name.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import tokenizers as library
@@ -16,6 +18,11 @@ import tokenizers as library
 from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers.backends import choose_backend
+from turnwise.tokens.tokenizers.deferred import (
+    ALLOWANCE_PER_TOKEN,
+    DeferredBackend,
+    FastBackend,
+)
 from turnwise.tokens.tokenizers.foreign_errors import (
     NOT_WRAPPED,
     check_text,
@@ -25,11 +32,17 @@ from turnwise.tokens.tokenizers.foreign_errors import (
 from turnwise.tokens.tokenizers.hf_backend import ReferenceBackend
 from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.offsets import TokenWidths, ends_of_starts
+from turnwise.tokens.tokenizers.pickling import (
+    TokenizerSource,
+    compute_fingerprint,
+    load_again,
+)
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
 from turnwise.tokens.tokenizers.selfcheck import Backend, find_disagreement, have_same_decoder
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
 NOTHING_DECLARED = DeclaredTokens()
+MAX_UNPICKLED = 8  # tokenizers that were pickled whole and are kept
 
 _warned: set[str] = set()  # names of tokenizers that fastokens cannot encode
 
@@ -40,26 +53,32 @@ class HuggingFace:
 
     def __init__(
         self,
-        text: str,
+        source: str | library.Tokenizer,
         *,
         name: str = "tokenizer.json",
         declared: DeclaredTokens = NOTHING_DECLARED,
         backend: str | None = None,
     ) -> None:
-        wanted = choose_backend(backend)
+        self._wanted = choose_backend(backend)
         with wrap_errors(f"{name} is not a tokenizer that `tokenizers` can read"):
-            self._reference = ReferenceBackend(text, declared)
+            self._reference = ReferenceBackend(source, declared)
         self.name = name
         self.named: Mapping[str, str] = dict(declared.named)
         self.added: Mapping[str, Added] = self._reference.list_added()
         self.normalised = self._reference.find_normalised()
         self.native = self._find_native()
+        self.source: TokenizerSource | None = None  # set by the loader of files
         self._widths = TokenWidths(self._reference.token_bytes)
         self._encoder: Backend = self._reference
         self._decoder: Backend = self._reference
         self.backend = "tokenizers"
-        if wanted != "tokenizers":
-            self._use_fastokens(text, is_required=wanted is not None)
+        if self._wanted == "fastokens":
+            self._use_fastokens(self._load_fastokens())
+        elif self._wanted is None:
+            allowance = ALLOWANCE_PER_TOKEN * self._reference.full.get_vocab_size()
+            self._encoder = DeferredBackend(
+                self._reference, self._load_fastokens, self._use_fastokens, allowance
+            )
 
     def _find_native(self) -> frozenset[int]:
         """Return the added ids that plain text may give, because the model knows their texts too."""
@@ -73,31 +92,37 @@ class HuggingFace:
             if token.control and token.text not in unknown and self._reference.is_reachable(token)
         )
 
-    def _use_fastokens(self, text: str, is_required: bool) -> None:
-        """Encode with fastokens if it loads the file and agrees with the reference."""
+    def _load_fastokens(self) -> FastBackend:
+        """Load fastokens and compare it with the reference."""
         reference = self._reference
         positions = (START, AFTER, WITHIN) if reference.pipeline.prefixed else (START,)
         try:
-            fast: Backend = import_adapter("fastokens_backend").FastokensBackend(text, reference)
+            fast: Backend = import_adapter("fastokens_backend").FastokensBackend(reference)
             problem = find_disagreement(fast, reference, self.added.values(), positions)
+            return FastBackend(fast, problem, not problem and have_same_decoder(fast, reference))
         except NOT_WRAPPED:
             raise
         # BaseException: a panic in Rust is not an Exception
         except BaseException as error:
-            problem = describe_error(error)
-        if not problem:
-            self._encoder, self.backend = fast, "fastokens"
-            if have_same_decoder(fast, reference):
-                self._decoder = fast
-        elif is_required:
-            raise TokenizerError(f"{self.name} cannot be encoded by fastokens: {problem}")
-        elif self.name not in _warned:
+            return FastBackend(None, describe_error(error))
+
+    def _use_fastokens(self, fast: FastBackend) -> None:
+        """Encode with fastokens from now on, if it agrees with the reference."""
+        if fast.backend is not None and fast.problem is None:
+            self._encoder, self.backend = fast.backend, "fastokens"
+            if fast.decodes_alike:
+                self._decoder = fast.backend
+            return
+        self._encoder = self._reference
+        if self._wanted is not None:
+            raise TokenizerError(f"{self.name} cannot be encoded by fastokens: {fast.problem}")
+        if self.name not in _warned:
             _warned.add(self.name)
             message = (
                 f"{self.name} is encoded by tokenizers, which is slower: "
-                f"fastokens has a problem with it ({problem})"
+                f"fastokens has a problem with it ({fast.problem})"
             )
-            warnings.warn(message, TurnwiseWarning, stacklevel=3)
+            warnings.warn(message, TurnwiseWarning, stacklevel=2)
 
     def encode(self, text: str, position: int = START) -> list[int]:
         try:
@@ -153,17 +178,29 @@ class HuggingFace:
         size = self._reference.full.get_vocab_size()
         return f"<tokenizer {self.name} ({self.backend}, {size} tokens)>"
 
+    @cached_property
+    def _serialised(self) -> str:
+        return self._reference.full.to_str()
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self._reference.full.to_str(), self.name, self.named, self.backend)
+        if self.source is not None:
+            return load_again, (self.source, compute_fingerprint(self))
+        return _unpickle, (self._serialised, self.name, tuple(self.named.items()), self._wanted)
+
+    def __deepcopy__(self, memo: object) -> HuggingFace:
+        return self  # it never changes
 
 
-def _unpickle(text: str, name: str, named: Mapping[str, str], backend: str) -> HuggingFace:
-    """Rebuild a tokenizer with the back end that was used before."""
-    return HuggingFace(text, name=name, declared=DeclaredTokens(named), backend=backend)
+@lru_cache(maxsize=MAX_UNPICKLED)
+def _unpickle(
+    text: str, name: str, named: tuple[tuple[str, str], ...], backend: str | None
+) -> HuggingFace:
+    """Rebuild a tokenizer that was pickled whole; many sessions with one tokenizer build it once."""
+    return HuggingFace(text, name=name, declared=DeclaredTokens(dict(named)), backend=backend)
 
 
 def adapt(given: Any, backend: str | None) -> HuggingFace | None:
-    """Wrap an object of the `tokenizers` library. Its present state is copied: later changes are not seen."""
+    """Wrap an object of the `tokenizers` library. It shares the vocabulary; tokens added later are not seen."""
     if not isinstance(given, library.Tokenizer):
         return None
-    return HuggingFace(given.to_str(), name="a tokenizers.Tokenizer", backend=backend)
+    return HuggingFace(given, name="a tokenizers.Tokenizer", backend=backend)

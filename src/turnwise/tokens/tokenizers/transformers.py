@@ -1,8 +1,8 @@
 """Adapter for tokenizer objects of transformers.
 
-Fast tokenizers hold a `tokenizers.Tokenizer`: it is copied, and the object is only asked for its named tokens. Those
-around mistral-common, and processors around a tokenizer, are unwrapped. The others are written in Python: their own
-methods are called, `_tokenize` for plain text, which is the part that knows no added tokens.
+Fast tokenizers hold a `tokenizers.Tokenizer`: its vocabulary is shared, and the object is only asked for its named
+tokens. Those around mistral-common, and processors around a tokenizer, are unwrapped. The others are written in Python:
+their own methods are called, `_tokenize` for plain text, which is the part that knows no added tokens.
 """
 
 from __future__ import annotations
@@ -108,8 +108,10 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
     name = str(getattr(given, "name_or_path", "") or f"a {type(given).__name__}")
     inner = getattr(given, "backend_tokenizer", None)
     if inner is not None and hasattr(inner, "to_str"):
-        fast: Tokenizer = import_adapter("huggingface").HuggingFace(
-            inner.to_str(),
+        huggingface = import_adapter("huggingface")
+        is_original = isinstance(inner, huggingface.library.Tokenizer)  # no stand-in of fastokens
+        fast: Tokenizer = huggingface.HuggingFace(
+            inner if is_original else inner.to_str(),
             name=name,
             declared=DeclaredTokens(_named_tokens(given)),
             backend=backend,

@@ -1,0 +1,97 @@
+"""Encode with the reference at first, and with fastokens once that pays.
+
+fastokens encodes many times faster than the reference, and takes three times as long to load. So a command that encodes
+one conversation is done long before fastokens would be loaded, and a server or a data job soon regrets the reference.
+Which of the two a process is shows in what it encodes: after an allowance of characters, fastokens is loaded in a
+thread, compared with the reference, and used from the next text on. The ids are the same before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock, Thread
+from typing import NamedTuple
+
+from turnwise.tokens.tokenizers.foreign_errors import describe_error
+from turnwise.tokens.tokenizers.selfcheck import Backend
+
+# Characters that the reference may encode for each token of the vocabulary. It encodes them in about a fifth of the
+# time in which fastokens is loaded.
+ALLOWANCE_PER_TOKEN = 4
+
+
+class FastBackend(NamedTuple):
+    """A fast back end that was compared with the reference."""
+
+    backend: Backend | None
+    problem: str | None = None  # why it cannot be used
+    decodes_alike: bool = False
+
+
+class DeferredBackend:
+    """The reference, until a fast back end is loaded.
+
+    Args:
+        reference: the back end that encodes in the meantime.
+        load: loads the fast back end and compares it with the reference.
+        adopt: is called with what `load` returned, in a thread that encodes.
+        allowance: how many characters are encoded before the fast back end is loaded.
+    """
+
+    def __init__(
+        self,
+        reference: Backend,
+        load: Callable[[], FastBackend],
+        adopt: Callable[[FastBackend], None],
+        allowance: int,
+    ) -> None:
+        self._reference = reference
+        self._load = load
+        self._adopt = adopt
+        self._allowance = allowance
+        self._loaded: FastBackend | None = None
+        self._thread: Thread | None = None
+        self._lock = Lock()
+
+    def encode(self, text: str, position: int) -> list[int]:
+        self._spend(len(text))
+        return self._reference.encode(text, position)
+
+    def whole(self, text: str) -> list[int]:
+        self._spend(len(text))
+        return self._reference.whole(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._reference.decode(ids)
+
+    def _spend(self, characters: int) -> None:
+        """Count characters; load the fast back end when the allowance is spent, adopt it when it is loaded."""
+        self._allowance -= characters
+        if self._allowance > 0:
+            return
+        if self._loaded is not None:
+            self._adopt(self._loaded)
+        elif self._lock.acquire(blocking=False):
+            try:
+                self._start_loading()
+            finally:
+                self._lock.release()
+
+    def _start_loading(self) -> None:
+        """Load the fast back end in a thread, unless one is at it."""
+        # A thread that was loading when the process was forked does not live in the child.
+        if self._loaded is None and (self._thread is None or not self._thread.is_alive()):
+            thread = Thread(target=self._run, name="turnwise loads fastokens")
+            try:
+                thread.start()
+            except RuntimeError:  # no threads here, or no more of them
+                self._run()
+            self._thread = thread
+
+    def _run(self) -> None:
+        try:
+            self._loaded = self._load()
+        except (
+            BaseException
+        ) as error:  # nobody waits for the thread; a panic in Rust is not an Exception
+            self._loaded = FastBackend(None, describe_error(error))
