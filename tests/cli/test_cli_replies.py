@@ -53,7 +53,7 @@ def test_a_text_a_file_or_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     assert data("qwen3", "@reply.txt") == data("qwen3", "-", stdin=REPLY) == data("qwen3", REPLY)
     assert data("qwen3", "reply.txt")["message"]["content"] == "reply.txt"  # a model may say so
-    assert "cannot read 'absent.txt'" in run("parse", "qwen3", "@absent.txt").stderr
+    assert "cannot read 'absent.txt'" in run("parse", "qwen3", "@absent.txt", code=2).stderr
     assert data("qwen3", "x" * 5000)["message"]["content"] == "x" * 5000
 
 
