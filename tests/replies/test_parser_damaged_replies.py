@@ -292,3 +292,42 @@ def test_much_damage(name: str) -> None:
         message = read(grammar, [text], TOOLS)
         tiles(message, text)
         assert facts(read(grammar, [text[:5000], text[5000:]], TOOLS)) == facts(message)
+
+
+NO_JSON = (
+    "{invalid json}",
+    "{'city': Oslo}",
+    "{'city': 'Oslo', days}",
+    '{"city": "Oslo", days}',
+    '{"city": }',
+    '{"city": [1, 2, oops]}',
+    "{city: True, 'days': None, \"rest\" }",
+    '{"a": {"b": tru}}',
+    "{,}",
+)
+
+
+@pytest.mark.parametrize("arguments", NO_JSON)
+@pytest.mark.parametrize(
+    ("name", "around"),
+    [
+        ("qwen3", ('<tool_call>\n{"name": "look", "arguments": ', "}\n</tool_call>")),
+        ("mistral", ("[TOOL_CALLS]look[ARGS]", "")),
+    ],
+)
+def test_arguments_that_are_no_json_are_kept_byte_for_byte(
+    name: str, around: tuple[str, str], arguments: str
+) -> None:
+    reply = around[0] + arguments + around[1]
+    grammar = {
+        "qwen3": GRAMMARS["qwen3"],
+        "mistral": turnwise.load("mistral-tekken").grammar,
+    }[name]
+    for chunks in ([reply], list(reply), [reply[:40], reply[40:]]):
+        parser = Parser(grammar, tools=TOOLS)
+        for chunk in chunks:
+            parser.feed(chunk)
+        message = parser.close()
+        (call,) = message["tool_calls"]
+        assert call["function"]["arguments"] == arguments
+        assert [attempt.status for attempt in message.attempts] == ["malformed"]

@@ -21,21 +21,23 @@ from turnwise.tokens.tokenizers import tokenizer
 
 REASONS = {
     "policy": "the source's own parser decides otherwise: drops text or calls, renames or repairs them",
-    "row": "the row cannot be met: it leaves out an option that its source sets, or an assertion was taken for a value",
+    "row": "the row cannot be met: an assertion was taken for a value",
+    "prompt": "the row's prompt is not known, and the one that is assumed for all rows does not fit it",
     "space": "white space before a call that ends reasoning: two sources want two different things",
 }
 
-RATE = 0.95
+RATE = 0.94
 
 FAILING: dict[str, tuple[str, ...]] = {
     "row": (
         "vllm/deepseek_v32/TestStreaming::test_no_tool_content_only/s",
         "vllm/gemma4_streaming_reasoning/TestStreamingToolCallEdgeCases::test_streaming_number_split/s",
-        "vllm/nemotron_v3/test_nemotron_v3_without_thinking_moves_into_content",
     ),
     "policy": (
+        "llama.cpp/test-chat.cpp:4498/Kimi-K3",
+        "llama.cpp/test-chat.cpp:4536/Kimi-K3",
+        "llama.cpp/test-chat.cpp:4554/Kimi-K3",
         "vllm/tool_calls/test_extract_tool_calls_parallel_malformed_then_well_formed",
-        "vllm/tool_calls/test_legacy_extract_tool_calls_none_with_tools",
         "vllm/minicpm5xml/test_single_call_with_surrounding_text",
         "vllm/minicpm5xml/test_unknown_tool_block_preserved",
         "vllm/minicpm5xml/test_multiple_calls_interleaved_text",
@@ -45,6 +47,11 @@ FAILING: dict[str, tuple[str, ...]] = {
         "vllm/minicpm5xml/test_extra_arguments_ignored_when_required_present",
         "vllm/minicpm5xml/test_alias_get_line_details",
         "vllm/minicpm5xml/test_alias_enable_roaming",
+    ),
+    "prompt": (
+        "llama.cpp/test-chat.cpp:2639/mistralai-Ministral-3-14B-Reasoning-2512",
+        "vllm/granite/test_reasoning[no_reasoning_streaming]/s",
+        "vllm/hunyuan/test_reasoning[no_reasoning]",
     ),
     "space": (
         "vllm/deepseek_v4/TestImplicitReasoningEnd::test_streaming_implicit_end_trailing_whitespace_stripped/s",

@@ -1,13 +1,16 @@
 """The vectors of other people's parsers: replies of many models, and what their own tests expect of them.
 
-A vector names a template. A prompt is rendered with it as its source describes: llama.cpp's rows render the template
-with the row's options; vLLM's rows name the one parser that was called alone (`layer`): a reasoning parser is called
-where reasoning may be open, a tool parser where it is over.
+A vector names a template. Its reply is parsed by the parser of that template, which is given what a server gives it:
+a prompt, the tools, and a declaration of what is left in the content (`reasoning_format: none`, `tool_choice: none`).
+Nothing of the reply or of the message is changed here: what a row expects is compared with what the parser returned.
+
+llama.cpp's rows render their prompt with the row's options. vLLM's rows have none: they name the one parser that was
+called alone (`layer`), a reasoning parser where reasoning is open, a tool parser where it is over. Their prompt is the
+template's header, with the opener of reasoning where that is open.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -16,7 +19,6 @@ from typing import Any
 import corpus
 import turnwise
 from published_templates import template_of
-from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.parser.prefill import assistant_header
@@ -40,10 +42,8 @@ FAMILIES = {
     "deepseek-v3": "entry deepseek-v3",
     "mistral": "entry mistral-v3",
 }
-# vLLM's parsers that separate nothing: the text is the content, behind the opener that the prompt wrote.
+# vLLM's parsers that leave reasoning in the content.
 APPENDING = ("minimax_m2_append",)
-# vLLM's reasoning parsers that start outside of reasoning: the model writes the opener.
-OUTSIDE = ("granite", "hunyuan")
 
 
 @cache
@@ -78,27 +78,44 @@ def grammar(name: str) -> Grammar:
 
 
 def parser(row: Mapping[str, Any]) -> Parser:
-    """A parser that stands where the row's reply begins."""
+    """A parser as anyone would make one: of the row's template, prompt, tools and settings."""
     name = template_name(row)
     assert name is not None
-    rules, settings = grammar(name), row["reasoning"] or {}
-    layer = row.get("layer")
-    if parser_name(row) in APPENDING and rules.reasoning is not None:
-        head, opened = assistant_header(rules) or "\x00", rules.reasoning.open.core
-        rules = dataclasses.replace(rules, opening=head, empty="", reasoning=None)
-        return Parser(rules, head + opened, row.get("tools"))
-    thinking = (settings.get("chat_template_kwargs") or {}).get("enable_thinking", True)
-    if layer in ("reasoning", "tool"):
-        head = assistant_header(rules) or "\x00"
-        inside = layer == "reasoning" and thinking and parser_name(row) not in OUTSIDE
-        opened = rules.reasoning.open.text if inside and rules.reasoning else ""
-        return Parser(dataclasses.replace(rules, opening=head), head + opened, row.get("tools"))
-    prompt = rendered(row, name)
-    if isinstance(prompt, str) and not assistant_header(
-        rules
-    ):  # a turn without a header: it begins where the prompt does
-        rules, prompt = dataclasses.replace(rules, opening="\x00"), "\x00" + prompt
-    return Parser(rules, prompt, row.get("tools"))
+    tools, declared = row.get("tools"), declaration(row)
+    return template(name).parser(prompt(row, name), tools, declared=declared)
+
+
+def declaration(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the row's settings leave in the content."""
+    leaves_reasoning = (row["reasoning"] or {}).get("reasoning_format") == "none"
+    without = []
+    if leaves_reasoning or parser_name(row) in APPENDING:
+        without.append("reasoning")
+    if (row.get("request") or {}).get("tool_choice") == "none":
+        without.append("calls")
+    return {"without": without} if without else None
+
+
+def prompt(row: Mapping[str, Any], name: str) -> Any:
+    """The prompt; None, which is the template's own, if the template does not take the row's conversation."""
+    rules, layer = grammar(name), row.get("layer")
+    if layer not in ("reasoning", "tool"):
+        return rendered(row, name)
+    header = assistant_header(rules)
+    is_thinking = options(row).get("enable_thinking", True)
+    if layer == "tool" or not is_thinking or rules.reasoning is None:
+        return header
+    return header + rules.reasoning.open.core
+
+
+def options(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the template that a row sets."""
+    settings, request = row["reasoning"] or {}, row.get("request") or {}
+    given = (request.get("chat_template_kwargs"), settings.get("chat_template_kwargs"))
+    found = {key: value for keywords in given for key, value in (keywords or {}).items()}
+    if "enable_thinking" in settings:
+        found["enable_thinking"] = settings["enable_thinking"]
+    return found
 
 
 def parser_name(row: Mapping[str, Any]) -> str:
@@ -106,43 +123,20 @@ def parser_name(row: Mapping[str, Any]) -> str:
     return str(row["id"]).split("/")[1]
 
 
-def joined(row: Mapping[str, Any], message: Message) -> Message:
-    """The message with its reasoning left in the content, as the template writes it, if the row asks for that."""
-    rules = grammar(template_name(row) or "")
-    thought = message.get("reasoning_content")
-    if (
-        (row["reasoning"] or {}).get("reasoning_format") != "none"
-        or not thought
-        or rules.reasoning is None
-    ):
-        return message
-    around = rules.reasoning
-    message["content"] = (
-        around.open.text + thought + around.close.text + (message.get("content") or "")
-    )
-    del message["reasoning_content"]
-    return message
-
-
 def rendered(row: Mapping[str, Any], name: str) -> Any:
-    """The prompt; None, which is the grammar's own opening, if the template does not take the row's conversation."""
-    settings, options = row["reasoning"] or {}, row.get("options") or {}
-    keywords: dict[str, Any] = dict(settings.get("chat_template_kwargs") or {})
-    if "enable_thinking" in settings:
-        keywords["enable_thinking"] = settings["enable_thinking"]
-    going_on = bool(options.get("continue_final_message"))
+    """The template's prompt for the row's conversation, and the message that it begins."""
     messages = row.get("messages") or [{"role": "user", "content": "Hi"}]
-    if going_on:
-        return assistant_header(grammar(name)) + begun(
-            grammar(name), messages[-1], settings.get("reasoning_format") != "none"
-        )
+    if (row.get("options") or {}).get("continue_final_message"):
+        has_reasoning = (row["reasoning"] or {}).get("reasoning_format") != "none"
+        rules = grammar(name)
+        return assistant_header(rules) + begun(rules, messages[-1], has_reasoning)
     try:
         return template(name).render(
             messages,
             tools=row.get("tools"),
             add_generation_prompt=True,
             now=corpus.NOW,
-            **keywords,
+            **options(row),
         )
     except turnwise.TurnwiseError:
         return None
@@ -203,5 +197,5 @@ def same_call(want: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
 def outcome(row: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
     reader = parser(row)
     reader.feed(row["input"])
-    message = joined(row, reader.close())
+    message = reader.close()
     return differences(row, message), message

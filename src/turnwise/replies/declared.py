@@ -4,6 +4,7 @@
     reasoning = ["<think>", "</think>"]          # opening and closing marker
     stops     = ["<|im_end|>"]
     instead   = ["reasoning"]                    # parts that replace what was derived from the template
+    without   = ["reasoning"]                    # parts that are not parsed: their text is content
 
     [[replies.calls]]                            # one table for every way in which calls are written
     section = ["<|tool_call_start|>[", "]<|tool_call_end|>"]
@@ -44,6 +45,7 @@ from turnwise.replies.grammar import (
     TaggedCall,
 )
 from turnwise.replies.grammar_parts import default_json_parts
+from turnwise.replies.parser.prefill import assistant_header
 from turnwise.schema import (
     BOOLEAN,
     COUNT,
@@ -60,7 +62,8 @@ from turnwise.schema import (
 __all__ = ["DECLARATION_KEYS", "merge_declaration", "parse_declaration"]
 
 REPLACEABLE = ("reasoning", "content", "calls")
-DECLARATION_KEYS = (*REPLACEABLE, "more", "stops", "starts", "instead")
+SEPARABLE = ("reasoning", "calls")
+DECLARATION_KEYS = (*REPLACEABLE, "more", "stops", "starts", "instead", "without")
 CALLS_KEYS = ("section", "each", "between", "lead", "first", "parts", "pairs", "json", "raw")
 DECLARED = "declared"
 SLOT_TEXTS = tuple(f"{{{slot}}}" for slot in SLOTS)
@@ -111,7 +114,9 @@ def parse_declaration(data: Mapping[str, Any], where: str = "replies") -> Gramma
     reasoning = None
     if "reasoning" in data:
         reasoning = _parse_reasoning(data["reasoning"], f"{where}.reasoning")
-    sources: dict[str, Source] = {key: "declared" for key in data if key != "instead"}
+    sources: dict[str, Source] = {
+        key: "declared" for key in data if key not in ("instead", "without")
+    }
     return Grammar(
         reasoning=reasoning,
         content=_parse_region(data.get("content", ["", ""]), f"{where}.content"),
@@ -154,7 +159,10 @@ def merge_declaration(derived: Grammar, data: Mapping[str, Any], where: str = "r
     sources: dict[str, Source] = {
         part: "declared" for part in stated.sources if merged.get(part) is not None
     }
-    return replace(
+    without = check(
+        data.get("without", []), list_of(one_of(SEPARABLE), "a list of names"), f"{where}.without"
+    )
+    complete = replace(
         derived,
         **merged,
         more=(*derived.more, *more),
@@ -163,6 +171,16 @@ def merge_declaration(derived: Grammar, data: Mapping[str, Any], where: str = "r
         unreached=tuple(unreached),
         sources={**derived.sources, **sources},
     )
+    return _leave_in_content(complete, without)
+
+
+def _leave_in_content(grammar: Grammar, parts: Collection[str]) -> Grammar:
+    """Return the grammar without these parts; what the prompt opens of them is content, too."""
+    if "reasoning" in parts:
+        grammar = replace(grammar, opening=assistant_header(grammar), reasoning=None, empty="")
+    if "calls" in parts:
+        grammar = replace(grammar, calls=None, more=())
+    return grammar
 
 
 def _refuse_contradiction(derived: Grammar, stated: Grammar, part: str, where: str) -> None:

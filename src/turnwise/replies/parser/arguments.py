@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from turnwise.replies.grammar_parts import Pairs
 from turnwise.replies.parser.buffer import Answer
-from turnwise.replies.parser.message_builder import ParsedCall
+from turnwise.replies.parser.message_builder import MessageBuilder, ParsedCall
 from turnwise.replies.parser.pairs import PairParser
 from turnwise.replies.parser.state import ParserState
 from turnwise.replies.parser.values import JSON_WORDS, ValueParser, to_json
@@ -29,6 +29,48 @@ class JsonText(NamedTuple):
 
     text: str
     is_complete: bool
+
+
+class _ArgumentWriter:
+    """Emits arguments as JSON while they come in.
+
+    Where the text must be kept if it is no value, only what is the same in both is emitted at once: the text that is
+    JSON as it is written. From the first difference on (a quote of Python, a key without quotes), nothing is emitted
+    before the value is complete.
+    """
+
+    __slots__ = ("_builder", "_call", "_is_held", "_json", "_keeps_text", "_text")
+
+    def __init__(self, builder: MessageBuilder, call: ParsedCall, keeps_text: bool) -> None:
+        self._builder, self._call = builder, call
+        self._keeps_text = keeps_text
+        self._is_held = False
+        # What has not been emitted yet, as it is written and as JSON.
+        self._text: list[str] = []
+        self._json: list[str] = []
+
+    def add(self, text: str, json_text: str) -> None:
+        """Add the text that was read, and the JSON that is certain now."""
+        if not self._keeps_text:
+            self._builder.add_arguments(self._call, json_text)
+            return
+        self._text.append(text)
+        if not json_text:
+            return
+        if self._is_held:
+            self._json.append(json_text)
+            return
+        written = "".join(self._text)
+        if written.startswith(json_text):
+            self._builder.add_arguments(self._call, json_text)
+            self._text = [written[len(json_text) :]]
+        else:
+            self._text, self._json = [written], [json_text]
+            self._is_held = True
+
+    def finish(self, is_value: bool = True) -> None:
+        """Emit what is held back: as JSON, or as it is written if it is no value."""
+        self._builder.add_arguments(self._call, "".join(self._json if is_value else self._text))
 
 
 class ArgumentParser:
@@ -100,7 +142,7 @@ class ArgumentParser:
             return True
         if char in _NULL_STARTS:
             return (yield from self._parse_null(call))
-        return (yield from self._stream_value(call, self._value_parser()))
+        return (yield from self._stream_value(call, self._value_parser(), keeps_text=True))
 
     def _parse_null(self, call: ParsedCall) -> Answer:
         """Parse a word in place of an object: null means no arguments."""
@@ -115,22 +157,33 @@ class ArgumentParser:
             yield from self._state.keep_as_written(call)
         return False
 
-    def _stream_value(self, call: ParsedCall, parser: ValueParser) -> Answer:
-        """Parse a value that is emitted while it comes in."""
+    def _stream_value(
+        self, call: ParsedCall, parser: ValueParser, keeps_text: bool = False
+    ) -> Answer:
+        """Parse a value that is emitted while it comes in.
+
+        Args:
+            call: The call.
+            parser: The parser of the value.
+            keeps_text: If the value turns out not to be one, all of it is kept as it is written, byte for byte.
+        """
         buffer = self._buffer
+        writer = _ArgumentWriter(self._builder, call, keeps_text)
         while True:
             parser.is_last = buffer.ended
             end = parser.feed(buffer.text, buffer.position)
-            buffer.consume(end - buffer.position, "arguments")
-            if parser.out:
-                self._builder.add_arguments(call, parser.take())
+            text = buffer.consume(end - buffer.position, "arguments")
+            writer.add(text, parser.take() if parser.out else "")
             if parser.done:
+                writer.finish()
                 return True
             # What was emitted stays; the rest is added as it is written.
             if parser.error is not None:
+                writer.finish(is_value=False)
                 yield from self._state.keep_as_written(call)
                 return False
             if buffer.ended:
+                writer.finish()
                 self._state.end_truncated_call(call)
                 return False
             yield

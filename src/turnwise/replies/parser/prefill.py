@@ -84,12 +84,19 @@ def prefill_of(grammar: GrammarParts, prompt: str | None) -> str:
     header = assistant_header(grammar)
     if prompt is None:
         return grammar.opening[len(header) :]
-    # Without a header only the whole generation prompt can be recognised.
     if not header.strip():
-        is_opened = bool(grammar.opening) and prompt.endswith(grammar.opening)
-        return grammar.opening if is_opened else ""
+        return _prefill_without_header(grammar, prompt)
     end = max(_find_header_end(prompt, header), _find_header_end(prompt, grammar.reopening))
     return prompt[end:] if end else ""
+
+
+def _prefill_without_header(grammar: GrammarParts, prompt: str) -> str:
+    """Return what the prompt ends with: the generation prompt, or the opener of reasoning."""
+    opener = "" if grammar.reasoning is None else grammar.reasoning.open.core
+    for text in (grammar.opening, opener):
+        if text and prompt.rstrip().endswith(text.strip()):
+            return prompt[prompt.rindex(text.strip()) :]
+    return ""
 
 
 def prompt_before_reply(grammar: GrammarParts, prompt: str | None) -> str:

@@ -123,9 +123,10 @@ class ParserState:
         end = len(tail)
         for _ in range(min(self.json_depth, tail.count("}") - missing)):
             end = tail.rindex("}", 0, end)
-        builder.add_arguments(call, tail[:end])
-        if end < len(tail):
-            builder.relabel(len(tail) - end, "marker")
+        kept, rest = tail[:end].rstrip(), tail[end:]
+        builder.add_arguments(call, kept)
+        if len(kept) < len(tail):
+            builder.relabel(len(tail) - len(kept), "marker" if rest else "space")
         builder.end_call(call, "malformed")
 
 

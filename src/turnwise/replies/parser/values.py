@@ -125,8 +125,9 @@ class ValueParser:
     """
 
     __slots__ = (
-        "_brace_index", "_closers", "_follows", "_has_masks", "_is_key", "_is_object", "_key", "_marks",
-        "_pending_comma", "_quote", "_schemas", "_separators", "_syntax", "_word", "done", "error", "is_last", "out", "state",
+        "_brace_index", "_closers", "_follows", "_has_masks", "_is_key", "_is_object", "_key",
+        "_marks", "_pending_comma", "_quote", "_schemas", "_separators", "_syntax", "_word",
+        "done", "error", "is_last", "out", "state",
     )  # fmt: skip
 
     def __init__(
@@ -211,6 +212,8 @@ class ValueParser:
         if char in _CLOSING_BRACKETS:
             return self._open_container(char, position)
         if self._closers and char == self._closers[-1]:
+            if self._is_object[-1]:
+                return self._fail("a key without a value")
             return self._close_container(position)
         return self._start_scalar(text, position, is_key=False)
 
