@@ -27,7 +27,7 @@ from typing import Any
 from warnings import warn
 
 from turnwise.compat.batches import BatchLayout, Encoding, TokenRow
-from turnwise.engine.option_names import ENCODE_ARGUMENTS, SPECIAL_TOKENS
+from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.registry import load
 from turnwise.shapes.row import ARGUMENT_NAMES
@@ -149,9 +149,6 @@ class TransformersChat:
         tokenizer = self.require_tokenizer()
         if not safe and not wants_mask:
             return {"input_ids": tokenizer.whole(template.render(chat, **arguments).text)}
-        if safe:
-            for name in SPECIAL_TOKENS:
-                _check_one_token(arguments.get(name), name, tokenizer)
         has_marks = wants_mask and GENERATION_TAG.search(template.text) is not None
         train_on = "marked" if has_marks else "assistant"
         encoded = template.encode(chat, tokenizer, train_on, compatible=not safe, **arguments)
@@ -277,14 +274,6 @@ def _with_variables(template: Template, given: Mapping[str, Any]) -> Template:
     """Return the template with the variables that have the names of our own arguments set as options."""
     named = {name: value for name, value in given.items() if name in VARIABLE_NAMES}
     return template.with_options(named) if named else template
-
-
-def _check_one_token(text: Any, name: str, tokenizer: Tokenizer) -> None:
-    """Refuse a special token that is not one token: the caller could write control tokens with it."""
-    if isinstance(text, str) and text and text not in tokenizer.added:
-        hint = "Without sanitize_control_tokens it may be any text."
-        problem = f"{short_repr(text)} is not one token of {tokenizer.name}"
-        raise MessageError(problem, path=name, hint=hint)
 
 
 @lru_cache(64)

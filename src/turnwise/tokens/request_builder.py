@@ -21,13 +21,14 @@ from turnwise.analysis.unnamed_tokens import (
     needs_tokens,
 )
 from turnwise.engine.compiler.searched import branches_on_length, searched_strings
-from turnwise.engine.option_names import RENDER_ARGUMENTS
-from turnwise.errors import MessageError, TokenizerError, TurnwiseWarning
+from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
+from turnwise.errors import MessageError, TokenizerError, TurnwiseWarning, short_repr
 from turnwise.messages import InputReader
 from turnwise.tokens.boundaries import TurnCache
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.loss import TrainOn, check_policy
 from turnwise.tokens.markers import find_problems
+from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.tokenizers import tokenizer as load_tokenizer
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
@@ -81,6 +82,9 @@ class RequestBuilder:
             )
         known = load_tokenizer(tokenizer)
         given = dict(arguments)
+        if not compatible:
+            for name in SPECIAL_TOKENS:
+                _check_special_token(given.get(name), name, known)
         fit = self._check_tokenizer(known, given.pop("strict", False))
         normalise = given.pop("normalise", True)
         given["now"] = given.get("now") or datetime.now()  # one time for all prompts
@@ -151,3 +155,20 @@ class RequestBuilder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RequestBuilder, (self.facts,)
+
+
+def _check_special_token(text: Any, name: str, tokenizer: Tokenizer) -> None:
+    """Refuse a special token that spells more than one token: a caller could write whole turns with it.
+
+    Raises:
+        MessageError: the text has control tokens in it, and is not just one.
+    """
+    if not isinstance(text, str) or text in tokenizer.added:
+        return
+    matches = encoder_for(tokenizer).matcher.find(text)
+    if any(match.token.control for match in matches):
+        raise MessageError(
+            f"{short_repr(text)} is not one token of {tokenizer.name}",
+            path=name,
+            hint="a special token is one token; other text belongs into the template or a message",
+        )
