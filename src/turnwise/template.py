@@ -1,7 +1,7 @@
 """Template: the public object. Each verb prepares its arguments and calls the package that does the work.
 
 render    engine/renderer.py     a conversation becomes text that knows its origins
-encode    tokens/encode.py       text becomes ids, labels and owners
+encode    tokens/truncation.py   text becomes ids, labels and owners
 examples  training.py            samples in which training equals serving
 session   tokens/session.py      ids of a growing conversation, for serving and RL
 parse     replies/parser/        a reply becomes a message
@@ -43,19 +43,21 @@ from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
-from turnwise.tokens.encode import encode
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import TrainOn
 from turnwise.tokens.markers import Markers, tokenize_markers
 from turnwise.tokens.request_builder import RequestBuilder
 from turnwise.tokens.session import Session
 from turnwise.tokens.stop_ids import Stops, stops_with_ids
-from turnwise.training import examples
+from turnwise.tokens.truncation import encode
+from turnwise.training import Examples, examples
 
 UNNAMED = "template"
 
 Messages = Sequence[ChatMessage] | Sequence[Mapping[str, Any]]
 Tools = Sequence[Tool] | Sequence[Mapping[str, Any]]
+EXAMPLES_ARGUMENTS = tuple(name for name in ENCODE_ARGUMENTS if name != "compatible")
+Overflow = Literal["drop_rounds", "truncate", "refuse"]
 Trust = Mapping[str, Literal["none", "ordinary", "all"]]
 Prompt = Rendering | Encoded | str | Sequence[int]
 
@@ -197,6 +199,7 @@ class Template:
         train_on: TrainOn = "assistant",
         *,
         max_length: int | None = None,
+        overflow: Overflow = "drop_rounds",
         trust: Trust | None = None,
         compatible: bool = False,
         **arguments: Any,
@@ -208,7 +211,9 @@ class Template:
             tokenizer: a tokenizer object, file, folder or model id; "turnwise" is the one that ships.
             train_on: the loss policy: "assistant", "last", "content", "reasoning", "marked", "all", or a
                 function of an Origin.
-            max_length: leave out the oldest rounds of a conversation with more tokens.
+            max_length: the most tokens that are wanted.
+            overflow: what becomes of a conversation with more: "drop_rounds" leaves out the oldest rounds,
+                "truncate" also cuts the end of a last round that alone is too long, "refuse" raises an error.
             trust: who else may write control tokens: `{"system": "all"}`.
             compatible: encode as transformers does, control tokens in messages included.
             arguments: those of `render`.
@@ -221,10 +226,13 @@ class Template:
             train_on,
             arguments,
             max_length=max_length,
+            overflow=overflow,
             trust=trust,
             compatible=compatible,
         )
         encoded = encode(request)
+        if encoded.incomplete:
+            self._report_turns(encoded, bool(arguments.get("strict")))
         if arguments.get("strict"):
             kept = [request.messages[index] for index in encoded.kept]
             refuse_losses(
@@ -239,32 +247,62 @@ class Template:
         tokenizer: object,
         train_on: TrainOn = "assistant",
         *,
+        max_length: int | None = None,
+        overflow: Overflow = "drop_rounds",
         trust: Trust | None = None,
         strict: bool = False,
         **arguments: Any,
-    ) -> list[Encoded]:
+    ) -> Examples:
         """Encode the fewest samples in which each trained turn follows exactly what serving would have sent.
+
+        Every assistant message is trained in exactly one sample, or is named in `untrained` and in a warning.
 
         Args:
             messages: the conversation.
             tokenizer: as for `encode`.
             train_on: the loss policy, as for `encode`.
+            max_length: the most tokens of a sample.
+            overflow: as for `encode`, for each sample: a turn in a round that one sample leaves out is trained in
+                another.
             trust: as for `encode`.
-            strict: raise an error, not a warning, if some turn cannot be trained.
-            arguments: those of `render`.
+            strict: raise an error, not a warning, if some turn cannot be trained, or not to its stop.
+            arguments: those of `render`, but for `add_generation_prompt`.
+
+        Returns:
+            A list of `Encoded`; `untrained` are the turns that are in none, `incomplete` those that were cut.
         """
-        reject_misspelt_options(arguments, self.variables, "examples", ("train_on", "trust"))
-        messages = self._to_input(messages, arguments)
-        request = self._requests.build(messages, tokenizer, train_on, arguments, trust=trust)
-        samples, untrained = examples(request, self._codec)
-        if untrained:
-            problem = (
-                f"{self.name}: not every turn can be trained: {'; '.join(map(str, untrained))}"
+        reject_misspelt_options(arguments, self.variables, "examples", EXAMPLES_ARGUMENTS)
+        if arguments.pop("add_generation_prompt", False):
+            raise MessageError(
+                "examples takes no 'add_generation_prompt': a sample ends with a turn",
+                path="add_generation_prompt",
             )
+        request = self._requests.build(
+            self._to_input(messages, arguments),
+            tokenizer,
+            train_on,
+            arguments,
+            max_length=max_length,
+            overflow=overflow,
+            trust=trust,
+        )
+        found = examples(request, self._codec)
+        self._report_turns(found, strict)
+        return found
+
+    def _report_turns(self, found: Encoded | Examples, strict: bool) -> None:
+        """Warn of turns that are not trained, or not to their stop; with `strict`, raise an error."""
+        problems = {
+            "not every turn can be trained": found.untrained,
+            "not every turn is trained to its stop": found.incomplete,
+        }
+        for title, turns in problems.items():
+            if not turns:
+                continue
+            problem = f"{self.name}: {title}: {'; '.join(map(str, turns))}"
             if strict:
                 raise MessageError(problem)
-            warn(problem, TurnwiseWarning, stacklevel=2)
-        return samples
+            warn(problem, TurnwiseWarning, stacklevel=3)
 
     def session(
         self,

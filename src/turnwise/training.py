@@ -10,62 +10,97 @@ Turns are taken from the last one back: the rendering up to a turn also trains e
 unchanged; the turns that are left need examples of their own. So the number of examples is the smallest.
 
 A turn that diverges from its generation prompt (DeepSeek-R1 opens with `<think>` and leaves the reasoning out of
-history) is written after the prompt as the model would write it, with the reply grammar.
+history) is written after the prompt as the model would write it, with the reply grammar. So is a turn at which the
+template lets no conversation end; failing that, it is trained where it is history.
+
+With `max_length`, an example holds as many of the rounds up to its last turn as fit. Turns in rounds that it lacks
+remain for other examples. No turn is lost: each is trained in exactly one example, or named with the reason.
+
+Cost: each prompt and each conversation up to a turn is rendered at most once, and every example is encoded once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from turnwise.engine.provenance.rendering import append_reply
-from turnwise.errors import TemplateError, TurnwiseError
+from turnwise.errors import MessageError, TemplateError, TurnwiseError
 from turnwise.replies.codec import ReplyCodec
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import Turn, Untrained
-from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials, find_turns
+from turnwise.tokens.encode import (
+    EncodeRequest,
+    RenderingCache,
+    encode_once,
+    find_specials,
+    find_turns,
+)
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weight_of
 from turnwise.tokens.text_encoder import encoder_for
+from turnwise.tokens.truncation import (
+    cut_last_turn,
+    encode_newest_rounds,
+    explain_too_long,
+    split_rounds,
+    too_long,
+)
 
 
-def examples(request: EncodeRequest, codec: ReplyCodec) -> tuple[list[Encoded], list[Untrained]]:
-    """Return the examples, shortest first, and the turns that no example can train, with the reasons."""
+class Examples(list[Encoded]):
+    """The training examples of one conversation.
+
+    Attributes:
+        untrained: the turns that no example trains, with the reasons.
+    """
+
+    untrained: tuple[Untrained, ...]
+
+    def __init__(self, samples: Sequence[Encoded], untrained: Sequence[Untrained] = ()) -> None:
+        super().__init__(samples)
+        self.untrained = tuple(untrained)
+
+    @property
+    def incomplete(self) -> tuple[Untrained, ...]:
+        """The turns that are trained, but not to their stop, with the reasons."""
+        return tuple(turn for sample in self for turn in sample.incomplete)
+
+
+class _Sample(NamedTuple):
+    """A sample, and the messages that it trains."""
+
+    encoded: Encoded
+    trained: set[int]
+
+
+def examples(request: EncodeRequest, codec: ReplyCodec) -> Examples:
+    """Return the examples, shortest first, and the turns that no example can train, with the reasons.
+
+    Raises:
+        TemplateError: the template refuses the conversation.
+        MessageError: an example is too long, and `overflow` is "refuse".
+    """
     remaining = _find_trained_messages(request)
     if not remaining:
         request.render(request.messages)  # raises what is wrong with the conversation
-    prompts = _PromptTexts(request)
-    samples: list[Encoded] = []
+    builder = _ExampleBuilder(request, codec)
+    samples: list[_Sample] = []
     untrained: list[Untrained] = []
     while remaining:
         last = remaining.pop()
-        try:
-            sample = encode_once(replace(request, messages=request.messages[: last + 1]))
-        except TemplateError as error:
-            if last + 1 == len(request.messages):
-                raise
-            reason = f"the template refuses the conversation up to it: {error.message}"
-            untrained.append(Untrained(last, reason))
+        sample = builder.build(last)
+        if isinstance(sample, Untrained):
+            if not builder.add_to_longer_sample(samples, last):
+                untrained.append(sample)
             continue
-        problem = _find_problem(sample, last, prompts)
-        if problem is None:
-            trained = [
-                turn
-                for turn in sample.turns
-                if turn.message == last
-                or (turn.message in remaining and prompts.is_unchanged(sample, turn))
-            ]
-            covered = {turn.message for turn in trained}
-            remaining = [index for index in remaining if index not in covered]
-            samples.append(sample.restrict_to(trained))
-            continue
-        if problem.diverges:
-            try:
-                samples.append(_encode_written_reply(request, codec, last))
-                continue
-            except TurnwiseError as error:
-                problem = problem._replace(reason=f"{problem.reason}; {error.message}")
-        untrained.append(problem)
-    return samples[::-1], untrained[::-1]
+        sample.trained.update(builder.find_unchanged(sample.encoded, remaining))
+        remaining = [index for index in remaining if index not in sample.trained]
+        samples.append(sample)
+    restricted = [sample.encoded.restrict_to(sample.trained) for sample in samples]
+    return Examples(restricted[::-1], untrained[::-1])
 
 
 def _find_trained_messages(request: EncodeRequest) -> list[int]:
@@ -78,54 +113,151 @@ def _find_trained_messages(request: EncodeRequest) -> list[int]:
     return indices[-1:] if request.train_on == "last" else indices
 
 
-def _find_problem(sample: Encoded, index: int, prompts: _PromptTexts) -> Untrained | None:
-    """Return why the message at `index` cannot be trained in this sample, None if it can."""
-    for turn in sample.turns:
-        if turn.message == index:
-            reason = prompts.explain_mismatch(sample, turn)
-            return Untrained(index, reason, diverges=True) if reason else None
-    for untrained in sample.untrained:
-        if untrained.message == index:
-            return untrained
-    return Untrained(index, "its place is not known")
+class _ExampleBuilder:
+    """Builds the samples of one conversation; every part of it is rendered at most once."""
 
+    def __init__(self, request: EncodeRequest, codec: ReplyCodec) -> None:
+        self.final_request = replace(request, renderings=RenderingCache())
+        # Only the final message is continued, not every message with which an example ends.
+        arguments = {**request.arguments, "continue_final_message": False}
+        self.request = replace(self.final_request, arguments=arguments)
+        self.codec = codec
+        self._rounds: int | None = None  # of the last sample that was shortened
+        # By the first message of the oldest round and the turn's message.
+        self._prompts: dict[tuple[int, int], str | TurnwiseError] = {}
+        self._finished: dict[tuple[int, int], str | None] = {}
 
-class _PromptTexts:
-    """The prompts that serving would send before each message, rendered once."""
+    def build(self, last: int) -> _Sample | Untrained:
+        """Return a sample that ends with a message and trains it, or why there is none."""
+        is_final = last + 1 == len(self.request.messages)
+        base = self.final_request if is_final else self.request
+        request = replace(base, messages=base.messages[: last + 1])
+        try:
+            found = self._encode_fitting(request, encode_once)
+            problem = found if isinstance(found, Untrained) else self._find_problem(found, last)
+        except TemplateError as error:
+            if is_final:
+                raise
+            reason = f"the template refuses the conversation up to it: {error.message}"
+            problem = Untrained(last, reason, diverges=True)
+        if problem is None:
+            assert isinstance(found, Encoded)
+            return _Sample(found, {last})
+        if not problem.diverges:
+            return problem
+        try:
+            written = self._encode_fitting(request, partial(_encode_written_reply, self.codec))
+        except TurnwiseError as error:
+            return problem._replace(reason=f"{problem.reason}; {error.message}")
+        return written if isinstance(written, Untrained) else _Sample(written, {last})
 
-    def __init__(self, request: EncodeRequest) -> None:
-        self.request = request
-        self.texts: dict[int, str] = {}
+    def _encode_fitting(
+        self, request: EncodeRequest, encode_whole: Callable[[EncodeRequest], Encoded]
+    ) -> Encoded | Untrained:
+        """Encode the newest rounds that fit `max_length`, so that at least a part of the last message is in them."""
+        encoded = encode_newest_rounds(request, encode_whole, self._rounds)
+        limit, last = request.max_length, len(request.messages) - 1
+        if limit is None:
+            return encoded
+        if len(encoded.kept) <= last:
+            self._rounds = len(split_rounds([request.messages[i] for i in encoded.kept])[0])
+        if len(encoded) <= limit:
+            return encoded
+        if request.overflow == "refuse":
+            raise too_long(encoded, request)
+        if request.overflow == "truncate":
+            cut = cut_last_turn(encoded, limit)
+            if cut is not None and cut.turns[-1].message == last:
+                return cut
+        return Untrained(last, ": ".join(explain_too_long(encoded, request)))
 
-    def explain_mismatch(self, sample: Encoded, turn: Turn) -> str:
+    def _find_problem(self, sample: Encoded, index: int) -> Untrained | None:
+        """Return why a message cannot be trained in this sample, None if it can."""
+        for turn in sample.turns:
+            if turn.message == index:
+                reason = self._explain_mismatch(sample, turn)
+                return Untrained(index, reason, diverges=True) if reason else None
+        for untrained in sample.untrained:
+            if untrained.message == index:
+                return untrained
+        return Untrained(index, "its place is not known")
+
+    def find_unchanged(self, sample: Encoded, messages: Sequence[int]) -> list[int]:
+        """Return those of the messages that a sample may train: written as at the end of their own conversations."""
+        wanted = set(messages)
+        return [
+            turn.message
+            for turn in sample.turns
+            if turn.message in wanted and self._is_unchanged(sample, turn)
+        ]
+
+    def add_to_longer_sample(self, samples: Sequence[_Sample], message: int) -> bool:
+        """Train a message in a sample in which it is history, if the template lets no conversation end with it."""
+        for sample in samples:
+            for turn in sample.encoded.turns:
+                if turn.message == message and self._is_only_history(sample.encoded, turn):
+                    sample.trained.add(message)
+                    return True
+        return False
+
+    def _explain_mismatch(self, sample: Encoded, turn: Turn) -> str:
         """Return why a turn does not follow the prompt that serving would have sent; empty if it does."""
-        index = turn.message
-        if index not in self.texts:
-            try:
-                prompt = self.request.render_prompt(self.request.messages[:index])
-            except TurnwiseError as error:
-                return f"the template refuses the prompt before it: {error.message}"
-            self.texts[index] = prompt.text
-        if sample.text[: turn.start] != self.texts[index]:
+        prompt = self._prompt_before(sample, turn)
+        if isinstance(prompt, TurnwiseError):
+            return f"the template refuses the prompt before it: {prompt.message}"
+        if len(prompt) != turn.start or not sample.text.startswith(prompt):
             return "the finished conversation does not begin with the prompt before it"
         return ""
 
-    def is_unchanged(self, sample: Encoded, turn: Turn) -> bool:
+    def _is_unchanged(self, sample: Encoded, turn: Turn) -> bool:
         """Return whether a turn is written here as at the end of its own conversation, after the same prompt."""
-        if self.explain_mismatch(sample, turn):
+        if self._explain_mismatch(sample, turn):
             return False
-        try:
-            own = self.request.render(self.request.messages[: turn.message + 1])
-        except TemplateError:
+        finished = self._finished_conversation(sample, turn)
+        return finished is not None and finished[: turn.end] == sample.text[: turn.end]
+
+    def _is_only_history(self, sample: Encoded, turn: Turn) -> bool:
+        """Return whether a turn follows the served prompt, and the template refuses conversations that it ends."""
+        if self._explain_mismatch(sample, turn):
             return False
-        return own.text[: turn.end] == sample.text[: turn.end]
+        return self._finished_conversation(sample, turn) is None
+
+    def _prompt_before(self, sample: Encoded, turn: Turn) -> str | TurnwiseError:
+        """Return the prompt that serving would send before a turn, for the rounds that the sample has."""
+        key = _first_of_rounds(sample), turn.message
+        if key not in self._prompts:
+            before = [self.request.messages[i] for i in sample.kept if i < turn.message]
+            try:
+                self._prompts[key] = self.request.render_prompt(before).text
+            except TurnwiseError as error:
+                self._prompts[key] = error
+        return self._prompts[key]
+
+    def _finished_conversation(self, sample: Encoded, turn: Turn) -> str | None:
+        """Return the conversation that ends with a turn; None if the template refuses it."""
+        key = _first_of_rounds(sample), turn.message
+        if key not in self._finished:
+            messages = [self.request.messages[i] for i in sample.kept if i <= turn.message]
+            try:
+                self._finished[key] = self.request.render(messages).text
+            except TemplateError:
+                self._finished[key] = None
+        return self._finished[key]
 
 
-def _encode_written_reply(request: EncodeRequest, codec: ReplyCodec, index: int) -> Encoded:
-    """Encode the prompt before a message, followed by the message as a model would write it."""
-    before, messages = request.messages[:index], request.messages[: index + 1]
+def _first_of_rounds(sample: Encoded) -> int:
+    """Return the number of messages that were dropped: it tells apart samples that begin with different rounds."""
+    return int(sample.kept[-1]) + 1 - len(sample.kept) if len(sample.kept) else 0
+
+
+def _encode_written_reply(codec: ReplyCodec, request: EncodeRequest) -> Encoded:
+    """Encode the prompt before the last message, followed by the message as a model would write it."""
+    messages, index = request.messages, len(request.messages) - 1
+    if request.train_on == "marked":
+        raise MessageError("a reply that the grammar writes has no {% generation %} blocks")
+    before = messages[:index]
     prompt = request.render_prompt(before)
-    parts = codec.write(request.messages[index], prompt)
+    parts = codec.write(messages[index], prompt, request.tokenizer)
     rendering = append_reply(prompt, parts, index)
     specials = find_specials(request, rendering, messages)
     earlier_turns, _ = find_turns(request, prompt, before, specials)
@@ -139,4 +271,14 @@ def _encode_written_reply(request: EncodeRequest, codec: ReplyCodec, index: int)
         stop -= len(parts[-1][0])  # the last part is a marker
     turn = Turn(index, start, end, stop)
     weights = [weight_of(messages, place) for place in range(len(messages))]
-    return Encoded(rendering, request.tokenizer, ids, spans, [turn], (), weights, request.train_on)
+    return Encoded(
+        rendering,
+        request.tokenizer,
+        ids,
+        spans,
+        [turn],
+        (),
+        weights,
+        request.train_on,
+        request.kept_messages,
+    )

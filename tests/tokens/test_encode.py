@@ -25,10 +25,10 @@ import corpus
 import oracle
 import turnwise
 from turnwise.analysis.conversations import Probe, conversations
-from turnwise.tokens.encode import split_rounds
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.tokenizers import Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as load
+from turnwise.tokens.truncation import split_rounds
 
 pytestmark = [
     corpus.needs_corpus,

@@ -257,7 +257,7 @@ def test_what_is_pickled_keeps_what_is_known(compatible: bool) -> None:
     [
         ("encode", "max_len"),
         ("encode", "trainon"),
-        ("examples", "max_length"),
+        ("examples", "overflw"),
         ("examples", "compatible"),
         ("session", "max_length"),
     ],

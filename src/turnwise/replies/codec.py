@@ -146,8 +146,10 @@ class ReplyCodec:
         to_message = self.input_format.to_message
         return [to_message(one) if type(one) is Message else one for one in messages]
 
-    def write(self, message: Mapping[str, Any], prompt: Rendering) -> list[tuple[str, str | None]]:
-        """Write a message as the model would after this prompt.
+    def write(
+        self, message: Mapping[str, Any], prompt: Rendering, tokenizer: Any = None
+    ) -> list[tuple[str, str | None]]:
+        """Write a message as the model would after this prompt; a tokenizer may name its stop.
 
         Returns:
             The reply in parts: a text and the field of the message that it belongs to, None for a marker.
@@ -157,8 +159,9 @@ class ReplyCodec:
         """
         if "content" not in self.grammar.sources:
             raise MessageError("the template writes no reply that could be learned from")
-        text = write(self.grammar, message, prompt)
-        parsed = parse(self.grammar, text, prompt)
+        grammar = self._grammar_for(tokenizer, None)
+        text = write(grammar, message, prompt)
+        parsed = parse(grammar, text, prompt)
         if not messages_equal(parsed, message):
             raise MessageError(
                 "a reply written by the derived grammar would not be read as this message"

@@ -7,22 +7,19 @@ the turns when they are asked for (`encoded.py`).
 
 Cost: the first call with a template and a tokenizer renders 15 to 30 probe conversations, to check that the two fit
 together (`request_builder.py`), and one prompt for each kind of turn. Afterwards a conversation is rendered once,
-unless it has a turn of a new kind or is truncated.
-
-Truncation: a conversation that is too long loses its oldest rounds, whole, until it fits; never its system messages,
-never the last round, never a part of a turn.
+unless it has a turn of a new kind or is truncated (`truncation.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import MessageError, TurnwiseError
+from turnwise.errors import TurnwiseError
 from turnwise.tokens.attribution import Attribution
 from turnwise.tokens.boundaries import Messages, Turn, TurnCache, Untrained
 from turnwise.tokens.encoded import Encoded
@@ -31,7 +28,6 @@ from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
-SYSTEM_ROLES = ("system", "developer")
 OTHER_ROLES = ("developer", "function", "environment", "ipython", "observation")
 FIRST, REPLY, SECOND = (
     make_message("user", "First"),
@@ -64,7 +60,9 @@ class EncodeRequest:
         trust: trust levels that differ from the table in `attribution.py`.
         compatible: encode the text as one, forged special tokens included, as transformers does.
         max_length: the most ids that are wanted.
+        overflow: what becomes of a conversation with more ids, see `truncation.py`.
         kept_messages: the indices of the messages in the caller's conversation, if some were dropped.
+        renderings: what was rendered before, if parts of one conversation are rendered again and again.
     """
 
     messages: Messages
@@ -77,7 +75,9 @@ class EncodeRequest:
     trust: Mapping[str, str] | None = None
     compatible: bool = False
     max_length: int | None = None
+    overflow: str = "drop_rounds"
     kept_messages: Sequence[int] | None = None
+    renderings: RenderingCache | None = None
 
     @property
     def prompt_arguments(self) -> dict[str, Any]:
@@ -90,11 +90,48 @@ class EncodeRequest:
 
     def render(self, messages: Messages) -> Rendering:
         """Render messages as the caller asked."""
-        return self.renderer.render(messages, **self.arguments)
+        return self._render(messages, self.arguments)
 
     def render_prompt(self, messages: Messages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
-        return self.renderer.render(messages, **self.prompt_arguments)
+        return self._render(messages, self.prompt_arguments)
+
+    def _render(self, messages: Messages, arguments: Mapping[str, Any]) -> Rendering:
+        if self.renderings is None:
+            return self.renderer.render(messages, **arguments)
+        return self.renderings.render(self.renderer, messages, arguments)
+
+
+class RenderingCache:
+    """Renderings of parts of one conversation, by its message objects.
+
+    The parts differ only in which messages they have, whether they end with the generation prompt, and whether the
+    last message is continued; the other arguments are those of one call. The conversation must be alive as long as
+    the cache is.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], Rendering | TurnwiseError] = {}
+
+    def render(
+        self, renderer: Renderer, messages: Messages, arguments: Mapping[str, Any]
+    ) -> Rendering:
+        """Render messages, or return the rendering of the same messages."""
+        key = (
+            arguments.get("add_generation_prompt"),
+            arguments.get("continue_final_message"),
+            *map(id, messages),
+        )
+        known = self._known.get(key)
+        if known is None:
+            try:
+                known = renderer.render(messages, **arguments)
+            except TurnwiseError as error:
+                known = error
+            self._known[key] = known
+        if isinstance(known, TurnwiseError):
+            raise known
+        return known
 
 
 class SpecialTokens(NamedTuple):
@@ -109,31 +146,6 @@ class SpecialTokens(NamedTuple):
     matches: list[TokenMatch]
     by_template: list[TokenMatch]
     has_lookalikes: bool
-
-
-def encode(request: EncodeRequest) -> Encoded:
-    """Encode a conversation, or as many of its newest rounds as fit `max_length`.
-
-    Raises:
-        MessageError: the last round alone is longer than `max_length`.
-    """
-    encoded, limit = encode_once(request), request.max_length
-    if limit is None or len(encoded) <= limit:
-        return encoded
-    rounds, system = split_rounds(request.messages)
-    # Binary search for the fewest rounds to drop; dropping more is always shorter.
-    low, high = 1, len(rounds) - 1
-    longest_fitting = None
-    while low <= high:
-        middle = (low + high) // 2
-        encoded = encode_once(_drop_rounds(request, rounds, system, middle))
-        if len(encoded) <= limit:
-            longest_fitting, high = encoded, middle - 1
-        else:
-            low = middle + 1
-    if longest_fitting is None:
-        raise _too_long(encoded, limit)  # the last one tried is the last round alone
-    return longest_fitting
 
 
 def encode_once(request: EncodeRequest) -> Encoded:
@@ -204,45 +216,3 @@ def find_turn_delimiters(request: EncodeRequest) -> frozenset[str]:
         delimiters |= attribution.turn_delimiters(matches)
     cache[request.tokenizer] = frozenset(delimiters)
     return cache[request.tokenizer]
-
-
-# ---- truncation ----
-
-
-def split_rounds(messages: Messages) -> tuple[list[list[int]], list[int]]:
-    """Return the indices of the messages by rounds, and those of system messages.
-
-    A round begins with a user message that does not follow another user message.
-    """
-    system: list[int] = []
-    rounds: list[list[int]] = []
-    for index, message in enumerate(messages):
-        role = message.get("role")
-        if role in SYSTEM_ROLES:
-            system.append(index)
-            continue
-        is_question = role == "user"
-        if not rounds or (is_question and messages[rounds[-1][-1]].get("role") != "user"):
-            rounds.append([])
-        rounds[-1].append(index)
-    return rounds, system
-
-
-def _drop_rounds(
-    request: EncodeRequest, rounds: list[list[int]], system: list[int], count: int
-) -> EncodeRequest:
-    """Return the request without its oldest rounds."""
-    indices = list(system)
-    for following in rounds[count:]:
-        indices += following
-    indices.sort()
-    messages = [request.messages[index] for index in indices]
-    return replace(request, messages=messages, kept_messages=indices)
-
-
-def _too_long(encoded: Encoded, limit: int) -> MessageError:
-    return MessageError(
-        f"the last round alone has {len(encoded)} tokens, more than max_length={limit}",
-        path="messages",
-        hint="turns are not split: shorten the messages, or raise max_length",
-    )

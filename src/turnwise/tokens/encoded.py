@@ -6,7 +6,7 @@ trainer ids and labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -50,6 +50,7 @@ class Encoded:
     """
 
     __slots__ = (
+        "_incomplete",
         "_labels",
         "_message_weights",
         "_offsets",
@@ -84,6 +85,7 @@ class Encoded:
         self.kept = range(len(message_weights)) if kept is None else kept
         self._turns = turns  # their messages are numbered as in the rendering
         self._untrained = untrained
+        self._incomplete: Sequence[Untrained] = ()
         self._message_weights = message_weights
         self._only_turns = False  # train nothing outside of the turns, whatever the policy selects
         self._offsets = TokenOffsets(rendering.text, input_ids, tokenizer, spans)
@@ -104,7 +106,7 @@ class Encoded:
             self.train_on if isinstance(self.train_on, str) else "a function",
             self.kept,
             self._turns,
-            self._untrained,
+            (self._untrained, self._incomplete),
             (self._offsets.spans.rows, self.ends, self.owners, self.labels, self.weights),
         )
 
@@ -118,8 +120,14 @@ class Encoded:
         """The assistant turns whose place could not be found, with the reasons."""
         return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._untrained)
 
-    def restrict_to(self, turns: Sequence[Turn]) -> Encoded:
-        """Return a copy in which only these of its turns are trained, whatever the policy selects."""
+    @property
+    def incomplete(self) -> tuple[Untrained, ...]:
+        """The assistant turns that are trained, but not to their stop, with the reasons."""
+        return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._incomplete)
+
+    def restrict_to(self, messages: Collection[int]) -> Encoded:
+        """Return a copy in which only the turns of these messages are trained, whatever the policy selects."""
+        turns = [turn for turn in self._turns if self.kept[turn.message] in messages]
         copy = Encoded(
             self.rendering,
             self.tokenizer,
@@ -132,6 +140,42 @@ class Encoded:
             self.kept,
         )
         copy._only_turns = True
+        covered = {turn.message for turn in turns}
+        copy._incomplete = [turn for turn in self._incomplete if turn.message in covered]
+        copy._offsets = self._offsets
+        return copy
+
+    def cut(self, length: int, reason: str) -> Encoded:
+        """Return a copy of the first tokens; the turn that is cut is `incomplete` for this reason.
+
+        A character that would be cut is left out.
+        """
+        ends = self.ends
+        while length and ends[length - 1] == (ends[length - 2] if length > 1 else 0):
+            length -= 1  # the token holds a part of a character
+        end = ends[length - 1] if length else 0
+        rows = [row for row in self._offsets.spans.rows if row[1] < length]
+        turns = [turn for turn in self._turns if turn.start < end]
+        lost = [
+            Untrained(turn.message, "max_length cuts it off")
+            for turn in self._turns
+            if turn.start >= end
+        ]
+        copy = Encoded(
+            self.rendering.cut(end),
+            self.tokenizer,
+            self.input_ids[:length],
+            SpanTable(rows),
+            [turn._replace(end=min(turn.end, end), stop=min(turn.stop, end)) for turn in turns],
+            [*self._untrained, *lost],
+            self._message_weights,
+            self.train_on,
+            self.kept,
+        )
+        copy._incomplete = [Untrained(turn.message, reason) for turn in turns if turn.end > end]
+        copy._offsets = TokenOffsets(
+            copy.text, copy.input_ids, self.tokenizer, SpanTable(rows), ends[:length]
+        )
         return copy
 
     # ---- text and offsets ----
@@ -289,15 +333,17 @@ def _unpickle(
     train_on: str,
     kept: Sequence[int],
     turns: Sequence[Turn],
-    untrained: Sequence[Untrained],
+    problems: tuple[Sequence[Untrained], Sequence[Untrained]],
     computed: tuple[Any, ...],
 ) -> Encoded:
     """Rebuild an Encoded from a pickle, with what was computed before it was pickled."""
     rows, ends, owners, labels, weights = computed
     spans = SpanTable(rows)
+    untrained, incomplete = problems
     encoded = Encoded(
         rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept
     )
+    encoded._incomplete = incomplete
     encoded._offsets = TokenOffsets(rendering.text, ids, None, spans, ends)
     encoded._owners, encoded._labels, encoded._weights = owners, labels, weights
     return encoded

@@ -31,6 +31,7 @@ from turnwise.tokens.markers import find_problems
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.tokenizers import tokenizer as load_tokenizer
 from turnwise.tokens.tokenizers.protocol import Tokenizer
+from turnwise.tokens.truncation import check_limit
 
 MAX_TURN_CACHES = 64  # one for each set of options
 CALLER = 4  # stack levels from here to the code that called a method of Template
@@ -67,6 +68,7 @@ class RequestBuilder:
         arguments: Mapping[str, Any],
         *,
         max_length: int | None = None,
+        overflow: str = "drop_rounds",
         trust: Mapping[str, str] | None = None,
         compatible: bool = False,
     ) -> EncodeRequest:
@@ -76,10 +78,7 @@ class RequestBuilder:
             MessageError: an argument is malformed.
             TokenizerError: with `strict`, the template and the tokenizer do not fit together.
         """
-        if max_length is not None and (type(max_length) is not int or max_length < 1):
-            raise MessageError(
-                f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length"
-            )
+        check_limit(max_length, overflow)
         known = load_tokenizer(tokenizer)
         given = dict(arguments)
         if not compatible:
@@ -104,6 +103,7 @@ class RequestBuilder:
             trust=trust,
             compatible=compatible,
             max_length=max_length,
+            overflow=overflow,
         )
 
     def _check_tokenizer(self, tokenizer: Tokenizer, strict: bool) -> _TokenizerFit:

@@ -235,6 +235,17 @@ class Rendering:
             start = end
         return spans
 
+    def cut(self, end: int) -> Rendering:
+        """Return the first `end` characters with their pieces."""
+        pieces: list[Piece] = []
+        start = 0
+        for piece in self.pieces:
+            if start >= end:
+                break
+            pieces.append(piece._replace(text=piece.text[: end - start]))
+            start += len(piece.text)
+        return _restore_rendering(self.text[:end], tuple(pieces), self.changes)
+
     def show(self, colour: bool = True, whitespace: bool = False) -> str:
         """Return the text for a terminal.
 

@@ -1,0 +1,157 @@
+"""Fit a conversation into `max_length` ids.
+
+A conversation with more ids is shortened as `overflow` says (`OVERFLOW`). A round is a user message and everything up
+to the next one. Rounds are dropped from the front, whole, and as few as possible: never a system message, never the
+last round, never a part of a turn.
+
+If the last round alone is too long, "truncate" cuts its end. The turn that is cut is trained up to the cut: every token
+of it is right after the tokens before it. It has no stop, so the model does not learn to stop at an arbitrary place.
+The sample names the turn in `incomplete`, and turns behind the cut in `untrained`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from turnwise.errors import MessageError, did_you_mean
+from turnwise.tokens.boundaries import Messages
+from turnwise.tokens.encode import EncodeRequest, encode_once
+from turnwise.tokens.encoded import Encoded
+
+SYSTEM_ROLES = ("system", "developer")
+OVERFLOW: Mapping[str, str] = {
+    "drop_rounds": "leave out the oldest rounds; an error if the last round alone is too long",
+    "truncate": "leave out the oldest rounds; cut the end of the last round if it alone is too long",
+    "refuse": "raise an error",
+}
+
+EncodeWhole = Callable[[EncodeRequest], Encoded]  # encodes the messages, however long they are
+
+
+def check_limit(max_length: Any, overflow: Any) -> None:
+    """Refuse a limit that is no limit.
+
+    Raises:
+        MessageError: `max_length` is not a number from 1 up, or there is no such policy.
+    """
+    if max_length is not None and (type(max_length) is not int or max_length < 1):
+        raise MessageError(
+            f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length"
+        )
+    if not isinstance(overflow, str) or overflow not in OVERFLOW:
+        hint = did_you_mean(str(overflow), OVERFLOW, "One of")
+        raise MessageError(f"unknown overflow {overflow!r}", path="overflow", hint=hint)
+
+
+def encode(request: EncodeRequest) -> Encoded:
+    """Encode a conversation; one with more than `max_length` ids as `overflow` says.
+
+    Raises:
+        MessageError: it cannot be made short enough.
+    """
+    encoded = encode_newest_rounds(request, encode_once)
+    limit = request.max_length
+    if limit is None or len(encoded) <= limit:
+        return encoded
+    if request.overflow == "truncate":
+        cut = cut_last_turn(encoded, limit)
+        if cut is not None:
+            return cut
+    raise too_long(encoded, request)
+
+
+def encode_newest_rounds(
+    request: EncodeRequest, encode_whole: EncodeWhole, first_try: int | None = None
+) -> Encoded:
+    """Encode as many of the newest rounds as fit; the last round alone, even if it does not fit.
+
+    The cost is that of a few encodings of the rounds that fit, if `first_try` is near their number.
+
+    Args:
+        request: the conversation.
+        encode_whole: encodes the messages of a request.
+        first_try: the number of rounds to begin with; all of them by default.
+    """
+    limit = request.max_length
+    rounds, system = split_rounds(request.messages)
+    if limit is None or request.overflow == "refuse" or len(rounds) < 2:
+        return encode_whole(request)
+    # Fewer rounds are always shorter. So the numbers that fit and those that do not are bounded from both sides: all
+    # rounds are halved until they fit, but from a good guess it is only a few steps.
+    fitting, too_many = 0, len(rounds) + 1
+    count, step = min(first_try or len(rounds), len(rounds)), 1
+    longest = shortest = None
+    while too_many - fitting > 1:
+        encoded = encode_whole(_keep_newest_rounds(request, rounds, system, count))
+        if len(encoded) <= limit:
+            longest, fitting = encoded, count
+        else:
+            shortest, too_many = encoded, count
+        if longest is not None and shortest is not None:
+            count = (fitting + too_many) // 2
+        elif first_try is None:
+            count //= 2
+        else:
+            count += step if shortest is None else -step
+            count, step = min(max(count, 1), len(rounds)), 2 * step
+    found = longest or shortest
+    assert found is not None, "at least one number of rounds was tried"
+    return found
+
+
+def split_rounds(messages: Messages) -> tuple[list[list[int]], list[int]]:
+    """Return the indices of the messages by rounds, and those of system messages.
+
+    A round begins with a user message that does not follow another user message.
+    """
+    system: list[int] = []
+    rounds: list[list[int]] = []
+    for index, message in enumerate(messages):
+        role = message.get("role")
+        if role in SYSTEM_ROLES:
+            system.append(index)
+            continue
+        is_question = role == "user"
+        if not rounds or (is_question and messages[rounds[-1][-1]].get("role") != "user"):
+            rounds.append([])
+        rounds[-1].append(index)
+    return rounds, system
+
+
+def _keep_newest_rounds(
+    request: EncodeRequest, rounds: list[list[int]], system: list[int], count: int
+) -> EncodeRequest:
+    """Return the request with its system messages and so many of its newest rounds."""
+    if count == len(rounds):
+        return request
+    indices = list(system)
+    for kept in rounds[-count:]:
+        indices += kept
+    indices.sort()
+    messages = [request.messages[index] for index in indices]
+    return replace(request, messages=messages, kept_messages=indices)
+
+
+def cut_last_turn(encoded: Encoded, limit: int) -> Encoded | None:
+    """Return the first `limit` tokens; None if no assistant turn begins in them, so that nothing could be trained."""
+    cut = encoded.cut(limit, f"max_length={limit} cuts off its end, so it has no stop")
+    return cut if cut.turns else None
+
+
+def explain_too_long(encoded: Encoded, request: EncodeRequest) -> tuple[str, str]:
+    """Return why a conversation cannot be made short enough, and what to do about it."""
+    found = f"has {len(encoded)} tokens, more than max_length={request.max_length}"
+    if request.overflow == "refuse":
+        return f"the conversation {found}", 'overflow="drop_rounds" leaves out the oldest rounds'
+    if request.overflow == "truncate":
+        reason = f"the last round alone {found}, and no assistant turn begins before that"
+        return reason, "shorten the messages, or raise max_length"
+    return f"the last round alone {found}", 'overflow="truncate" cuts its end'
+
+
+def too_long(encoded: Encoded, request: EncodeRequest) -> MessageError:
+    """Return the error about a conversation that cannot be made short enough."""
+    reason, hint = explain_too_long(encoded, request)
+    return MessageError(reason, path="messages", hint=hint)
