@@ -174,7 +174,9 @@ class _ExampleBuilder:
     def _find_problem(self, sample: Encoded, index: int) -> Untrained | None:
         """Return why a message cannot be trained in this sample, None if it can."""
         for turn in sample.turns:
-            if turn.message == index:
+            if (
+                turn.message == index
+            ):  # a message may be several turns: the prompt ends before the first
                 reason = self._explain_mismatch(sample, turn)
                 return Untrained(index, reason, diverges=True) if reason else None
         for untrained in sample.untrained:
@@ -185,11 +187,14 @@ class _ExampleBuilder:
     def find_unchanged(self, sample: Encoded, messages: Sequence[int]) -> list[int]:
         """Return those of the messages that a sample may train: written as at the end of their own conversations."""
         wanted = set(messages)
-        return [
-            turn.message
-            for turn in sample.turns
-            if turn.message in wanted and self._is_unchanged(sample, turn)
-        ]
+        turns: dict[
+            int, Turn
+        ] = {}  # from the start of a message's first turn to the end of its last one
+        for turn in sample.turns:
+            if turn.message in wanted:
+                first = turns.setdefault(turn.message, turn)
+                turns[turn.message] = turn._replace(start=first.start)
+        return [turn.message for turn in turns.values() if self._is_unchanged(sample, turn)]
 
     def add_to_longer_sample(self, samples: Sequence[_Sample], message: int) -> bool:
         """Train a message in a sample in which it is history, if the template lets no conversation end with it."""

@@ -47,10 +47,10 @@ class Encoded:
         tokenizer: the tokenizer, None in a copy from another process.
         train_on: the loss policy.
         kept: the indices of the messages that were encoded.
+        incomplete: the assistant turns that are trained, but not to their stop, with the reasons.
     """
 
     __slots__ = (
-        "_incomplete",
         "_labels",
         "_message_weights",
         "_offsets",
@@ -59,6 +59,7 @@ class Encoded:
         "_turns",
         "_untrained",
         "_weights",
+        "incomplete",
         "input_ids",
         "kept",
         "rendering",
@@ -85,7 +86,7 @@ class Encoded:
         self.kept = range(len(message_weights)) if kept is None else kept
         self._turns = turns  # their messages are numbered as in the rendering
         self._untrained = untrained
-        self._incomplete: Sequence[Untrained] = ()
+        self.incomplete: tuple[Untrained, ...] = ()
         self._message_weights = message_weights
         self._only_turns = False  # train nothing outside of the turns, whatever the policy selects
         self._offsets = TokenOffsets(rendering.text, input_ids, tokenizer, spans)
@@ -106,7 +107,7 @@ class Encoded:
             self.train_on if isinstance(self.train_on, str) else "a function",
             self.kept,
             self._turns,
-            (self._untrained, self._incomplete),
+            (self._untrained, self.incomplete),
             (self._offsets.spans.rows, self.ends, self.owners, self.labels, self.weights),
         )
 
@@ -119,11 +120,6 @@ class Encoded:
     def untrained(self) -> tuple[Untrained, ...]:
         """The assistant turns whose place could not be found, with the reasons."""
         return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._untrained)
-
-    @property
-    def incomplete(self) -> tuple[Untrained, ...]:
-        """The assistant turns that are trained, but not to their stop, with the reasons."""
-        return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._incomplete)
 
     def restrict_to(self, messages: Collection[int]) -> Encoded:
         """Return a copy in which only the turns of these messages are trained, whatever the policy selects."""
@@ -140,42 +136,8 @@ class Encoded:
             self.kept,
         )
         copy._only_turns = True
-        covered = {turn.message for turn in turns}
-        copy._incomplete = [turn for turn in self._incomplete if turn.message in covered]
+        copy.incomplete = tuple(turn for turn in self.incomplete if turn.message in messages)
         copy._offsets = self._offsets
-        return copy
-
-    def cut(self, length: int, reason: str) -> Encoded:
-        """Return a copy of the first tokens; the turn that is cut is `incomplete` for this reason.
-
-        A character that would be cut is left out.
-        """
-        ends = self.ends
-        while length and ends[length - 1] == (ends[length - 2] if length > 1 else 0):
-            length -= 1  # the token holds a part of a character
-        end = ends[length - 1] if length else 0
-        rows = [row for row in self._offsets.spans.rows if row[1] < length]
-        turns = [turn for turn in self._turns if turn.start < end]
-        lost = [
-            Untrained(turn.message, "max_length cuts it off")
-            for turn in self._turns
-            if turn.start >= end
-        ]
-        copy = Encoded(
-            self.rendering.cut(end),
-            self.tokenizer,
-            self.input_ids[:length],
-            SpanTable(rows),
-            [turn._replace(end=min(turn.end, end), stop=min(turn.stop, end)) for turn in turns],
-            [*self._untrained, *lost],
-            self._message_weights,
-            self.train_on,
-            self.kept,
-        )
-        copy._incomplete = [Untrained(turn.message, reason) for turn in turns if turn.end > end]
-        copy._offsets = TokenOffsets(
-            copy.text, copy.input_ids, self.tokenizer, SpanTable(rows), ends[:length]
-        )
         return copy
 
     # ---- text and offsets ----
@@ -327,13 +289,48 @@ def _caller_index(message: int, kept: Sequence[int]) -> int:
     return kept[message] if message < len(kept) else message
 
 
+def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
+    """Return a copy of the first tokens; the turn that is cut is `incomplete` for this reason.
+
+    A character of which a part would be left is left out.
+    """
+    ends, offsets, kept = encoded.ends, encoded._offsets, encoded.kept
+    while length and ends[length - 1] == (ends[length - 2] if length > 1 else 0):
+        length -= 1  # the last token holds a part of a character
+    end = ends[length - 1] if length else 0
+    turns, lost = [], list(encoded._untrained)
+    incomplete = []
+    for turn in encoded._turns:
+        if turn.start >= end:
+            lost.append(Untrained(turn.message, "max_length cuts it off"))
+            continue
+        if turn.end > end:
+            incomplete.append(Untrained(kept[turn.message], reason))
+        turns.append(turn._replace(end=min(turn.end, end), stop=min(turn.stop, end)))
+    spans = SpanTable([row for row in offsets.spans.rows if row[1] < length])
+    copy = Encoded(
+        encoded.rendering.cut(end),
+        encoded.tokenizer,
+        encoded.input_ids[:length],
+        spans,
+        turns,
+        lost,
+        encoded._message_weights,
+        encoded.train_on,
+        kept,
+    )
+    copy.incomplete = tuple(incomplete)
+    copy._offsets = TokenOffsets(copy.text, copy.input_ids, encoded.tokenizer, spans, ends[:length])
+    return copy
+
+
 def _unpickle(
     rendering: Rendering,
     ids: list[int],
     train_on: str,
     kept: Sequence[int],
     turns: Sequence[Turn],
-    problems: tuple[Sequence[Untrained], Sequence[Untrained]],
+    problems: tuple[Sequence[Untrained], tuple[Untrained, ...]],
     computed: tuple[Any, ...],
 ) -> Encoded:
     """Rebuild an Encoded from a pickle, with what was computed before it was pickled."""
@@ -343,7 +340,7 @@ def _unpickle(
     encoded = Encoded(
         rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept
     )
-    encoded._incomplete = incomplete
+    encoded.incomplete = incomplete
     encoded._offsets = TokenOffsets(rendering.text, ids, None, spans, ends)
     encoded._owners, encoded._labels, encoded._weights = owners, labels, weights
     return encoded

@@ -18,7 +18,7 @@ from typing import Any
 from turnwise.errors import MessageError, did_you_mean
 from turnwise.tokens.boundaries import Messages
 from turnwise.tokens.encode import EncodeRequest, encode_once
-from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.encoded import Encoded, cut_encoded
 
 SYSTEM_ROLES = ("system", "developer")
 OVERFLOW: Mapping[str, str] = {
@@ -136,7 +136,7 @@ def _keep_newest_rounds(
 
 def cut_last_turn(encoded: Encoded, limit: int) -> Encoded | None:
     """Return the first `limit` tokens; None if no assistant turn begins in them, so that nothing could be trained."""
-    cut = encoded.cut(limit, f"max_length={limit} cuts off its end, so it has no stop")
+    cut = cut_encoded(encoded, limit, f"max_length={limit} cuts off its end, so it has no stop")
     return cut if cut.turns else None
 
 
