@@ -6,6 +6,9 @@ and the name is one of the tools or JSON arguments begin. Of a call that is a JS
 key must be one that calls have. All of this is within a few characters, and nothing is emitted
 before it is decided.
 
+Within reasoning, a model may mention the opener of a call. It starts one if markup, a bracket or a
+name and one of these follow it, and not prose or the end of the reasoning.
+
 Where calls are JSON without any opener, a brace after content starts a call if the object starts
 with a name, followed by arguments.
 
@@ -26,6 +29,7 @@ from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
 
 LOOKAHEAD = 320  # characters that are looked at
 _NAME = re.compile(r"[\w.\-]+")
+_CALL_STARTS = frozenset("<{[(")  # of markup, and of arguments
 _FIRST_KEY = re.compile(r'\{\s*"(\w+)"\s*:')
 
 # An object that starts with a name, followed by arguments, token by token.
@@ -67,6 +71,27 @@ def looks_like_call(
     if is_last or len(text) >= LOOKAHEAD:
         return bool(verdict)  # what is still open counts as no
     return verdict
+
+
+def continues_as_call(text: str, closer: str, is_last: bool) -> bool | None:
+    """Return whether a text goes on as a call after an opener, and not as prose that mentions the opener.
+
+    Args:
+        text: The text after the opener, at most `LOOKAHEAD` characters.
+        closer: What would end the region in which the opener is.
+        is_last: No more text will come. Then a call that has only begun counts.
+    """
+    body = text.lstrip()
+    name = _NAME.match(body)
+    if name is not None:
+        body = body[name.end() :].lstrip()
+    if not body:
+        return True if is_last or len(text) >= LOOKAHEAD else None
+    if closer and body.startswith(closer):
+        return False
+    if closer.startswith(body) and not is_last:
+        return None
+    return body[0] in _CALL_STARTS
 
 
 def _starts_call(

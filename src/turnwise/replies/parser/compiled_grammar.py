@@ -4,8 +4,8 @@
     content                                 openers of any region or call, distinctive closers,
                                             starts and stops
     delimited content (has an opener)       the same, and its closer, distinctive or not
-    reasoning                               its closer, starts and stops
-    prompted reasoning (the prompt's)       the same, and openers of calls and content
+    reasoning                               its closer, openers of calls, starts and stops
+    prompted reasoning (the prompt's)       the same, and the opener of content
     channel header, body of a message       see below
     after a stop                            the start of another message
 
@@ -42,7 +42,9 @@ from turnwise.replies.parser.variants import MarkerVariants, common_tag_suffix
 TOLERANCES = {
     "section": "calls without the section around them",
     "call": "a call that starts with a later marker than its first",
-    "reasoning": "a call, or the content's own opener, ends the reasoning that the prompt opened",
+    "reasoning": (
+        "a call ends reasoning that is open; the content's own opener ends the reasoning that the prompt opened"
+    ),
     "bare": (
         "JSON or a Python call at the start of the content is a call if the grammar writes calls without markers;"
         " after content, JSON that starts with a name and then arguments"
@@ -237,9 +239,11 @@ class CompiledGrammar:
             header_end = [
                 (self.channel_header_format.end, MarkerTag(MarkerKind.CHANNEL_HEADER_END))
             ]
-        early: list[TaggedText] = []
+        call_open: list[TaggedText] = []
+        early_content: list[TaggedText] = []
         if "reasoning" in self.tolerances:
-            early = [marker for marker in openers + content_open if is_tag_like(marker[0])]
+            call_open = [marker for marker in openers if is_tag_like(marker[0])]
+            early_content = [marker for marker in content_open if is_tag_like(marker[0])]
 
         # Of equal markers the first one counts, so the order matters.
         in_content = openers + reasoning_open + content_open + starts + stops
@@ -247,9 +251,10 @@ class CompiledGrammar:
         matcher = self.variants.matcher
         self.content_matcher = matcher(in_content)
         self.delimited_content_matcher = matcher(in_content + content_close)
-        self.reasoning_matcher = matcher(reasoning_close + stops + starts + reasoning_open)
+        in_reasoning = stops + starts + reasoning_open
+        self.reasoning_matcher = matcher(reasoning_close + call_open + in_reasoning)
         self.prompted_reasoning_matcher = matcher(
-            reasoning_close + early + stops + starts + reasoning_open
+            reasoning_close + call_open + early_content + in_reasoning
         )
         self.restart_matcher = matcher(starts)
         self.body_end_matcher = matcher(reasoning_close + closers + stops + starts)

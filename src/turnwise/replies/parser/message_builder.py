@@ -2,8 +2,9 @@
 to hand out.
 
 Events are final, so whitespace at the start of a region is kept back until something else follows
-it: it is dropped if the region holds nothing else. While a call has no name yet, its text is
-kept, since it may turn out to be content.
+it: it is dropped if the region holds nothing else. So is whitespace after reasoning, which is
+dropped if a call ends it. While a call has no name yet, its text is kept, since it may turn out to
+be content.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class MessageBuilder:
         # The region that is open: whether nothing but whitespace has come, and that whitespace.
         self.at_region_start = True
         self._leading_space: list[str] = []
+        self._trailing_space: list[str] = []  # of reasoning,
+        self._last_character = ""  # and what is before it
         # Events, and the text of one that may still grow.
         self._events: list[Event] = []
         self._event_text: list[str] = []
@@ -113,11 +116,49 @@ class MessageBuilder:
                 self.relabel(len(text), kind)
                 self._leading_space.clear()
             self.at_region_start = False
-        text = self._detokenizer.unmask(text)
-        sink.write(text)
-        self._extend_event(kind, text)
+        if kind == REASONING:
+            text = self._hold_trailing_space(text)
+        if text:
+            text = self._detokenizer.unmask(text)
+            sink.write(text)
+            self._extend_event(kind, text)
+
+    def _hold_trailing_space(self, text: str) -> str:
+        """Return the text up to the whitespace at its end, which is held back."""
+        core = text.rstrip()
+        space = text[len(core) :]
+        if core:
+            core = "".join(self._trailing_space) + core
+            self._trailing_space.clear()
+            self._last_character = core[-1]
+        if space:
+            self._trailing_space.append(space)
+        return core
+
+    @property
+    def is_within_sentence(self) -> bool:
+        """Whether reasoning ends with a word or a comma, and a blank."""
+        space = "".join(self._trailing_space)
+        goes_on = self._last_character.isalnum() or self._last_character == ","
+        return bool(space) and "\n" not in space and goes_on
+
+    def keep_trailing_space(self) -> None:
+        """Whitespace at the end of reasoning is part of it."""
+        if self._trailing_space:
+            text = "".join(self._trailing_space)
+            self._trailing_space.clear()
+            self.reasoning.write(text)
+            self._extend_event(REASONING, text)
+
+    def drop_trailing_space(self) -> None:
+        """Whitespace at the end of reasoning belongs to the marker that follows."""
+        size = sum(map(len, self._trailing_space))
+        if size:
+            self.relabel(size, "space")
+            self._trailing_space.clear()
 
     def end_region(self) -> None:
+        self.keep_trailing_space()
         self.at_region_start = True
         self._leading_space.clear()
 
@@ -125,8 +166,9 @@ class MessageBuilder:
         """Whitespace at the start of the region belongs to a marker."""
         self._leading_space.clear()
 
-    def keep_blank_reply(self) -> None:
-        """Of a reply that is nothing but whitespace, that whitespace is the content."""
+    def keep_held_space(self) -> None:
+        """At the end of a reply, keep whitespace after reasoning; whitespace alone is the content."""
+        self.keep_trailing_space()
         is_empty = not (self.content.tell() or self.reasoning.tell() or self.calls)
         if self._leading_space and is_empty:
             text = "".join(self._leading_space)

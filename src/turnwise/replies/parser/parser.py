@@ -115,6 +115,8 @@ class Parser:
         if prefill:
             self.prefill = self._push(prefill)
             self._drop_prompt_space()
+            self._builder.keep_trailing_space()
+            self.prefill += self._builder.take_events()
         reply_parser.finish_prefill()
         self._is_fresh = True
 
@@ -223,7 +225,7 @@ class Parser:
             events = self._push(rest) if rest else []
             self._buffer.ended = True
             events += self._push("")
-            self._builder.keep_blank_reply()
+            self._builder.keep_held_space()
             self._buffer.consume_rest("raw")
             events += self._builder.take_events()
             self._message = self._build_message(events)

@@ -13,6 +13,7 @@ from turnwise.replies.events import REASONING, TEXT
 from turnwise.replies.grammar_parts import JsonCall
 from turnwise.replies.parser.ambiguity import (
     LOOKAHEAD,
+    continues_as_call,
     is_ambiguous,
     is_json_call,
     looks_like_call,
@@ -64,7 +65,11 @@ class ReplyParser:
             kind = match.tag.kind
             if kind in _CALL_OPENERS:
                 self._state.call_format = self._grammar.call_formats[match.tag.format]
-                if not (yield from self._confirm_opener(match)):
+                if region is OpenRegion.CONTENT:
+                    is_call = yield from self._confirm_opener(match)
+                else:
+                    is_call = yield from self._confirm_end_of_reasoning(match)
+                if not is_call:
                     continue
             # Only content right after its opener has a closer of its own.
             self._is_delimited = kind is MarkerKind.CONTENT_OPEN
@@ -110,6 +115,28 @@ class ReplyParser:
             # Only its whitespace or first character: a marker may start within it.
             _, space = yield from buffer.look_past_space()
             self._builder.add_content(buffer.consume(min(space, size) or 1, TEXT))
+        return is_call
+
+    def _confirm_end_of_reasoning(self, match: MarkerMatch) -> Answer:
+        """Confirm an opener within reasoning. If it is part of a sentence, or prose follows, it is only mentioned.
+
+        Reasoning that the prompt opened is different: models that get it so often leave its closer out.
+        """
+        if self._reasoning_from_prompt:
+            return True
+        buffer, reasoning = self._buffer, self._grammar.grammar.reasoning
+        closer = "" if reasoning is None else reasoning.close.core
+        size = match.end - match.start
+        is_call: bool | None = None
+        if self._builder.is_within_sentence:
+            is_call = False
+        while is_call is None:
+            window = buffer.text[buffer.position + size : buffer.position + size + LOOKAHEAD]
+            is_call = continues_as_call(self._state.unmask(window), closer, buffer.ended)
+            if is_call is None:
+                yield
+        if not is_call:
+            self._builder.add_reasoning(buffer.consume_match(match, REASONING))
         return is_call
 
     def _looks_like_call(
@@ -215,7 +242,7 @@ class ReplyParser:
     # -- markers
 
     def _on_stop(self, match: MarkerMatch) -> Steps:
-        self._builder.keep_blank_reply()
+        self._builder.keep_held_space()
         stop = self._state.unmask(self._buffer.consume_match(match).strip())
         yield from self._state.end_turn(stop)
 
@@ -255,6 +282,7 @@ class ReplyParser:
     def _on_call_open(self, match: MarkerMatch) -> Steps:
         """The opener of a section or of a call; it ends reasoning that is open."""
         if self._state.region is OpenRegion.REASONING:
+            self._builder.drop_trailing_space()
             self._open_region(OpenRegion.CONTENT)
         if match.tag.kind is MarkerKind.SECTION_OPEN:
             yield from self._calls.parse_section(match)

@@ -1,0 +1,107 @@
+"""What models of each family really write, besides what their templates write: white space, missing closers, calls
+within reasoning, text around calls, broken JSON.
+
+A case is a reply and the message that it means. It is read at once and letter by letter, with the same result.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+import reply_vectors as replyvectors
+from corpus import needs_corpus
+from reply_messages import tool
+
+QWEN3 = "npm-qwen3"
+CODER = "vllm-tool_chat_template_qwen3coder"
+KIMI = "llamacpp-moonshotai-Kimi-K2"
+GLM = "llamacpp-GLM-4.6"
+MINIMAX = "llamacpp-MiniMax-M2"
+SEED = "llamacpp-ByteDance-Seed-OSS"
+LFM = "llamacpp-LFM2-8B-A1B"
+MINISTRAL = "llamacpp-mistralai-Ministral-3-14B-Reasoning-2512"
+
+TOOLS = [
+    tool("f", a="integer", text="string", tags="array", sure="boolean"),
+    tool("get_time", zone="string"),
+    tool("ping"),
+]
+
+
+class Case(NamedTuple):
+    """A reply to a template, and what it means; arguments that are no JSON are a text."""
+
+    template: str
+    reply: str
+    content: str | None = None
+    reasoning: str | None = None
+    calls: tuple[tuple[str, Any], ...] = ()
+    prompt: str | None = None
+
+
+CASES: dict[str, Case] = {
+    # Reasoning that a call ends.
+    "a call ends reasoning": Case(
+        QWEN3,
+        '<think>\nHm.\n\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>',
+        reasoning="Hm.",
+        calls=(("f", {"a": 1}),),
+    ),
+    "a section ends reasoning": Case(
+        KIMI,
+        "<think>Hm<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
+        '<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|><|tool_calls_section_end|>',
+        reasoning="Hm",
+        calls=(("f", {"a": 1}),),
+    ),
+    "an opener that is mentioned": Case(
+        QWEN3,
+        "<think>\nI write <tool_call> and then JSON: <tool_call> here.\n</think>\n\nAye.",
+        "Aye.",
+        "I write <tool_call> and then JSON: <tool_call> here.",
+    ),
+    "a call within a sentence of reasoning": Case(
+        MINISTRAL,
+        '[THINK]I could write [TOOL_CALLS]f[ARGS]{"a": 2} or so.[/THINK][TOOL_CALLS]f[ARGS]{"a": 1}',
+        reasoning='I could write [TOOL_CALLS]f[ARGS]{"a": 2} or so.',
+        calls=(("f", {"a": 1}),),
+    ),
+    "white space after reasoning is kept before its closer": Case(
+        QWEN3, "<think>\nHm. \n \n</think>\n\nAye.", "Aye.", "Hm. \n "
+    ),
+}
+
+
+def read(case: Case, chunks: Any) -> Any:
+    parser = replyvectors.template(case.template).parser(case.prompt, TOOLS)
+    for chunk in chunks:
+        parser.feed(chunk)
+    return parser.close()
+
+
+def called(message: Any) -> tuple[tuple[str, Any], ...]:
+    functions = [call["function"] for call in message.get("tool_calls", ())]
+    return tuple((one["name"], as_value(one["arguments"])) for one in functions)
+
+
+def as_value(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", CASES)
+def test_reply(name: str) -> None:
+    case = CASES[name]
+    message = read(case, [case.reply])
+    assert called(message) == case.calls
+    assert (message.get("content") or None) == case.content
+    assert message.get("reasoning_content") == case.reasoning
+    letters = read(case, case.reply)
+    assert letters == message and letters.attempts == message.attempts
+    assert letters.spans == message.spans
