@@ -21,6 +21,7 @@ from turnwise.tokens.tokenizers.protocol import Added
 # The characters that `lstrip` and `rstrip` strip: white space as Rust defines it.
 SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 SPACES = re.compile(rf"{SPACE}+")
+MAX_NESTING = 40
 
 Filter = Callable[[Added, int, int], bool]  # may this token count at characters start to end?
 
@@ -48,7 +49,8 @@ class TokenMatcher:
         self.is_simple = not any(
             token.lstrip or token.rstrip or token.single_word for token in self.added.values()
         )
-        prefixes = {text: _known_prefixes(text, self.added) for text in self.added}
+        sizes = sorted({len(text) for text in self.added}, reverse=True)
+        prefixes = {text: _known_prefixes(text, self.added, sizes) for text in self.added}
         self._shorter = {text: known for text, known in prefixes.items() if known}
 
     def find(self, text: str, is_allowed: Filter | None = None) -> list[TokenMatch]:
@@ -92,9 +94,9 @@ def _is_inside_word(text: str, start: int, end: int) -> bool:
     return any(character.isalnum() or character == "_" for character in neighbours)
 
 
-def _known_prefixes(text: str, known: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the other tokens that this one starts with, longest first."""
-    prefixes = (text[:size] for size in range(len(text) - 1, 0, -1))
+def _known_prefixes(text: str, known: Mapping[str, Any], sizes: list[int]) -> tuple[str, ...]:
+    """Return the other tokens that this one starts with, longest first; `sizes` are those of all tokens."""
+    prefixes = (text[:size] for size in sizes if size < len(text))
     return tuple(prefix for prefix in prefixes if prefix in known)
 
 
@@ -109,8 +111,14 @@ def _trie_pattern(texts: Iterable[str]) -> str:
     return _branch_pattern(trie)
 
 
-def _branch_pattern(trie: dict[str, Any]) -> str:
-    """Return the pattern of one level; chains without branches are written at once, which keeps nesting shallow."""
+def _branch_pattern(trie: dict[str, Any], depth: int = 0) -> str:
+    """Return the pattern of one level.
+
+    Chains without branches are written at once, which keeps nesting shallow. Where it is deep all the same (tokens
+    that begin with each other), the rest is a list of texts, the longest first: `re` has a limit of nesting.
+    """
+    if depth == MAX_NESTING:
+        return "(?:" + "|".join(map(re.escape, _texts_below(trie))) + ")"
     alternatives = []
     for character, branch in sorted(trie.items()):
         if not character:
@@ -120,7 +128,23 @@ def _branch_pattern(trie: dict[str, Any]) -> str:
             ((following, branch),) = branch.items()
             chain += following
         has_more = branch.keys() - {""}
-        alternatives.append(re.escape(chain) + (_branch_pattern(branch) if has_more else ""))
+        alternatives.append(
+            re.escape(chain) + (_branch_pattern(branch, depth + 1) if has_more else "")
+        )
     if "" in trie:
         return f"(?:{'|'.join(alternatives)})?"
     return alternatives[0] if len(alternatives) == 1 else f"(?:{'|'.join(alternatives)})"
+
+
+def _texts_below(trie: dict[str, Any]) -> list[str]:
+    """Return what may follow at this level, the longest first."""
+    texts: list[str] = []
+    waiting = [("", trie)]
+    while waiting:
+        text, branch = waiting.pop()
+        for character, following in branch.items():
+            if character:
+                waiting.append((text + character, following))
+            else:
+                texts.append(text)
+    return sorted(texts, key=len, reverse=True)

@@ -42,6 +42,9 @@ from turnwise.tokens.tokenizers.selfcheck import Backend, find_disagreement, hav
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
 NOTHING_DECLARED = DeclaredTokens()
+MAX_FAST_ID = (
+    1 << 22
+)  # fastokens has one row for each id up to the highest, and ends the process without memory
 MAX_UNPICKLED = 8  # tokenizers that were pickled whole and are kept
 
 _warned: set[str] = set()  # names of tokenizers that fastokens cannot encode
@@ -96,6 +99,9 @@ class HuggingFace:
         """Load fastokens and compare it with the reference."""
         reference = self._reference
         positions = (START, AFTER, WITHIN) if reference.pipeline.prefixed else (START,)
+        highest = max(reference.full.get_vocab().values(), default=0)
+        if highest > MAX_FAST_ID:
+            return FastBackend(None, f"it has an id of {highest}, too high for a table of all ids")
         try:
             fast: Backend = import_adapter("fastokens_backend").FastokensBackend(reference)
             problem = find_disagreement(fast, reference, self.added.values(), positions)

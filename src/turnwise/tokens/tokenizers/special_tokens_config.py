@@ -8,6 +8,7 @@ and missing in `tokenizer.json`; the same is done here, for the same ids.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ TokenRow = dict[str, Any]  # an added token: its `content` and its flags
 
 CONFIG_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # later ones win
 LIST_KEYS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+ID = re.compile("[0-9]{1,10}")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -43,7 +45,7 @@ def read_declarations(folder: Path) -> DeclaredTokens:
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise TokenizerError(f"{file} cannot be read: {problem}") from None
     if not isinstance(config, dict):
         raise TokenizerError(f"{file} is not a JSON object")
@@ -73,7 +75,7 @@ def _added_rows(config: Mapping[str, Any]) -> list[TokenRow]:
     table = config.get("added_tokens_decoder")
     if not isinstance(table, dict):
         return []
-    ids = sorted((id for id in table if id.isdigit()), key=int)
+    ids = sorted(filter(ID.fullmatch, table), key=int)
     tokens = [table[id] for id in ids]
     return [{"content": _content(token), **_flags(token)} for token in tokens if _content(token)]
 
