@@ -16,7 +16,9 @@ template lets no conversation end; failing that, it is trained where it is histo
 With `max_length`, an example holds as many of the rounds up to its last turn as fit. Turns in rounds that it lacks
 remain for other examples. No turn is lost: each is trained in exactly one example, or named with the reason.
 
-Cost: each prompt and each conversation up to a turn is rendered at most once, and every example is encoded once.
+Cost: for each turn its prompt and the conversation that ends with it are rendered once, and every example is rendered
+and encoded once. Where the source of a template proves that it only appends (`Facts.appends`), only one prompt of each
+kind is rendered, and `examples` costs as much as `encode`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.rendering import append_reply
 from turnwise.errors import MessageError, TemplateError, TurnwiseError
@@ -121,8 +123,12 @@ class _ExampleBuilder:
         # Only the final message is continued, not every message with which an example ends.
         arguments = {**request.arguments, "continue_final_message": False}
         self.request = replace(self.final_request, arguments=arguments)
+        self.uncached = replace(self.request, renderings=None)  # for texts that are only compared
         self.codec = codec
         self._rounds: int | None = None  # of the last sample that was shortened
+        self._proven_prompts: set[tuple[Any, ...]] = (
+            set()
+        )  # kinds of prompts with which samples begin
         # By the first message of the oldest round and the turn's message.
         self._prompts: dict[tuple[int, int], str | TurnwiseError] = {}
         self._finished: dict[tuple[int, int], str | None] = {}
@@ -207,17 +213,30 @@ class _ExampleBuilder:
 
     def _explain_mismatch(self, sample: Encoded, turn: Turn) -> str:
         """Return why a turn does not follow the prompt that serving would have sent; empty if it does."""
+        kind = self._kind_of_prompt(turn.message) if self.request.appends else ()
+        if kind in self._proven_prompts:
+            return ""
         prompt = self._prompt_before(sample, turn)
         if isinstance(prompt, TurnwiseError):
             return f"the template refuses the prompt before it: {prompt.message}"
         if len(prompt) != turn.start or not sample.text.startswith(prompt):
             return "the finished conversation does not begin with the prompt before it"
+        if self.request.appends:
+            self._proven_prompts.add(kind)
         return ""
+
+    def _kind_of_prompt(self, index: int) -> tuple[Any, ...]:
+        """Return what tells apart the prompts of a template that appends and has one generation prompt."""
+        before = self.request.messages[index - 1] if index else {}
+        names = ("content", "tool_calls")
+        return (before.get("role"), *(bool(before.get(name)) for name in names))
 
     def _is_unchanged(self, sample: Encoded, turn: Turn) -> bool:
         """Return whether a turn is written here as at the end of its own conversation, after the same prompt."""
         if self._explain_mismatch(sample, turn):
             return False
+        if self.request.appends:
+            return True
         finished = self._finished_conversation(sample, turn)
         return finished is not None and finished[: turn.end] == sample.text[: turn.end]
 
@@ -233,7 +252,7 @@ class _ExampleBuilder:
         if key not in self._prompts:
             before = [self.request.messages[i] for i in sample.kept if i < turn.message]
             try:
-                self._prompts[key] = self.request.render_prompt(before).text
+                self._prompts[key] = self.uncached.render_prompt(before).text
             except TurnwiseError as error:
                 self._prompts[key] = error
         return self._prompts[key]
@@ -244,7 +263,7 @@ class _ExampleBuilder:
         if key not in self._finished:
             messages = [self.request.messages[i] for i in sample.kept if i <= turn.message]
             try:
-                self._finished[key] = self.request.render(messages).text
+                self._finished[key] = self.uncached.render(messages).text
             except TemplateError:
                 self._finished[key] = None
         return self._finished[key]

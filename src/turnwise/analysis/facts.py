@@ -27,6 +27,7 @@ from turnwise.analysis.conversations import make_message
 from turnwise.analysis.prober import ARGUMENTS as CALL_ARGUMENTS
 from turnwise.analysis.prober import REASONING, SYSTEM, CallShape, Prober, replace_placeholders
 from turnwise.analysis.stops import CONTROL_TOKEN, MARKER, ProbedConversation, StopFinder
+from turnwise.engine.compiler.lookahead import analyse_history
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.engine.renderer import Renderer
@@ -85,6 +86,13 @@ class Facts:
         """What `add_generation_prompt` adds to a conversation."""
         prompt = self.prober.generation_prompt()
         return replace_placeholders(prompt.text) if prompt is not None else ""
+
+    @cached_property
+    def appends(self) -> bool:
+        """Whether history is stable, as far as the source proves it: a turn is written in the same way whatever
+        follows it, after the prompt that was served. Then one sample trains every turn.
+        """
+        return all(all(analyse_history(text)) for text in self.renderer.texts)
 
     # Stops
 
@@ -219,6 +227,7 @@ class Facts:
     def rows(self) -> Iterator[tuple[str, str]]:
         """Name and value of every fact, for printing."""
         yield "generation prompt", repr(self.generation_prompt)
+        yield "history", "is only appended to" if self.appends else "may be rewritten"
         yield from (("stop", repr(stop)) for stop in self.stops)
         yield from (("marker", str(marker)) for marker in self.markers)
         yield from (("refuses", f"{title}: {text}") for title, text in self.refusals.items())

@@ -62,6 +62,7 @@ class EncodeRequest:
         max_length: the most ids that are wanted.
         overflow: what becomes of a conversation with more ids, see `truncation.py`.
         kept_messages: the indices of the messages in the caller's conversation, if some were dropped.
+        appends: history is proven to be stable, see `Facts.appends`.
         renderings: what was rendered before, if parts of one conversation are rendered again and again.
     """
 
@@ -77,6 +78,7 @@ class EncodeRequest:
     max_length: int | None = None
     overflow: str = "drop_rounds"
     kept_messages: Sequence[int] | None = None
+    appends: bool = False
     renderings: RenderingCache | None = None
 
     @property

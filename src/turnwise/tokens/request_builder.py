@@ -104,6 +104,7 @@ class RequestBuilder:
             compatible=compatible,
             max_length=max_length,
             overflow=overflow,
+            appends=self.facts.appends,
         )
 
     def _check_tokenizer(self, tokenizer: Tokenizer, strict: bool) -> _TokenizerFit:
