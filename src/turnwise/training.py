@@ -129,7 +129,7 @@ class _ExampleBuilder:
         self._proven_prompts: set[tuple[Any, ...]] = (
             set()
         )  # kinds of prompts with which samples begin
-        # By the first message of the oldest round and the turn's message.
+        # By the number of messages that were dropped and the turn's message.
         self._prompts: dict[tuple[int, int], str | TurnwiseError] = {}
         self._finished: dict[tuple[int, int], str | None] = {}
 
@@ -191,7 +191,11 @@ class _ExampleBuilder:
         return Untrained(index, "its place is not known")
 
     def find_unchanged(self, sample: Encoded, messages: Sequence[int]) -> list[int]:
-        """Return those of the messages that a sample may train: written as at the end of their own conversations."""
+        """Return those of the messages that a sample may train: written as at the end of their own conversations.
+
+        The prompts of a sample without its oldest rounds are of use for no other sample, so the search for them ends
+        at the first turn that has changed.
+        """
         wanted = set(messages)
         turns: dict[
             int, Turn
@@ -200,7 +204,14 @@ class _ExampleBuilder:
             if turn.message in wanted:
                 first = turns.setdefault(turn.message, turn)
                 turns[turn.message] = turn._replace(start=first.start)
-        return [turn.message for turn in turns.values() if self._is_unchanged(sample, turn)]
+        is_shortened = _count_dropped(sample) > 0
+        unchanged = []
+        for turn in reversed(turns.values()):
+            if self._is_unchanged(sample, turn):
+                unchanged.append(turn.message)
+            elif is_shortened:
+                break
+        return unchanged
 
     def add_to_longer_sample(self, samples: Sequence[_Sample], message: int) -> bool:
         """Train a message in a sample in which it is history, if the template lets no conversation end with it."""
@@ -248,7 +259,7 @@ class _ExampleBuilder:
 
     def _prompt_before(self, sample: Encoded, turn: Turn) -> str | TurnwiseError:
         """Return the prompt that serving would send before a turn, for the rounds that the sample has."""
-        key = _first_of_rounds(sample), turn.message
+        key = _count_dropped(sample), turn.message
         if key not in self._prompts:
             before = [self.request.messages[i] for i in sample.kept if i < turn.message]
             try:
@@ -259,7 +270,7 @@ class _ExampleBuilder:
 
     def _finished_conversation(self, sample: Encoded, turn: Turn) -> str | None:
         """Return the conversation that ends with a turn; None if the template refuses it."""
-        key = _first_of_rounds(sample), turn.message
+        key = _count_dropped(sample), turn.message
         if key not in self._finished:
             messages = [self.request.messages[i] for i in sample.kept if i <= turn.message]
             try:
@@ -269,8 +280,8 @@ class _ExampleBuilder:
         return self._finished[key]
 
 
-def _first_of_rounds(sample: Encoded) -> int:
-    """Return the number of messages that were dropped: it tells apart samples that begin with different rounds."""
+def _count_dropped(sample: Encoded) -> int:
+    """Return the number of messages that `max_length` dropped; it tells apart samples that begin differently."""
     return int(sample.kept[-1]) + 1 - len(sample.kept) if len(sample.kept) else 0
 
 

@@ -219,6 +219,7 @@ MOST_RENDERINGS = {
     ("appends", 200): 1,
     ("forgets", 200): 8,
     ("diverges", 200): 8,
+    ("forgets", 1000): 8,
 }
 
 
