@@ -37,6 +37,9 @@ TOKEN = re.compile(
 )
 SPACE = " \t\r\n"
 MAX_DEPTH = 200  # blocks within blocks, parentheses within parentheses
+# The longest template of Ollama's library has a few hundred actions, the longest action a few dozen tokens.
+MAX_PIECES = 4_000
+MAX_ACTION_TOKENS = 400
 KEYWORDS = ("if", "range", "with", "else", "end", "break", "continue")
 UNSUPPORTED_KEYWORDS = ("define", "template", "block")
 CONSTANTS = {"true": "true", "false": "false", "nil": "none"}
@@ -116,10 +119,12 @@ def parse(text: str, first_line: int = 1) -> tuple[GoNode, ...]:
 def _scan(text: str, first_line: int) -> list[GoPiece]:
     """Cut a template into texts and actions, with white space trimmed and comments removed."""
     pieces: list[GoPiece] = []
-    at, trim_left = 0, False
+    at, trim_left, line = 0, False, first_line
     while (start := text.find("{{", at)) >= 0:
         action = ACTION.match(text, start)
-        line = first_line + text.count("\n", 0, start)
+        line += text.count("\n", at, start)
+        if len(pieces) >= MAX_PIECES:
+            refuse(line, f"the template has more than {MAX_PIECES} actions")
         if action is None:
             refuse(line, f"an action that does not end: {short_repr(text[start : start + 40])}")
         # "{{- " trims the white space before the action, " -}}" that after it.
@@ -135,9 +140,10 @@ def _scan(text: str, first_line: int) -> list[GoPiece]:
         if not inner.strip().startswith("/*"):
             pieces.append(GoPiece(line, inner.strip(), is_action=True))
         at = action.end()
+        line += action[0].count("\n")
     rest = text[at:].lstrip(SPACE) if trim_left else text[at:]
     if rest:
-        pieces.append(GoPiece(first_line + text.count("\n", 0, at), rest, is_action=False))
+        pieces.append(GoPiece(line, rest, is_action=False))
     return pieces
 
 
@@ -230,6 +236,8 @@ def _tokenize(text: str, line: int) -> Tokens:
             refuse(line, f"cannot read {short_repr(text[at:].strip())}")
         tokens.append((str(found.lastgroup), found[found.lastgroup or 0]))
         at = found.end()
+        if len(tokens) > MAX_ACTION_TOKENS:
+            refuse(line, f"an action of more than {MAX_ACTION_TOKENS} words")
     return tokens
 
 

@@ -135,11 +135,9 @@ def parse_format_string(text: str, names: Collection[str], where: str) -> Text:
         problem = f"{where} is not a format string: {error}, in {short_repr(text)}"
         raise SourceError(problem, hint=hint) from None
     parts: list[str | Slot] = []
+    plain_texts: list[str] = []  # the parser starts a new field after every escaped brace
     for plain, name, form, conversion in fields:
-        if plain and parts and isinstance(before := parts[-1], str):
-            parts[-1] = before + plain  # after an escaped brace the parser starts a new field
-        elif plain:
-            parts.append(plain)
+        plain_texts.append(plain)
         if name is None:
             continue
         if name not in names:
@@ -148,8 +146,9 @@ def parse_format_string(text: str, names: Collection[str], where: str) -> Text:
         if form or conversion:
             problem = f"{where} formats {{{name}}}, which is not supported"
             raise SourceError(f"{problem}: write {{{name}}}, in {short_repr(text)}")
-        parts.append(Slot(name))
-    return tuple(parts)
+        parts += ("".join(plain_texts), Slot(name))
+        plain_texts = []
+    return tuple(part for part in (*parts, "".join(plain_texts)) if part)
 
 
 def to_format_string(text: Text, names: Mapping[str, str]) -> str:
