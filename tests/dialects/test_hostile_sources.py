@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from timing import assert_quick
 
 import turnwise
+from timing import assert_quick
 
 HUGE: dict[str, tuple[str, Any]] = {
     "functions": ("ollama", "{{ .Prompt" + " | json" * 50_000 + " }}"),
