@@ -122,3 +122,15 @@ def test_stops(tmp_path: Path) -> None:
     file = tmp_path / "plain.jinja"
     file.write_text(PLAIN, encoding="utf-8")
     assert "writes nothing after a reply" in run("stops", str(file)).stderr
+
+
+def test_overflow_decides_about_long_conversations(chat: str) -> None:
+    whole = data("qwen2.5", chat)
+    length = str(len(whole["input_ids"]) - 4)
+    cut = run("encode", "qwen2.5", chat, "--max-length", length, "--overflow", "truncate", "--json")
+    assert json.loads(cut.stdout)["input_ids"] == whole["input_ids"][: int(length)]
+    assert "cuts off its end" in cut.stderr
+    refused = run("encode", "qwen2.5", chat, "--max-length", length, "--overflow", "refuse", code=1)
+    assert "more than max_length" in refused.stderr
+    unknown = run("encode", "qwen2.5", chat, "--overflow", "trunkate", code=2)
+    assert "Did you mean 'truncate'" in unknown.stderr.replace("\n", " ")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from warnings import catch_warnings, simplefilter
 
 import typer
@@ -34,11 +34,13 @@ from turnwise.cli.render import (
     make_flag,
 )
 from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, did_you_mean, printable
+from turnwise.template import Overflow
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import POLICIES
 from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import SHIPPED, Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as tokenizer_at
+from turnwise.tokens.truncation import OVERFLOW
 
 TokenizerOption = Annotated[
     str,
@@ -67,8 +69,11 @@ def encode(
         str, typer.Option("--train-on", help=f"What is trained: {', '.join(POLICIES)}.")
     ] = "assistant",
     max_length: Annotated[
-        int | None, typer.Option("--max-length", min=1, help="Leave out the oldest rounds.")
+        int | None, typer.Option("--max-length", min=1, help="The most tokens that are wanted.")
     ] = None,
+    overflow: Annotated[
+        str, typer.Option("--overflow", help=f"If there are more: {', '.join(OVERFLOW)}.")
+    ] = "drop_rounds",
     compatible: Annotated[
         bool,
         make_flag("--compatible", help="Encode as transformers does, forged tokens included."),
@@ -100,6 +105,10 @@ def encode(
         raise typer.BadParameter(
             did_you_mean(train_on, POLICIES, "Policies") or "", param_hint="--train-on"
         )
+    if overflow not in OVERFLOW:
+        raise typer.BadParameter(
+            did_you_mean(overflow, OVERFLOW, "One of") or "", param_hint="--overflow"
+        )
     loaded, known = inputs.load_template(template, pick), load_tokenizer(tokenizer)
     with catch_warnings(record=True) as caught:
         simplefilter("always", TurnwiseWarning)
@@ -108,6 +117,7 @@ def encode(
             known,
             train_on,
             max_length=max_length,
+            overflow=cast(Overflow, overflow),
             compatible=compatible,
             strict=strict,
             **arguments,

@@ -20,6 +20,7 @@ from turnwise.template import Template
 
 HEADING_WIDTH = 11
 MAX_COLUMN_WIDTH = 48
+HISTORY = {True: "is only appended to", False: "may be rewritten: train with examples, not encode"}
 
 
 def explain(
@@ -65,6 +66,7 @@ def explain_template(template: Template) -> dict[str, Any]:
         "unread": sorted(options.keys() - set(variables)),
         "named": sorted(template.renderer.named),
         "generation_prompt": facts.generation_prompt,
+        "appends": facts.appends,
         "stops": list(facts.stops),
         "markers": facts.markers,
         "replies": rows,
@@ -88,6 +90,7 @@ def format_lines(explanation: dict[str, Any]) -> list[Text]:
         "options": [format_option(name, value) for name, value in options.items()],
         "not read": [", ".join(explanation["unread"])],
         "templates": [", ".join(["default", *named]) if named else ""],
+        "history": [HISTORY[explanation["appends"]]],
         "markers": [str(marker) for marker in explanation["markers"]],
         "replies": format_replies(explanation["replies"]),
         "not seen": explanation["unreached"],
