@@ -133,4 +133,4 @@ def test_overflow_decides_about_long_conversations(chat: str) -> None:
     refused = run("encode", "qwen2.5", chat, "--max-length", length, "--overflow", "refuse", code=1)
     assert "more than max_length" in refused.stderr
     unknown = run("encode", "qwen2.5", chat, "--overflow", "trunkate", code=2)
-    assert "Did you mean 'truncate'" in unknown.stderr.replace("\n", " ")
+    assert "'truncate'" in unknown.stderr and "--overflow" in unknown.stderr
