@@ -18,6 +18,7 @@ import pytest
 import reply_vectors as replyvectors
 from corpus import needs_corpus
 from turnwise.tokens.tokenizers import tokenizer
+from vocabularies import ends
 
 REASONS = {
     "policy": "the source's own parser decides otherwise: drops text or calls, renames or repairs them",
@@ -100,8 +101,8 @@ def test_cuts_between_tokens() -> None:
     vocabulary = tokenizer("turnwise")
     for row in ROWS:
         text = row["input"]
-        ends = vocabulary.ends(text, vocabulary.encode(text))
-        chunks = [text[start:end] for start, end in pairwise([0, *ends])]
+        found = ends(vocabulary, text, vocabulary.encode(text))
+        chunks = [text[start:end] for start, end in pairwise([0, *found])]
         assert "".join(chunks) == text and read(row, chunks) == read(row, [text]), row["id"]
 
 

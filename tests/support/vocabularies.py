@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import corpus
-from turnwise.tokens.tokenizers import Tokenizer, files, tokenizer
+from turnwise.tokens.tokenizers import START, Tokenizer, files, tokenizer
+from turnwise.tokens.tokenizers.offsets import ends_of_starts
 
 SHIPPED = files.SHIPPED / "tokenizer.json"
 FOLDER = corpus.folder()
@@ -89,6 +90,12 @@ SNIPPETS = (
 TEXTS = st.lists(st.one_of(st.sampled_from(SNIPPETS), st.text(max_size=12)), max_size=8).map(
     "".join
 )
+
+
+def ends(own: Tokenizer, text: str, ids: Sequence[int], position: int = START) -> list[int]:
+    """Where each token ends if every character belongs to one token."""
+    starts = (start for start, _ in own.offsets(text, ids, position))
+    return ends_of_starts(starts, len(text))
 
 
 def law(count: int) -> Callable[[Any], Any]:

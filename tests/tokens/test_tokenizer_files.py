@@ -23,7 +23,7 @@ from turnwise.errors import TokenizerError
 from turnwise.tokens import tokenizers
 from turnwise.tokens.tokenizers import AFTER, START, WITHIN, files, tokenizer
 from turnwise.tokens.tokenizers.hf_backend import share_model
-from vocabularies import PREPEND, SHIPPED, TEXTS, law, load, space, variant
+from vocabularies import PREPEND, SHIPPED, TEXTS, ends, law, load, space, variant
 
 # -- files and objects
 
@@ -120,7 +120,7 @@ def test_an_object_of_fastokens() -> None:
     own, base = tokenizer(theirs), load("turnwise")
     text = "Hello 中👩 <s> x"
     assert own.encode(text) == base.encode(text) and own.whole(text) == base.whole(text)
-    assert own.ends(text, own.encode(text)) == base.ends(text, base.encode(text))
+    assert ends(own, text, own.encode(text)) == ends(base, text, base.encode(text))
     assert own.decode(own.whole(text)) == text and own.added == base.added
     theirs.enable_truncation(2)
     with pytest.raises(TokenizerError, match="truncates or pads"):
@@ -153,7 +153,7 @@ def test_a_slow_tokenizer_of_transformers() -> None:
     assert own.whole("a</s>b") == theirs.encode("a</s>b", add_special_tokens=False)
     ids = own.encode(text)
     assert own.id("</s>") not in ids and own.decode(ids) == text
-    assert own.ends("aé👩", own.encode("aé👩")) == [1, 1, 2, 2, 2, 2, 3]
+    assert ends(own, "aé👩", own.encode("aé👩")) == [1, 1, 2, 2, 2, 2, 3]
 
 
 def test_tiktoken() -> None:
@@ -164,7 +164,7 @@ def test_tiktoken() -> None:
         assert own.encode(text) == theirs.encode_ordinary(text)
         assert own.whole(text) == theirs.encode(text, allowed_special="all")
         assert own.decode(own.whole(text)) == own.decode(own.encode(text)) == text
-    assert own.ends("aé👩ab", own.encode("aé👩ab")) == [1, 1, 2, 2, 2, 2, 3, 5]
+    assert ends(own, "aé👩ab", own.encode("aé👩ab")) == [1, 1, 2, 2, 2, 2, 3, 5]
     assert (
         own.token(256) == "ab"
         and own.id("ab") == 256
@@ -208,11 +208,11 @@ def test_sentencepiece(file: str) -> None:
         assert space(own.decode(own.encode("x" + text))) == space("x" + text)
         for at in (START, WITHIN):
             ids = own.encode(text, at)
-            ends = own.ends(text, ids, at)
+            found = ends(own, text, ids, at)
             assert (
-                len(ends) == len(ids)
-                and ends == sorted(ends)
-                and (not ids or ends[-1] == len(text))
+                len(found) == len(ids)
+                and found == sorted(found)
+                and (not ids or found[-1] == len(text))
             )
 
     check()
@@ -246,7 +246,7 @@ def test_mistral_common(file: str) -> None:
     for text in ("Hello 中👩 e\u0301", "[INST] a[/INST]</s>", "\n\n  x"):
         ids = own.encode(text)
         assert ids == inner.encode(text, bos=False, eos=False)
-        assert own.decode(ids) == text and own.ends(text, ids)[-1] == len(text)
+        assert own.decode(ids) == text and ends(own, text, ids)[-1] == len(text)
         assert not {own.added[word].id for word in ("[INST]", "[/INST]", "</s>")} & {*ids}
     assert (
         own.whole("[INST]a")[0] == 3 and own.decode(own.whole("[INST]a[/INST]")) == "[INST]a[/INST]"

@@ -34,6 +34,7 @@ from vocabularies import (
     SHIPPED,
     SNIPPETS,
     TEXTS,
+    ends,
     law,
     load,
     metaspace,
@@ -171,12 +172,12 @@ def test_ends_are_those_of_the_offsets(name: str) -> None:
     @given(TEXTS)
     def check(text: str) -> None:
         ids = own.encode(text)
-        assert own.ends(text, ids) == start_of(name, text)
+        assert ends(own, text, ids) == start_of(name, text)
         for at in (START, AFTER, WITHIN):
             ids = own.encode(text, at)
-            ends = own.ends(text, ids, at)
-            assert len(ends) == len(ids) and ends == sorted(ends)
-            assert not ids or ends[-1] == len(text)
+            found = ends(own, text, ids, at)
+            assert len(found) == len(ids) and found == sorted(found)
+            assert not ids or found[-1] == len(text)
 
     check()
 
@@ -240,7 +241,7 @@ def test_what_is_put_before_a_text(scheme: str, backend: str) -> None:
     own = huggingface.HuggingFace(variant(**parts), backend=backend)
     for at in (START, AFTER, WITHIN):
         assert own.encode("ab", at) == ([98] if at in prefixed else [97]), at
-        assert own.ends("ab ab", own.encode("ab ab", at), at) == [2, 5]
+        assert ends(own, "ab ab", own.encode("ab ab", at), at) == [2, 5]
     for text in ("ab<x>ab", "<x>ab<x> ab<x>", " a<x><x>b "):
         ids: list[int] = []
         for index, part in enumerate(text.split("<x>")):
@@ -257,8 +258,8 @@ def test_a_byte_level_prefix() -> None:
         " Hello",
         "Hello",
     ]
-    assert own.ends("Hello", own.encode("Hello"), START)[-1] == 5
-    assert own.ends("中文", own.encode("中文"), START)[-1] == 2
+    assert ends(own, "Hello", own.encode("Hello"), START)[-1] == 5
+    assert ends(own, "中文", own.encode("中文"), START)[-1] == 2
 
 
 def test_a_space_before_every_word_is_not_a_prefix() -> None:
@@ -270,16 +271,15 @@ def test_a_space_before_every_word_is_not_a_prefix() -> None:
     assert not found.prefixed and not found.is_one_to_one
     own = huggingface.HuggingFace(variant(pre_tokenizer=words), backend="tokenizers")
     ids = own.encode("ab  ab", WITHIN)
-    assert ids == [98, 98] and own.ends("ab  ab", ids, WITHIN) == [4, 6]
+    assert ids == [98, 98] and ends(own, "ab  ab", ids, WITHIN) == [4, 6]
 
 
 def test_unknown_characters_and_changed_texts_fall_back_to_offsets() -> None:
     lower = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, REPLACE]}
     own = huggingface.HuggingFace(variant(normalizer=lower), backend="tokenizers")
     for text in ("AB ab", "İİ ab", "中文中文 ab", "ab中"):
-        assert own.ends(text, own.encode(text))[-1] == len(text)
-    with pytest.raises(TokenizerError, match="not those of this text"):
-        own.ends("AB 中", [97])
+        assert ends(own, text, own.encode(text))[-1] == len(text)
+    assert own.offsets("AB 中", [97]) == [(0, 2)]  # not its ids: found in the text all the same
 
 
 def test_tokens_that_are_matched_after_normalising_are_named() -> None:
@@ -301,13 +301,10 @@ def test_widths() -> None:
         6: None,
     }
     widths = TokenWidths(words.__getitem__)
-    assert widths.ends([1, 2, 3, 4, 1], 6) == [2, 3, 3, 4, 6]
-    assert widths.ends([5, 1], 2, prefix_length=1) == [0, 2]
-    assert (
-        widths.ends([5, 1], 2) is None
-        and widths.ends([1, 6], 3) is None
-        and widths.ends([], 0) == []
-    )
+    assert widths.offsets([1, 2, 3, 4, 1], 6) == [(0, 2), (2, 3), (3, 4), (3, 4), (4, 6)]
+    assert widths.offsets([5, 1], 2, prefix_length=1) == [(0, 1), (0, 2)]
+    assert widths.offsets([5, 1], 2) is None and widths.offsets([1, 6], 3) is None
+    assert widths.offsets([], 0) == []
 
 
 MODELS = {
@@ -346,8 +343,8 @@ def test_other_models(kind: str) -> None:
     whole = library.Tokenizer.from_str(json.dumps(data))
     for text in ("ab ab", "abab", "a<x>b", "  ab  中 ab ", "<x>"):
         assert own.whole(text) == whole.encode(text, add_special_tokens=False).ids
-        ends = own.ends(text, own.encode(text))
-        assert ends == sorted(ends) and ends[-1] == len(text)
+        found = ends(own, text, own.encode(text))
+        assert found == sorted(found) and found[-1] == len(text)
         assert 5 not in own.encode(text) or 5 in own.native
 
 

@@ -108,7 +108,7 @@ class Encoded:
             self.kept,
             self._turns,
             (self._untrained, self.incomplete),
-            (self._offsets.spans.rows, self.ends, self.owners, self.labels, self.weights),
+            (self._offsets.spans.rows, self.offsets, self.owners, self.labels, self.weights),
         )
 
     @property
@@ -159,8 +159,17 @@ class Encoded:
         return [self.text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
 
     @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """The span of each token in `text`: its first character and the one after its last.
+
+        Tokens that share a character, because a byte-level vocabulary split it, all have it in their spans. What the
+        tokenizer put before a text (`▁`) shares the first character. What its normaliser drops is in no span.
+        """
+        return self._offsets.offsets
+
+    @property
     def ends(self) -> list[int]:
-        """The character at which each token ends."""
+        """The character at which each token ends, and the text of the next one starts; see `tokens`."""
         return self._offsets.ends
 
     def first_at(self, character: int) -> int:
@@ -334,14 +343,14 @@ def _unpickle(
     computed: tuple[Any, ...],
 ) -> Encoded:
     """Rebuild an Encoded from a pickle, with what was computed before it was pickled."""
-    rows, ends, owners, labels, weights = computed
+    rows, offsets, owners, labels, weights = computed
     spans = SpanTable(rows)
     untrained, incomplete = problems
     encoded = Encoded(
         rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept
     )
     encoded.incomplete = incomplete
-    encoded._offsets = TokenOffsets(rendering.text, ids, None, spans, ends)
+    encoded._offsets = TokenOffsets(rendering.text, ids, None, spans, offsets)
     encoded._owners, encoded._labels, encoded._weights = owners, labels, weights
     return encoded
 

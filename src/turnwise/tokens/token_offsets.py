@@ -4,21 +4,25 @@ Ids come without offsets. But the text was encoded in spans (`text_encoder.py`),
 and its first id are known. Most questions are about the borders of spans and are answered from these; only a question
 about a character inside a plain span asks the tokenizer where each token of that span ends.
 
-A character that was split into several tokens belongs to the last of them.
+`offsets` are the spans of the tokens, in which tokens may share a character (a byte-level vocabulary splits one), and
+from which text may be missing that a normaliser drops. For labels and owners every character belongs to one token:
+`ends` cuts the text where the next token starts, so a character that was split belongs to the last of its tokens.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 
-from turnwise.tokens.text_encoder import SpanTable, encoder_for
-from turnwise.tokens.tokenizers.protocol import Tokenizer
+from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
+from turnwise.tokens.tokenizers.offsets import Offsets, ends_of_starts
+from turnwise.tokens.tokenizers.protocol import WHOLE, Added, Tokenizer
 
 
 class TokenOffsets:
-    """The tokens of one text; without `spans`, every added token in the text counts as one."""
+    """The tokens of one text; without `spans`, the ids are those that the library itself gives for it."""
 
-    __slots__ = ("_ends", "_spans", "ids", "text", "tokenizer")
+    __slots__ = ("_ends", "_offsets", "_spans", "ids", "text", "tokenizer")
 
     def __init__(
         self,
@@ -26,25 +30,42 @@ class TokenOffsets:
         ids: list[int],
         tokenizer: Tokenizer | None,
         spans: SpanTable | None,
-        ends: list[int] | None = None,
+        offsets: list[Offsets] | None = None,
     ) -> None:
         self.text = text
         self.ids = ids
-        self.tokenizer = tokenizer  # None in a copy from another process, which knows all ends
+        self.tokenizer = tokenizer  # None in a copy from another process, which knows all offsets
         self._spans = spans
-        self._ends = ends
+        self._offsets = offsets
+        self._ends: list[int] | None = None
 
     @property
     def spans(self) -> SpanTable:
         """The plain spans and added tokens, in order."""
-        if self._spans is None and self.tokenizer is not None:
-            self._spans = encode_joint(self.tokenizer, self.text)[1]
-        assert self._spans is not None
+        if self._spans is None:
+            assert self.tokenizer is not None
+            ids, spans = encode_joint(self.tokenizer, self.text)
+            if ids != self.ids:
+                # The library finds added tokens otherwise, for instance after normalising.
+                self._offsets = self.tokenizer.offsets(self.text, self.ids, WHOLE)
+                spans = _find_spans(self.ids, self._offsets, self.tokenizer.added.values())
+            self._spans = spans
         return self._spans
 
     @property
+    def offsets(self) -> list[Offsets]:
+        """The first character of each token and the one after its last."""
+        count = len(self.spans.starts)
+        if self._offsets is None:
+            offsets: list[Offsets] = []
+            for index in range(count):
+                offsets += self._offsets_in_span(index)
+            self._offsets = offsets
+        return self._offsets
+
+    @property
     def ends(self) -> list[int]:
-        """The character at which each token ends."""
+        """The character at which each token ends if every character belongs to one token."""
         if self._ends is None:
             ends: list[int] = []
             for index in range(len(self.spans.starts)):
@@ -63,7 +84,7 @@ class TokenOffsets:
             return first
         ends = self._ends_in_span(index)
         inside = bisect_left(ends, character)
-        if ends[inside] == character:
+        if inside < len(ends) and ends[inside] == character:
             inside += 1  # that token ends before the character
         return first + inside
 
@@ -76,22 +97,28 @@ class TokenOffsets:
         end, end_id = self._span_end(index)
         if character == end or tokens[index] is not None:
             return end_id
-        return int(first_ids[index]) + bisect_left(self._ends_in_span(index), character) + 1
+        inside = bisect_left(self._ends_in_span(index), character) + 1
+        return min(int(first_ids[index]) + inside, end_id)  # a span may have no tokens at all
 
     def _ends_in_span(self, index: int) -> list[int]:
-        """Return the character at which each token of a span ends."""
+        """Return where each token of a span ends, and the next one starts."""
+        starts = (start for start, _ in self._offsets_in_span(index))
+        return ends_of_starts(starts, self._span_end(index)[0])
+
+    def _offsets_in_span(self, index: int) -> list[Offsets]:
+        """Return the offsets of the tokens of a span."""
         spans = self.spans
         end, end_id = self._span_end(index)
-        if spans.tokens[index] is not None:
-            return [end]
         start, first = spans.starts[index], spans.first_ids[index]
-        if self._ends is not None:
-            return self._ends[first:end_id]
+        if self._offsets is not None:
+            return self._offsets[first:end_id]
+        if spans.tokens[index] is not None:
+            return [(start, end)]
         assert self.tokenizer is not None
-        lengths = self.tokenizer.ends(
+        inside = self.tokenizer.offsets(
             self.text[start:end], self.ids[first:end_id], spans.positions[index]
         )
-        return [start + length for length in lengths]
+        return [(start + token_start, start + token_end) for token_start, token_end in inside]
 
     def _span_end(self, index: int) -> tuple[int, int]:
         """Return where a span ends: the character, and the index into the ids."""
@@ -99,6 +126,19 @@ class TokenOffsets:
         if following < len(spans.starts):
             return spans.starts[following], spans.first_ids[following]
         return len(self.text), len(self.ids)
+
+
+def _find_spans(
+    ids: Sequence[int], offsets: Sequence[Offsets], added: Iterable[Added]
+) -> SpanTable:
+    """Return the spans of a text of which only the offsets are known: its added tokens, and what is between them."""
+    tokens = {token.id: token for token in added}
+    rows: list[SpanRow] = [(0, 0, WHOLE, None)]  # may be empty
+    for index, (id, (start, _)) in enumerate(zip(ids, offsets, strict=True)):
+        token = tokens.get(id)
+        if token is not None or rows[-1][3] is not None:
+            rows.append((max(start, rows[-1][0]), index, WHOLE, token))
+    return SpanTable(rows)
 
 
 def encode_joint(tokenizer: Tokenizer, text: str) -> tuple[list[int], SpanTable]:

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from turnwise.errors import TokenizerError
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.token_matcher import TokenMatcher
+from turnwise.tokens.tokenizers.alignment import align_tokens
 from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
-from turnwise.tokens.tokenizers.offsets import TokenWidths
+from turnwise.tokens.tokenizers.offsets import Offsets, TokenWidths
 from turnwise.tokens.tokenizers.pickling import (
     TokenizerSource,
     compute_fingerprint,
     load_again,
 )
-from turnwise.tokens.tokenizers.protocol import AFTER, START, Added
+from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
 
 
 class BaseTokenizer:
@@ -81,14 +81,10 @@ class BaseTokenizer:
             ids += self.encode(text[done:], AFTER if ids else START)
         return ids
 
-    def ends(self, text: str, ids: Sequence[int], position: int = START) -> list[int]:
-        ends = self._widths.ends(ids, len(text), self.prefix_length)
-        if ends is None:
-            raise TokenizerError(
-                f"{self.name} does not tell where the {len(ids)} tokens of this text end: {text[:40]!r}",
-                hint="Its vocabulary does not spell them. Use the model's tokenizer.json, if there is one.",
-            )
-        return ends
+    def offsets(self, text: str, ids: Sequence[int], position: int = START) -> list[Offsets]:
+        prefix_length = 0 if position == WITHIN else self.prefix_length
+        offsets = self._widths.offsets(ids, len(text), prefix_length)
+        return offsets or align_tokens(text, ids, self.added.values(), self.token_bytes)
 
     def decode(self, ids: Sequence[int]) -> str:
         ids = to_token_ids(ids, "a tokenizer decodes a list of ids")

@@ -20,7 +20,7 @@ from turnwise.tokens.tokenizers.normalization import (
     remove_prefix,
 )
 from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
-from turnwise.tokens.tokenizers.protocol import Added
+from turnwise.tokens.tokenizers.protocol import WHOLE, Added
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
 UNKNOWN_CHARACTER = "\U0010fffd"  # that no vocabulary has
@@ -43,6 +43,7 @@ class ReferenceBackend:
             self.full = share_model(source) or library.Tokenizer.from_str(source.to_str())
         self.full.no_truncation()
         self.full.no_padding()
+        self.full.post_processor = None  # it adds bos and eos, and moves offsets
         if getattr(self.full.model, "dropout", None):
             self.full.model.dropout = None  # the same text must have the same ids
         self.extra = self._find_missing(declared)
@@ -88,6 +89,11 @@ class ReferenceBackend:
     def encode(self, text: str, position: int) -> list[int]:
         ids: list[int] = self.plain_at(position).encode(text, add_special_tokens=False).ids
         return ids
+
+    def encode_with_offsets(self, text: str, position: int) -> library.Encoding:
+        """Return ids and offsets of the text at this position, or with its added tokens (WHOLE)."""
+        used = self.full if position == WHOLE else self.plain_at(position)
+        return used.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self.full.decode(ids, skip_special_tokens=False)

@@ -17,6 +17,7 @@ import tokenizers as library
 
 from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.token_ids import to_token_ids
+from turnwise.tokens.tokenizers.alignment import align_tokens
 from turnwise.tokens.tokenizers.backends import choose_backend
 from turnwise.tokens.tokenizers.deferred import (
     ALLOWANCE_PER_TOKEN,
@@ -31,13 +32,13 @@ from turnwise.tokens.tokenizers.foreign_errors import (
 )
 from turnwise.tokens.tokenizers.hf_backend import ReferenceBackend
 from turnwise.tokens.tokenizers.lazy import import_adapter
-from turnwise.tokens.tokenizers.offsets import TokenWidths, ends_of_starts
+from turnwise.tokens.tokenizers.offsets import Offsets, TokenWidths
 from turnwise.tokens.tokenizers.pickling import (
     TokenizerSource,
     compute_fingerprint,
     load_again,
 )
-from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
+from turnwise.tokens.tokenizers.protocol import AFTER, START, WHOLE, WITHIN, Added
 from turnwise.tokens.tokenizers.selfcheck import Backend, find_disagreement, have_same_decoder
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
@@ -150,19 +151,20 @@ class HuggingFace:
             with wrap_errors(f"{self.name} cannot encode a text of {len(text)} characters"):
                 return self._reference.whole(text)
 
-    def ends(self, text: str, ids: Sequence[int], position: int = START) -> list[int]:
+    def offsets(self, text: str, ids: Sequence[int], position: int = START) -> list[Offsets]:
         pipeline = self._reference.pipeline
-        if pipeline.keeps(text):
+        if position != WHOLE and pipeline.keeps(text):
             # Fast path: the tokens spell the text, so their widths give the offsets.
             prefix_length = len(pipeline.prefix) if position in pipeline.prefixed else 0
-            ends = self._widths.ends(ids, len(text), prefix_length)
-            if ends is not None:
-                return ends
+            offsets = self._widths.offsets(ids, len(text), prefix_length)
+            if offsets is not None:
+                return offsets
         check_text(text)
-        encoding = self._reference.plain_at(position).encode(text, add_special_tokens=False)
+        encoding = self._reference.encode_with_offsets(text, position)
         if encoding.ids != list(ids):
-            raise TokenizerError(f"these {len(ids)} ids are not those of this text: {text[:40]!r}")
-        return ends_of_starts((start for start, _ in encoding.offsets), len(text))
+            return align_tokens(text, ids, self.added.values(), self._reference.token_bytes)
+        found: list[Offsets] = encoding.offsets
+        return found
 
     def decode(self, ids: Sequence[int]) -> str:
         ids = to_token_ids(ids, "a tokenizer decodes a list of ids")

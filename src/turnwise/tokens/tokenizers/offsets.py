@@ -1,11 +1,11 @@
 """Compute the offsets of tokens in a text from the tokens alone.
 
 A token spells some bytes. Its *width* is how many characters begin in it, and whether it begins inside a character (a
-byte-level vocabulary may split an emoji in four). Adding up widths gives the ends of the tokens. A character that was
-split belongs to the last token with a byte of it, so ends never fall, and the last one is the end of the text.
+byte-level vocabulary may split an emoji in four). Adding up widths gives the spans of the tokens. Tokens that share a
+character all have it in their spans, as in `tokenizers`.
 
 The sum must be the number of characters in the text; where it is not, the tokens do not spell this text and no offsets
-are returned.
+are returned (`alignment.py` finds them then).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 
 # How many characters begin in the token; whether the token begins inside a character.
 Width = tuple[int, bool]
+Offsets = tuple[int, int]  # the first character of a token and the one after its last
 
 BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -69,28 +70,30 @@ class TokenWidths(dict[int, Width | None]):
         width = self[id] = None if data is None else _measure(data)
         return width
 
-    def ends(self, ids: Iterable[int], length: int, prefix_length: int = 0) -> list[int] | None:
-        """Return where `ids` end in a text of `length` characters, before which a prefix may have been put.
+    def offsets(
+        self, ids: Iterable[int], length: int, prefix_length: int = 0
+    ) -> list[Offsets] | None:
+        """Return the spans of `ids` in a text of `length` characters, before which a prefix may have been put.
 
         None if the ids do not spell such a text.
         """
-        ends: list[int] = []
+        offsets: list[Offsets] = []
         end = 0
         for id in ids:
             width = self[id]
             if width is None:
                 return None
             begun, is_inside = width
-            if is_inside and ends:
-                ends[-1] -= 1  # the character ends in this token, not in the one before
+            start = end - 1 if is_inside and end else end
             end += begun
-            ends.append(end)
+            offsets.append((start, end))
         prefix = end - length
         if not prefix:
-            return ends
-        if prefix != prefix_length:
+            return offsets
+        if prefix != prefix_length or not length:
             return None
-        return [max(0, end - prefix) for end in ends]
+        # What was put before the text shares its first character.
+        return [(max(0, start - prefix), max(1, end - prefix)) for start, end in offsets]
 
 
 def ends_of_starts(starts: Iterable[int], length: int) -> list[int]:

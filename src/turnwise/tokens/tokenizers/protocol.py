@@ -6,7 +6,7 @@ which of its tokens is decided by the origin of the text (`attribution.py`).
 
 Some tokenizers put a space before a text (SentencePiece): once, or after every added token. So `encode` is told the
 position of the text: at the START of everything, AFTER an added token, or WITHIN a text that was split, where no space
-may be added.
+may be added. WHOLE is for offsets only: those of the ids that `whole` gives.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-START, AFTER, WITHIN = range(3)
+START, AFTER, WITHIN, WHOLE = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,13 @@ class Tokenizer(Protocol):
         """Return the ids that the library itself gives, added tokens recognised, without bos and eos."""
         ...
 
-    def ends(self, text: str, ids: Sequence[int], position: int = START) -> list[int]:
-        """Return the character of `text` at which each of `ids` ends; `ids` are those of `encode(text, position)`."""
+    def offsets(
+        self, text: str, ids: Sequence[int], position: int = START
+    ) -> list[tuple[int, int]]:
+        """Return the characters of `text` that each id covers, as start and end; tokens may share a character.
+
+        `ids` are those of `encode(text, position)`, or of `whole(text)` if the position is WHOLE.
+        """
         ...
 
     def decode(self, ids: Sequence[int]) -> str:

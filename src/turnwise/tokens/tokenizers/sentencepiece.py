@@ -20,8 +20,8 @@ import sentencepiece
 from turnwise.errors import TokenizerError
 from turnwise.tokens.tokenizers.base import BaseTokenizer, find_named_tokens
 from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
-from turnwise.tokens.tokenizers.offsets import bytes_of_piece, ends_of_starts
-from turnwise.tokens.tokenizers.protocol import START, WITHIN, Added, Tokenizer
+from turnwise.tokens.tokenizers.offsets import Offsets, bytes_of_piece
+from turnwise.tokens.tokenizers.protocol import START, WHOLE, WITHIN, Added, Tokenizer
 
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # types of pieces
 VARINT, LENGTH_DELIMITED = 0, 2  # wire types of protocol buffers
@@ -61,16 +61,14 @@ class SentencePiece(BaseTokenizer):
         ids: list[int] = self._processor_at(position).encode(text)
         return ids
 
-    def ends(self, text: str, ids: Sequence[int], position: int = START) -> list[int]:
+    def offsets(self, text: str, ids: Sequence[int], position: int = START) -> list[Offsets]:
         check_text(text)
         processor = self._processor_at(position)
-        if not hasattr(processor, "encode_as_offset_mapping"):
-            # An older library: pieces are as wide as they are spelled.
-            return super().ends(text, ids, position)
-        mapping = processor.encode_as_offset_mapping(text)
-        if list(mapping["ids"]) != list(ids):
-            raise TokenizerError(f"these {len(ids)} ids are not those of this text: {text[:40]!r}")
-        return ends_of_starts((start for start, _ in mapping["offsets"]), len(text))
+        if position != WHOLE and hasattr(processor, "encode_as_offset_mapping"):
+            mapping = processor.encode_as_offset_mapping(text)
+            if list(mapping["ids"]) == list(ids):
+                return [(start, end) for start, end in mapping["offsets"]]
+        return super().offsets(text, ids, position)
 
     def token_bytes(self, id: int) -> bytes | None:
         spelling = self.token(id)
