@@ -238,6 +238,10 @@ class Template:
             refuse_losses(
                 encoded.rendering, kept, arguments.get("tools"), arguments.get("documents")
             )
+        dropped = [f"{part.path} ({part.kind})" for part in encoded.media if not part.written]
+        if dropped:
+            problem = f"{self.name}: the template writes no placeholder for {', '.join(dropped)}"
+            warn(problem, TurnwiseWarning, stacklevel=2)
         return encoded
 
     def examples(

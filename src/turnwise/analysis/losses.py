@@ -2,7 +2,7 @@
 
 A template may drop what it has no use for: a system message, a tool list, the text beside a tool call. The pieces know
 which field each character came from, so a field without any piece was dropped. Trimmed, escaped or computed text counts
-as written: its origin names the field.
+as written: its origin names the field. An image is written if it has a placeholder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def find_lost_fields(
 ) -> list[str]:
     """Return the paths of the fields that have text and of which nothing was written, in order.
 
-    A path is that of a whole field: `messages[2].content`, `messages[3].tool_calls`, `tools`.
+    A path is that of a whole field (`messages[2].content`, `messages[3].tool_calls`, `tools`), or of a media part
+    without a placeholder (`messages[0].content[1]`).
     """
     written = _written_fields(rendering)
     lost = [name for name, value in (("tools", tools), ("documents", documents)) if value]
@@ -34,6 +35,9 @@ def find_lost_fields(
         reasoning = [name for name in REASONING_KEYS if _has_text(message.get(name))]
         if reasoning and not any(("messages", index, name) in written for name in REASONING_KEYS):
             lost.append(f"messages[{index}].{reasoning[0]}")
+    for part in rendering.media:
+        if not part.written and f"messages[{part.message}].content" not in lost:
+            lost.append(part.path)
     return lost
 
 
@@ -55,7 +59,10 @@ def _written_fields(rendering: Rendering) -> set[tuple[Any, ...]]:
     written: set[tuple[Any, ...]] = set()
     for piece in rendering.pieces:
         origin = piece.origin
-        for path in (origin.path,) if origin.path else origin.sources:
+        paths = [origin.path] if origin.path else [*origin.sources]
+        if origin.part and not piece.text.isspace():
+            paths.append(origin.part)
+        for path in paths:
             written.add(tuple(path[:1]))
             written.add(tuple(path[:3]))
     return written

@@ -64,7 +64,7 @@ NAMES: dict[str, Any] = {
     ),
     **_select(limits, "check_call_budget, limit_error"),
     **_select(trails, "BEGIN, BOUND, DONE, END, LOOP, NEXT"),
-    **_select(text_rules, "LSTRIPPED, RSTRIPPED, STRIPPED"),
+    **_select(text_rules, "LSTRIPPED, RSTRIPPED, STRIPPED, WITHIN"),
     **_select(container_rules, "ITEMS, SPLIT"),
     **_select(values, "ABSENT, MISSING, Failure, Loop, Macro, Namespace, Safe, Undefined"),
     **{f"do_{name}": run for name, run in operations.OPERATORS.items()},

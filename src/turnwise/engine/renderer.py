@@ -113,12 +113,14 @@ class Renderer(Immutable):
     ) -> Rendering:
         """Render a conversation. The arguments are those of `Template.render`."""
         program, known_tools, aliases = self.program, NO_TOOLS, NO_ALIASES
+        with_parts: Any = ()  # messages whose content may have parts; those of a plain chat have none
         if tools is not None:
             program = self._named.get(TOOL_USE, program)
             known_tools = prepared_tools(tools)
         if continue_final_message or not is_plain_chat(messages):
             reader = InputReader()
             chat, aliases = reader.read_messages(messages), reader.aliases
+            with_parts = chat
         else:
             # Pieces are computed later, and the caller may change a message by then.
             chat = list(map(dict.copy, messages))
@@ -157,7 +159,7 @@ class Renderer(Immutable):
             _refuse_lone_surrogates(text, context)
         if continuation is not None:
             text = continuation.truncate(text)
-        return Rendering(text, output, program.nodes, aliases)
+        return Rendering(text, output, program.nodes, aliases, with_parts)
 
     def with_options(self, options: Mapping[str, Any]) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""

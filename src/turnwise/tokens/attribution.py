@@ -22,7 +22,7 @@ from typing import Any
 
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.piece_table import PieceTable
-from turnwise.engine.provenance.trails import NOWHERE, Field, Leaf
+from turnwise.engine.provenance.trails import NOWHERE, Field, Leaf, Written
 from turnwise.errors import MessageError, did_you_mean
 from turnwise.messages import REASONING_KEYS
 from turnwise.tokens.token_matcher import TokenMatch, TokenMatcher, make_match
@@ -153,7 +153,7 @@ class Attribution:
 
     def author_of(self, leaf: Leaf) -> AuthorKey | Field:
         """Return the author of a text with this origin: TEMPLATE, UNKNOWN, or the field that it came from."""
-        if type(leaf) is int:
+        if type(leaf) is int or type(leaf) is Written:
             return TEMPLATE
         if not isinstance(leaf, Field):
             return UNKNOWN

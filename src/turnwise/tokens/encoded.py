@@ -6,27 +6,37 @@ trainer ids and labels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from turnwise.engine.provenance.media import MediaPart
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import TokenizerError
-from turnwise.messages import format_path
+from turnwise.messages import Path, format_path
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.loss import IGNORED, TrainOn, select_trained
+from turnwise.tokens.media import (
+    check_counts,
+    find_pad,
+    find_run,
+    no_pad_error,
+    repeat_values,
+    shift_index,
+)
 from turnwise.tokens.text_encoder import SpanTable, encoder_for
 from turnwise.tokens.token_offsets import TokenOffsets
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 
 class Owner(NamedTuple):
-    """The origin of a token: a piece of the rendering (by index), a message, a field."""
+    """The origin of a token: a piece of the rendering (by index), a message, a field, a content part."""
 
     piece: int
     message: int | None
     field: str | None
+    part: str | None = None
 
 
 class Encoded:
@@ -52,10 +62,12 @@ class Encoded:
 
     __slots__ = (
         "_labels",
+        "_media",
         "_message_weights",
         "_offsets",
         "_only_turns",
         "_owners",
+        "_tokens",
         "_turns",
         "_untrained",
         "_weights",
@@ -93,6 +105,8 @@ class Encoded:
         self._owners: list[Owner] | None = None
         self._weights: list[float] | None = None
         self._labels: list[int] | None = None
+        self._media: tuple[MediaPart, ...] | None = None
+        self._tokens: list[str] | None = None  # only where tokens were repeated
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -108,7 +122,15 @@ class Encoded:
             self.kept,
             self._turns,
             (self._untrained, self.incomplete),
-            (self._offsets.spans.rows, self.offsets, self.owners, self.labels, self.weights),
+            (
+                self._offsets.spans.rows,
+                self.offsets,
+                self.owners,
+                self.labels,
+                self.weights,
+                self.media,
+                self._tokens,
+            ),
         )
 
     @property
@@ -123,21 +145,17 @@ class Encoded:
 
     def restrict_to(self, messages: Collection[int]) -> Encoded:
         """Return a copy in which only the turns of these messages are trained, whatever the policy selects."""
-        turns = [turn for turn in self._turns if self.kept[turn.message] in messages]
-        copy = Encoded(
-            self.rendering,
-            self.tokenizer,
-            self.input_ids,
-            self._offsets.spans,
-            turns,
-            (),
-            self._message_weights,
-            self.train_on,
-            self.kept,
-        )
-        copy._only_turns = True
+        copy = self._copy()
+        copy._turns = [turn for turn in self._turns if self.kept[turn.message] in messages]
+        copy._untrained, copy._only_turns = (), True
         copy.incomplete = tuple(turn for turn in self.incomplete if turn.message in messages)
-        copy._offsets = self._offsets
+        copy._labels = copy._weights = None
+        return copy
+
+    def _copy(self) -> Encoded:
+        copy = object.__new__(Encoded)
+        for name in Encoded.__slots__:
+            setattr(copy, name, getattr(self, name))
         return copy
 
     # ---- text and offsets ----
@@ -154,7 +172,12 @@ class Encoded:
 
     @property
     def tokens(self) -> list[str]:
-        """The text of each token; a character that was split into several tokens is shown with the last."""
+        """The text of each token; a character that was split into several tokens is shown with the last.
+
+        They join to `text`, but for the pad tokens that `expand` repeats.
+        """
+        if self._tokens is not None:
+            return self._tokens
         edges = [0, *self.ends]
         return [self.text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
 
@@ -204,8 +227,12 @@ class Encoded:
     def control(self) -> list[int]:
         """The indices of the control tokens."""
         spans = self._offsets.spans
-        columns = zip(spans.first_ids, spans.tokens, strict=True)
-        return [first for first, token in columns if token is not None and token.control]
+        ends = [*spans.first_ids, len(self.input_ids)][1:]
+        control: list[int] = []
+        for first, end, token in zip(spans.first_ids, ends, spans.tokens, strict=True):
+            if token is not None and token.control:
+                control += range(first, end)  # one token, or a pad token that was repeated
+        return control
 
     @property
     def defused(self) -> list[tuple[int, int]]:
@@ -225,6 +252,89 @@ class Encoded:
             for match in lookalikes
             if match.token.control and match.start not in real
         ]
+
+    # ---- media ----
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        """The media parts as in `Rendering.media`, with the tokens of their placeholders."""
+        if self._media is None:
+            self._media = tuple(map(self._locate_media, self.rendering.media))
+        return self._media
+
+    def _locate_media(self, part: MediaPart) -> MediaPart:
+        """Add the tokens of its placeholder to a media part, and number its message as the caller does."""
+        message = _caller_index(part.message, self.kept)
+        path = part.path.replace(f"messages[{part.message}]", f"messages[{message}]", 1)
+        part = part._replace(message=message, path=path)
+        if part.span is None:
+            return part
+        first, last = self.first_at(part.span[0]), self.last_at(part.span[1])
+        texts = {token.id: token.text for token in self._offsets.spans.tokens if token is not None}
+        pad = find_pad(self.input_ids[first:last], texts)
+        if pad is not None:
+            pad = (first + pad[0], first + pad[1])
+        return part._replace(tokens=(first, last), pad=pad)
+
+    def expand(
+        self, counts: Sequence[int] | Mapping[str, int], token: str | int | None = None
+    ) -> Encoded:
+        """Return a copy in which each placeholder has as many tokens as its image, video or audio has features.
+
+        One token of each placeholder, the pad token, is repeated: `<|image_pad|>` in
+        `<|vision_start|><|image_pad|><|vision_end|>`. Ids, labels, weights, owners, tokens and offsets stay together;
+        the text and the turns, which are spans of characters, do not change.
+
+        Args:
+            counts: the number of pad tokens of each written media part, in the order of `media`, or by its path.
+            token: text or id of the pad token, where the placeholder does not tell (`tokens/media.py` says how).
+
+        Raises:
+            MessageError: there is not one positive number for each part.
+            TokenizerError: a placeholder has no such token, or it does not tell which one to repeat.
+        """
+        written = [part for part in self.media if part.written]
+        spans: list[tuple[tuple[int, int], int]] = []
+        for part, count in zip(written, check_counts(counts, written), strict=True):
+            pad = part.pad if token is None else self._find_pad_token(part, token)
+            if pad is None:
+                raise no_pad_error(part, self.text[slice(*(part.span or ()))], token)
+            spans.append((pad, count))
+        return self._widen(spans)
+
+    def _find_pad_token(self, part: MediaPart, token: str | int) -> tuple[int, int] | None:
+        """Return where the token that the caller names is in a placeholder."""
+        assert part.tokens is not None
+        first, last = part.tokens
+        for index in range(first, last):
+            id = self.input_ids[index]
+            text = self.tokenizer.token(id) if self.tokenizer else self.tokens[index]
+            if token in (id, text, self.text[slice(*self.offsets[index])]):
+                found = find_run(self.input_ids[first:last], id)
+                return found and (first + found[0], first + found[1])
+        return None
+
+    def _widen(self, spans: Sequence[tuple[tuple[int, int], int]]) -> Encoded:
+        """Return a copy in which these tokens are repeated."""
+        copy = self._copy()
+        copy.input_ids = repeat_values(self.input_ids, spans)
+        rows = [
+            (start, shift_index(first, spans), position, token)
+            for start, first, position, token in self._offsets.spans.rows
+        ]
+        copy._offsets = TokenOffsets(
+            self.text,
+            copy.input_ids,
+            self.tokenizer,
+            SpanTable(rows),
+            repeat_values(self.offsets, spans),
+        )
+        copy._owners = repeat_values(self.owners, spans)
+        copy._labels = repeat_values(self.labels, spans)
+        copy._weights = repeat_values(self.weights, spans)
+        copy._tokens = repeat_values(self.tokens, spans)
+        copy._media = None
+        return copy
 
     # ---- loss ----
 
@@ -286,11 +396,17 @@ class Encoded:
 
 def _make_owner(piece: int, origin: Origin, kept: Sequence[int]) -> Owner:
     """Return the owner of the tokens of a piece; messages are numbered as the caller numbers them."""
-    path, message = origin.path, origin.message
-    name = origin.field
-    if path and path[0] == "messages" and len(path) > 1 and isinstance(path[1], int):
-        name = format_path(("messages", _caller_index(path[1], kept), *path[2:]))
-    return Owner(piece, None if message is None else _caller_index(message, kept), name)
+    message = None if origin.message is None else _caller_index(origin.message, kept)
+    return Owner(piece, message, _caller_path(origin.path, kept), _caller_path(origin.part, kept))
+
+
+def _caller_path(path: Path | None, kept: Sequence[int]) -> str | None:
+    """Return a path as text, with the message numbered as the caller does."""
+    if path is None:
+        return None
+    if path[0] == "messages" and len(path) > 1 and isinstance(path[1], int):
+        path = ("messages", _caller_index(path[1], kept), *path[2:])
+    return format_path(path)
 
 
 def _caller_index(message: int, kept: Sequence[int]) -> int:
@@ -343,7 +459,7 @@ def _unpickle(
     computed: tuple[Any, ...],
 ) -> Encoded:
     """Rebuild an Encoded from a pickle, with what was computed before it was pickled."""
-    rows, offsets, owners, labels, weights = computed
+    rows, offsets, owners, labels, weights, media, tokens = computed
     spans = SpanTable(rows)
     untrained, incomplete = problems
     encoded = Encoded(
@@ -352,6 +468,7 @@ def _unpickle(
     encoded.incomplete = incomplete
     encoded._offsets = TokenOffsets(rendering.text, ids, None, spans, offsets)
     encoded._owners, encoded._labels, encoded._weights = owners, labels, weights
+    encoded._media, encoded._tokens = media, tokens
     return encoded
 
 

@@ -22,13 +22,15 @@ class AssignmentCompiler:
         self.variables = context.variables
 
     def visit_Assign(self, node: nodes.Assign) -> None:
-        code = self.context.compile(node.node)
+        with self.variables.change_frame(assigning=True):
+            code = self.context.compile(node.node)
         self.writer.lineno = node.lineno
         self.bind(node.target, code)
 
     def visit_AssignBlock(self, node: nodes.AssignBlock) -> None:
         with self.variables.open_scope(node):
             code = self.capture(node.body)
+            code = code._replace(trail=self.variables.frame.within_elements(code.trail))
             if node.filter is not None:
                 code = self.calls.apply_filters(node.filter, code)
         self.bind(node.target, code)

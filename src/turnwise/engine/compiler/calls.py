@@ -138,6 +138,9 @@ class CallCompiler:
         if macro_call is not None:
             result = self.writer.store_pair(f"capture_output(rt, {macro_call})", Kind.TEXT)
             self.writer.reads.forget_changeable()
+            frame = self.variables.frame
+            if frame.assigning and frame.elements:
+                return result._replace(trail=frame.within_elements(result.trail))
             return result
         callee_node = node.node
         if (

@@ -5,14 +5,15 @@ Loop number 2 has these variables in the generated code:
     t2    the elements
     o2    their trails
     i2    the index of the current element, from 0; only if something uses `loop`
-    k2    whether the elements are messages; not in a loop over the input `messages` itself
+    k2    whether the elements are messages, or parts of a content; not in a loop over the input `messages` itself
     e2    whether the `else` branch will run: no round has been completed; only if there is an `else`
     x2    the current element, and
     ox2   its trail, if the target is no plain name: `for key, value in items`
 
 `loop.index` and the like are expressions over these variables; only a template that uses `loop` as a value gets an
-object. A loop over messages marks, in the output, where it starts (`LOOP`) and ends (`DONE`), and which message it is
-at.
+object. A loop over messages, or over the parts of a message's content, marks, in the output, where it starts (`LOOP`)
+and ends (`DONE`), and which element it is at. Text that is not written there but kept in a variable (`{% set %}`) has
+the element in its trail (`Frame.part`).
 
 `{% for x in xs if test %}` tests each element on its turn, unless the body looks ahead (`loop.last`): then all
 elements are tested first.
@@ -133,6 +134,8 @@ class LoopCompiler:
                 writer.line(f"{loop_variable}.index0 = i{number}")
             if loop.elements is Elements.NUMBERS:
                 element_trail = "NEXT"  # the lookup of the message will mark which one it is
+            elif _may_be_over_parts(node):
+                inner = replace(inner, elements=(*inner.elements, element_trail))
             self._emit_marker(loop, element_trail)
             self.context.compile_scope(node.body, inner)
             if node.else_:  # as in jinja2, a round that `continue` cuts short does not count
@@ -237,6 +240,15 @@ def _is_range(node: nodes.Node) -> bool:
     if not isinstance(node, nodes.Call):
         return False
     return isinstance(node.node, nodes.Name) and node.node.name == "range"
+
+
+def _may_be_over_parts(node: nodes.For) -> bool:
+    """Whether a loop looks at the `type` of its elements, as those over the parts of a content do."""
+    if not isinstance(node.target, nodes.Name) or _assigns(node.body, node.target.name):
+        return False
+    constants = (constant.value for constant in node.find_all(nodes.Const))
+    attributes = (getattr_.attr for getattr_ in node.find_all(nodes.Getattr))
+    return "type" in attributes or "type" in constants
 
 
 def _assigns(body: Iterable[nodes.Node], name: str) -> bool:

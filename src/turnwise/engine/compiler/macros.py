@@ -93,6 +93,8 @@ class MacroCompiler:
             loop_depth=0,
             breakable=False,
             in_number_loop=False,
+            elements=(),
+            assigning=False,
         )
         names = [argument.name for argument in node.args]
         used = find_undeclared(node.body, SPECIAL_NAMES)

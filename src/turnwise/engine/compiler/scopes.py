@@ -63,6 +63,16 @@ class Frame:
     loop_depth: int = 0
     breakable: bool = False  # inside a loop, with no function in between
     in_number_loop: bool = False  # inside a loop over a range, and in none over messages
+    elements: tuple[
+        str, ...
+    ] = ()  # trails of the elements of the loops around that look at a `type`
+    assigning: bool = False  # in the value of a `{% set %}`
+
+    def within_elements(self, trail: str) -> str:
+        """Return the trail of text that is kept in a variable, with the content parts it may be made for."""
+        for element in self.elements:
+            trail = f"(WITHIN, {trail}, {element})"
+        return trail
 
     def inner(self) -> Frame:
         """Return the frame of a new scope. As in jinja2, its code is not conditional."""

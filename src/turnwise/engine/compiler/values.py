@@ -29,6 +29,9 @@ class ValueCompiler:
             if not value.isascii() and SURROGATE.search(value):
                 message = "half of a surrogate pair cannot be written as UTF-8"
                 raise CompileError(message, node.lineno)
+            frame = self.context.variables.frame
+            if trail and frame.assigning and frame.elements:
+                return Code(source, frame.within_elements(position), Kind.TEXT)
             return Code(source, position, Kind.LITERAL, value)
         if type(value) is int:
             return Code(f"({source})", position, Kind.INT, value)

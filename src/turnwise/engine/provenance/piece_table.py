@@ -18,8 +18,9 @@ and one message the list is
 A block or a macro writes a list of its own; where its result is put out, it is one text with the
 trail `(JOINED, list)`, and the marks inside count too.
 
-The piece table takes the marks out: it says for each text which message was being written and
-whether a generation block was open. Trails are not followed, so a table costs little; `split`
+A loop over the parts of a message's content writes the same marks. The piece table takes the marks
+out: it says for each text which message and which content part was being written, and whether a
+generation block was open. Trails are not followed, so a table costs little; `split`
 follows one.
 """
 
@@ -46,6 +47,7 @@ from turnwise.engine.provenance.trails import (
     Field,
     Fragment,
     Trail,
+    part_of_mark,
     resolve,
 )
 from turnwise.messages import Path
@@ -65,7 +67,8 @@ class PieceTable:
     """The texts of a rendering with their trails, start offsets and messages.
 
     `starts` has one offset more than there are texts: the end. From the text number
-    `message_starts[i]` on, the message `messages[i]` was being written.
+    `message_starts[i]` on, the message `messages[i]` was being written. The same with `part_starts` and
+    `parts` for the parts of contents, by their paths.
     """
 
     __slots__ = (
@@ -75,6 +78,8 @@ class PieceTable:
         "_generation_switches",
         "message_starts",
         "messages",
+        "part_starts",
+        "parts",
         "starts",
         "texts",
         "trails",
@@ -87,6 +92,8 @@ class PieceTable:
         self.trails = tracker.trails
         self.message_starts = tracker.message_starts
         self.messages = tracker.messages
+        self.part_starts = tracker.part_starts
+        self.parts = tracker.parts
         self._generation_switches = tracker.generation_switches
         self.starts = list(accumulate(map(len, self.texts), initial=0))
         if self.starts[-1] != size:
@@ -98,6 +105,10 @@ class PieceTable:
     def message_of(self, index: int) -> int | None:
         """Return the message that was being written at the text with this index."""
         return self.messages[bisect_right(self.message_starts, index) - 1]
+
+    def part_of(self, index: int) -> Path | None:
+        """Return the content part that was being written at the text with this index."""
+        return self.parts[bisect_right(self.part_starts, index) - 1]
 
     def index_at(self, character: int) -> int:
         """Return the index of the text that holds this character."""
@@ -162,6 +173,8 @@ class PieceTable:
         self.starts = [*self.starts[:count], size]
         last = max(bisect_left(self.message_starts, count), 1)
         del self.message_starts[last:], self.messages[last:]
+        last = max(bisect_left(self.part_starts, count), 1)
+        del self.part_starts[last:], self.parts[last:]
         self._generation_switches = [at for at in self._generation_switches if at <= count]
 
 
@@ -175,7 +188,10 @@ class MessageTracker:
         self.messages: list[int | None] = [None]
         self.generation_switches = [0]  # outside from here on, then inside, outside, ...
         self._open_generations = 0
+        self.part_starts = [0]
+        self.parts: list[Path | None] = [None]
         self._loops: list[int | None] = []  # the message that each open loop is at
+        self._part_loops: list[Path | None] = []  # the content part that each open loop is at
         self._message: int | None = None
         self._unassigned: int | None = None  # the text where a round of unknown message began
 
@@ -213,14 +229,17 @@ class MessageTracker:
             return
         if trail is LOOP:
             self._loops.append(None)
+            self._part_loops.append(None)
         elif trail is DONE:
             self._loops.pop()
+            self._part_loops.pop()
         elif trail is NEXT:
-            self._loops[-1] = None
+            self._loops[-1] = self._part_loops[-1] = None
             self._unassigned = len(self.texts)
         elif not self._loops:
             return
         elif trail[0] is BOUND:
+            self._part_loops[-1] = part_of_mark(trail, self._part_loops[-1])
             if self._message is None:
                 self._loops[-1] = _message_of_trail(trail[1])
                 self._assign_round(self._loops[-1])
@@ -228,16 +247,19 @@ class MessageTracker:
             message = _message_of_trail(trail)
             if message is not None:
                 self._loops[-1] = message
-        self._enter_innermost_message()
+            else:
+                self._part_loops[-1] = part_of_mark(trail, self._part_loops[-1])
+        self._enter_innermost_loops()
 
-    def _enter_innermost_message(self) -> None:
-        message = None
-        for message in reversed(self._loops):
-            if message is not None:
-                break
+    def _enter_innermost_loops(self) -> None:
+        message = _innermost(self._loops)
         if message != self._message:
             self._message = message
             self._start_message(message, len(self.texts))
+        part = _innermost(self._part_loops)
+        if part != self.parts[-1]:
+            self.part_starts.append(len(self.texts))
+            self.parts.append(part)
 
     def _start_message(self, message: int | None, index: int) -> None:
         """Record that from the text `index` on this message is written."""
@@ -266,6 +288,11 @@ class MessageTracker:
                 break
             if self.messages[index] is None:
                 self.messages[index] = message
+
+
+def _innermost(loops: Sequence[Any]) -> Any:
+    """Return what the innermost loop is at that is at something."""
+    return next((element for element in reversed(loops) if element is not None), None)
 
 
 def _is_joined(text: str, parts: Sequence[Any]) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from turnwise.engine.provenance.media import MediaPart, find_media
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.text_rules import JOINED
 from turnwise.engine.provenance.trails import (
@@ -30,6 +31,8 @@ from turnwise.engine.provenance.trails import (
     Leaf,
     Output,
     Trail,
+    Written,
+    part_of_path,
     root_trail,
 )
 from turnwise.engine.provenance.written_values import JSON
@@ -54,6 +57,8 @@ class Origin(NamedTuple):
         message: the index of the message that was being written, None outside of all messages.
         generation: whether the text is inside of a `{% generation %}` block.
         sources: paths of the values from which a computed text was made.
+        part: the part of a message's content that was being written, such as `("messages", 0, "content", 1)`,
+            also for the template's own text (`<|image_pad|>`).
     """
 
     kind: str
@@ -65,6 +70,7 @@ class Origin(NamedTuple):
     message: int | None = None
     generation: bool = False
     sources: tuple[Path, ...] = ()
+    part: Path | None = None
 
     @property
     def field(self) -> str | None:
@@ -95,7 +101,17 @@ class Rendering:
     with one origin; `spans` finds parts by their origin, `show` prints them in colours.
     """
 
-    __slots__ = ("_aliases", "_nodes", "_out", "_piece_table", "_pieces", "changes", "text")
+    __slots__ = (
+        "_aliases",
+        "_media",
+        "_messages",
+        "_nodes",
+        "_out",
+        "_piece_table",
+        "_pieces",
+        "changes",
+        "text",
+    )
 
     def __init__(
         self,
@@ -103,12 +119,15 @@ class Rendering:
         out: Output,
         nodes: list[tuple[int, int]],
         aliases: dict[tuple[int, str], str],
+        messages: Sequence[Any] = (),
     ) -> None:
         self.text = text
         self.changes: tuple[Any, ...] = ()
         self._out = out
         self._nodes = nodes  # line and column of each template node
         self._aliases = aliases  # reasoning keys as the caller wrote them, see `InputReader`
+        self._messages = messages  # those whose content may have media parts
+        self._media: tuple[MediaPart, ...] | None = None if messages else ()
         self._piece_table: PieceTable | None = None
         self._pieces: tuple[Piece, ...] | None = None
 
@@ -129,7 +148,7 @@ class Rendering:
         return f"<Rendering of {len(self.text)} characters>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore_rendering, (self.text, self.pieces, self.changes)
+        return _restore_rendering, (self.text, self.pieces, self.changes, self.media)
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -137,6 +156,23 @@ class Rendering:
         if self._pieces is None:
             self._pieces = tuple(PieceBuilder(self).build(self.piece_table))
         return self._pieces
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        """The images, videos, audios and files of the conversation, in the order of their placeholders.
+
+        Those for which the template wrote no placeholder come last; their `span` is None.
+
+        Example:
+            >>> template = turnwise.load("qwen2.5-vl")
+            >>> photo = {"role": "user", "content": [{"type": "image", "image": "cat.png"}]}
+            >>> rendering = template.render([photo])
+            >>> [(part.kind, part.path, rendering.text[slice(*part.span)]) for part in rendering.media]
+            [('image', 'messages[0].content[0]', '<|vision_start|><|image_pad|><|vision_end|>')]
+        """
+        if self._media is None:
+            self._media = find_media(self._messages, self.pieces)
+        return self._media
 
     @property
     def piece_table(self) -> PieceTable:
@@ -164,20 +200,29 @@ class Rendering:
                 trails.append(block[part + 1])
         return starts[::-1], trails[::-1]
 
-    def origin(self, leaf: Leaf, message: int | None, generation: bool) -> Origin:
-        """Return the origin of a fragment with this leaf, written in this message."""
+    def origin(
+        self, leaf: Leaf, message: int | None, generation: bool, part: Path | None = None
+    ) -> Origin:
+        """Return the origin of a fragment with this leaf, written in this message and content part."""
+        if isinstance(leaf, Written):
+            leaf, part = leaf
         if type(leaf) is int:
             line, column = self._nodes[leaf]
-            return Origin("template", line, column, leaf, None, False, message, generation)
+            return Origin(
+                "template", line, column, leaf, None, False, message, generation, (), part
+            )
         if type(leaf) is Field:
             path = self._path_as_given(leaf.path)
             if message is None:
                 message = message_index(path)
-            return Origin("field", None, None, None, path, leaf.key, message, generation)
+            part = part_of_path(path) or part
+            return Origin("field", None, None, None, path, leaf.key, message, generation, (), part)
         sources: tuple[Path, ...] = ()
         if isinstance(leaf, Computed):
             sources = tuple(map(self._path_as_given, leaf.sources))
-        return Origin("computed", None, None, None, None, False, message, generation, sources)
+            parts = set(map(part_of_path, sources))
+            part = parts.pop() if len(parts) == 1 else part
+        return Origin("computed", None, None, None, None, False, message, generation, sources, part)
 
     def _path_as_given(self, path: Path) -> Path:
         """Return the path as the caller wrote it.
@@ -198,6 +243,7 @@ class Rendering:
         field: str | None = None,
         message: int | None = None,
         generation: bool | None = None,
+        part: str | None = None,
     ) -> list[tuple[int, int]]:
         """Find the character ranges whose origin fits all conditions.
 
@@ -207,6 +253,7 @@ class Rendering:
             field: the path of an input value, such as "messages[0].content".
             message: the index of the message that was being written.
             generation: inside or outside of `{% generation %}` blocks.
+            part: the path of the content part that was being written, such as "messages[0].content[1]".
 
         Returns:
             `(start, end)` pairs in their order; neighbours are one range.
@@ -227,6 +274,7 @@ class Rendering:
                 and (field is None or (origin.field == field and not origin.key))
                 and (message is None or origin.message == message)
                 and (generation is None or origin.generation == generation)
+                and (part is None or (origin.part and format_path(origin.part) == part))
             )
             if fits and spans and spans[-1][1] == start:
                 spans[-1] = (spans[-1][0], end)
@@ -289,13 +337,18 @@ def append_reply(
         out += (text, 0 if name is None else (whole, name))
     out += ("", DONE)
     text = prompt.text + "".join(text for text, _ in parts)
-    return Rendering(text, out, prompt._nodes or [(1, 1)], prompt._aliases)
+    return Rendering(text, out, prompt._nodes or [(1, 1)], prompt._aliases, prompt._messages)
 
 
-def _restore_rendering(text: str, pieces: tuple[Piece, ...], changes: tuple[Any, ...]) -> Rendering:
+def _restore_rendering(
+    text: str,
+    pieces: tuple[Piece, ...],
+    changes: tuple[Any, ...],
+    media: tuple[MediaPart, ...],
+) -> Rendering:
     """Unpickle a rendering: its pieces were made before it was sent."""
     rendering = Rendering(text, [], [], {})
-    rendering._pieces, rendering.changes = pieces, changes
+    rendering._pieces, rendering.changes, rendering._media = pieces, changes, media
     return rendering
 
 
@@ -307,13 +360,17 @@ class PieceBuilder:
         self._pieces: list[Piece] = []
         self._texts: list[str] = []  # of the piece that is being joined
         self._origin: Origin | None = None
+        self._part: Path | None = None  # the content part that is being written
 
     def build(self, table: PieceTable) -> list[Piece]:
         """Return the pieces of a rendering."""
         # origins with one identity for each leaf, message and block: neighbours are compared by it
-        known: dict[tuple[int | None, bool], dict[Leaf, Origin]] = {}
+        known: dict[tuple[int | None, bool, Path | None], dict[Leaf, Origin]] = {}
+        has_parts = len(table.parts) > 1
         for index, (text, trail, message, generation) in enumerate(table.rows()):
-            origins = known.setdefault((message, generation), {})
+            if has_parts:
+                self._part = table.part_of(index)
+            origins = known.setdefault((message, generation, self._part), {})
             if type(trail) is int:
                 self._add(text, trail, message, generation, origins)
             elif message is None and _is_cached_json(trail):
@@ -334,7 +391,7 @@ class PieceBuilder:
     ) -> None:
         origin = origins.get(leaf)
         if origin is None:
-            origin = origins[leaf] = self._rendering.origin(leaf, message, generation)
+            origin = origins[leaf] = self._rendering.origin(leaf, message, generation, self._part)
         if origin is not self._origin:
             self._finish_piece()
             self._origin = origin

@@ -11,21 +11,56 @@ from typing import Any
 from turnwise.engine.provenance.splitting import pairs_of, slice_fragments
 from turnwise.engine.provenance.trails import (
     ANY,
+    DONE,
+    LOOP,
+    NEXT,
     NOWHERE,
     Fragment,
     Leaf,
     Rule,
     Splitting,
     Trail,
+    assign_part,
     merge_leaves,
+    part_of_mark,
+    part_of_trail,
 )
+from turnwise.messages.paths import Path
 
 
 def _split_joined(text: str, parts: Sequence[Any]) -> Splitting:
     fragments: list[Fragment] = []
+    loops: list[Path | None] = []  # the content part that each open loop is at
     for part, trail in pairs_of(parts):
-        fragments += yield part, trail
+        if not part:
+            _read_mark(trail, loops)
+            continue
+        found = yield part, trail
+        if any(loops):
+            written_for = next(path for path in reversed(loops) if path)
+            found = assign_part(found, written_for)
+        fragments += found
     return fragments
+
+
+def _read_mark(trail: Trail, loops: list[Path | None]) -> None:
+    """Follow a mark inside of a block: which content part is written from here on."""
+    if trail is LOOP:
+        loops.append(None)
+    elif not loops:
+        return
+    elif trail is DONE:
+        loops.pop()
+    elif trail is NEXT:
+        loops[-1] = None
+    elif type(trail) is tuple:
+        loops[-1] = part_of_mark(trail, loops[-1])
+
+
+def _split_within(text: str, inner: Trail, element: Trail) -> Splitting:
+    before = yield text, inner
+    part = part_of_trail(element)
+    return before if part is None else assign_part(before, part)
 
 
 def _split_part(text: str, whole: str, trail: Trail, start: int) -> Splitting:
@@ -128,6 +163,7 @@ def _split_indented(text: str, whole: str, trail: Trail) -> Splitting:
     return [fragment for fragment in fragments if fragment[0]]
 
 
+WITHIN = Rule("WITHIN", _split_within)  # trail, trail of the loop's element it was made for
 JOINED = Rule("JOINED", _split_joined)  # texts and trails, flat
 PART = Rule("PART", _split_part)  # whole, its trail, start
 STRIPPED = Rule("STRIPPED", _split_stripped)  # whole, its trail

@@ -10,9 +10,10 @@ of
     None              no origin: a loop index, a length
 
 Building one costs a tuple. Following one (`split_by_origin`) happens when the caller reads
-`Rendering.pieces`: it splits a text into fragments, each with a leaf, and a leaf is a node number,
-a `Field`, or `Computed` from some fields. Since values and trails are immutable, following later
-gives what following at once would have given.
+`Rendering.pieces`: it splits a text into fragments, each with a leaf, and a leaf is a node number
+(`Written`, if that text is for one part of a message's content), a `Field`, or `Computed` from some
+fields. Since values and trails are immutable, following later gives what following at once would
+have given.
 
 A rule that cannot say which character came from where (`wordwrap` of two fields) answers `Computed`
 with the fields that went in: origins may become coarse, they are never lost.
@@ -49,7 +50,14 @@ class Computed(NamedTuple):
     sources: tuple[Path, ...] = ()
 
 
-Leaf = int | Field | Computed
+class Written(NamedTuple):
+    """Text of a template node that was written for one part of a message's content."""
+
+    node: int
+    part: Path
+
+
+Leaf = int | Field | Computed | Written
 Fragment = tuple[str, Leaf]
 """A part of a text with its leaf."""
 Splitting = Generator[tuple[str, Trail], list[Fragment], list[Fragment]]
@@ -124,22 +132,58 @@ def resolve(trail: Trail) -> Trail | Field:
             return trail  # an element of text has the rule of the text
 
 
+def part_of_path(path: Path) -> Path | None:
+    """Return the path of the content part that a path leads to or into: `messages[0].content[1]`."""
+    if path[0] != "messages":
+        return None
+    for end in range(len(path) - 1, 2, -1):
+        if type(path[end]) is int and path[end - 1] == "content":
+            return path[: end + 1]
+    return None
+
+
+def part_of_trail(trail: Trail) -> Path | None:
+    """Return the path of the content part that a trail leads to, None if it leads to anything else."""
+    resolved = resolve(trail)
+    if type(resolved) is not Field or part_of_path(resolved.path) != resolved.path:
+        return None
+    return resolved.path
+
+
+def assign_part(fragments: list[Fragment], part: Path) -> list[Fragment]:
+    """Return the fragments of a text that was written for a content part: the template's text belongs to it."""
+    return [
+        (text, Written(leaf, part)) if type(leaf) is int else (text, leaf)
+        for text, leaf in fragments
+    ]
+
+
 def merge_leaves(leaves: Iterable[Leaf]) -> Leaf:
     """Return one leaf for text that several leaves went into."""
     distinct = list(dict.fromkeys(leaves))
     if len(distinct) == 1:
         return distinct[0]
     fields = [leaf.path for leaf in distinct if isinstance(leaf, Field)]
+    fields += [leaf.part for leaf in distinct if isinstance(leaf, Written)]
     computed = [leaf.sources for leaf in distinct if isinstance(leaf, Computed)]
     sources = fields + [path for paths in computed for path in paths]
     return Computed(tuple(dict.fromkeys(sources)))
 
 
 # Marks: trails of empty texts. They say what was going on while the next texts were written.
-# A loop over messages writes the trail of each message as a mark, between these two.
+# A loop over messages, or over the parts of a content, writes the trail of each element as a mark,
+# between these two.
 LOOP = (Rule("LOOP"),)
 DONE = (Rule("DONE"),)
 BOUND = Rule("BOUND")  # (BOUND, trail): inside a loop a name is bound to an element
 NEXT = (Rule("NEXT"),)  # a loop over numbers takes the next
 BEGIN = (Rule("BEGIN"),)  # {% generation %}
 END = (Rule("END"),)  # {% endgeneration %}
+
+
+def part_of_mark(trail: Trail, current: Path | None) -> Path | None:
+    """Return the content part that is written from a mark on, in a loop that was at `current`."""
+    if trail[0] is not BOUND:
+        return part_of_trail(trail) or current
+    # A loop over numbers: the first part that it looks up is the one of this round.
+    return current or part_of_trail(trail[1])

@@ -254,7 +254,10 @@ def _root_trails(name: str, count: int) -> list[Trail]:
 
 
 def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool]:
-    """Pay for a loop; return its elements, the trail of each, and whether they may be messages."""
+    """Pay for a loop.
+
+    Return its elements, the trail of each, and whether they may be messages, or parts of a content.
+    """
     elements, trail = to_sequence(rt, value, trail)
     count = len(elements)
     rt.steps -= count * weight + LOOP_START_COST
@@ -274,8 +277,13 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
     return (
         elements,
         [(trail, number) for number in range(count)],
-        trail[0] is not PAIRS and _may_be_messages(trail),
+        trail[0] is not PAIRS and (_may_be_messages(trail) or _are_parts(elements, trail)),
     )
+
+
+def _are_parts(elements: Any, trail: Trail) -> bool:
+    """Return whether elements are the parts of a message's content."""
+    return trail[1] == "content" and dict in map(type, elements)
 
 
 def _may_be_messages(trail: Trail) -> bool:
