@@ -5,6 +5,7 @@ prompt = template.render(messages, add_generation_prompt=True)
 message = template.parse(reply, prompt)
 """
 
+from turnwise.engine.provenance.media import MediaPart
 from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
 from turnwise.errors import (
     MessageError,
@@ -51,6 +52,7 @@ __all__ = [
     "FunctionDefinition",
     "Grammar",
     "Match",
+    "MediaPart",
     "Message",
     "MessageError",
     "Origin",

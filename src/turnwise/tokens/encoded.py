@@ -8,35 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from turnwise.engine.provenance.media import MediaPart
-from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TokenizerError
-from turnwise.messages import Path, format_path
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.loss import IGNORED, TrainOn, select_trained
 from turnwise.tokens.media import (
-    check_counts,
-    find_pad,
-    find_run,
-    no_pad_error,
+    RepeatedTokens,
+    find_repeated,
+    locate_media,
     repeat_values,
     shift_index,
 )
+from turnwise.tokens.owners import Owner, find_owners
 from turnwise.tokens.text_encoder import SpanTable, encoder_for
 from turnwise.tokens.token_offsets import TokenOffsets
 from turnwise.tokens.tokenizers.protocol import Tokenizer
-
-
-class Owner(NamedTuple):
-    """The origin of a token: a piece of the rendering (by index), a message, a field, a content part."""
-
-    piece: int
-    message: int | None
-    field: str | None
-    part: str | None = None
 
 
 class Encoded:
@@ -145,17 +134,11 @@ class Encoded:
 
     def restrict_to(self, messages: Collection[int]) -> Encoded:
         """Return a copy in which only the turns of these messages are trained, whatever the policy selects."""
-        copy = self._copy()
+        copy = _copy_encoded(self)
         copy._turns = [turn for turn in self._turns if self.kept[turn.message] in messages]
         copy._untrained, copy._only_turns = (), True
         copy.incomplete = tuple(turn for turn in self.incomplete if turn.message in messages)
         copy._labels = copy._weights = None
-        return copy
-
-    def _copy(self) -> Encoded:
-        copy = object.__new__(Encoded)
-        for name in Encoded.__slots__:
-            setattr(copy, name, getattr(self, name))
         return copy
 
     # ---- text and offsets ----
@@ -209,19 +192,8 @@ class Encoded:
     def owners(self) -> list[Owner]:
         """The piece, message and field in which each token begins."""
         if self._owners is None:
-            self._owners = list(self._find_owners())
+            self._owners = find_owners(self.rendering, self.ends, self.kept)
         return self._owners
-
-    def _find_owners(self) -> Iterator[Owner]:
-        pieces = self.rendering.pieces
-        piece_ends = list(accumulate(len(piece.text) for piece in pieces))
-        owners = [_make_owner(index, piece.origin, self.kept) for index, piece in enumerate(pieces)]
-        start, index = 0, 0
-        for end in self.ends:
-            while index + 1 < len(piece_ends) and piece_ends[index] <= start:
-                index += 1
-            yield owners[index]
-            start = end
 
     @property
     def control(self) -> list[int]:
@@ -259,22 +231,8 @@ class Encoded:
     def media(self) -> tuple[MediaPart, ...]:
         """The media parts as in `Rendering.media`, with the tokens of their placeholders."""
         if self._media is None:
-            self._media = tuple(map(self._locate_media, self.rendering.media))
+            self._media = locate_media(self.rendering.media, self._offsets, self.kept)
         return self._media
-
-    def _locate_media(self, part: MediaPart) -> MediaPart:
-        """Add the tokens of its placeholder to a media part, and number its message as the caller does."""
-        message = _caller_index(part.message, self.kept)
-        path = part.path.replace(f"messages[{part.message}]", f"messages[{message}]", 1)
-        part = part._replace(message=message, path=path)
-        if part.span is None:
-            return part
-        first, last = self.first_at(part.span[0]), self.last_at(part.span[1])
-        texts = {token.id: token.text for token in self._offsets.spans.tokens if token is not None}
-        pad = find_pad(self.input_ids[first:last], texts)
-        if pad is not None:
-            pad = (first + pad[0], first + pad[1])
-        return part._replace(tokens=(first, last), pad=pad)
 
     def expand(
         self, counts: Sequence[int] | Mapping[str, int], token: str | int | None = None
@@ -293,48 +251,7 @@ class Encoded:
             MessageError: there is not one positive number for each part.
             TokenizerError: a placeholder has no such token, or it does not tell which one to repeat.
         """
-        written = [part for part in self.media if part.written]
-        spans: list[tuple[tuple[int, int], int]] = []
-        for part, count in zip(written, check_counts(counts, written), strict=True):
-            pad = part.pad if token is None else self._find_pad_token(part, token)
-            if pad is None:
-                raise no_pad_error(part, self.text[slice(*(part.span or ()))], token)
-            spans.append((pad, count))
-        return self._widen(spans)
-
-    def _find_pad_token(self, part: MediaPart, token: str | int) -> tuple[int, int] | None:
-        """Return where the token that the caller names is in a placeholder."""
-        assert part.tokens is not None
-        first, last = part.tokens
-        for index in range(first, last):
-            id = self.input_ids[index]
-            text = self.tokenizer.token(id) if self.tokenizer else self.tokens[index]
-            if token in (id, text, self.text[slice(*self.offsets[index])]):
-                found = find_run(self.input_ids[first:last], id)
-                return found and (first + found[0], first + found[1])
-        return None
-
-    def _widen(self, spans: Sequence[tuple[tuple[int, int], int]]) -> Encoded:
-        """Return a copy in which these tokens are repeated."""
-        copy = self._copy()
-        copy.input_ids = repeat_values(self.input_ids, spans)
-        rows = [
-            (start, shift_index(first, spans), position, token)
-            for start, first, position, token in self._offsets.spans.rows
-        ]
-        copy._offsets = TokenOffsets(
-            self.text,
-            copy.input_ids,
-            self.tokenizer,
-            SpanTable(rows),
-            repeat_values(self.offsets, spans),
-        )
-        copy._owners = repeat_values(self.owners, spans)
-        copy._labels = repeat_values(self.labels, spans)
-        copy._weights = repeat_values(self.weights, spans)
-        copy._tokens = repeat_values(self.tokens, spans)
-        copy._media = None
-        return copy
+        return _repeat_tokens(self, find_repeated(self.media, counts, token, self._offsets))
 
     # ---- loss ----
 
@@ -343,7 +260,7 @@ class Encoded:
         """How much each token counts in training; 0 for those that are not trained."""
         if self._weights is None:
             self._weights = [0.0] * len(self.input_ids)
-            for first, last, weight in self._trained_tokens():
+            for first, last, weight in _trained_tokens(self):
                 self._weights[first:last] = [weight] * (last - first)
         return self._weights
 
@@ -352,7 +269,7 @@ class Encoded:
         """The ids that are trained, and -100 for all others."""
         if self._labels is None:
             self._labels = [IGNORED] * len(self.input_ids)
-            for first, last, _ in self._trained_tokens():
+            for first, last, _ in _trained_tokens(self):
                 self._labels[first:last] = self.input_ids[first:last]
         return self._labels
 
@@ -360,14 +277,6 @@ class Encoded:
     def mask(self) -> list[int]:
         """1 for the tokens that are trained, 0 for all others."""
         return [int(label != IGNORED) for label in self.labels]
-
-    def _trained_tokens(self) -> Iterator[tuple[int, int, float]]:
-        """Yield the first token, the index after the last one and the weight of each trained span."""
-        spans = select_trained(
-            self.train_on, self.rendering, self._turns, self._message_weights, self._only_turns
-        )
-        for span in spans:
-            yield self.first_at(span.start), self.last_at(span.end), span.weight
 
     # ---- containers of other libraries ----
 
@@ -382,36 +291,62 @@ class Encoded:
     def numpy(self) -> dict[str, Any]:
         """Return the same as arrays, and the weights."""
         numpy = _import_library("numpy")
-        return self._to_arrays(numpy.asarray, numpy.int64, numpy.float32)
+        return _to_arrays(self, numpy.asarray, numpy.int64, numpy.float32)
 
     def torch(self) -> dict[str, Any]:
         """Return the same as tensors, and the weights."""
         torch = _import_library("torch")
-        return self._to_arrays(torch.tensor, torch.long, torch.float32)
-
-    def _to_arrays(self, make: Any, integer: Any, real: Any) -> dict[str, Any]:
-        arrays = {name: make(values, dtype=integer) for name, values in self.lists().items()}
-        return {**arrays, "weights": make(self.weights, dtype=real)}
+        return _to_arrays(self, torch.tensor, torch.long, torch.float32)
 
 
-def _make_owner(piece: int, origin: Origin, kept: Sequence[int]) -> Owner:
-    """Return the owner of the tokens of a piece; messages are numbered as the caller numbers them."""
-    message = None if origin.message is None else _caller_index(origin.message, kept)
-    return Owner(piece, message, _caller_path(origin.path, kept), _caller_path(origin.part, kept))
+def _trained_tokens(encoded: Encoded) -> Iterator[tuple[int, int, float]]:
+    """Yield the first token, the index after the last one and the weight of each trained span."""
+    spans = select_trained(
+        encoded.train_on,
+        encoded.rendering,
+        encoded._turns,
+        encoded._message_weights,
+        encoded._only_turns,
+    )
+    for span in spans:
+        yield encoded.first_at(span.start), encoded.last_at(span.end), span.weight
 
 
-def _caller_path(path: Path | None, kept: Sequence[int]) -> str | None:
-    """Return a path as text, with the message numbered as the caller does."""
-    if path is None:
-        return None
-    if path[0] == "messages" and len(path) > 1 and isinstance(path[1], int):
-        path = ("messages", _caller_index(path[1], kept), *path[2:])
-    return format_path(path)
+def _to_arrays(encoded: Encoded, make: Any, integer: Any, real: Any) -> dict[str, Any]:
+    """Return the lists of an Encoded and its weights, each as `make` makes it."""
+    arrays = {name: make(values, dtype=integer) for name, values in encoded.lists().items()}
+    return {**arrays, "weights": make(encoded.weights, dtype=real)}
 
 
-def _caller_index(message: int, kept: Sequence[int]) -> int:
-    """Return the index of a message of the rendering in the caller's list."""
-    return kept[message] if message < len(kept) else message
+def _copy_encoded(encoded: Encoded) -> Encoded:
+    """Return a copy that shares everything with the original."""
+    copy = object.__new__(Encoded)
+    for name in Encoded.__slots__:
+        setattr(copy, name, getattr(encoded, name))
+    return copy
+
+
+def _repeat_tokens(encoded: Encoded, repeated: Sequence[RepeatedTokens]) -> Encoded:
+    """Return a copy in which these tokens are repeated."""
+    copy, offsets = _copy_encoded(encoded), encoded._offsets
+    copy.input_ids = repeat_values(encoded.input_ids, repeated)
+    rows = [
+        (start, shift_index(first, repeated), position, token)
+        for start, first, position, token in offsets.spans.rows
+    ]
+    copy._offsets = TokenOffsets(
+        encoded.text,
+        copy.input_ids,
+        encoded.tokenizer,
+        SpanTable(rows),
+        repeat_values(encoded.offsets, repeated),
+    )
+    copy._owners = repeat_values(encoded.owners, repeated)
+    copy._labels = repeat_values(encoded.labels, repeated)
+    copy._weights = repeat_values(encoded.weights, repeated)
+    copy._tokens = repeat_values(encoded.tokens, repeated)
+    copy._media = None
+    return copy
 
 
 def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
@@ -419,7 +354,7 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
 
     A character of which a part would be left is left out.
     """
-    ends, offsets, kept = encoded.ends, encoded._offsets, encoded.kept
+    ends, kept = encoded.ends, encoded.kept
     while length and ends[length - 1] == (ends[length - 2] if length > 1 else 0):
         length -= 1  # the last token holds a part of a character
     end = ends[length - 1] if length else 0
@@ -432,7 +367,8 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
         if turn.end > end:
             incomplete.append(Untrained(kept[turn.message], reason))
         turns.append(turn._replace(end=min(turn.end, end), stop=min(turn.stop, end)))
-    spans = SpanTable([row for row in offsets.spans.rows if row[1] < length])
+    spans = SpanTable([row for row in encoded._offsets.spans.rows if row[1] < length])
+    offsets = [(start, min(stop, end)) for start, stop in encoded.offsets[:length]]
     copy = Encoded(
         encoded.rendering.cut(end),
         encoded.tokenizer,
@@ -445,7 +381,7 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
         kept,
     )
     copy.incomplete = tuple(incomplete)
-    copy._offsets = TokenOffsets(copy.text, copy.input_ids, encoded.tokenizer, spans, ends[:length])
+    copy._offsets = TokenOffsets(copy.text, copy.input_ids, encoded.tokenizer, spans, offsets)
     return copy
 
 

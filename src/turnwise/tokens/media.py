@@ -17,9 +17,72 @@ from typing import Any, TypeVar
 
 from turnwise.engine.provenance.media import MediaPart, find_partner
 from turnwise.errors import MessageError, TokenizerError, did_you_mean
+from turnwise.tokens.owners import caller_index
+from turnwise.tokens.token_offsets import TokenOffsets
 
 Value = TypeVar("Value")
 TokenSpan = tuple[int, int]  # of indices into the ids
+RepeatedTokens = tuple[
+    TokenSpan, int
+]  # tokens that are the same, and how often there shall be one of them
+
+
+def locate_media(
+    media: Iterable[MediaPart], offsets: TokenOffsets, kept: Sequence[int]
+) -> tuple[MediaPart, ...]:
+    """Add the tokens of their placeholders to media parts, and number their messages as the caller does."""
+    located = []
+    for part in media:
+        message = caller_index(part.message, kept)
+        path = part.path.replace(f"messages[{part.message}]", f"messages[{message}]", 1)
+        part = part._replace(message=message, path=path)
+        if part.span is not None:
+            first, last = offsets.first_at(part.span[0]), offsets.last_at(part.span[1])
+            pad = find_pad(offsets.ids[first:last], _added_texts(offsets))
+            part = part._replace(tokens=(first, last), pad=pad and _shift(pad, first))
+        located.append(part)
+    return tuple(located)
+
+
+def _added_texts(offsets: TokenOffsets) -> dict[int, str]:
+    """Return the added tokens of a text by their ids."""
+    return {token.id: token.text for token in offsets.spans.tokens if token is not None}
+
+
+def _shift(span: TokenSpan, by: int) -> TokenSpan:
+    return span[0] + by, span[1] + by
+
+
+def find_repeated(
+    media: Iterable[MediaPart],
+    counts: Sequence[int] | Mapping[str, int],
+    token: str | int | None,
+    offsets: TokenOffsets,
+) -> list[RepeatedTokens]:
+    """Return the pad tokens of the placeholders, and how many there shall be. As `Encoded.expand`."""
+    written = [part for part in media if part.written]
+    repeated: list[RepeatedTokens] = []
+    for part, count in zip(written, check_counts(counts, written), strict=True):
+        pad = part.pad if token is None else _find_named_pad(part, token, offsets)
+        if pad is None:
+            raise _no_pad_error(part, offsets.text[slice(*(part.span or ()))], token)
+        repeated.append((pad, count))
+    return repeated
+
+
+def _find_named_pad(part: MediaPart, token: str | int, offsets: TokenOffsets) -> TokenSpan | None:
+    """Return where the token that the caller names is in a placeholder."""
+    assert part.tokens is not None
+    first, last = part.tokens
+    ids = offsets.ids[first:last]
+    for id, span in zip(ids, offsets.offsets[first:last], strict=True):
+        names = [id, offsets.text[slice(*span)]]
+        if offsets.tokenizer is not None:
+            names.append(offsets.tokenizer.token(id))
+        if token in names:
+            found = find_run(ids, id)
+            return found and _shift(found, first)
+    return None
 
 
 def find_pad(ids: Sequence[int], texts: Mapping[int, str]) -> TokenSpan | None:
@@ -98,23 +161,23 @@ def _check_count(count: Any, path: str) -> int:
     return int(number)
 
 
-def repeat_values(values: Sequence[Value], spans: Sequence[tuple[TokenSpan, int]]) -> list[Value]:
-    """Return a list with one value for each token in which each span has its first value `count` times."""
+def repeat_values(values: Sequence[Value], repeated: Sequence[RepeatedTokens]) -> list[Value]:
+    """Return a list that has one value for each token, with the values of repeated tokens as often as these."""
     result: list[Value] = []
     done = 0
-    for (first, last), count in spans:
+    for (first, last), count in repeated:
         result += values[done:first]
         result += [values[first]] * count
         done = last
     return [*result, *values[done:]]
 
 
-def shift_index(index: int, spans: Sequence[tuple[TokenSpan, int]]) -> int:
-    """Return the index of a token after the spans before it were widened."""
-    return index + sum(count - (last - first) for (first, last), count in spans if last <= index)
+def shift_index(index: int, repeated: Sequence[RepeatedTokens]) -> int:
+    """Return the index of a token after tokens before it were repeated."""
+    return index + sum(count - (last - first) for (first, last), count in repeated if last <= index)
 
 
-def no_pad_error(part: MediaPart, placeholder: str, named: str | int | None) -> TokenizerError:
+def _no_pad_error(part: MediaPart, placeholder: str, named: str | int | None) -> TokenizerError:
     """Return the error for a placeholder in which no token can be repeated."""
     where = f"the placeholder {placeholder!r} of {part.path}"
     if named is not None:

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from turnwise.messages.media import find_media_parts
 from turnwise.messages.paths import Path, format_path
-
-if TYPE_CHECKING:
-    from turnwise.engine.provenance.rendering import Piece
 
 MARKER = re.compile(r"<[^<>\n]*>|\[[^\[\]\n]*\]")
 AROUND = {"(": ")", "{": "}", "$": "$", "*": "*"}  # may be around a marker, and belong to it
@@ -53,8 +50,13 @@ class MediaPart(NamedTuple):
         return self.span is not None
 
 
-def find_media(messages: Sequence[Any], pieces: Iterable[Piece]) -> tuple[MediaPart, ...]:
-    """Return the media parts of a conversation in the order of their placeholders; at the end those without one."""
+def find_media(messages: Sequence[Any], pieces: Iterable[tuple[str, Any]]) -> tuple[MediaPart, ...]:
+    """Return the media parts of a conversation in the order of their placeholders; at the end those without one.
+
+    Args:
+        messages: the conversation.
+        pieces: its rendering: texts and their origins.
+    """
     kinds = dict(find_media_parts(messages))
     if not kinds:
         return ()
@@ -70,7 +72,7 @@ def find_media(messages: Sequence[Any], pieces: Iterable[Piece]) -> tuple[MediaP
     return tuple(sorted(media, key=lambda part: part.span or (float("inf"), 0)))
 
 
-def _written_for_parts(pieces: Iterable[Piece]) -> list[tuple[Path, int, str]]:
+def _written_for_parts(pieces: Iterable[tuple[str, Any]]) -> list[tuple[Path, int, str]]:
     """Return the runs of text that were written for one part: the part, the first character, the text.
 
     A number that the template counts is part of the run around it.

@@ -264,27 +264,31 @@ class Rendering:
             >>> template.render([{"role": "user", "content": "Hi"}]).spans(kind="field")
             [(1, 3)]
         """
+        wanted = {"kind": kind, "message": message, "generation": generation}
+        wanted = {name: value for name, value in wanted.items() if value is not None}
+
+        def fits(origin: Origin) -> bool:
+            if field is not None and (origin.field != field or origin.key):
+                return False
+            if part is not None and (origin.part is None or format_path(origin.part) != part):
+                return False
+            if where is not None and not where(origin):
+                return False
+            return all(getattr(origin, name) == value for name, value in wanted.items())
+
         spans: list[tuple[int, int]] = []
         start = 0
         for text, origin in self.pieces:
             end = start + len(text)
-            fits = (
-                (where is None or where(origin))
-                and (kind is None or origin.kind == kind)
-                and (field is None or (origin.field == field and not origin.key))
-                and (message is None or origin.message == message)
-                and (generation is None or origin.generation == generation)
-                and (part is None or (origin.part and format_path(origin.part) == part))
-            )
-            if fits and spans and spans[-1][1] == start:
-                spans[-1] = (spans[-1][0], end)
-            elif fits:
+            if fits(origin):
+                if spans and spans[-1][1] == start:
+                    start = spans.pop()[0]
                 spans.append((start, end))
             start = end
         return spans
 
     def cut(self, end: int) -> Rendering:
-        """Return the first `end` characters with their pieces."""
+        """Return the first `end` characters with their pieces, and the media whose placeholders are whole."""
         pieces: list[Piece] = []
         start = 0
         for piece in self.pieces:
@@ -292,7 +296,8 @@ class Rendering:
                 break
             pieces.append(piece._replace(text=piece.text[: end - start]))
             start += len(piece.text)
-        return _restore_rendering(self.text[:end], tuple(pieces), self.changes)
+        media = tuple(part for part in self.media if part.span is None or part.span[1] <= end)
+        return _restore_rendering(self.text[:end], tuple(pieces), self.changes, media)
 
     def show(self, colour: bool = True, whitespace: bool = False) -> str:
         """Return the text for a terminal.

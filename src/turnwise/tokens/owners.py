@@ -1,0 +1,57 @@
+"""The owner of each token: the piece of the rendering in which it begins, with its message, field and content part.
+
+Messages are numbered as the caller numbers them, also where some were dropped to make a conversation shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.messages import Path, format_path
+
+
+class Owner(NamedTuple):
+    """The origin of a token: a piece of the rendering (by index), a message, a field, a content part."""
+
+    piece: int
+    message: int | None
+    field: str | None
+    part: str | None = None
+
+
+def find_owners(rendering: Rendering, ends: Sequence[int], kept: Sequence[int]) -> list[Owner]:
+    """Return the owner of each token, from where the tokens end and which messages were kept."""
+    pieces = rendering.pieces
+    piece_ends = list(accumulate(len(piece.text) for piece in pieces))
+    by_piece = [_make_owner(index, piece.origin, kept) for index, piece in enumerate(pieces)]
+    owners: list[Owner] = []
+    start, index = 0, 0
+    for end in ends:
+        while index + 1 < len(piece_ends) and piece_ends[index] <= start:
+            index += 1
+        owners.append(by_piece[index])
+        start = end
+    return owners
+
+
+def _make_owner(piece: int, origin: Origin, kept: Sequence[int]) -> Owner:
+    """Return the owner of the tokens of a piece."""
+    message = None if origin.message is None else caller_index(origin.message, kept)
+    return Owner(piece, message, _caller_path(origin.path, kept), _caller_path(origin.part, kept))
+
+
+def _caller_path(path: Path | None, kept: Sequence[int]) -> str | None:
+    """Return a path as text, with the message numbered as the caller does."""
+    if path is None:
+        return None
+    if path[0] == "messages" and len(path) > 1 and isinstance(path[1], int):
+        path = ("messages", caller_index(path[1], kept), *path[2:])
+    return format_path(path)
+
+
+def caller_index(message: int, kept: Sequence[int]) -> int:
+    """Return the index of a message of the rendering in the caller's list."""
+    return kept[message] if message < len(kept) else message
