@@ -301,10 +301,9 @@ def _encode_written_reply(codec: ReplyCodec, request: EncodeRequest) -> Encoded:
     ids, spans = encoder_for(request.tokenizer).encode_spans(
         rendering.text, specials.matches, seams
     )
-    stop = end
-    if parts and parts[-1][1] is None:
-        stop -= len(parts[-1][0])  # the last part is a marker
-    turn = Turn(index, start, end, stop)
+    stops = (*request.stops, *codec.grammar.stops)
+    stop_lengths = [len(stop) for stop in stops if rendering.text.endswith(stop, start)]
+    turn = Turn(index, start, end, end - max(stop_lengths, default=0))
     weights = [weight_of(messages, place) for place in range(len(messages))]
     return Encoded(
         rendering,
