@@ -38,6 +38,7 @@ from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template, compile
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.session import Session
+from turnwise.training import Examples
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ __all__ = [
     "Encoded",
     "Entry",
     "Event",
+    "Examples",
     "FunctionCall",
     "FunctionDefinition",
     "Grammar",
