@@ -72,6 +72,72 @@ CASES: dict[str, Case] = {
     "white space after reasoning is kept before its closer": Case(
         QWEN3, "<think>\nHm. \n \n</think>\n\nAye.", "Aye.", "Hm. \n "
     ),
+    # Closers that are missing.
+    "the next parameter ends one": Case(
+        CODER,
+        "<tool_call>\n<function=f>\n<parameter=text>\nabc\n<parameter=a>\n5\n</parameter>\n</function>\n</tool_call>",
+        calls=(("f", {"text": "abc", "a": 5}),),
+    ),
+    "the end of the call ends a parameter": Case(
+        CODER,
+        "<tool_call>\n<function=f>\n<parameter=text>\nabc\n</function>\n</tool_call>\n"
+        "<tool_call>\n<function=get_time>\n<parameter=zone>\nUTC\n</tool_call><|im_end|>",
+        calls=(("f", {"text": "abc"}), ("get_time", {"zone": "UTC"})),
+    ),
+    "the next key ends a value": Case(
+        GLM,
+        "<tool_call>f\n<arg_key>text</arg_key>\n<arg_value>abc\n<arg_key>a</arg_key>\n<arg_value>5</arg_value>\n"
+        "</tool_call>",
+        calls=(("f", {"text": "abc", "a": 5}),),
+    ),
+    "the next parameter of an invocation": Case(
+        MINIMAX,
+        '<minimax:tool_call>\n<invoke name="f">\n<parameter name="text">abc<parameter name="a">5</parameter>\n'
+        "</invoke>\n</minimax:tool_call>",
+        calls=(("f", {"text": "abc", "a": 5}),),
+        prompt="]~b]ai\n",
+    ),
+    "a section ends a parameter": Case(
+        MINIMAX,
+        '<minimax:tool_call><invoke name="f"><parameter name="text">abc</minimax:tool_call>',
+        calls=(("f", {"text": "abc"}),),
+        prompt="]~b]ai\n",
+    ),
+    "a text that quotes a parameter": Case(
+        CODER,
+        "<tool_call>\n<function=f>\n<parameter=text>\nWrite <parameter=name> and </function> there.\n</parameter>\n"
+        "</function>\n</tool_call>",
+        calls=(("f", {"text": "Write <parameter=name> and </function> there."}),),
+    ),
+    "no closer at all": Case(
+        CODER,
+        "<tool_call>\n<function=f>\n<parameter=text>\nabc\n</parameter>\n</function>\nSo.",
+        "\nSo.",
+        calls=(("f", {"text": "abc"}),),
+    ),
+    # White space and wrappers.
+    "blanks around brackets": Case(
+        LFM,
+        "<|tool_call_start|> [f(a=1), get_time(zone='UTC')]\n<|tool_call_end|>Done.",
+        "Done.",
+        calls=(("f", {"a": 1}), ("get_time", {"zone": "UTC"})),
+    ),
+    "a Python call without its list": Case(
+        LFM,
+        "<|tool_call_start|>\nf(a=1)<|tool_call_end|>",
+        calls=(("f", {"a": 1}),),
+    ),
+    "a section with blanks": Case(
+        KIMI,
+        "<|tool_calls_section_begin|> <|tool_call_begin|> functions.f:0 <|tool_call_argument_begin|> {invalid json}"
+        " <|tool_call_end|> <|tool_calls_section_end|>",
+        calls=(("f", "{invalid json}"),),
+    ),
+    "names in quotes": Case(
+        CODER,
+        '<tool_call>\n<function="f">\n<parameter="text">\nabc\n</parameter>\n</function>\n</tool_call>',
+        calls=(("f", {"text": "abc"}),),
+    ),
 }
 
 

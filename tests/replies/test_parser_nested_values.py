@@ -144,12 +144,37 @@ def test_too_deep_is_malformed(depth: int) -> None:
 # -- the end of a value
 
 
-def test_markers_of_the_call_within_a_value_are_named() -> None:
-    """A closer is missing, or the text quotes the call: nobody can tell, so it is said."""
+# The inside of a reply of two arguments, a text and a number; what was read of it, and the status.
+MISSING_CLOSERS = [
+    ("<arg=a>x<arg=b>4</arg>", {"a": "x", "b": 4}, "unclosed"),
+    ("<arg=a>x</arg><arg=b>4", {"a": "x", "b": 4}, "unclosed"),
+    ("<arg=a>x", {"a": "x"}, "unclosed"),
+    ("<arg=b>4", {"b": 4}, "unclosed"),
+    # A value that quotes a marker: nobody can be sure, so it is said.
+    ("<arg=a>x<arg=a>4</arg>", {"a": "x<arg=a>4"}, "malformed"),
+    ("<arg=a>x<arg=z>4</arg>", {"a": "x<arg=z>4"}, "malformed"),
+    ("<arg=a>x<arg= 4</arg>", {"a": "x<arg= 4"}, "malformed"),
+    ("<arg=a>x</call> y</arg>", {"a": "x</call> y"}, "malformed"),
+]
+
+
+@pytest.mark.parametrize(("inside", "arguments", "status"), MISSING_CLOSERS)
+def test_a_value_without_closer_ends_where_the_call_goes_on(
+    inside: str, arguments: dict[str, Any], status: str
+) -> None:
+    declared = tools(a={"type": "string"}, b={"type": "integer"})
+    for rest in ("</call><|end|>", "</call>", "</call>\n<call=f><arg=b>1</arg></call><|end|>"):
+        found, statuses = read(tagged, f"<call=f>{inside}{rest}", declared)
+        assert (found[0], statuses[0]) == (("f", arguments), status)
+        assert found[1:] == [("f", {"b": 1})] * ("<call" in rest)
+
+
+def test_markers_of_the_call_within_a_value_without_tools() -> None:
     reply = "<call=f><arg=day>3</call><call=g><arg=day>4</arg></call><|end|>"
-    found, statuses = read(tagged, reply, tools(day={"type": "integer"}))
-    assert found == [("f", {"day": "3</call><call=g><arg=day>4"})] and statuses == ["malformed"]
-    assert read(tagged, "<call=f><arg=a>3<arg=b>4</arg></call><|end|>")[1] == ["malformed"]
+    assert read(tagged, reply) == (
+        [("f", {"day": 3}), ("g", {"day": 4})],
+        ["unclosed", "complete"],
+    )
 
 
 def test_an_argument_that_is_there_twice() -> None:

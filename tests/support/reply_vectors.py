@@ -21,7 +21,7 @@ import turnwise
 from published_templates import template_of
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
-from turnwise.replies.parser.prefill import assistant_header
+from turnwise.replies.parser.prefill import assistant_header, prompt_before_reply
 
 # What a vector calls a template, where the corpus has it under another name.
 NAMES = {
@@ -124,15 +124,12 @@ def parser_name(row: Mapping[str, Any]) -> str:
 
 
 def rendered(row: Mapping[str, Any], name: str) -> Any:
-    """The template's prompt for the row's conversation, and the message that it begins."""
+    """The template's prompt for the row's conversation, and the message that the row begins."""
     messages = row.get("messages") or [{"role": "user", "content": "Hi"}]
-    if (row.get("options") or {}).get("continue_final_message"):
-        has_reasoning = (row["reasoning"] or {}).get("reasoning_format") != "none"
-        rules = grammar(name)
-        return assistant_header(rules) + begun(rules, messages[-1], has_reasoning)
+    is_begun = bool((row.get("options") or {}).get("continue_final_message"))
     try:
-        return template(name).render(
-            messages,
+        sent = template(name).render(
+            messages[:-1] if is_begun else messages,
             tools=row.get("tools"),
             add_generation_prompt=True,
             now=corpus.NOW,
@@ -140,6 +137,11 @@ def rendered(row: Mapping[str, Any], name: str) -> Any:
         )
     except turnwise.TurnwiseError:
         return None
+    if not is_begun:
+        return sent
+    has_reasoning = (row["reasoning"] or {}).get("reasoning_format") != "none"
+    rules = grammar(name)
+    return prompt_before_reply(rules, str(sent)) + begun(rules, messages[-1], has_reasoning)
 
 
 def begun(rules: Grammar, message: Mapping[str, Any], reasoning: bool) -> str:

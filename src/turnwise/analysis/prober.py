@@ -369,6 +369,11 @@ class Prober:
         whole = self._segment_from(prompt, 0)
         return whole.slice(whole.text.index(RESULT) + len(RESULT))
 
+    def after_user(self) -> Segment:
+        """Return what a prompt has after the message of a user."""
+        prompt = self.render([self.user()], add_generation_prompt=True)
+        return (self._after_user(prompt) if prompt is not None else None) or EMPTY
+
     def _after_user(self, rendering: Rendering) -> Segment | None:
         if USER not in rendering.text:
             return None

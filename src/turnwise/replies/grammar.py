@@ -61,7 +61,8 @@ class Grammar(GrammarParts):
 
     Attributes:
         opening: the generation prompt, the text with which a prompt ends.
-        reopening: the generation prompt after a tool result, where the turn continues without its header.
+        reopening: the generation prompt after a tool result, where the turn continues without its header; if no turn
+            has a header, what ends a user's turn.
         reasoning: the markers of the reasoning; None if the template shows none.
         content: the markers of the content, mostly empty.
         calls: how tool calls are written; None if the template shows none.
@@ -70,7 +71,7 @@ class Grammar(GrammarParts):
         empty: the text written instead of the reasoning if there is none, such as `<think></think>`.
         starts: the texts that may begin another message of the same reply, such as `<|start|>assistant`.
         unreached: notes on what no rendering of the template shows.
-        sources: for each part, how it became known: "derived", "declared" or "searched".
+        sources: for each part, how it became known: "derived", "declared", "searched" or "named".
 
     Example:
         >>> import turnwise
@@ -94,7 +95,8 @@ class Grammar(GrammarParts):
         """Yield the part, text and origin of everything that the grammar has."""
         yield TableRow("opening", repr(self.opening))
         if self.reopening:
-            yield TableRow("after a result", repr(self.reopening))
+            last = "result" if self.opening else "user"
+            yield TableRow(f"after a {last}", repr(self.reopening))
         if self.reasoning is not None:
             yield from _region_rows("reasoning", self.reasoning)
         yield from _region_rows("content", self.content)

@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 # How a part of a grammar became known. `searched`: the template only searches for the text, it never writes it.
-Source = Literal["derived", "declared", "searched"]
+# `named`: it only names the text in its instructions to the model.
+Source = Literal["derived", "declared", "searched", "named"]
 
 SLOTS = ("name", "id", "index", "arguments")  # index: a number that the template counts
 KEY = "\x00key\x00"  # the place of the key in a marker that repeats it
@@ -43,7 +44,7 @@ class Marker:
     """
 
     text: str = ""
-    origin: str = ""  # where it came from: "template 41:53", "declared", "searched"
+    origin: str = ""  # where it came from: "template 41:53", "declared", "searched", "named"
 
     @property
     def core(self) -> str:

@@ -28,6 +28,7 @@ from turnwise.engine.compiler.searched import searched_strings
 from turnwise.replies.derive.call_sections import CallDerivation, Notes
 from turnwise.replies.derive.calls import WrittenCalls
 from turnwise.replies.derive.content import find_content_layout, split_reasoning_close
+from turnwise.replies.derive.named import add_named_markers
 from turnwise.replies.derive.pairs import MARKUP, NEEDS_ESCAPES
 from turnwise.replies.derive.probe_results import ProbeResults, collect_results
 from turnwise.replies.derive.reasoning import (
@@ -74,6 +75,7 @@ def derive(facts: Facts) -> Grammar:
     if facts.prober.placeholders:
         grammar = _without_placeholders(grammar)
     grammar = drop_invalid(grammar)
+    grammar = add_named_markers(grammar, facts.prober)
     if results.one_call is None or grammar.calls is None:
         return grammar
     return _check(grammar, results, results.one_call, calls)
@@ -130,12 +132,18 @@ def _is_verbatim(
 
 
 def _find_reopening(results: ProbeResults, reasoning: ReasoningLayout) -> str:
-    """Return the last tag of a prompt that ends with a tool result, if it has no header."""
+    """Return the last tag of a prompt that ends with a tool result, if it has no header.
+
+    If no prompt has a header, return the last tag of a prompt that ends with a user's message.
+    """
     header = results.header.core
-    if results.one_call is None or not header:
+    if not header and not results.generation_prompt.core:
+        tail = results.prober.after_user()
+    elif results.one_call is None or not header:
         return ""
-    tail = results.prober.after_result(results.one_call.shape)
-    if header in tail.text:
+    else:
+        tail = results.prober.after_result(results.one_call.shape)
+    if header and header in tail.text:
         return ""
     cores = [reasoning.content_open.core]
     if reasoning.region is not None:

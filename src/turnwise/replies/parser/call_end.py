@@ -33,6 +33,8 @@ class CallEndParser:
                 last = text
             elif is_tag_like(text):
                 status = "unclosed"
+        if state.is_unclosed:
+            status = "unclosed"
         if state.is_malformed:
             status = "malformed"
         state.builder.end_call(call, status, id)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from turnwise.replies.grammar_parts import Calls, JsonCall, Marker, Pairs, RawCall, TaggedCall
 from turnwise.replies.parser.marker_text import (
@@ -34,6 +35,13 @@ class CallPart:
 
     text: str = ""
     slot: str = ""
+
+
+class ClosingMarker(NamedTuple):
+    """A marker of the call that ends a value whose own closer is missing, if one of these texts follows."""
+
+    text: str
+    followers: tuple[str, ...]
 
 
 class CallFormat:
@@ -62,6 +70,7 @@ class CallFormat:
         self._variants = variants
         self.section_openers = split_tags(remove_start(calls.section.open.text, starts))
         self.section_closers = split_tags(calls.section.close.text)
+        self.list_closer = self._split_list_brackets()  # of a list that is part of the section
         self.openers = split_tags(remove_start(calls.each.open.text, starts))
         self.closers = split_tags(calls.each.close.text)
         self.parts: list[CallPart] = []
@@ -71,6 +80,16 @@ class CallFormat:
             self._compile_parts(calls.call)
         self.bare_starts = self._find_bare_starts()
         self._slot_matchers: dict[int, MarkerMatcher] = {}
+
+    def _split_list_brackets(self) -> str:
+        """Split brackets off the tags around a section: whitespace may be between them, and they may be missing."""
+        opener, closer = "".join(self.section_openers[-1:]), "".join(self.section_closers[:1])
+        tag, bracket = opener.rstrip()[:-1], opener.rstrip()[-1:]
+        if bracket != "[" or not tag.endswith(">") or not closer.lstrip().startswith("]"):
+            return ""
+        self.section_openers[-1:] = [tag, bracket]
+        self.section_closers[:1] = split_tags(closer.lstrip()[1:])
+        return "]"
 
     def _compile_parts(self, call: TaggedCall) -> None:
         parts = list(call.parts)
@@ -163,7 +182,8 @@ class CallFormat:
         between = self.calls.between
         if not self.openers and not between.core:
             return frozenset()  # another name may follow
-        texts = [between.text, *(text for text, _ in self._call_ends()), ",", ";"]
+        ends = [text for text, _ in self._call_ends()]
+        texts = [between.text, self.list_closer, *ends, ",", ";"]
         spellings = [self._variants.spellings(text.strip()) for text in texts if text.strip()]
         return frozenset(forms[0][0] for forms in spellings)
 
@@ -206,6 +226,23 @@ class CallFormat:
     def end_matcher(self) -> MarkerMatcher:
         """Matches whatever ends a call."""
         return self._variants.matcher(self._call_ends())
+
+    @cached_property
+    def closing_markers(self) -> list[ClosingMarker]:
+        """The markers that end a value whose own closer is missing.
+
+        A value may also quote them. So each must be followed by what follows it in a reply: the next closer, another
+        call, a stop, or the end.
+        """
+        closers = [*self.closers, *self.section_closers]
+        openers = [*self.section_openers[:1], *self.openers[:1]]
+        markers: list[ClosingMarker] = []
+        for index, text in enumerate(closers):
+            followers = (*closers[index + 1 :], *openers, *self._stops)
+            markers.append(ClosingMarker(text, tuple(map(str.strip, followers))))
+        if len(self.openers) > 1:
+            markers.append(ClosingMarker(self.openers[0], (self.openers[1].strip(),)))
+        return [marker for marker in markers if is_tag_like(marker.text)]
 
     @cached_property
     def key_matcher(self) -> MarkerMatcher:

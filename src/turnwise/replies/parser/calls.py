@@ -240,6 +240,8 @@ class CallParser:
         format = self._state.call_format
         if format.openers:
             return
+        if format.list_closer and not is_list_closed:
+            yield from self._state.take_marker(format.list_closer)
         last = ""
         for text in format.section_closers:
             rest = text.strip().removeprefix("]") if is_list_closed else text
@@ -325,7 +327,7 @@ class CallParser:
         )
         if match is None:
             return None
-        text = state.unmask("".join(texts)).strip()
+        text = state.unmask("".join(texts)).strip().strip("\"'")
         if slot == REPEATED_SLOT and text not in slots.values():
             state.mark_malformed(start)
         slots.setdefault(slot, text)

@@ -49,7 +49,8 @@ class MarkerKind(Enum):
     VALUE_OPEN = auto()
     VALUE_CLOSE = auto()
     SAME_ELEMENT = auto()  # an element with the same name as the value that is open
-    OTHER_MARKER = auto()  # a marker of the call that no value should hold
+    NEXT_KEY = auto()  # within a value: the next argument, if the closer of the value is missing
+    CLOSING_MARKER = auto()  # or the end of the call; `MarkerTag.index`: which of `closing_markers`
 
 
 @dataclass(frozen=True, slots=True)

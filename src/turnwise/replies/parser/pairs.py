@@ -1,14 +1,17 @@
 """Parse arguments that are written one by one, each between tags: `<arg=city>Oslo</arg>`.
 
 Text where only a tag can follow is kept as a `raw` span, the call is malformed, and parsing goes
-on: the arguments that can be read stay. The limit: a text without quotes ends with the first closer
-in it.
+on: the arguments that can be read stay. A value whose closer is missing ends with the next
+argument, or with the end of the call: with a marker that is followed by what follows it in a call.
+A value that only quotes such a marker keeps it, and the call is malformed. The limit: a text
+without quotes ends with the first closer in it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Set
+import re
+from collections.abc import Callable, Generator, Iterable, Set
 from enum import Enum, auto
 from os.path import commonprefix
 from typing import NamedTuple
@@ -52,6 +55,8 @@ _TYPE_WORDS = (
 _LITERAL_STARTS = frozenset("\"'[{(")  # of values that have an end of their own
 _VALUE_ENDS = frozenset({MarkerKind.VALUE_CLOSE, MarkerKind.KEY_OPEN, MarkerKind.CALL_END})
 _NESTED_VALUE_ENDS = _VALUE_ENDS | {MarkerKind.SAME_ELEMENT}
+_LATE_VALUE_ENDS = frozenset({MarkerKind.NEXT_KEY, MarkerKind.CLOSING_MARKER})
+_KEY = re.compile(r"[\w.$\-]+")
 _EMPTY_VALUES = {ARRAY_ONLY: "[]", OBJECT_ONLY: "{}"}  # what an empty text is, if values are nested
 
 
@@ -77,6 +82,9 @@ class PairParser:
         self._state = state
         self._buffer = state.buffer
         self._builder = state.builder
+        # Of the call that is open: the keys that were read, and those that are declared.
+        self._seen_keys: set[str] = set()
+        self._declared_keys: Set[str] = frozenset()
 
     @property
     def _pairs(self) -> Pairs:
@@ -87,7 +95,7 @@ class PairParser:
     def parse(self, call: ParsedCall) -> Answer:
         """Parse all arguments of `call`; False if they cannot be parsed to their end, and the call is over."""
         state, pairs = self._state, self._pairs
-        seen: set[str] = set()
+        seen = self._seen_keys = set[str]()
         while True:
             match = yield from self._skip_to(state.call_format.key_matcher, pairs.between.core)
             if match is None:
@@ -101,13 +109,14 @@ class PairParser:
             if key is None and not self._buffer.ended:
                 yield from state.keep_as_written(call)
                 return False
-            if key is None or not (yield from self._parse_pair(call, key, is_first=not seen)):
+            # JSON with a key twice is legal, but one of the values is lost.
+            is_first = not seen
+            if key is not None:
+                state.is_malformed = state.is_malformed or key.name in seen
+                seen.add(key.name)
+            if key is None or not (yield from self._parse_pair(call, key, is_first)):
                 state.end_truncated_call(call)
                 return False
-            # JSON with a key twice is legal, but one of the values is lost.
-            if key.name in seen:
-                state.is_malformed = True
-            seen.add(key.name)
         self._builder.add_arguments(call, "}" if seen else "{}")
         return True
 
@@ -131,7 +140,7 @@ class PairParser:
         kinds = _kinds_by_opener(self._pairs)
         # With several openers, only their common prefix can be looked for first.
         prefix, suffix = _common_affixes(sorted(kinds))
-        tags = split_tags(prefix) or [prefix]
+        tags = self._value_opener_tags()
         texts: list[str] = []
         match = yield from self._read_upto_opener(tags[0], texts.append, "arguments")
         if match is None:
@@ -148,6 +157,11 @@ class PairParser:
         yield from self._buffer.take_space(self._pairs.string.open.trailing_space)
         name = self._state.unmask("".join(texts)).strip().strip("\"'")
         return ArgumentKey(name, kind)
+
+    def _value_opener_tags(self) -> list[str]:
+        """Return the tags that are common to all openers of values."""
+        prefix, _ = _common_affixes(sorted(_kinds_by_opener(self._pairs)))
+        return split_tags(prefix) or [prefix]
 
     def _read_kind(
         self, kinds: dict[str, ValueKind], prefix: str, suffix: str
@@ -177,6 +191,7 @@ class PairParser:
         pairs, builder = self._pairs, self._builder
         parameters = self._state.tools.get(call.name, NO_SCHEMA)
         schema = parameters.member(key.name)
+        self._declared_keys = parameters.names
         separator = "{" if is_first else ", "
         lead = f"{separator}{to_json_string(key.name)}: "
         closer = self._value_matcher(key.name)
@@ -230,14 +245,16 @@ class PairParser:
             return format.key_matcher  # values without closers end with the next key
         close = MarkerTag(MarkerKind.VALUE_CLOSE)
         markers: list[TaggedText] = [(text.replace(KEY, key), close) for text in texts]
-        others = [*format.closers[:1], *format.openers[:1]]
+        # Without the closer, the whitespace on both sides of it is left.
+        space = pairs.string.close.leading_space + pairs.string.close.trailing_space
         if has_nested_values(pairs):
             same = pairs.key.core + key + pairs.string.open.core
             markers.append((same, MarkerTag(MarkerKind.SAME_ELEMENT)))
-        else:
-            others.append(pairs.key.text)
-        other = MarkerTag(MarkerKind.OTHER_MARKER)
-        markers += [(text, other) for text in others if is_tag_like(text)]
+        elif is_tag_like(pairs.key.text):
+            markers.append((space + pairs.key.core, MarkerTag(MarkerKind.NEXT_KEY)))
+        for index, marker in enumerate(format.closing_markers):
+            tag = MarkerTag(MarkerKind.CLOSING_MARKER, index=index)
+            markers.append((space + marker.text.strip(), tag))
         return self._state.grammar.variants.matcher(markers)
 
     def _read_value(self, closer: MarkerMatcher) -> Generator[None, None, str | None]:
@@ -277,8 +294,8 @@ class PairParser:
         element_start = self._state.grammar.detokenizer.mask_specials(self._pairs.key.core)
         while True:
             match = yield from self._read_text(closer, texts.append, _NESTED_VALUE_ENDS)
-            if match is None:
-                return None
+            if match is None or match.tag.kind in _LATE_VALUE_ENDS:
+                return match
             is_opener = match.tag.kind is MarkerKind.SAME_ELEMENT
             if not is_opener and not depth:
                 return match
@@ -296,14 +313,43 @@ class PairParser:
         sink: Callable[[str], object],
         ends: Set[MarkerKind] = _VALUE_ENDS,
     ) -> Generator[None, None, MarkerMatch | None]:
-        """Read the text of a value. With markers of the call in it, it may be several: the call is malformed."""
+        """Read the text of a value. If it only quotes markers of the call, nobody can be sure: it is malformed."""
         while True:
             match = yield from self._buffer.read_until(closer, sink, "arguments")
             if match is None or match.tag.kind in ends:
                 return match
-            if match.tag.kind is MarkerKind.OTHER_MARKER:
+            if match.tag.kind in _LATE_VALUE_ENDS:
+                if (yield from self._confirm_value_end(match)):
+                    self._state.is_unclosed = True
+                    return match
                 self._state.is_malformed = True
             sink(self._buffer.consume_match(match, "arguments"))
+
+    def _confirm_value_end(self, match: MarkerMatch) -> Answer:
+        """Return whether a marker of the call ends the value in which it is, by lookahead."""
+        buffer, size = self._buffer, match.end - match.start
+        while True:
+            start = buffer.position + size
+            text = self._state.unmask(buffer.text[start : start + MAX_KEY_LENGTH])
+            is_last = buffer.ended or len(text) == MAX_KEY_LENGTH
+            if match.tag.kind is MarkerKind.NEXT_KEY:
+                is_end = self._is_key(text, is_last)
+            else:
+                marker = self._state.call_format.closing_markers[match.tag.index]
+                is_end = _is_followed(text.lstrip(), marker.followers, is_last)
+            if is_end is not None:
+                return is_end
+            yield
+
+    def _is_key(self, text: str, is_last: bool) -> bool | None:
+        """Return whether a text starts with the key of an argument that may follow; None: more text is needed."""
+        name, opener, _ = text.partition(self._value_opener_tags()[0])
+        if not opener:
+            return False if is_last else None
+        key = name.strip().strip("\"'")
+        if key in self._seen_keys or not _KEY.fullmatch(key):
+            return False
+        return not self._declared_keys or key in self._declared_keys
 
     def _take_closer(self, match: MarkerMatch) -> None:
         """Take the closer of a value. Where values have none, what ended it is not theirs."""
@@ -357,7 +403,7 @@ class PairParser:
         match = yield from self._skip_to(closer)
         if match is None:
             return False
-        self._buffer.consume_match(match)
+        self._take_closer(match)
         return True
 
     # -- coercion
@@ -391,6 +437,16 @@ class PairParser:
         if not nested.is_exact:
             self._state.is_malformed = True
         return json.dumps(nested.value, ensure_ascii=False)
+
+
+def _is_followed(text: str, followers: Iterable[str], is_last: bool) -> bool | None:
+    """Return whether a text is empty or starts with one of `followers`; None: more text is needed."""
+    if any(text.startswith(follower) for follower in followers):
+        return True
+    may_follow = any(follower.startswith(text) for follower in followers)
+    if is_last or not may_follow:
+        return not text
+    return None
 
 
 def _kinds_by_opener(pairs: Pairs) -> dict[str, ValueKind]:

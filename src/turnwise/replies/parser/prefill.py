@@ -4,7 +4,8 @@ A prompt ends with the generation prompt, and often with more: a reasoning block
 opened and closed, or the beginning of the answer. What follows the header of the assistant's turn
 is parsed as part of the reply: the *prefill*. The header is the grammar's generation prompt up to
 the first marker of a region; the last one in the prompt counts. Where a turn goes on after a tool
-result without another header, the end of the result counts as one.
+result without another header, the end of the result counts as one; where no turn has a header, the
+end of the last message of a user.
 
 A prompt is what was sent, in any form: a rendering, its text, an encoded conversation, or token
 ids.
@@ -91,7 +92,10 @@ def prefill_of(grammar: GrammarParts, prompt: str | None) -> str:
 
 
 def _prefill_without_header(grammar: GrammarParts, prompt: str) -> str:
-    """Return what the prompt ends with: the generation prompt, or the opener of reasoning."""
+    """Return what follows the last turn of a user; if that is not known, the generation prompt or an opener."""
+    end = _find_header_end(prompt, grammar.reopening)
+    if end and not any(stop in prompt[end:] for stop in grammar.stops):
+        return prompt[end:]
     opener = "" if grammar.reasoning is None else grammar.reasoning.open.core
     for text in (grammar.opening, opener):
         if text and prompt.rstrip().endswith(text.strip()):

@@ -51,6 +51,7 @@ class ParserState:
         formats = grammar.call_formats
         self.call_format = formats[0] if formats else grammar.empty_format()
         self.is_malformed = False  # the call holds text that does not belong to it
+        self.is_unclosed = False  # the closer of an argument is missing
         self.json_depth = 0  # JSON objects around its arguments
         self.last_call_failed = False  # it was no call: its closers are content too
 
@@ -88,7 +89,7 @@ class ParserState:
 
     def start_call(self, name: str, id: str | None = None, id_follows: bool = False) -> ParsedCall:
         """Start the call that is open. It gets an id unless one may still follow."""
-        self.last_call_failed = self.is_malformed = False
+        self.last_call_failed = self.is_malformed = self.is_unclosed = False
         return self.builder.start_call(name.strip(), id, id_follows)
 
     def mark_malformed(self, start: int) -> None:
