@@ -22,6 +22,14 @@ GLM = "llamacpp-GLM-4.6"
 MINIMAX = "llamacpp-MiniMax-M2"
 SEED = "llamacpp-ByteDance-Seed-OSS"
 LFM = "llamacpp-LFM2-8B-A1B"
+DEEPSEEK = "vllm-tool_chat_template_deepseekv3"
+GRANITE = "vllm-tool_chat_template_granite"
+HERMES = "entry hermes"
+PHI = "entry phi-4-mini"
+LLAMA3 = "llamacpp-meta-llama-Llama-3.1-8B-Instruct"
+LLAMA4 = "ollama-llama4-latest"
+COMMAND = "ollama-command-r7b-7b"
+APERTUS = "llamacpp-Apertus-8B-Instruct"
 MINISTRAL = "llamacpp-mistralai-Ministral-3-14B-Reasoning-2512"
 
 TOOLS = [
@@ -138,6 +146,72 @@ CASES: dict[str, Case] = {
         '<tool_call>\n<function="f">\n<parameter="text">\nabc\n</parameter>\n</function>\n</tool_call>',
         calls=(("f", {"text": "abc"}),),
     ),
+    "names in other quotes": Case(
+        MINIMAX,
+        "<minimax:tool_call>\n<invoke name='f'>\n<parameter name=a>5</parameter>\n</invoke>\n</minimax:tool_call>",
+        calls=(("f", {"a": 5}),),
+        prompt="]~b]ai\n",
+    ),
+    "a fence on its own line": Case(
+        DEEPSEEK,
+        '<｜tool▁calls▁begin｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"a": 1}\n```\n<｜tool▁call▁end｜>\n'
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>ping\n```json\n{oops\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        calls=(("f", {"a": 1}), ("ping", "{oops")),
+    ),
+    "a section whose name lacks a letter": Case(
+        KIMI,
+        "So.<|tool_call_section_begin|><|tool_call_begin|>functions.ping:0<|tool_call_argument_begin|>{}"
+        "<|tool_call_end|><|tool_call_section_end|>",
+        "So.",
+        calls=(("ping", {}),),
+    ),
+    # What a template never writes: it is declared, or named in the instructions.
+    "Hermes without a template for tools": Case(
+        HERMES,
+        '<think>\nHm.\n</think>\nOne moment.\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>\n'
+        '<tool_call>\n{"arguments": {}, "name": "ping"}\n</tool_call>',
+        "One moment.\n",
+        "Hm.",
+        calls=(("f", {"a": 1}), ("ping", {})),
+    ),
+    "Llama 3 with the token for code": Case(
+        LLAMA3,
+        '<|python_tag|>{"name": "f", "parameters": {"a": 1}}; {"name": "ping", "parameters": {}}<|eom_id|>',
+        calls=(("f", {"a": 1}), ("ping", {})),
+    ),
+    "Llama 4 in Python between tokens": Case(
+        LLAMA4,
+        "<|python_start|>[f(a=1, tags=['x', None]), ping()]<|python_end|>",
+        calls=(("f", {"a": 1, "tags": ["x", None]}), ("ping", {})),
+    ),
+    "Llama 4 in Python": Case(LLAMA4, "[ping()]", calls=(("ping", {}),)),
+    "Llama 4 in JSON": Case(
+        LLAMA4, '[{"name": "f", "parameters": {"a": 1}}]', calls=(("f", {"a": 1}),)
+    ),
+    "Granite without its token": Case(
+        GRANITE,
+        '[{"name": "f", "arguments": {"a": 1}}, {"name": "ping", "arguments": {}}]',
+        calls=(("f", {"a": 1}), ("ping", {})),
+    ),
+    "Phi with its tokens": Case(
+        PHI,
+        '<|tool_call|>[{"name": "f", "arguments": {"a": 1}}]<|/tool_call|>',
+        calls=(("f", {"a": 1}),),
+    ),
+    "Command R7B answers": Case(
+        COMMAND,
+        "<|START_THINKING|>Hm.<|END_THINKING|>\n<|START_RESPONSE|>Aye.<|END_RESPONSE|><|END_OF_TURN_TOKEN|>",
+        "Aye.",
+        "Hm.",
+    ),
+    "Command R7B acts": Case(
+        COMMAND,
+        "<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>\n[\n"
+        '    {"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}}\n]<|END_ACTION|>',
+        reasoning="Hm.",
+        calls=(("f", {"a": 1}),),
+    ),
+    "Apertus thinks": Case(APERTUS, "<|inner_prefix|>Hm.<|inner_suffix|>Aye.", "Aye.", "Hm."),
 }
 
 

@@ -41,6 +41,8 @@ FAMILIES = {
     "phi4mini": "entry phi-4-mini",
     "deepseek-v3": "entry deepseek-v3",
     "mistral": "entry mistral-v3",
+    "cohere-command": "hfjs-CohereLabs--c4ai-command-a-03-2025",
+    "llama4": "ollama-llama4-latest",
 }
 # vLLM's parsers that leave reasoning in the content.
 APPENDING = ("minimax_m2_append",)

@@ -35,7 +35,7 @@ ARGUMENTS_DEPTH = 4  # containers around the arguments of a call: message, calls
 
 STATUSES: Mapping[str, str] = {
     "complete": "a complete call",
-    "unclosed": "the arguments of the call are complete, but its closing marker is missing",
+    "unclosed": "the arguments of the call are complete, but its closing marker, or that of an argument, is missing",
     "unterminated": "the reply ended inside the call",
     "malformed": (
         "a part of the call cannot be parsed, or its arguments are not an object: the message has what was parsed, and"

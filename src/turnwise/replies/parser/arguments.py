@@ -68,9 +68,14 @@ class _ArgumentWriter:
             self._text, self._json = [written], [json_text]
             self._is_held = True
 
-    def finish(self, is_value: bool = True) -> None:
-        """Emit what is held back: as JSON, or as it is written if it is no value."""
-        self._builder.add_arguments(self._call, "".join(self._json if is_value else self._text))
+    def finish(self) -> None:
+        """Emit what is held back, as JSON."""
+        self._builder.add_arguments(self._call, "".join(self._json))
+
+    @property
+    def held_text(self) -> str:
+        """What is held back, as it is written."""
+        return "".join(self._text)
 
 
 class ArgumentParser:
@@ -179,8 +184,7 @@ class ArgumentParser:
                 return True
             # What was emitted stays; the rest is added as it is written.
             if parser.error is not None:
-                writer.finish(is_value=False)
-                yield from self._state.keep_as_written(call)
+                yield from self._state.keep_as_written(call, writer.held_text)
                 return False
             if buffer.ended:
                 writer.finish()

@@ -37,6 +37,12 @@ class CallPart:
     slot: str = ""
 
 
+def starts_list_of_names(text: str) -> bool:
+    """Return whether the first thing in a bracket is a name, as in a list of Python calls."""
+    inside = text[1:].lstrip()[:1]
+    return text[:1] == "[" and (inside.isalpha() or inside == "_")
+
+
 class ClosingMarker(NamedTuple):
     """A marker of the call that ends a value whose own closer is missing, if one of these texts follows."""
 
@@ -187,13 +193,14 @@ class CallFormat:
         spellings = [self._variants.spellings(text.strip()) for text in texts if text.strip()]
         return frozenset(forms[0][0] for forms in spellings)
 
-    def continues_with(self, char: str) -> bool:
-        """Return whether a call may go on with this character after its first marker."""
-        is_bracket = char in ("{", "[")
+    def continues_with(self, text: str) -> bool:
+        """Return whether a call may go on with this text after its first marker."""
         has_one_marker = len(self.section_openers) + len(self.openers) == 1
         if isinstance(self.calls.call, JsonCall) and has_one_marker:
-            return is_bracket
-        return not is_bracket
+            return text[:1] in ("{", "[") and not starts_list_of_names(text)
+        if self.list_closer:
+            return starts_list_of_names(text)
+        return text[:1] not in ("{", "[")
 
     # -- markers
 

@@ -18,6 +18,7 @@ from turnwise.replies.parser.arguments import ArgumentParser
 from turnwise.replies.parser.buffer import Answer, Steps
 from turnwise.replies.parser.call_end import CallEndParser
 from turnwise.replies.parser.call_format import REPEATED_SLOT, CallFormat, CallPart
+from turnwise.replies.parser.compiled_grammar import LIST_LOOKAHEAD
 from turnwise.replies.parser.json_calls import JsonCallParser
 from turnwise.replies.parser.marker_text import PUNCTUATION, is_tag_like, trailing_space
 from turnwise.replies.parser.matcher import MarkerKind, MarkerMatch
@@ -107,8 +108,8 @@ class CallParser:
         state = self._state
         if len(state.grammar.call_formats) == 1:
             return False
-        char, _ = yield from self._buffer.look_past_space()
-        format = state.grammar.choose_format(state.call_format, char) if char else state.call_format
+        text, _ = yield from self._buffer.look_past_space(LIST_LOOKAHEAD)
+        format = state.grammar.choose_format(state.call_format, text) if text else state.call_format
         if format is state.call_format:
             return False
         state.call_format = format

@@ -24,7 +24,7 @@ from os.path import commonprefix
 from typing import NamedTuple
 
 from turnwise.replies.grammar_parts import Calls, GrammarParts, JsonCall
-from turnwise.replies.parser.call_format import CallFormat
+from turnwise.replies.parser.call_format import CallFormat, starts_list_of_names
 from turnwise.replies.parser.detokenizer import NO_TOKENIZER, IncrementalDetokenizer
 from turnwise.replies.parser.marker_text import (
     collect_texts,
@@ -55,6 +55,7 @@ TOLERANCES = {
     "headers": "the words of a header in another order",
     "quotes": "a quote within a Python text that is not escaped, if what follows it fits no end of the text",
     "blanks": "blanks within a tag that are missing, or too many",
+    "attributes": "a name within a tag that has other quotes, or none",
     "suffixes": "tags without the word after a colon with which all tags end",
 }
 ALL_TOLERANCES = frozenset(TOLERANCES)
@@ -63,6 +64,7 @@ ALL_TOLERANCES = frozenset(TOLERANCES)
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
 NAME_KEYS = ("name", "tool_name", "function")
 
+LIST_LOOKAHEAD = 8  # characters that tell lists of calls apart: a bracket, and what is in it
 _MIN_CHANNEL_HEADER_START = 3  # characters before the word of a channel header, and after it
 _MIN_CHANNEL_HEADER_END = 4
 
@@ -190,23 +192,35 @@ class CompiledGrammar:
 
     # -- formats of calls
 
-    def find_bare_format(self, char: str) -> CallFormat | None:
-        """Return the format of a call without a marker that starts with `char`."""
-        if char and "bare" in self.tolerances:
-            for format in self.call_formats:
-                if char in format.bare_starts:
-                    return format
-        return None
+    @cached_property
+    def bare_lookahead(self) -> int:
+        """How many characters tell the formats of calls without a marker apart; 0 if there are none."""
+        formats = [format for format in self.call_formats if format.bare_starts]
+        if not formats or "bare" not in self.tolerances:
+            return 0
+        return LIST_LOOKAHEAD if len(formats) > 1 else 1
 
-    def choose_format(self, format: CallFormat, char: str) -> CallFormat:
-        """Return the format that goes on with `char`, of those that start with the same marker as `format`."""
+    def find_bare_format(self, text: str) -> CallFormat | None:
+        """Return the format of a call without a marker that starts with this text."""
+        first = text[:1]
+        candidates = [
+            format for format in self.call_formats if first and first in format.bare_starts
+        ]
+        for format in candidates:
+            # In a list there is an object, or the name of a function.
+            if isinstance(format.calls.call, JsonCall) != starts_list_of_names(text):
+                return format
+        return candidates[0] if candidates else None
+
+    def choose_format(self, format: CallFormat, text: str) -> CallFormat:
+        """Return the format that goes on with `text`, of those that start with the same marker as `format`."""
         candidates = [format]
         if format.first_marker:
             candidates += [
                 other for other in self.call_formats if other.first_marker == format.first_marker
             ]
         for candidate in candidates:
-            if candidate.continues_with(char):
+            if candidate.continues_with(text):
                 return candidate
         return format
 

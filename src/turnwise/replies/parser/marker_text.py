@@ -11,8 +11,10 @@ from typing import Any
 
 from turnwise.replies.grammar_parts import Marker
 
-# Where one tag ends and the next begins: `<tool_call>\n|<function=`, `[A]|[B]`, `<|sep|>|name`.
-_TAG_BOUNDARY = re.compile(r"(?<=>)(?=\s*<)|(?<=\])(?=\s*\[[A-Z/])|(?<=>)(?=[\w.:]+$)")
+# Where one tag ends and the next begins: `<tool_call>\n|<function=`, `[A]|[B]`, `<|sep|>|name`, ```` ```|<end> ````.
+_TAG_BOUNDARY = re.compile(
+    r"(?<=>)(?=\s*<)|(?<=\])(?=\s*\[[A-Z/])|(?<=>)(?=[\w.:]+$)|(?<=```)(?=\s*<)"
+)
 PUNCTUATION = "{}[]()\",:' \n\t"  # what a distinctive marker is not made of
 _MIN_TAG_LENGTH = 3
 

@@ -159,9 +159,9 @@ class ReplyParser:
     def _parse_unmarked(self) -> Answer:
         """Parse what needs no marker at the start of a region: a call, or a channel header (`to=...`)."""
         state, grammar = self._state, self._grammar
-        if any(format.bare_starts for format in grammar.call_formats):
-            char, space = yield from self._buffer.look_past_space()
-            bare_format = grammar.find_bare_format(char)
+        if grammar.bare_lookahead:
+            text, space = yield from self._buffer.look_past_space(grammar.bare_lookahead)
+            bare_format = grammar.find_bare_format(text)
             if bare_format is not None:
                 state.call_format = bare_format
                 self._consume_space(space)

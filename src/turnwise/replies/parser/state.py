@@ -16,6 +16,7 @@ from enum import Enum, auto
 
 from turnwise.replies.parser.buffer import Answer, ParseBuffer, Steps
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
+from turnwise.replies.parser.marker_text import is_tag_like
 from turnwise.replies.parser.matcher import MarkerMatch
 from turnwise.replies.parser.message_builder import MessageBuilder, ParsedCall
 from turnwise.replies.parser.tool_schema import ToolTypes
@@ -102,13 +103,17 @@ class ParserState:
         self.buffer.consume_rest("arguments")
         self.builder.end_call(call, "unterminated")
 
-    def keep_as_written(self, call: ParsedCall) -> Steps:
+    def keep_as_written(self, call: ParsedCall, read: str = "") -> Steps:
         """Keep arguments that cannot be parsed as they are written, up to the end of the call.
 
         The last braces are those of the object that is the call, unless the arguments need them.
+
+        Args:
+            call: The call.
+            read: The end of the text that was read of them, if it has not been emitted.
         """
         builder = self.builder
-        missing = _count_open_braces(call.arguments.getvalue())
+        missing = _count_open_braces(call.arguments.getvalue() + read)
         held: list[str] = []  # braces and whitespace at the end of what has come so far
 
         def add(text: str) -> None:
@@ -118,6 +123,8 @@ class ParserState:
                 held.clear()
             held.append(text[len(core) :])
 
+        if read:
+            add(read)
         yield from self.buffer.read_until(self.call_format.end_matcher, add, "arguments")
         # Of the braces at the end, those of the objects around the arguments are markers.
         tail = "".join(held)
@@ -128,6 +135,10 @@ class ParserState:
         builder.add_arguments(call, kept)
         if len(kept) < len(tail):
             builder.relabel(len(tail) - len(kept), "marker" if rest else "space")
+        # Other closers are no text wherever they are.
+        for text in self.call_format.closers:
+            if not is_tag_like(text):
+                yield from self.take_marker(text)
         builder.end_call(call, "malformed")
 
 

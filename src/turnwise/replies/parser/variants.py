@@ -3,6 +3,7 @@
     blanks      a blank within a tag is missing, or is the sign by which a tokenizer shows it:
                 `<function name="` as `<functionname="`, `<functionĠname="`; or there are blanks too many:
                 `<|open|>think<|sep|>` as `<|open|> think <|sep|>`
+    attributes  a name within a tag has other quotes, or none: `<invoke name="f">` as `<invoke name='f'>`
     suffixes    all tags of a grammar end with the same word after a colon, which names an edition of the model and
                 not the tag: `<think:open>` as `<think>`
 
@@ -34,6 +35,12 @@ _BLANK_SLIPS: tuple[Callable[[str], str], ...] = (
     lambda text: _BLANK.sub(_BYTE_LEVEL_BLANK, text),
     lambda text: _WORD_BETWEEN_TAGS.sub(r" \1 ", text),
 )
+# The quote after `name=`, or before the end of the tag.
+_ATTRIBUTE_QUOTE = re.compile(r'(?<=\w=)"$|^"(?=>)')
+_ATTRIBUTE_SLIPS: tuple[Callable[[str], str], ...] = (
+    lambda text: _ATTRIBUTE_QUOTE.sub("'", text),
+    lambda text: _ATTRIBUTE_QUOTE.sub("", text),
+)
 
 
 def common_tag_suffix(texts: Iterable[str]) -> str:
@@ -60,7 +67,8 @@ class MarkerVariants:
         suffix: str = "",
     ) -> None:
         self._detokenizer = detokenizer
-        self._slips: list[Callable[[str], str]] = []
+        self._attribute_slips = _ATTRIBUTE_SLIPS if "attributes" in tolerances else ()
+        self._slips: list[Callable[[str], str]] = [*self._attribute_slips]
         if "blanks" in tolerances:
             self._slips += _BLANK_SLIPS
         if suffix and "suffixes" in tolerances:
@@ -71,9 +79,8 @@ class MarkerVariants:
         """Return a marker as it is masked in the stream, and its variants."""
         mask = self._detokenizer.mask_specials
         meant = mask(text)
-        if "<" not in text:
-            return (meant,)
-        variants = [mask(slip(text)) for slip in self._slips]
+        slips = self._slips if "<" in text else self._attribute_slips
+        variants = [mask(slip(text)) for slip in slips]
         tokens = self._masks_in(meant)
         same = [variant for variant in variants if self._masks_in(variant) == tokens]
         return tuple(dict.fromkeys([meant, *same]))
