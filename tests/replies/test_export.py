@@ -198,4 +198,4 @@ def test_several_ways_are_refused_unless_one_will_do() -> None:
 
 def test_a_reason_is_given() -> None:
     with pytest.raises(turnwise.TurnwiseError, match="begins without a marker"):
-        turnwise.load("llama-3.1").grammar.to_response_template()
+        turnwise.load("llama-3.1").grammar.to_response_template(partly=True)

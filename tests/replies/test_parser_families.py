@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import reply_vectors as replyvectors
+import turnwise
 from corpus import needs_corpus
 from reply_messages import tool
 
@@ -154,7 +155,8 @@ CASES: dict[str, Case] = {
     ),
     "a fence on its own line": Case(
         DEEPSEEK,
-        '<｜tool▁calls▁begin｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"a": 1}\n```\n<｜tool▁call▁end｜>\n'
+        '<｜tool▁calls▁begin｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"a": 1}\n```\n'
+        "<｜tool▁call▁end｜>\n"
         "<｜tool▁call▁begin｜>function<｜tool▁sep｜>ping\n```json\n{oops\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         calls=(("f", {"a": 1}), ("ping", "{oops")),
     ),
@@ -165,7 +167,7 @@ CASES: dict[str, Case] = {
         "So.",
         calls=(("ping", {}),),
     ),
-    # What a template never writes: it is declared, or named in the instructions.
+    # What a template never writes, and what is declared for its family.
     "Hermes without a template for tools": Case(
         HERMES,
         '<think>\nHm.\n</think>\nOne moment.\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>\n'
@@ -245,3 +247,26 @@ def test_reply(name: str) -> None:
     letters = read(case, case.reply)
     assert letters == message and letters.attempts == message.attempts
     assert letters.spans == message.spans
+
+
+INSTRUCTED = (
+    "{% for m in messages %}<|{{ m.role }}|>"
+    "{% if loop.first %}Start with <|START_THINKING|> and a plan, and close it out with <|END_THINKING|>. Then write"
+    " <|START_RESPONSE|>, and in the end <|END_RESPONSE|>. A <tool_response> follows </tool_response>.\n{% endif %}"
+    "{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def test_markers_that_are_only_named_in_the_instructions() -> None:
+    template = turnwise.compile(INSTRUCTED, dialect="jinja")
+    grammar = template.grammar
+    assert (grammar.sources["reasoning"], grammar.sources["content"]) == ("named", "named")
+    reply = "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Aye.<|END_RESPONSE|><|end|>"
+    message = template.parse(reply)
+    assert (message["reasoning_content"], message["content"]) == ("Hm.", "Aye.")
+    assert template.parse("Aye.<|end|>")["content"] == "Aye."
+    # Plain tags around an answer may be a part of it.
+    plain = INSTRUCTED.replace("<|START_RESPONSE|>", "<answer>").replace(
+        "<|END_RESPONSE|>", "</answer>"
+    )
+    assert not turnwise.compile(plain, dialect="jinja").grammar.content.open

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from turnwise.analysis.prober import Prober
+from turnwise.analysis.prober import USER, Prober
 from turnwise.analysis.segment import WHOLE_TAG
 from turnwise.replies.grammar import Grammar, Marker, Region
 
@@ -59,7 +59,7 @@ def _instructions(prober: Prober) -> Iterator[str]:
     for options in ({}, *prober.reasoning_options((True,))):
         rendering = prober.render([prober.user()], add_generation_prompt=True, **options)
         if rendering is not None:
-            yield rendering.text
+            yield rendering.text[: max(rendering.text.rfind(USER), 0)]
 
 
 def _find_pair(texts: Iterable[str], words: tuple[str, ...]) -> Region | None:
