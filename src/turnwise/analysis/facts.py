@@ -16,39 +16,21 @@ gives them, or leave them out.
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from turnwise.analysis.conversations import make_message
+from turnwise.analysis.markers import MarkerFinder, WrittenMarker
 from turnwise.analysis.prober import ARGUMENTS as CALL_ARGUMENTS
-from turnwise.analysis.prober import REASONING, SYSTEM, CallShape, Prober, replace_placeholders
-from turnwise.analysis.stops import CONTROL_TOKEN, MARKER, ProbedConversation, StopFinder
+from turnwise.analysis.prober import SYSTEM, CallShape, Prober, replace_placeholders
+from turnwise.analysis.stops import StopFinder
 from turnwise.engine.compiler.lookahead import analyse_history
 from turnwise.engine.option_names import SPECIAL_TOKENS
-from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 
-_LIST_INDEX = re.compile(r"\[\d+\]")
 EOS = "eos_token"
-
-
-class WrittenMarker(NamedTuple):
-    """A control token that the template writes."""
-
-    text: str
-    origin: Origin  # of its first character
-    fields: tuple[str, ...] = ()  # the input that is part of it: "messages[*].role"
-
-    def __str__(self) -> str:
-        fields = ", ".join(self.fields)
-        if not self.origin.line:
-            return f"{self.text:<24} {fields}"
-        place = f"{self.text:<24} {self.origin.line}:{self.origin.column}"
-        return f"{place} with {fields} in it" if fields else place
 
 
 class Facts:
@@ -137,7 +119,7 @@ class Facts:
     def markers_for(self, tokens: Mapping[str, str]) -> tuple[WrittenMarker, ...]:
         """Return the markers that the template writes, in the order in which they are first rendered."""
         found: dict[str, WrittenMarker] = {}
-        for marker in self._markers:
+        for marker in self._marker_finder.markers:
             for text in self._resolve_names([marker.text], tokens):
                 found.setdefault(text, marker._replace(text=text))
         return tuple(found.values())
@@ -149,44 +131,16 @@ class Facts:
 
     def turn_markers_for(self, tokens: Mapping[str, str]) -> tuple[str, ...]:
         """Return the markers around messages that have only content."""
-        return self._resolve_names(self._turn_markers, tokens)
-
-    @cached_property
-    def _markers(self) -> tuple[WrittenMarker, ...]:
-        prober = self.prober
-        thinking = {**prober.reply(), "reasoning_content": REASONING}
-        conversations = [*self.plain_renderings, prober.render([prober.user(), thinking])]
-        conversations += [found.rendering for found in self._stop_finder.calls]
-        found: dict[str, WrittenMarker] = {}
-        for rendering in conversations:
-            for marker in find_markers(rendering) if rendering is not None else ():
-                found.setdefault(marker.text, marker)
-        return tuple(found.values())
-
-    @cached_property
-    def _turn_markers(self) -> tuple[str, ...]:
-        texts: list[str] = []
-        for conversation in self._plain_conversations:
-            for index in range(len(conversation.messages)):
-                start = MARKER.match(conversation.turn(index).lstrip())
-                texts += [start.group()] if start else []
-            written = [marker.text for marker in find_markers(conversation.rendering)]
-            texts += [text for text in written if CONTROL_TOKEN.fullmatch(text)]
-        return (*texts, *self.reply_stops)
-
-    @cached_property
-    def plain_renderings(self) -> tuple[Rendering, ...]:
-        """Renderings of conversations without tools and reasoning, and of a prompt."""
-        return tuple(conversation.rendering for conversation in self._plain_conversations)
+        return self._resolve_names(self._marker_finder.turn_markers, tokens)
 
     @property
-    def _plain_conversations(self) -> list[ProbedConversation]:
-        prober = self.prober.with_settings(tools=False)
-        prompt = prober.render([prober.user()], add_generation_prompt=True)
-        found = [*self._stop_finder.rounds]
-        if prompt is not None:
-            found.append(ProbedConversation([*prober.preamble(), prober.user()], prompt))
-        return found
+    def plain_renderings(self) -> tuple[Rendering, ...]:
+        """Renderings of conversations without tools and reasoning, and of a prompt."""
+        return self._marker_finder.plain_renderings
+
+    @cached_property
+    def _marker_finder(self) -> MarkerFinder:
+        return MarkerFinder(self.prober, self._stop_finder)
 
     # Everything
 
@@ -243,21 +197,3 @@ class Facts:
         """Return the texts with named special tokens; those that are nothing else and unnamed are left out."""
         special = self.special_tokens(tokens)
         return tuple(dict.fromkeys(filter(None, (replace_placeholders(t, special) for t in texts))))
-
-
-def find_markers(rendering: Rendering) -> Iterator[WrittenMarker]:
-    """The markers that the template itself wrote; roles and special tokens count as its text."""
-    pieces = rendering.pieces
-    starts = list(accumulate((len(piece.text) for piece in pieces), initial=0))
-    for match in MARKER.finditer(rendering.text):
-        first = bisect_right(starts, match.start()) - 1
-        last = bisect_right(starts, match.end() - 1)
-        origins = [piece.origin for piece in pieces[first:last]]
-        if all(_is_template_text(origin) for origin in origins):
-            fields = [_LIST_INDEX.sub("[*]", origin.field) for origin in origins if origin.field]
-            yield WrittenMarker(match.group(), origins[0], tuple(dict.fromkeys(fields)))
-
-
-def _is_template_text(origin: Origin) -> bool:
-    path = origin.path
-    return path is None or path[-1] == "role" or str(path[0]).endswith("_token")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from rich.text import Text
 
 from turnwise.analysis.conversations import STANDARD_VARIABLES
-from turnwise.analysis.facts import WrittenMarker
+from turnwise.analysis.markers import WrittenMarker
 from turnwise.cli import inputs, output
 from turnwise.cli.render import ColourOption, JsonOption, PickOption, TemplateArgument, make_flag
 from turnwise.errors import TurnwiseError, printable

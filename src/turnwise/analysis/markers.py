@@ -1,0 +1,104 @@
+"""Find the control tokens that a template writes, in renderings of probe conversations.
+
+A marker counts if the template itself wrote all of it; roles and special tokens count as its text.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from turnwise.analysis.prober import REASONING, Prober
+from turnwise.analysis.stops import CONTROL_TOKEN, MARKER, ProbedConversation, StopFinder
+from turnwise.engine.provenance.rendering import Origin, Rendering
+
+_LIST_INDEX = re.compile(r"\[\d+\]")
+
+
+class WrittenMarker(NamedTuple):
+    """A control token that the template writes."""
+
+    text: str
+    origin: Origin  # of its first character
+    fields: tuple[str, ...] = ()  # the input that is part of it: "messages[*].role"
+
+    def __str__(self) -> str:
+        fields = ", ".join(self.fields)
+        if not self.origin.line:
+            return f"{self.text:<24} {fields}"
+        place = f"{self.text:<24} {self.origin.line}:{self.origin.column}"
+        return f"{place} with {fields} in it" if fields else place
+
+
+class MarkerFinder:
+    """Finds the markers of one template; special tokens without a text are placeholders.
+
+    Args:
+        prober: renders probe conversations.
+        stop_finder: knows conversations that the template accepts, and the stops of replies.
+    """
+
+    def __init__(self, prober: Prober, stop_finder: StopFinder) -> None:
+        self.prober = prober
+        self.stop_finder = stop_finder
+
+    @cached_property
+    def markers(self) -> tuple[WrittenMarker, ...]:
+        """The markers in the order in which they are first rendered."""
+        prober = self.prober
+        thinking = {**prober.reply(), "reasoning_content": REASONING}
+        conversations = [*self.plain_renderings, prober.render([prober.user(), thinking])]
+        conversations += [found.rendering for found in self.stop_finder.calls]
+        found: dict[str, WrittenMarker] = {}
+        for rendering in conversations:
+            for marker in find_markers(rendering) if rendering is not None else ():
+                found.setdefault(marker.text, marker)
+        return tuple(found.values())
+
+    @cached_property
+    def turn_markers(self) -> tuple[str, ...]:
+        """The markers around messages that have only content."""
+        texts: list[str] = []
+        for conversation in self._plain_conversations:
+            for index in range(len(conversation.messages)):
+                start = MARKER.match(conversation.turn(index).lstrip())
+                texts += [start.group()] if start else []
+            written = [marker.text for marker in find_markers(conversation.rendering)]
+            texts += [text for text in written if CONTROL_TOKEN.fullmatch(text)]
+        return (*texts, *self.stop_finder.reply_stops)
+
+    @cached_property
+    def plain_renderings(self) -> tuple[Rendering, ...]:
+        """Renderings of conversations without tools and reasoning, and of a prompt."""
+        return tuple(conversation.rendering for conversation in self._plain_conversations)
+
+    @cached_property
+    def _plain_conversations(self) -> list[ProbedConversation]:
+        prober = self.prober.with_settings(tools=False)
+        prompt = prober.render([prober.user()], add_generation_prompt=True)
+        found = [*self.stop_finder.rounds]
+        if prompt is not None:
+            found.append(ProbedConversation([*prober.preamble(), prober.user()], prompt))
+        return found
+
+
+def find_markers(rendering: Rendering) -> Iterator[WrittenMarker]:
+    """The markers that the template itself wrote; roles and special tokens count as its text."""
+    pieces = rendering.pieces
+    starts = list(accumulate((len(piece.text) for piece in pieces), initial=0))
+    for match in MARKER.finditer(rendering.text):
+        first = bisect_right(starts, match.start()) - 1
+        last = bisect_right(starts, match.end() - 1)
+        origins = [piece.origin for piece in pieces[first:last]]
+        if all(_is_template_text(origin) for origin in origins):
+            fields = [_LIST_INDEX.sub("[*]", origin.field) for origin in origins if origin.field]
+            yield WrittenMarker(match.group(), origins[0], tuple(dict.fromkeys(fields)))
+
+
+def _is_template_text(origin: Origin) -> bool:
+    path = origin.path
+    return path is None or path[-1] == "role" or str(path[0]).endswith("_token")
