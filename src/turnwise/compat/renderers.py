@@ -265,7 +265,7 @@ class TokenRenderer:
         for prior in self._prepare_sessions(tools):
             session = prior.fork()
             try:
-                session.ids = session.validate_ids(prompt[-1:])
+                session.replace_ids(prompt[-1:])
                 session.add_reply(reply)
                 length = len(session.ids)
                 extended = session.extend(new_messages, history=self.history)

@@ -40,6 +40,8 @@ SPAN_FIELDS = {
 }
 """The field of a message that a span of a reply belongs to; the content, if it is not listed here."""
 
+MAX_SHARED = 64  # codecs that were unpickled and are kept
+
 
 class ReplyCodec:
     """Reads and writes the replies of one template.
@@ -166,10 +168,41 @@ class ReplyCodec:
             raise MessageError(
                 "a reply written by the derived grammar would not be read as this message"
             )
-        return [
-            (text[span.start : span.end], SPAN_FIELDS.get(span.kind, "content"))
-            for span in parsed.spans
-        ]
+        return _split_by_field(text, parsed)
+
+    def split(
+        self, reply: str, prompt: str, tools: Any, tokenizer: Any
+    ) -> list[tuple[str, str | None]]:
+        """Return a reply in parts: a text and the field of the message that it belongs to, None for a marker."""
+        if "content" not in self.grammar.sources:
+            return [(reply, None)]
+        fields = {REASONING_KEYS[0]: self.input_format.reasoning}
+        parts = _split_by_field(reply, self.parse(reply, prompt, tools, tokenizer))
+        return [(text, fields.get(str(name), name)) for text, name in parts]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ReplyCodec, (self.renderer, self.stops, self.declaration)
+        return _share_codec, (self.renderer, tuple(self.stops), self.declaration)
+
+
+def _split_by_field(text: str, message: Message) -> list[tuple[str, str | None]]:
+    """Return the text that was parsed to a message in parts, each with its field."""
+    return [
+        (text[span.start : span.end], SPAN_FIELDS.get(span.kind, "content"))
+        for span in message.spans
+    ]
+
+
+_shared: dict[tuple[Any, ...], ReplyCodec] = {}
+
+
+def _share_codec(
+    renderer: Renderer, stops: tuple[str, ...], declaration: Mapping[str, Any] | None
+) -> ReplyCodec:
+    """Unpickle a codec: thousands of sessions of one template derive its grammar once."""
+    key = renderer, renderer.name, stops, repr(declaration)
+    codec = _shared.get(key)
+    if codec is None:
+        if len(_shared) >= MAX_SHARED:
+            _shared.clear()
+        codec = _shared.setdefault(key, ReplyCodec(renderer, stops, declaration))
+    return codec

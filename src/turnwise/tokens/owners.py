@@ -24,9 +24,8 @@ class Owner(NamedTuple):
 
 def find_owners(rendering: Rendering, ends: Sequence[int], kept: Sequence[int]) -> list[Owner]:
     """Return the owner of each token, from where the tokens end and which messages were kept."""
-    pieces = rendering.pieces
-    piece_ends = list(accumulate(len(piece.text) for piece in pieces))
-    by_piece = [_make_owner(index, piece.origin, kept) for index, piece in enumerate(pieces)]
+    piece_ends = list(accumulate(len(piece.text) for piece in rendering.pieces))
+    by_piece = list_piece_owners(rendering, kept)
     owners: list[Owner] = []
     start, index = 0, 0
     for end in ends:
@@ -35,6 +34,11 @@ def find_owners(rendering: Rendering, ends: Sequence[int], kept: Sequence[int]) 
         owners.append(by_piece[index])
         start = end
     return owners
+
+
+def list_piece_owners(rendering: Rendering, kept: Sequence[int] = ()) -> list[Owner]:
+    """Return the owner of the tokens that begin in each piece."""
+    return [_make_owner(index, piece.origin, kept) for index, piece in enumerate(rendering.pieces)]
 
 
 def _make_owner(piece: int, origin: Origin, kept: Sequence[int]) -> Owner:

@@ -1,0 +1,102 @@
+"""The error for a template that rewrites earlier text: what changed, in which message, and how it is shown.
+
+Two renderings are compared. They may part in the middle of a marker (`<think>` and `<tool_call>` part after `<t`), so
+both are shown from where that marker or word begins.
+"""
+
+from __future__ import annotations
+
+import re
+
+from turnwise.engine.provenance.piece_table import PieceTable
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.errors import Unstable, short_repr
+from turnwise.tokens.boundaries import TextSpan, find_content_end, find_last_message_end
+
+MAX_SHOWN_LENGTH = 60  # characters of a text in an error
+MAX_WORD_LENGTH = 40  # characters before the first difference in which a word or marker may begin
+# The last opening bracket without white space or a closing one behind it, else the last word.
+_BEGUN_MARKER = re.compile(r"[<\[{][^<\[{>\]}\s]*\Z")
+_BEGUN_WORD = re.compile(r"\w+\Z")
+
+
+def make_unstable(prompt: Rendering, now: Rendering, before: str, reply: int) -> Unstable:
+    """Return the error for a rendering that does not begin with the last prompt and the reply.
+
+    Args:
+        prompt: the last prompt, rendered again.
+        now: the conversation as the template writes it now.
+        before: the text of the last prompt and the reply.
+        reply: the index of the reply's message.
+    """
+    place = _find_first_difference(before, now.text)
+    changed = _find_changed_message(prompt, now, place, reply)
+    subject = "text outside of the messages" if changed is None else f"messages[{changed}]"
+    if changed == reply:
+        subject = "the reply"
+    end, piece = 0, None
+    for piece in now.pieces:
+        end += len(piece.text)
+        if end > place:
+            break
+    shown_from = _find_word_start(before, place)
+    old, new = before[shown_from:], now.text[shown_from:]
+    return Unstable(
+        f"{subject} is rendered differently now: "
+        f"{short_repr(old[:MAX_SHOWN_LENGTH])} became {short_repr(new[:MAX_SHOWN_LENGTH])}",
+        before=old,
+        now=new,
+        piece=piece,
+        message_index=changed,
+        hint='history="keep" goes on with the sampled ids as they are, "rewrite" re-encodes the conversation',
+    )
+
+
+def make_omitted(reply: str, now: str, index: int) -> Unstable:
+    """Return the error for a rendering in which the reply does not occur."""
+    return Unstable(
+        "the template leaves the reply out, so nothing can be added after it",
+        before=reply[-MAX_SHOWN_LENGTH:],
+        now=now[-MAX_SHOWN_LENGTH:],
+        message_index=index,
+        hint='history="rewrite" re-encodes the conversation',
+    )
+
+
+def _find_word_start(text: str, place: int) -> int:
+    """Return where the marker or word begins that a character is a part of, or the character itself."""
+    window_start = max(0, place - MAX_WORD_LENGTH)
+    window = text[window_start:place]
+    begun = _BEGUN_MARKER.search(window) or _BEGUN_WORD.search(window)
+    return window_start + begun.start() if begun else place
+
+
+def _find_changed_message(prompt: Rendering, now: Rendering, place: int, reply: int) -> int | None:
+    """Return the message in which the earlier text changed; None where it belongs to no message."""
+    table = prompt.piece_table
+    if place >= find_last_message_end(table):
+        return reply  # its opening, or its own text
+    changed = _message_at(table, place)
+    if changed == reply - 1 and _message_at(now.piece_table, place) == reply:
+        content_end = find_content_end(table, TextSpan(0, len(prompt.text)))
+        if place >= content_end:
+            return reply  # the template writes its opening with the message before
+    return changed
+
+
+def _message_at(table: PieceTable, character: int) -> int | None:
+    if character >= table.starts[-1]:
+        return None
+    return table.message_of(table.index_at(character))
+
+
+def _find_first_difference(first: str, second: str) -> int:
+    """Return the first character at which two texts differ, by bisection."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
