@@ -23,6 +23,7 @@ GLM = "llamacpp-GLM-4.6"
 MINIMAX = "llamacpp-MiniMax-M2"
 SEED = "llamacpp-ByteDance-Seed-OSS"
 LFM = "llamacpp-LFM2-8B-A1B"
+DSML = "llamacpp-deepseek-ai-DeepSeek-V3.2"
 DEEPSEEK = "vllm-tool_chat_template_deepseekv3"
 GRANITE = "vllm-tool_chat_template_granite"
 HERMES = "entry hermes"
@@ -166,6 +167,31 @@ CASES: dict[str, Case] = {
         "<|tool_call_end|><|tool_call_section_end|>",
         "So.",
         calls=(("ping", {}),),
+    ),
+    "an object where tags are expected": Case(
+        CODER,
+        'So.\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>\nOK.',
+        "So.\nOK.",
+        calls=(("f", {"a": 1}),),
+    ),
+    "an object where a name is expected": Case(
+        GLM, '<tool_call>{"name": "ping", "arguments": {}}</tool_call>', calls=(("ping", {}),)
+    ),
+    "a call in OpenAI's shape": Case(
+        QWEN3,
+        '<tool_call>\n{"type": "function", "function": {"name": "f", "arguments": "{\\"a\\": 1}"}}\n</tool_call>',
+        calls=(("f", {"a": 1}),),
+    ),
+    "arguments that are a blank text": Case(
+        QWEN3, '<tool_call>\n{"name": "ping", "arguments": ""}\n</tool_call>', calls=(("ping", {}),)
+    ),
+    "parameters without their type": Case(
+        DSML,
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="text">5</｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="a" string="false">5</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
+        "</｜DSML｜function_calls>",
+        calls=(("f", {"text": "5", "a": 5}),),
+        prompt="<｜Assistant｜>",
     ),
     # What a template never writes, and what is declared for its family.
     "Hermes without a template for tools": Case(

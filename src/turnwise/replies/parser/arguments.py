@@ -246,11 +246,11 @@ def _null_to_object(text: str) -> str:
 
 
 def _unquote_json(text: str) -> str:
-    """Return arguments that are a JSON text within a string; as they are if they are not."""
+    """Return arguments that are a JSON text within a string; as they are if they are not. A blank text means none."""
     if not text.lstrip().startswith('"'):
         return text
     try:
         inner = json.loads(text)
     except ValueError:
         return text
-    return to_json(inner) or text
+    return to_json(inner) or text if inner.strip() else "{}"

@@ -23,7 +23,14 @@ from functools import cached_property
 from os.path import commonprefix
 from typing import NamedTuple
 
-from turnwise.replies.grammar_parts import Calls, GrammarParts, JsonCall
+from turnwise.replies.grammar_parts import (
+    Calls,
+    GrammarParts,
+    JsonCall,
+    Marker,
+    Region,
+    TaggedCall,
+)
 from turnwise.replies.parser.call_format import CallFormat, starts_list_of_names
 from turnwise.replies.parser.detokenizer import NO_TOKENIZER, IncrementalDetokenizer
 from turnwise.replies.parser.marker_text import (
@@ -51,6 +58,7 @@ TOLERANCES = {
     ),
     "closers": "a closer where nothing is open is no text",
     "strings": "arguments that are a JSON text within a string",
+    "objects": "a JSON object with name and arguments between the tags of a call that is written otherwise",
     "unwrap": "one argument named like `arguments` that holds the declared ones",
     "headers": "the words of a header in another order",
     "quotes": "a quote within a Python text that is not escaped, if what follows it fits no end of the text",
@@ -67,6 +75,20 @@ NAME_KEYS = ("name", "tool_name", "function")
 LIST_LOOKAHEAD = 8  # characters that tell lists of calls apart: a bracket, and what is in it
 _MIN_CHANNEL_HEADER_START = 3  # characters before the word of a channel header, and after it
 _MIN_CHANNEL_HEADER_END = 4
+
+
+def _object_instead(calls: Calls) -> Calls | None:
+    """Return calls that are JSON objects between the outer tags of calls that are not; None if there are no tags."""
+    openers = split_tags(calls.section.open.text) or split_tags(calls.each.open.text)
+    closers = split_tags(calls.section.close.text) or split_tags(calls.each.close.text)
+    if not isinstance(calls.call, TaggedCall) or not openers or not closers:
+        return None
+    if calls.call.parts[:1] == ("arguments",):
+        return None  # an object is what follows the tag in any case
+    opener, closer = openers[0], closers[-1]
+    if not is_tag_like(opener) or not is_tag_like(closer) or not opener.rstrip().endswith(">"):
+        return None
+    return Calls(JsonCall(), section=Region(Marker(opener), Marker(closer)))
 
 
 class ChannelHeader(NamedTuple):
@@ -114,9 +136,12 @@ class CompiledGrammar:
         self.detokenizer = detokenizer
         suffix = common_tag_suffix(collect_texts(grammar))
         self.variants = MarkerVariants(detokenizer, tolerances, suffix)
+        ways = [calls for calls in (grammar.calls, *grammar.more) if calls is not None]
+        if "objects" in tolerances:
+            ways += filter(None, map(_object_instead, list(ways)))
         self.call_formats = [
             CallFormat(calls, number, grammar.starts, grammar.stops, self.variants)
-            for number, calls in enumerate(filter(None, (grammar.calls, *grammar.more)))
+            for number, calls in enumerate(ways)
         ]
         self._join_ambiguous_openers()
         self.formats_without_opener = [

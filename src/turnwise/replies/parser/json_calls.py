@@ -87,7 +87,7 @@ class JsonCallParser:
             key = yield from self._read_key("name" if spec.name is None else "marker")
             if key is None:
                 return (yield from self._end_unreadable(draft)) is MemberResult.CALL_ENDED
-            if key == spec.inside and (yield from buffer.peek()) == "{":
+            if key in (spec.inside, "function") and (yield from buffer.peek()) == "{":
                 # The members of the inner object are parsed as if they were here.
                 buffer.consume(1, "marker")
                 state.json_depth += 1

@@ -142,15 +142,19 @@ class PairParser:
         prefix, suffix = _common_affixes(sorted(kinds))
         tags = self._value_opener_tags()
         texts: list[str] = []
-        match = yield from self._read_upto_opener(tags[0], texts.append, "arguments")
+        # Without the word that names the type, the end of the opener follows the key: `name="day">`.
+        has_short_form = len(kinds) > 1 and suffix[:1] == prefix[:1]
+        openers = [tags[0], suffix] if has_short_form else tags[:1]
+        match = yield from self._read_upto_opener(openers, texts.append, "arguments")
         if match is None:
             return None
         self._buffer.consume_match(match)
-        for tag in tags[1:]:
+        is_short = match.tag.index > 0
+        for tag in () if is_short else tags[1:]:
             if not (yield from self._state.take_marker(tag)) and self._buffer.ended:
                 return None
         kind: ValueKind | None = ValueKind.UNKNOWN
-        if len(kinds) > 1:
+        if len(kinds) > 1 and not is_short:
             kind = yield from self._read_kind(kinds, prefix, suffix)
         if kind is None:
             return None
@@ -168,7 +172,7 @@ class PairParser:
     ) -> Generator[None, None, ValueKind | None]:
         """Read the word in which the openers of values differ: `string="true"`, `string="false"`."""
         start, words = self._builder.position, list[str]()
-        match = yield from self._read_upto_opener(suffix, words.append, "marker")
+        match = yield from self._read_upto_opener([suffix], words.append, "marker")
         if match is None:
             return None
         word = self._state.unmask("".join(words))
@@ -179,9 +183,13 @@ class PairParser:
         return kind or ValueKind.OTHER
 
     def _read_upto_opener(
-        self, opener: str, sink: Callable[[str], object], span: str
+        self, openers: list[str], sink: Callable[[str], object], span: str
     ) -> Generator[None, None, MarkerMatch | None]:
-        matcher = self._state.grammar.variants.matcher([(opener, MarkerTag(MarkerKind.VALUE_OPEN))])
+        markers = [
+            (text, MarkerTag(MarkerKind.VALUE_OPEN, index=index))
+            for index, text in enumerate(openers)
+        ]
+        matcher = self._state.grammar.variants.matcher(markers)
         return self._buffer.read_until(matcher, sink, span, limit=MAX_KEY_LENGTH)
 
     # -- values
