@@ -32,6 +32,8 @@ from turnwise.messages import (
     ToolCall,
 )
 from turnwise.registry import Entry, Match, entries, load, match, register
+from turnwise.replies.call_ids import CallIds
+from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.replies.events import Event, Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
@@ -43,7 +45,9 @@ from turnwise.training import Examples
 __version__ = "0.1.0"
 
 __all__ = [
+    "CallIds",
     "ChatMessage",
+    "ChunkStream",
     "Comparison",
     "ContentPart",
     "Encoded",

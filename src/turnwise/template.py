@@ -341,6 +341,7 @@ class Template:
         tokenizer: object = None,
         declared: Mapping[str, Any] | None = None,
         call_ids: str | IdMaker | CallIds | None = None,
+        undeclared_tools: str = "keep",
     ) -> Message:
         """Parse a reply to a message in OpenAI's shape, which `render`, `encode` and sessions take as it is.
 
@@ -352,12 +353,22 @@ class Template:
             declared: additions to the grammar, in the words of a declaration: `{"more": [...]}`.
             call_ids: makes the ids of calls that the model wrote without one: the text before each id, a function of
                 the tool's name and the number of the call, or a `CallIds` for the whole conversation.
+            undeclared_tools: what becomes of a call of a tool that is not among `tools`: "keep" it, with the status
+                `unknown`, or "refuse" it: its text is content, with the status `undeclared`.
 
         Returns:
             The message. A tool call that cannot be parsed is in `message.attempts`, never an exception.
         """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        return self._codec.parse(reply, prompt, tools, known, declared, call_ids)
+        return self._codec.parse(
+            reply,
+            prompt,
+            tools,
+            known,
+            declared,
+            call_ids=call_ids,
+            undeclared_tools=undeclared_tools,
+        )
 
     def parser(
         self,
@@ -366,13 +377,16 @@ class Template:
         tokenizer: object = None,
         declared: Mapping[str, Any] | None = None,
         call_ids: str | IdMaker | CallIds | None = None,
+        undeclared_tools: str = "keep",
     ) -> Parser:
         """Return a streaming parser: `feed(chunk)` returns events, `close()` the message.
 
         The arguments are those of `parse`.
         """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        return self._codec.parser(prompt, tools, known, declared, call_ids)
+        return self._codec.parser(
+            prompt, tools, known, declared, call_ids=call_ids, undeclared_tools=undeclared_tools
+        )
 
     def to_input(self, messages: Messages) -> Messages:
         """Return the messages with those that `parse` returned in the form that the template takes.

@@ -105,6 +105,7 @@ STATUSES = {
     "malformed": ToolCallParseStatus.INVALID_JSON,
     "unreadable": ToolCallParseStatus.MISSING_NAME,
     "unknown": ToolCallParseStatus.UNKNOWN_TOOL,
+    "undeclared": ToolCallParseStatus.UNKNOWN_TOOL,
     "recipient": ToolCallParseStatus.MALFORMED_STRUCTURE,
 }
 

@@ -85,11 +85,11 @@ class ReplyCodec:
         tools: Any,
         tokenizer: Any,
         declared: Mapping[str, Any] | None = None,
-        call_ids: Any = None,
+        **more: Any,
     ) -> Parser:
-        """Return a parser for one reply; `declared` adds to the grammar."""
+        """Return a parser for one reply; `declared` adds to the grammar, `more` is for `Parser`."""
         grammar = self._grammar_for(tokenizer, declared)
-        return Parser(grammar, prompt, tools, tokenizer=tokenizer, call_ids=call_ids)
+        return Parser(grammar, prompt, tools, tokenizer=tokenizer, **more)
 
     def parse(
         self,
@@ -98,11 +98,11 @@ class ReplyCodec:
         tools: Any = None,
         tokenizer: Any = None,
         declared: Mapping[str, Any] | None = None,
-        call_ids: Any = None,
+        **more: Any,
     ) -> Message:
-        """Parse a whole reply."""
+        """Parse a whole reply; `more` is for `Parser`."""
         grammar = self._grammar_for(tokenizer, declared)
-        return parse(grammar, reply, prompt, tools, tokenizer=tokenizer, call_ids=call_ids)
+        return parse(grammar, reply, prompt, tools, tokenizer=tokenizer, **more)
 
     def _grammar_for(self, tokenizer: Any, declared: Mapping[str, Any] | None) -> Grammar:
         """Return the grammar with the stops that a tokenizer names and with a caller's declaration."""

@@ -30,6 +30,7 @@ ARGUMENTS: Final = "arguments"
 END: Final = "end"  # of a call
 STOP: Final = "stop"
 Kind = Literal["reasoning", "text", "start", "arguments", "end", "stop"]
+FinishReason = Literal["stop", "tool_calls", "length"]
 
 ARGUMENTS_DEPTH = 4  # containers around the arguments of a call: message, calls, call, function
 
@@ -43,6 +44,7 @@ STATUSES: Mapping[str, str] = {
     ),
     "unreadable": "no name was found: the text is part of the content",
     "unknown": "a complete call to a tool that was not declared",
+    "undeclared": "a call to a tool that was not declared, which was refused: the text is part of the content",
     "recipient": "a text addressed to someone who is neither the user nor one of the tools",
 }
 
@@ -87,15 +89,15 @@ class Event(NamedTuple):
             return {"content": self.text}
         if self.kind == START:
             function = {"name": self.name, "arguments": ""}
-            return self._call_delta(id=self.id, type="function", function=function)
-        if self.id is not None and self.kind in (ARGUMENTS, END):  # it came after the arguments
-            return self._call_delta(id=self.id)
-        if self.kind == ARGUMENTS:
+            return self._call_delta(type="function", function=function)
+        # An id that comes after the arguments needs a function beside it: clients look there.
+        if self.kind == ARGUMENTS or self.id is not None:
             return self._call_delta(function={"arguments": self.text})
         return {}
 
     def _call_delta(self, **fields: Any) -> dict[str, Any]:
-        return {"tool_calls": [{"index": self.call, **fields}]}
+        id = {} if self.id is None else {"id": self.id}
+        return {"tool_calls": [{"index": self.call, **id, **fields}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ class Message(dict[str, Any]):
         attempts: every text that begins like a call, with its status.
         spans: the kind of every character of the reply.
         stop: the marker that ended the reply; None if it was cut off, or if the caller removed the marker.
+        finish_reason: as in OpenAI's responses: "tool_calls", "stop", or "length" if the reply has no stop and breaks
+            off within a call or within its reasoning.
         events: the events since the last `feed`; from `Template.parse`, all events.
 
     Example:
@@ -138,6 +142,7 @@ class Message(dict[str, Any]):
     attempts: tuple[Attempt, ...] = ()
     spans: tuple[Span, ...] = ()
     stop: str | None = None
+    finish_reason: FinishReason = "stop"
     events: tuple[Event, ...] = ()
 
     def as_turn(self, *, as_text: bool = False) -> dict[str, Any]:

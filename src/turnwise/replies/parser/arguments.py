@@ -10,16 +10,19 @@ The limit: a literal whose closing quote never comes takes along the rest of the
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 from turnwise.replies.grammar_parts import Pairs
-from turnwise.replies.parser.buffer import Answer
+from turnwise.replies.parser.buffer import Answer, Wait
+from turnwise.replies.parser.lanes import UntilLane, ValueLane
 from turnwise.replies.parser.message_builder import MessageBuilder, ParsedCall
 from turnwise.replies.parser.pairs import PairParser
 from turnwise.replies.parser.state import ParserState
-from turnwise.replies.parser.values import JSON_WORDS, ValueParser, to_json
+from turnwise.replies.parser.values import JSON_WORDS, PLAIN_STRING_ENDS, ValueParser, to_json
 
+_SHORT_STRING = re.compile(r'"[^"\\\x00-\x1f\ud800-\udfff]{0,200}(?P<close>"?)')
 UNREADABLE: Final = object()  # in place of a JSON value that cannot be read
 _NULL_STARTS = frozenset(word[0] for word, value in JSON_WORDS.items() if value == "null")
 
@@ -51,22 +54,21 @@ class _ArgumentWriter:
 
     def add(self, text: str, json_text: str) -> None:
         """Add the text that was read, and the JSON that is certain now."""
-        if not self._keeps_text:
-            self._builder.add_arguments(self._call, json_text)
-            return
-        self._text.append(text)
-        if not json_text:
-            return
-        if self._is_held:
-            self._json.append(json_text)
-            return
-        written = "".join(self._text)
-        if written.startswith(json_text):
-            self._builder.add_arguments(self._call, json_text)
-            self._text = [written[len(json_text) :]]
-        else:
-            self._text, self._json = [written], [json_text]
-            self._is_held = True
+        if self._keeps_text and (self._text or text != json_text):
+            self._text.append(text)
+            if not json_text:
+                return
+            if self._is_held:
+                self._json.append(json_text)
+                return
+            written = "".join(self._text)
+            if not written.startswith(json_text):
+                self._text, self._json = [written], [json_text]
+                self._is_held = True
+                return
+            rest = written[len(json_text) :]
+            self._text = [rest] if rest else []
+        self._builder.add_arguments(self._call, json_text)
 
     def finish(self) -> None:
         """Emit what is held back, as JSON."""
@@ -89,6 +91,7 @@ class ArgumentParser:
         self._buffer = state.buffer
         self._builder = state.builder
         self._pair_parser = PairParser(state)
+        self._string_lane = UntilLane(state.buffer, PLAIN_STRING_ENDS)
 
     def parse(self, call: ParsedCall) -> Answer:
         """Parse arguments in the notation of the current format."""
@@ -104,8 +107,11 @@ class ArgumentParser:
 
     # -- whole values
 
-    def read_value(self, span: str) -> Generator[None, None, Any]:
+    def read_value(self, span: str) -> Generator[Wait, None, Any]:
         """Read a whole JSON value; `UNREADABLE` if there is none."""
+        string = yield from self._read_short_string(span)
+        if string is not None:
+            return string
         value = yield from self._read_json(span)
         if not value.is_complete:
             return UNREADABLE
@@ -114,23 +120,37 @@ class ArgumentParser:
         except (ValueError, RecursionError):
             return UNREADABLE
 
-    def read_early(self) -> Generator[None, None, str | None]:
+    def _read_short_string(self, span: str) -> Generator[Wait, None, str | None]:
+        """Read a string without escapes, as most keys and names are; None, and nothing is taken, for anything else."""
+        buffer = self._buffer
+        while True:
+            match = _SHORT_STRING.match(buffer.text, buffer.position)
+            if match is None:
+                return None
+            if match["close"]:
+                return buffer.consume(match.end() - match.start(), span)[1:-1]
+            if match.end() < len(buffer.text) or buffer.ended:
+                return None
+            yield self._string_lane
+
+    def read_early(self) -> Generator[Wait, None, str | None]:
         """Read JSON arguments that come before the name, to be emitted later; None if they cannot be read."""
         arguments = yield from self._read_json("arguments")
         if not arguments.is_complete:
             return None
         return _unquote_json(_null_to_object(arguments.text))
 
-    def _read_json(self, span: str) -> Generator[None, None, JsonText]:
+    def _read_json(self, span: str) -> Generator[Wait, None, JsonText]:
         parser, buffer = self._value_parser(), self._buffer
         texts: list[str] = []
+        lane = ValueLane(parser, buffer, self._builder, span)
         while True:
             end = parser.feed(buffer.text, buffer.position)
             buffer.consume(end - buffer.position, span)
             texts.append(parser.take())
             if parser.done or parser.error is not None or buffer.ended:
                 return JsonText("".join(texts), parser.done)
-            yield
+            yield lane
 
     # -- JSON
 
@@ -174,6 +194,7 @@ class ArgumentParser:
         """
         buffer = self._buffer
         writer = _ArgumentWriter(self._builder, call, keeps_text)
+        lane = ValueLane(parser, buffer, self._builder, "arguments", writer.add)
         while True:
             parser.is_last = buffer.ended
             end = parser.feed(buffer.text, buffer.position)
@@ -190,7 +211,7 @@ class ArgumentParser:
                 writer.finish()
                 self._state.end_truncated_call(call)
                 return False
-            yield
+            yield lane
 
     def _parse_between_markers(self, call: ParsedCall) -> Answer:
         """Parse JSON between markers; nothing at all is an empty object."""

@@ -1,7 +1,8 @@
 """The input of the parser: a buffer that coroutines read from, and wait on where they need more.
 
 Parsers are written as if the whole reply were there. Where it is not, they `yield`, and are resumed
-with the next chunk in the buffer. Everything that is consumed gets a kind, so that the spans of a
+with more text in the buffer: with the next chunk, or, if they yield a lane (`lanes.py`), with the
+next one that decides something. Everything that is consumed gets a kind, so that the spans of a
 message cover the whole reply.
 """
 
@@ -10,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 
 from turnwise.replies.events import REASONING, TEXT
-from turnwise.replies.parser.matcher import MarkerMatch, MarkerMatcher
+from turnwise.replies.parser.lanes import Lane, PrefixLane, ReadLane, UntilLane
+from turnwise.replies.parser.matcher import MarkerMatch, MarkerMatcher, expect, proper_prefixes
 from turnwise.replies.parser.message_builder import MessageBuilder
 
 _SPACE_LOOKAHEAD = 64  # whitespace that is looked past
 
-Steps = Generator[None, None, None]  # a coroutine that returns nothing,
-Answer = Generator[None, None, bool]  # or whether something was read
+Wait = Lane | None  # what a coroutine yields where it waits: a lane, or None if any text wakes it
+Steps = Generator[Wait, None, None]  # a coroutine that returns nothing,
+Answer = Generator[Wait, None, bool]  # or whether something was read
 
 
 class ParseBuffer:
@@ -58,15 +61,15 @@ class ParseBuffer:
 
     # -- look ahead
 
-    def peek(self) -> Generator[None, None, str]:
+    def peek(self) -> Generator[Wait, None, str]:
         """Return the next character, "" at the end, without taking it."""
         while self.position >= len(self.text):
             if self.ended:
                 return ""
-            yield
+            yield None
         return self.text[self.position]
 
-    def look_past_space(self, size: int = 1) -> Generator[None, None, tuple[str, int]]:
+    def look_past_space(self, size: int = 1) -> Generator[Wait, None, tuple[str, int]]:
         """Return the next characters after whitespace, and how much whitespace there is, without taking them."""
         window_size = _SPACE_LOOKAHEAD + size
         while True:
@@ -74,23 +77,22 @@ class ParseBuffer:
             body = window.lstrip()
             if len(body) >= size or self.ended or len(window) == window_size:
                 return body[:size], len(window) - len(body)
-            yield
+            yield None
 
-    def find_next(self, markers: Iterable[str]) -> Generator[None, None, tuple[str, int]]:
+    def find_next(self, markers: Iterable[str]) -> Generator[Wait, None, tuple[str, int]]:
         """Return which marker comes next, the longest if several do, and how much whitespace is before it.
 
         The marker is "" if none of them comes next. Nothing is taken.
         """
-        cores = sorted((marker.strip() for marker in markers), key=len, reverse=True)
-        window_size = _SPACE_LOOKAHEAD + len(cores[0])
+        expected = expect(tuple(markers))
+        window_size = _SPACE_LOOKAHEAD + expected.longest
         while True:
             window = self.text[self.position : self.position + window_size]
             body = window.lstrip()
             may_grow = not self.ended and len(window) < window_size
-            if not (may_grow and any(_is_proper_prefix(body, core) for core in cores)):
-                marker = next((core for core in cores if body.startswith(core)), "")
-                return marker, len(window) - len(body)
-            yield
+            if not (may_grow and body in expected.prefixes):
+                return expected.match(body), len(window) - len(body)
+            yield PrefixLane(self, expected.prefixes, body)
 
     # -- take what comes next
 
@@ -103,7 +105,7 @@ class ParseBuffer:
                 return True
             if not text.startswith(following) or self.ended:
                 return False
-            yield
+            yield PrefixLane(self, proper_prefixes(text), following)
 
     def take_any(self, markers: Iterable[str]) -> Answer:
         """Take the longest of these markers that comes next, and the whitespace before it only then."""
@@ -117,14 +119,23 @@ class ParseBuffer:
     def take_space(self, space: str) -> Steps:
         """Take as much as there is of the whitespace that a marker ends with."""
         for char in space:
-            if not (yield from self.take_exact(char, "space")):
+            while self.position >= len(self.text) and not self.ended:
+                yield None
+            if not self.text.startswith(char, self.position):
                 return
+            self.consume(1, "space")
 
-    def skip_space(self, kind: str = "space") -> Generator[None, None, str]:
-        """Take all whitespace, and return the character after it."""
+    def skip_space(
+        self, kind: str = "space", lane: Lane | None = None
+    ) -> Generator[Wait, None, str]:
+        """Take all whitespace, and return the character after it; `lane` is for text that may be held before it."""
         while True:
-            char = yield from self.peek()
-            if not char or not char.isspace():
+            while self.position >= len(self.text):
+                if self.ended:
+                    return ""
+                yield lane
+            char = self.text[self.position]
+            if not char.isspace():
                 return char
             # A bounded window: a slice of a long buffer for every space would cost its length.
             window = self.text[self.position : self.position + _SPACE_LOOKAHEAD]
@@ -136,7 +147,7 @@ class ParseBuffer:
         sink: Callable[[str], object],
         kind: str,
         limit: int | None = None,
-    ) -> Generator[None, None, MarkerMatch | None]:
+    ) -> Generator[Wait, None, MarkerMatch | None]:
         """Hand all text up to the first marker to `sink`, and return the marker, which is not taken.
 
         Args:
@@ -149,6 +160,7 @@ class ParseBuffer:
             None at the end of the reply, or if the text is longer than `limit`.
         """
         start = self._builder.position
+        lane: Lane | None = None  # for text without the beginning of a marker
         while True:
             left = None if limit is None else limit - (self._builder.position - start)
             match, emit_upto = matcher.find(self.text, self.position, self.ended, left)
@@ -163,8 +175,15 @@ class ParseBuffer:
                 sink(self.consume(size, kind))
             if match is not None or self.ended:
                 return match
-            yield
-
-
-def _is_proper_prefix(text: str, whole: str) -> bool:
-    return whole.startswith(text) and whole != text
+            if self.position < len(self.text):
+                yield PrefixLane(self, matcher.prefixes, self.text[self.position :])
+                continue
+            if lane is None:
+                wake = matcher.first_characters
+                is_limited = limit is not None
+                lane = (
+                    UntilLane(self, wake)
+                    if is_limited
+                    else ReadLane(self._builder, wake, sink, kind)
+                )
+            yield lane

@@ -78,30 +78,16 @@ class CallEndParser:
                 return False
             if not any(core.startswith(rest) for core in cores):
                 return False
-            yield
+            yield None
 
     def _take_separator(self) -> Answer:
         """Take what separates calls, or ends the section, if it comes next."""
         buffer, grammar, format = self._buffer, self._state.grammar, self._state.call_format
-        # Of equal separators the first counts, so it is written last.
-        separators = {
-            form.strip(): text
-            for text in reversed(format.separators)
-            for form in grammar.variants.spellings(text)
-        }
+        separators = format.separator_spellings
         if not separators:
             return False
-        # Longer markers that start with a separator go before it.
-        stops = grammar.grammar.stops
-        others = (
-            *stops,
-            *grammar.grammar.starts,
-            *format.section_openers[:1],
-            *format.openers[:1],
-        )
-        visible = [text for text in others if text.strip()]
-        marker, space = yield from buffer.find_next([*separators, *visible])
-        if marker not in separators or marker in stops:
+        marker, space = yield from buffer.find_next(format.after_call)
+        if marker not in separators or marker in grammar.grammar.stops:
             return False
         buffer.consume(space, "space")
         buffer.consume(len(marker), "marker")

@@ -72,6 +72,7 @@ class CallFormat:
         """
         self.calls = calls
         self.number = number
+        self._starts = starts
         self._stops = stops
         self._variants = variants
         self.section_openers = split_tags(remove_start(calls.section.open.text, starts))
@@ -172,6 +173,21 @@ class CallFormat:
             return []
         texts = (self.calls.between.text, *self.section_closers[:1])
         return [text for text in texts if text.strip()]
+
+    @cached_property
+    def separator_spellings(self) -> dict[str, str]:
+        """The separators as models spell them, with the text that is meant. Of equal ones the first counts."""
+        return {
+            form.strip(): text
+            for text in reversed(self.separators)
+            for form in self._variants.spellings(text)
+        }
+
+    @cached_property
+    def after_call(self) -> tuple[str, ...]:
+        """The separators, and other markers that may follow a call: a longer one goes before a separator."""
+        others = (*self._stops, *self._starts, *self.section_openers[:1], *self.openers[:1])
+        return (*self.separator_spellings, *(text for text in others if text.strip()))
 
     @property
     def index_separator(self) -> str:

@@ -15,7 +15,7 @@ from enum import Enum, auto
 
 from turnwise.replies.grammar_parts import JsonCall, RawCall
 from turnwise.replies.parser.arguments import ArgumentParser
-from turnwise.replies.parser.buffer import Answer, Steps
+from turnwise.replies.parser.buffer import Answer, Steps, Wait
 from turnwise.replies.parser.call_end import CallEndParser
 from turnwise.replies.parser.call_format import REPEATED_SLOT, CallFormat, CallPart
 from turnwise.replies.parser.compiled_grammar import LIST_LOOKAHEAD
@@ -200,7 +200,7 @@ class CallParser:
         if self._builder.buffered is None:
             yield from self._end_section(lists is ListState.CLOSED)
         elif is_bare and not is_truncated:
-            self._builder.reject_call(record=False)  # JSON or code in the content
+            self._builder.reject_call(status=None)  # JSON or code in the content
         else:
             self.reject(is_truncated)
 
@@ -315,7 +315,7 @@ class CallParser:
         if part.text.strip() and (yield from self._state.take_marker(part.text)):
             yield from self._buffer.take_space(trailing_space(part.text))
 
-    def _read_slot(self, index: int, slots: dict[str, str]) -> Generator[None, None, int | None]:
+    def _read_slot(self, index: int, slots: dict[str, str]) -> Generator[Wait, None, int | None]:
         """Read the name, id or index that is part `index`, and return the next part; None if it has no end."""
         state, format = self._state, self._state.call_format
         slot = format.parts[index].slot

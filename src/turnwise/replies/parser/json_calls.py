@@ -15,9 +15,10 @@ from typing import Any
 
 from turnwise.replies.grammar_parts import JsonCall, Marker
 from turnwise.replies.parser.arguments import UNREADABLE, ArgumentParser
-from turnwise.replies.parser.buffer import Answer
+from turnwise.replies.parser.buffer import Answer, Wait
 from turnwise.replies.parser.call_end import CallEndParser
 from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
+from turnwise.replies.parser.lanes import WhileLane
 from turnwise.replies.parser.message_builder import ParsedCall
 from turnwise.replies.parser.state import ParserState
 
@@ -30,7 +31,7 @@ class MemberResult(Enum):
     NO_CALL = auto()  # the object is no call
 
 
-_MemberSteps = Generator[None, None, MemberResult]
+_MemberSteps = Generator[Wait, None, MemberResult]
 
 
 @dataclass(slots=True)
@@ -70,6 +71,9 @@ class JsonCallParser:
         self._builder = state.builder
         self._arguments = arguments
         self._call_end = call_end
+        # Nothing is emitted between two members, nor between a key and its value.
+        self._comma_lane = WhileLane(state.buffer, frozenset(" \t\n\r,"))
+        self._colon_lane = WhileLane(state.buffer, frozenset(" \t\n\r:"))
 
     def parse(self, spec: JsonCall, is_bare: bool) -> Answer:
         """Parse the object that comes next; False if it is no call."""
@@ -78,7 +82,7 @@ class JsonCallParser:
         buffer.consume(1, "marker")
         state.json_depth = 1
         while state.json_depth:
-            char = yield from buffer.skip_space("marker")
+            char = yield from buffer.skip_space("marker", self._comma_lane)
             if char in ("}", ","):
                 buffer.consume(1, "marker")
                 state.json_depth -= char == "}"
@@ -97,13 +101,14 @@ class JsonCallParser:
                 return result is MemberResult.CALL_ENDED
         return (yield from self._finish(draft))
 
-    def _read_key(self, span: str) -> Generator[None, None, str | None]:
+    def _read_key(self, span: str) -> Generator[Wait, None, str | None]:
         """Read a key and its colon, up to the value; None if they are not there."""
+        buffer, lane = self._buffer, self._colon_lane
         key = yield from self._arguments.read_value(span)
-        if not isinstance(key, str) or (yield from self._buffer.skip_space("marker")) != ":":
+        if not isinstance(key, str) or (yield from buffer.skip_space("marker", lane)) != ":":
             return None
-        self._buffer.consume(1, "marker")
-        has_value = yield from self._buffer.skip_space("marker")
+        buffer.consume(1, "marker")
+        has_value = yield from buffer.skip_space("marker", lane)
         return key if has_value else None
 
     def _parse_member(self, draft: _ObjectDraft, key: str) -> _MemberSteps:

@@ -76,7 +76,7 @@ TaggedText = tuple[str, MarkerTag]
 class MarkerMatcher:
     """Literal markers that are matched together. Of equal markers the first one's tag counts."""
 
-    __slots__ = ("_first_characters", "_longest", "_pattern", "_prefixes", "_shortest", "tags")
+    __slots__ = ("_longest", "_pattern", "_shortest", "first_characters", "prefixes", "tags")
 
     def __init__(self, markers: Iterable[TaggedText]) -> None:
         self.tags: dict[str, MarkerTag] = {}
@@ -86,10 +86,10 @@ class MarkerMatcher:
         # The longest alternative comes first: a regular expression takes the first that matches.
         literals = sorted(self.tags, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, literals)) or r"(?!)")
-        self._prefixes = frozenset(
+        self.prefixes = frozenset(
             literal[:size] for literal in literals for size in range(1, len(literal))
         )
-        self._first_characters = frozenset(literal[0] for literal in literals)
+        self.first_characters = frozenset(literal[0] for literal in literals)
         self._longest = len(literals[0]) if literals else 0
         self._shortest = len(literals[-1]) if literals else 0
 
@@ -98,7 +98,7 @@ class MarkerMatcher:
         size = len(text)
         start = max(start, size - self._longest + 1)
         for position in range(start, size):
-            if text[position] in self._first_characters and text[position:] in self._prefixes:
+            if text[position] in self.first_characters and text[position:] in self.prefixes:
                 return position
         return size
 
@@ -128,6 +128,23 @@ class MarkerMatcher:
         return MarkerMatch(tag, match.start(), match.end()), match.start()
 
 
+class ExpectedMarkers:
+    """Literal markers of which one may come next, without the whitespace at their edges."""
+
+    __slots__ = ("_pattern", "longest", "prefixes")
+
+    def __init__(self, markers: Iterable[str]) -> None:
+        cores = sorted((marker.strip() for marker in markers), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, cores)))
+        self.prefixes = frozenset(core[:size] for core in cores for size in range(len(core)))
+        self.longest = len(cores[0])
+
+    def match(self, text: str) -> str:
+        """Return the longest marker that a text starts with, or ""."""
+        match = self._pattern.match(text)
+        return match.group() if match else ""
+
+
 def _with_leading_space(text: str) -> Iterator[str]:
     """Yield a marker with all, some and none of the whitespace before it; whitespace alone as it is."""
     core = text.strip()
@@ -144,3 +161,15 @@ def _with_leading_space(text: str) -> Iterator[str]:
 def matcher_for(markers: tuple[TaggedText, ...]) -> MarkerMatcher:
     """Return the matcher of these markers, built once."""
     return MarkerMatcher(markers)
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def expect(markers: tuple[str, ...]) -> ExpectedMarkers:
+    """Return these markers as those that may come next, compiled once."""
+    return ExpectedMarkers(markers)
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def proper_prefixes(text: str) -> frozenset[str]:
+    """Return all texts with which `text` goes on, the empty one included."""
+    return frozenset(text[:size] for size in range(len(text)))

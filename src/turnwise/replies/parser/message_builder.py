@@ -20,7 +20,6 @@ from turnwise.replies.events import (
     START,
     STOP,
     TEXT,
-    Attempt,
     Event,
     Kind,
 )
@@ -31,20 +30,24 @@ from turnwise.replies.parser.values import escape
 class ParsedCall:
     """A call, as far as it has been parsed."""
 
-    __slots__ = ("arguments", "id", "index", "name")
+    __slots__ = ("arguments", "id", "index", "is_refused", "name")
 
-    def __init__(self, index: int, name: str, id: str | None) -> None:
+    def __init__(self, index: int, name: str, id: str | None, is_refused: bool = False) -> None:
+        self.is_refused = is_refused  # it is only parsed to find its end
         self.index = index
         self.name = name
         self.id = id
         self.arguments = StringIO()
 
 
-class SpanStart(NamedTuple):
-    """Where a span of the masked reply starts; it ends where the next one starts."""
+class AttemptRecord(NamedTuple):
+    """An attempt at a call, in offsets of the masked reply."""
 
-    kind: str
+    status: str
     start: int
+    end: int
+    name: str | None
+    call: int | None
 
 
 class MessageBuilder:
@@ -52,16 +55,21 @@ class MessageBuilder:
 
     def __init__(self, detokenizer: IncrementalDetokenizer, call_ids: CallIds) -> None:
         self._detokenizer = detokenizer
+        self._has_masks = detokenizer.has_masks
         self._call_ids = call_ids
         self.position = 0  # in the reply
-        self.spans: list[SpanStart] = []
+        self.spans: list[
+            tuple[str, int]
+        ] = []  # kind and start; each ends where the next one starts
+        self._span_kind = ""  # of the last one
         self.content, self.reasoning = StringIO(), StringIO()
         self.calls: list[ParsedCall] = []
-        self.attempts: list[Attempt] = []  # without their texts, in offsets of the masked reply
+        self.attempts: list[AttemptRecord] = []
         self.stop: str | None = None
         # The call that is open: its text until its name is known, and where it started.
         self.buffered: list[str] | None = None
         self.call_start = 0
+        self._open_call: ParsedCall | None = None
         self._call_span = 0
         # The region that is open: whether nothing but whitespace has come, and that whitespace.
         self.at_region_start = True
@@ -71,14 +79,15 @@ class MessageBuilder:
         # Events, and the text of one that may still grow.
         self._events: list[Event] = []
         self._event_text: list[str] = []
-        self._event_key: tuple[Kind, int | None] = (TEXT, None)
+        self._event_kind: Kind = TEXT
+        self._event_call: int | None = None
 
     # -- spans
 
     def add_span(self, text: str, kind: str) -> None:
         """Add the next characters of the reply, which are of this kind."""
-        if not self.spans or self.spans[-1].kind != kind:
-            self.spans.append(SpanStart(kind, self.position))
+        if kind != self._span_kind:
+            self._start_span(kind, self.position)
         self.position += len(text)
         if self.buffered is not None:
             self.buffered.append(text)
@@ -86,10 +95,15 @@ class MessageBuilder:
     def relabel(self, size: int, kind: str) -> None:
         """Change the kind of the last `size` characters."""
         start = self.position - size
-        while self.spans and self.spans[-1].start >= start:
+        while self.spans and self.spans[-1][1] >= start:
             self.spans.pop()
-        if not self.spans or self.spans[-1].kind != kind:
-            self.spans.append(SpanStart(kind, start))
+        if not self.spans or self.spans[-1][0] != kind:
+            self._start_span(kind, start)
+        self._span_kind = kind
+
+    def _start_span(self, kind: str, start: int) -> None:
+        self.spans.append((kind, start))
+        self._span_kind = kind
 
     def relabel_from(self, start: int, kind: str) -> None:
         """Change the kind of all characters from `start` on, if there are any."""
@@ -119,7 +133,8 @@ class MessageBuilder:
         if kind == REASONING:
             text = self._hold_trailing_space(text)
         if text:
-            text = self._detokenizer.unmask(text)
+            if self._has_masks:
+                text = self._detokenizer.unmask(text)
             sink.write(text)
             self._extend_event(kind, text)
 
@@ -200,23 +215,34 @@ class MessageBuilder:
         is_known = bool(id) or not id_follows
         call = ParsedCall(index, name, self._call_ids.make(name, index, id) if is_known else None)
         self.calls.append(call)
+        self._open_call = call
         self.buffered = None
         self.at_region_start = False
         self._emit(Event(START, "", index, name, call.id))
         return call
 
+    def refuse_call(self, name: str) -> ParsedCall:
+        """Return a call whose text will be content, from its opener to its end."""
+        self._open_call = ParsedCall(len(self.calls), name, None, is_refused=True)
+        return self._open_call
+
     def add_arguments(self, call: ParsedCall, json_text: str) -> None:
-        if json_text:
-            json_text = self._detokenizer.unmask_json(json_text)
+        if json_text and not call.is_refused:
+            if self._has_masks:
+                json_text = self._detokenizer.unmask_json(json_text)
             call.arguments.write(json_text)
             self._extend_event(ARGUMENTS, json_text, call.index)
 
     def add_argument_text(self, text: str) -> None:
         """Add text to a JSON string in the arguments of the last call."""
-        self.add_arguments(self.calls[-1], escape(text))
+        if self._open_call is not None:
+            self.add_arguments(self._open_call, escape(text))
 
     def end_call(self, call: ParsedCall, status: str, late_id: str | None = None) -> None:
         """End a call. If it has no id yet, it gets `late_id`, or a new one."""
+        if call.is_refused:
+            self.reject_call("undeclared", call.name)
+            return
         new_id: str | None = None
         if call.id is None:
             new_id = call.id = self._call_ids.make(call.name, call.index, late_id)
@@ -230,40 +256,45 @@ class MessageBuilder:
     def record_attempt(
         self, status: str, name: str | None = None, index: int | None = None
     ) -> None:
-        self.attempts.append(Attempt(status, self.call_start, self.position, "", name, index))
+        self.attempts.append(AttemptRecord(status, self.call_start, self.position, name, index))
 
-    def reject_call(self, record: bool = True) -> None:
-        """The open call turned out not to be one: its text is content."""
+    def reject_call(self, status: str | None = "unreadable", name: str | None = None) -> None:
+        """The open call turned out not to be one: its text is content. With a status, it is recorded."""
         text = "".join(self.buffered or ())
         self.buffered = None
         # All spans since the opener become one span of content.
         del self.spans[self._call_span :]
+        self._span_kind = self.spans[-1][0] if self.spans else ""
         if text:
-            self.spans.append(SpanStart(TEXT, self.call_start))
-            if record:
-                self.record_attempt("unreadable")
+            self._start_span(TEXT, self.call_start)
+            if status is not None:
+                self.record_attempt(status, name)
             self.add_content(text)
 
     # -- events
 
     def take_events(self) -> list[Event]:
         """Return the events since the last time."""
-        self._flush_event()
-        events, self._events = self._events, []
+        if self._event_text:
+            self._flush_event()
+        events = self._events
+        if not events:
+            return []
+        self._events = []
         return events
 
     def _extend_event(self, kind: Kind, text: str, index: int | None = None) -> None:
         """Add text to the last event if it is of the same kind, else to a new one."""
-        if self._event_key != (kind, index):
+        if kind != self._event_kind or index != self._event_call:
             self._flush_event()
-            self._event_key = (kind, index)
+            self._event_kind, self._event_call = kind, index
         self._event_text.append(text)
 
     def _flush_event(self) -> None:
         if self._event_text:
-            kind, index = self._event_key
-            self._events.append(Event(kind, "".join(self._event_text), index))
-            self._event_text.clear()
+            texts, self._event_text = self._event_text, []
+            text = texts[0] if len(texts) == 1 else "".join(texts)
+            self._events.append(Event(self._event_kind, text, self._event_call))
 
     def _emit(self, event: Event) -> None:
         self._flush_event()

@@ -17,7 +17,7 @@ from os.path import commonprefix
 from typing import NamedTuple
 
 from turnwise.replies.grammar_parts import KEY, Pairs
-from turnwise.replies.parser.buffer import Answer
+from turnwise.replies.parser.buffer import Answer, Wait
 from turnwise.replies.parser.coercion import coerce, coerce_python, may_be_json
 from turnwise.replies.parser.marker_text import (
     cut_last_word,
@@ -122,7 +122,7 @@ class PairParser:
 
     def _skip_to(
         self, matcher: MarkerMatcher, separator: str = ""
-    ) -> Generator[None, None, MarkerMatch | None]:
+    ) -> Generator[Wait, None, MarkerMatch | None]:
         """Skip whitespace or a separator up to a marker. Any other text is `raw`, and the call is malformed."""
         texts: list[str] = []
         match = yield from self._buffer.read_until(matcher, texts.append, "raw")
@@ -135,7 +135,7 @@ class PairParser:
 
     # -- keys
 
-    def _read_key(self) -> Generator[None, None, ArgumentKey | None]:
+    def _read_key(self) -> Generator[Wait, None, ArgumentKey | None]:
         """Read a key and the opener of its value; None if the opener is missing."""
         kinds = _kinds_by_opener(self._pairs)
         # With several openers, only their common prefix can be looked for first.
@@ -169,7 +169,7 @@ class PairParser:
 
     def _read_kind(
         self, kinds: dict[str, ValueKind], prefix: str, suffix: str
-    ) -> Generator[None, None, ValueKind | None]:
+    ) -> Generator[Wait, None, ValueKind | None]:
         """Read the word in which the openers of values differ: `string="true"`, `string="false"`."""
         start, words = self._builder.position, list[str]()
         match = yield from self._read_upto_opener([suffix], words.append, "marker")
@@ -184,7 +184,7 @@ class PairParser:
 
     def _read_upto_opener(
         self, openers: list[str], sink: Callable[[str], object], span: str
-    ) -> Generator[None, None, MarkerMatch | None]:
+    ) -> Generator[Wait, None, MarkerMatch | None]:
         markers = [
             (text, MarkerTag(MarkerKind.VALUE_OPEN, index=index))
             for index, text in enumerate(openers)
@@ -265,7 +265,7 @@ class PairParser:
             markers.append((space + marker.text.strip(), tag))
         return self._state.grammar.variants.matcher(markers)
 
-    def _read_value(self, closer: MarkerMatcher) -> Generator[None, None, str | None]:
+    def _read_value(self, closer: MarkerMatcher) -> Generator[Wait, None, str | None]:
         """Read the text of a value and its closer; None if the reply ends before it."""
         pairs, texts = self._pairs, list[str]()
         if pairs.strings != "raw":
@@ -279,7 +279,7 @@ class PairParser:
         self._take_closer(match)
         return self._state.unmask("".join(texts))
 
-    def _read_literal(self, syntax: str, texts: list[str]) -> Generator[None, None, None]:
+    def _read_literal(self, syntax: str, texts: list[str]) -> Generator[Wait, None, None]:
         """Read a value with quotes or brackets of its own: a closer within them is part of it."""
         buffer = self._buffer
         if (yield from buffer.peek()) not in _LITERAL_STARTS:
@@ -291,11 +291,11 @@ class PairParser:
             texts.append(buffer.consume(end - buffer.position, "arguments"))
             if parser.done or parser.error:
                 return
-            yield
+            yield None
 
     def _read_nested(
         self, closer: MarkerMatcher, texts: list[str]
-    ) -> Generator[None, None, MarkerMatch | None]:
+    ) -> Generator[Wait, None, MarkerMatch | None]:
         """Read a value that may hold elements of its own name: each of them has a closer, so they are counted."""
         depth = 0
         holds_elements: bool | None = None
@@ -320,7 +320,7 @@ class PairParser:
         closer: MarkerMatcher,
         sink: Callable[[str], object],
         ends: Set[MarkerKind] = _VALUE_ENDS,
-    ) -> Generator[None, None, MarkerMatch | None]:
+    ) -> Generator[Wait, None, MarkerMatch | None]:
         """Read the text of a value. If it only quotes markers of the call, nobody can be sure: it is malformed."""
         while True:
             match = yield from self._buffer.read_until(closer, sink, "arguments")
@@ -347,7 +347,7 @@ class PairParser:
                 is_end = _is_followed(text.lstrip(), marker.followers, is_last)
             if is_end is not None:
                 return is_end
-            yield
+            yield None
 
     def _is_key(self, text: str, is_last: bool) -> bool | None:
         """Return whether a text starts with the key of an argument that may follow; None: more text is needed."""

@@ -29,13 +29,13 @@ from typing import Any
 from turnwise.errors import MessageError, TokenizerError, TurnwiseError, did_you_mean, short_repr
 from turnwise.messages import prepared_tools
 from turnwise.replies.call_ids import CallIds, IdMaker, to_call_ids
-from turnwise.replies.events import Attempt, Event, Message, Span
+from turnwise.replies.events import Attempt, Event, FinishReason, Message, Span
 from turnwise.replies.grammar_parts import GrammarParts
 from turnwise.replies.parser.buffer import ParseBuffer
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGrammar
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.marker_text import collect_texts
-from turnwise.replies.parser.message_builder import MessageBuilder
+from turnwise.replies.parser.message_builder import AttemptRecord, MessageBuilder
 from turnwise.replies.parser.prefill import prefill_of, prompt_before_reply, prompt_text
 from turnwise.replies.parser.reply import ReplyParser
 from turnwise.replies.parser.state import OpenRegion, ParserState
@@ -62,6 +62,8 @@ class Parser:
         tolerances: The names of tolerances that are on (`TOLERANCES`); all by default.
         call_ids: Makes the ids of calls that the model wrote without one: the text before each id, a function of the
             name of the tool and the number of the call, or a `CallIds`, which is kept for a whole conversation.
+        undeclared_tools: What becomes of a call of a tool that is not among `tools`: "keep" it, with the status
+            `unknown`, or "refuse" it: its text is content, with the status `undeclared`.
 
     Raises:
         TurnwiseError: if an argument is of another kind.
@@ -84,8 +86,10 @@ class Parser:
         tokenizer: Any = None,
         tolerances: Iterable[str] = ALL_TOLERANCES,
         call_ids: str | IdMaker | CallIds | None = None,
+        undeclared_tools: str = "keep",
     ) -> None:
         _check_arguments(grammar, prompt)
+        self._refuses_undeclared = _check_undeclared(undeclared_tools, tools)
         self.grammar = grammar
         self.prefill: list[Event] = []  # events of the part of the message that the prompt holds
         self._tokenizer = tokenizer
@@ -106,10 +110,12 @@ class Parser:
         self._raw = StringIO()  # the prefill and the reply, masked
         self._builder = MessageBuilder(self._detokenizer, self._call_ids)
         self._buffer = ParseBuffer(self._builder)
-        self._state = ParserState(grammar, self._tools, self._buffer, self._builder)
+        self._state = ParserState(
+            grammar, self._tools, self._buffer, self._builder, self._refuses_undeclared
+        )
         reply_parser = ReplyParser(self._state)
         self._steps = reply_parser.run()
-        next(self._steps)
+        self._lane = next(self._steps)
         prefill = self._detokenizer.mask_specials(self.prefill_text)
         self._reply_start = len(prefill)
         if prefill:
@@ -119,6 +125,7 @@ class Parser:
             self.prefill += self._builder.take_events()
         reply_parser.finish_prefill()
         self._is_fresh = True
+        self._reads_text = False  # the last chunk was text, so the next one may be
 
     def _drop_prompt_space(self) -> None:
         """Whitespace after the last marker of a prompt is the template's, and no part of the reply."""
@@ -126,6 +133,7 @@ class Parser:
         if self._builder.at_region_start and not rest.strip():
             self._builder.drop_leading_space()
             self._buffer.consume_rest("space")
+            self._lane = None  # what it held is taken
 
     # -- what has been parsed so far
 
@@ -164,8 +172,23 @@ class Parser:
             TurnwiseError: if the reply was closed.
             TokenizerError: if this is neither text nor ids, or not what the reply began with.
         """
-        text = self._check_text(chunk) if isinstance(chunk, str) else self._decode(chunk)
-        return self._push(text) if text else []
+        text = chunk if self._reads_text and isinstance(chunk, str) else self._to_text(chunk)
+        if not text:
+            return []
+        if self._lane is not None:
+            events = self._lane.take(text)
+            if events is not None:
+                self._raw.write(text)
+                return events
+        return self._push(text)
+
+    def _to_text(self, chunk: Any) -> str:
+        """Return a chunk as text: it must be what the reply consists of, and the reply must be open."""
+        if not isinstance(chunk, str):
+            return self._decode(chunk)
+        text = self._check_text(chunk)
+        self._reads_text = bool(text)
+        return text
 
     def _check_text(self, text: str) -> str:
         if text:
@@ -209,7 +232,7 @@ class Parser:
         self._is_fresh = False
         self._raw.write(text)
         self._buffer.append(text)
-        next(self._steps, None)
+        self._lane = next(self._steps, None)
         return self._builder.take_events()
 
     # -- output
@@ -221,6 +244,7 @@ class Parser:
             The message. What was held back until now is in its `events`.
         """
         if self._message is None:
+            self._reads_text = False
             rest = self._detokenizer.flush()
             events = self._push(rest) if rest else []
             self._buffer.ended = True
@@ -247,8 +271,17 @@ class Parser:
                 for call in builder.calls
             ]
         message.stop, message.events = builder.stop, tuple(events)
+        message.finish_reason = self._finish_reason()
         self._locate(message)
         return message
+
+    def _finish_reason(self) -> FinishReason:
+        """Return why the reply ended, as far as its text shows: a caller may have removed the stop."""
+        builder = self._builder
+        is_call_open = bool(builder.attempts) and builder.attempts[-1].status == "unterminated"
+        if builder.stop is None and (is_call_open or self.in_reasoning):
+            return "length"
+        return "tool_calls" if builder.calls else "stop"
 
     def _locate(self, message: Message) -> None:
         """Add spans and attempts, in characters of the unmasked reply."""
@@ -261,7 +294,7 @@ class Parser:
             return max(0, to_unmasked(offset) - reply_start)
 
         spans: list[Span] = []
-        ends = [*(span.start for span in builder.spans[1:]), builder.position]
+        ends = [*(start for _, start in builder.spans[1:]), builder.position]
         for (kind, masked_start), masked_end in zip(builder.spans, ends, strict=False):
             start, end = to_reply(masked_start), to_reply(masked_end)
             if start == end:
@@ -276,14 +309,14 @@ class Parser:
         for record in builder.attempts:
             start, end = to_reply(record.start), to_reply(record.end)
             status = self._final_status(record)
-            attempts.append(Attempt(status, start, end, text[start:end], record.name, record.index))
+            attempts.append(Attempt(status, start, end, text[start:end], record.name, record.call))
         message.attempts = tuple(attempts)
 
-    def _final_status(self, record: Attempt) -> str:
+    def _final_status(self, record: AttemptRecord) -> str:
         """Return the status of an attempt: arguments that were read but are no object make it malformed."""
-        if record.index is None or record.status not in _PARSED_STATUSES:
+        if record.call is None or record.status not in _PARSED_STATUSES:
             return record.status
-        arguments = self._builder.calls[record.index].arguments.getvalue()
+        arguments = self._builder.calls[record.call].arguments.getvalue()
         return record.status if arguments.lstrip().startswith("{") else "malformed"
 
 
@@ -323,6 +356,19 @@ def _check_arguments(grammar: Any, prompt: Any) -> None:
         )
 
 
+def _check_undeclared(policy: Any, tools: Any) -> bool:
+    """Return whether calls of undeclared tools are refused."""
+    if policy not in ("keep", "refuse"):
+        raise TurnwiseError(
+            f"undeclared_tools is {short_repr(policy)}", hint='there are "keep" and "refuse"'
+        )
+    if policy == "refuse" and tools is None:
+        raise TurnwiseError(
+            'undeclared_tools="refuse" needs the tools that are declared', hint="give `tools=` too"
+        )
+    return bool(policy == "refuse")
+
+
 def _check_tolerances(names: Iterable[str]) -> frozenset[str]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TurnwiseError(
@@ -359,7 +405,7 @@ def parse(
         reply: Text, or token ids.
         prompt: What was sent; see `Parser`.
         tools: The tools that were offered.
-        **more: `tokenizer`, `tolerances` and `call_ids` of `Parser`.
+        **more: `tokenizer`, `tolerances`, `call_ids` and `undeclared_tools` of `Parser`.
 
     Returns:
         The message.

@@ -7,6 +7,7 @@ the marker (`_HANDLERS`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 
 from turnwise.replies.events import REASONING, TEXT
@@ -18,14 +19,16 @@ from turnwise.replies.parser.ambiguity import (
     is_json_call,
     looks_like_call,
 )
-from turnwise.replies.parser.buffer import Answer, Steps
+from turnwise.replies.parser.buffer import Answer, Steps, Wait
 from turnwise.replies.parser.call_format import CallFormat
 from turnwise.replies.parser.calls import CallParser
 from turnwise.replies.parser.compiled_grammar import ChannelHeader, ChannelHeaderFormat
+from turnwise.replies.parser.lanes import RepeatLane
 from turnwise.replies.parser.matcher import MarkerKind, MarkerMatch
 from turnwise.replies.parser.state import OpenRegion, ParserState
 
 MAX_HEADER_LENGTH = 512
+_BRACES = re.compile(r"\{+(?=\{)")
 _CALL_OPENERS = (MarkerKind.SECTION_OPEN, MarkerKind.CALL_OPEN, MarkerKind.BARE_CALL)
 
 
@@ -49,7 +52,7 @@ class ReplyParser:
 
     def run(self) -> Steps:
         """Parse the reply to its end."""
-        yield  # wait for the first chunk
+        yield None  # wait for the first chunk
         if self._state.region is OpenRegion.CONTENT:
             yield from self._take_content_space()
         while True:
@@ -75,14 +78,14 @@ class ReplyParser:
             self._is_delimited = kind is MarkerKind.CONTENT_OPEN
             yield from _HANDLERS[region][kind](self, match)
 
-    def _read_reasoning(self) -> Generator[None, None, MarkerMatch | None]:
+    def _read_reasoning(self) -> Generator[Wait, None, MarkerMatch | None]:
         grammar = self._grammar
         matcher = grammar.reasoning_matcher
         if self._reasoning_from_prompt:
             matcher = grammar.prompted_reasoning_matcher
         return self._buffer.read_until(matcher, self._builder.add_reasoning, REASONING)
 
-    def _read_content(self) -> Generator[None, None, MarkerMatch | None]:
+    def _read_content(self) -> Generator[Wait, None, MarkerMatch | None]:
         grammar = self._grammar
         matcher = grammar.content_matcher
         if self._is_delimited:
@@ -109,13 +112,21 @@ class ReplyParser:
             openers = format.openers[match.tag.index + 1 :]
         else:
             openers = format.section_openers[1:] + format.openers
+        is_brace = match.tag.kind is MarkerKind.BARE_CALL
+        lane = RepeatLane(buffer, self._builder, self._builder.add_content) if is_brace else None
         while (is_call := self._looks_like_call(format, size, openers)) is None:
-            yield
-        if not is_call:
-            # Only its whitespace or first character: a marker may start within it.
-            _, space = yield from buffer.look_past_space()
-            self._builder.add_content(buffer.consume(min(space, size) or 1, TEXT))
-        return is_call
+            yield lane
+        if is_call:
+            return True
+        if is_brace:
+            # An object starts with a key: of several braces, only the last can be the start of one.
+            braces = _BRACES.match(buffer.text, buffer.position)
+            self._builder.add_content(buffer.consume(len(braces.group()) if braces else 1, TEXT))
+            return False
+        # Only its whitespace or first character: a marker may start within it.
+        _, space = yield from buffer.look_past_space()
+        self._builder.add_content(buffer.consume(min(space, size) or 1, TEXT))
+        return False
 
     def _confirm_end_of_reasoning(self, match: MarkerMatch) -> Answer:
         """Confirm an opener within reasoning. If it is part of a sentence, or prose follows, it is only mentioned.
@@ -134,7 +145,7 @@ class ReplyParser:
             window = buffer.text[buffer.position + size : buffer.position + size + LOOKAHEAD]
             is_call = continues_as_call(self._state.unmask(window), closer, buffer.ended)
             if is_call is None:
-                yield
+                yield None
         if not is_call:
             self._builder.add_reasoning(buffer.consume_match(match, REASONING))
         return is_call
@@ -169,7 +180,7 @@ class ReplyParser:
                 return True
         for format in grammar.formats_without_opener:
             while (is_call := self._looks_like_call(format)) is None:
-                yield
+                yield None
             if is_call:
                 state.call_format = format
                 yield from self._calls.parse_unopened_call()

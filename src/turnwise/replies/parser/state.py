@@ -38,11 +38,15 @@ class ParserState:
         tools: ToolTypes,
         buffer: ParseBuffer,
         builder: MessageBuilder,
+        refuses_undeclared: bool = False,
     ) -> None:
         self.grammar = grammar
         self.tools = tools
         self.buffer = buffer
         self.builder = builder
+        self._refuses_undeclared = (
+            refuses_undeclared  # a call of a tool that was not declared is content
+        )
         self.unmask = grammar.detokenizer.unmask
         self.region = OpenRegion.CONTENT
         reasoning = grammar.grammar.reasoning
@@ -91,7 +95,10 @@ class ParserState:
     def start_call(self, name: str, id: str | None = None, id_follows: bool = False) -> ParsedCall:
         """Start the call that is open. It gets an id unless one may still follow."""
         self.last_call_failed = self.is_malformed = self.is_unclosed = False
-        return self.builder.start_call(name.strip(), id, id_follows)
+        name = name.strip()
+        if self._refuses_undeclared and name not in self.tools:
+            return self.builder.refuse_call(name)
+        return self.builder.start_call(name, id, id_follows)
 
     def mark_malformed(self, start: int) -> None:
         """The text from `start` on does not belong to the call."""

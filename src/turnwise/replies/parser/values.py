@@ -24,7 +24,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from json.encoder import encode_basestring
+from string import ascii_letters, digits
 
 from turnwise.replies.parser.tool_schema import NO_SCHEMA, ValueSchema
 
@@ -44,6 +46,15 @@ JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCI
 _CLOSING_BRACKETS = {"{": "}", "[": "]", "(": ")"}
 _SPACE = re.compile(r"\s+")
 _NON_JSON_SPACE = re.compile(r"[^\S \t\n\r]")  # whitespace that JSON does not know
+_JSON_SPACE = frozenset(" \t\n\r")
+_WORD_CHARACTERS = frozenset(ascii_letters + digits + "_.+-")
+_BEFORE_WORD = _WORD_CHARACTERS | _JSON_SPACE
+_NEVER_PLAIN = frozenset(map(chr, (*range(0x20), *range(0xD800, 0xE000))))  # controls, surrogates
+# Elements of a list that JSON writes without quotes, each with a comma behind it. Longer numbers take the long way.
+_PLAIN_ITEMS = re.compile(
+    r"(?:[ \t\n\r]*(?:-?(?:0|[1-9]\d{0,99})(?:\.\d{1,99})?(?:[eE][-+]?\d{1,99})?|true|false|null)[ \t\n\r]*,)+",
+    re.ASCII,
+)
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 _HEX_ESCAPE_LENGTHS = {"u": 4, "x": 2, "U": 8}
 _SIMPLE_ESCAPES = frozenset('bfnrt"\\/')
@@ -62,6 +73,7 @@ class ValueSyntax:
     """What one notation allows."""
 
     word: re.Pattern[str] = re.compile(r"[\w.+\-]+")  # a bare word as a value
+    word_characters: frozenset[str] = _WORD_CHARACTERS  # some of those of a word
     key: re.Pattern[str] = re.compile(r"[\w.$\-]+")  # a bare word as a key
     has_bare_strings: bool = False  # a bare word that is no other value is a string
     has_sets: bool = False  # `{1, 2}` is a list
@@ -83,14 +95,18 @@ class QuoteStyle:
     close: str
     plain_run: re.Pattern[str]
     has_escapes: bool
+    not_plain: frozenset[str]  # the characters that `plain_run` leaves out
 
 
+@lru_cache
 def _quote_style(close: str, has_escapes: bool) -> QuoteStyle:
     special = re.escape('"\\' + close[0])
     plain_run = re.compile(rf"[^{special}\x00-\x1f\ud800-\udfff]+")
-    return QuoteStyle(close, plain_run, has_escapes)
+    not_plain = frozenset('"\\' + close[0]) | _NEVER_PLAIN
+    return QuoteStyle(close, plain_run, has_escapes, not_plain)
 
 
+PLAIN_STRING_ENDS = _quote_style('"', True).not_plain
 _QUOTES = {'"': _quote_style('"', True), "'": _quote_style("'", True)}
 
 
@@ -107,6 +123,7 @@ class ValueState(IntEnum):
 
 # Bound once: the lookup of an enum's member is slow, and these are used for every token of a value.
 _VALUE, _STRING, _WORD, _KEY, _COLON, _AFTER = ValueState
+IN_STRING = _STRING
 NEED_MORE = -1  # the answer of a step that cannot go on without more text
 
 
@@ -125,7 +142,7 @@ class ValueParser:
     """
 
     __slots__ = (
-        "_brace_index", "_closers", "_follows", "_has_masks", "_is_key", "_is_object", "_key",
+        "_awaits_key", "_brace_index", "_closers", "_follows", "_has_masks", "_is_key", "_is_object", "_key",
         "_marks", "_pending_comma", "_quote", "_schemas", "_separators", "_syntax", "_word",
         "done", "error", "is_last", "out", "state",
     )  # fmt: skip
@@ -163,6 +180,7 @@ class ValueParser:
         self._quote = _QUOTES['"']
         self._word: list[str] = []
         self._is_key = False
+        self._awaits_key = False  # a quote ends its string if the text behind it is a key
         self._key: list[str] | None = None  # the last key, if types are declared
 
     def feed(self, text: str, position: int) -> int:
@@ -187,6 +205,28 @@ class ValueParser:
             self._brace_index = 0
         return text
 
+    # -- text that needs no more than a look (`lanes.py`)
+
+    def is_plain_text(self, text: str) -> bool:
+        """Return whether a text within a string is a part of it that is written as it is, at once."""
+        if self._brace_index is not None or (self._is_key and self._key is not None):
+            return False
+        return self._quote.not_plain.isdisjoint(text)
+
+    def holds_back(self, text: str) -> bool:
+        """Return whether the text only continues the word, or the space after a comma, that is held back."""
+        if self.state == _WORD:
+            return not self._is_key and self._syntax.word_characters.issuperset(text)
+        if self.state == _STRING:
+            return self._awaits_key and _BEFORE_WORD.issuperset(text)
+        if not self._pending_comma:
+            return False
+        return (_BEFORE_WORD if self.state == _VALUE else _JSON_SPACE).issuperset(text)
+
+    def may_end(self, text: str) -> bool:
+        """Return whether the value may end within the text: it has the bracket of the outermost container."""
+        return not self._closers or self._closers[0] in text
+
     def _fail(self, reason: str) -> int:
         self._brace_index = None
         self._write_comma()
@@ -206,6 +246,10 @@ class ValueParser:
     # -- steps: each parses from `position` and returns up to where, or NEED_MORE
 
     def _parse_value(self, text: str, position: int) -> int:
+        if self._is_object and not self._is_object[-1] and not self._schemas:
+            match = _PLAIN_ITEMS.match(text, position)
+            if match:
+                return self._copy_items(match)
         char = text[position]
         if char.isspace():
             return self._copy_space(text, position)
@@ -254,6 +298,13 @@ class ValueParser:
         if char == self._closers[-1]:
             return self._close_container(position)
         return self._fail("expected a comma or the end")
+
+    def _copy_items(self, match: re.Match[str]) -> int:
+        """Copy elements of a list that are numbers and words of JSON, up to the comma behind the last of them."""
+        self._write_comma()
+        self.out.append(match.group()[:-1])
+        self._pending_comma = ","
+        return match.end()
 
     def _copy_space(self, text: str, position: int) -> int:
         match = _SPACE.match(text, position)
@@ -340,9 +391,11 @@ class ValueParser:
     def _parse_quote(self, text: str, position: int) -> int:
         """A closing quote ends its string, unless what follows shows that it is part of it."""
         if self._follows is not None and not self._is_key:
+            self._awaits_key = False
             is_inner = self._is_inner_quote(text, position + 1)
             if is_inner is None:
                 return NEED_MORE
+            self._awaits_key = False
             if is_inner:
                 self._write_string(escape(text[position]))
                 return position + 1
@@ -382,6 +435,7 @@ class ValueParser:
         key = self._syntax.key.match(body)
         rest = body[key.end() :].lstrip() if key else body
         if not rest:
+            self._awaits_key = True
             return False if is_complete else None
         if key:
             return rest[0] not in "=:"

@@ -1,0 +1,185 @@
+"""Lanes: text that decides nothing is taken at once, without waking the parser.
+
+A reply may come character by character, and most characters decide nothing: one more letter of a text, one more digit
+of a number, one more letter of a marker that is not complete. A coroutine that waits (`buffer.py`) yields a lane for
+such text; None if any text must wake it.
+
+    UntilLane    holds text until one of some characters comes
+    WhileLane    holds text that consists of some characters
+    PrefixLane   holds text as long as it begins a marker
+    ReadLane     hands text on until one of some characters comes
+    ValueLane    parses a value, as long as its end cannot come
+    RepeatLane   hands on what repeats a character that is held: `{` is the start of no call if `{` follows it
+
+Text that is held is parsed with the next text that wakes the parser, as if both had come in one chunk. So a lane
+changes nothing but the time at which a text is parsed; one that holds is for places where nothing is emitted yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Protocol
+
+from turnwise.replies.events import TEXT, Event
+from turnwise.replies.parser.message_builder import MessageBuilder
+from turnwise.replies.parser.values import IN_STRING, ValueParser
+
+_MAX_HELD = 256  # characters in the buffer, beyond which the parser is woken
+
+
+class HeldText(Protocol):
+    """What lanes need of a `ParseBuffer`."""
+
+    text: str
+    position: int
+
+    def append(self, chunk: str) -> None: ...
+
+    def consume(self, size: int, kind: str) -> str: ...
+
+
+class Lane(Protocol):
+    """Takes text that decides nothing."""
+
+    def take(self, text: str) -> list[Event] | None:
+        """Take the text and return its events; None, and nothing is taken, if it must wake the parser."""
+        ...
+
+
+class UntilLane:
+    """Holds text that has none of the characters in `wake`."""
+
+    __slots__ = ("_buffer", "_wake")
+
+    def __init__(self, buffer: HeldText, wake: Set[str]) -> None:
+        self._buffer = buffer
+        self._wake = wake
+
+    def take(self, text: str) -> list[Event] | None:
+        buffer = self._buffer
+        if not self._wake.isdisjoint(text) or len(buffer.text) > _MAX_HELD:
+            return None
+        buffer.text += text
+        return []
+
+
+class WhileLane:
+    """Holds text that consists of the characters in `quiet`."""
+
+    __slots__ = ("_buffer", "_quiet")
+
+    def __init__(self, buffer: HeldText, quiet: frozenset[str]) -> None:
+        self._buffer = buffer
+        self._quiet = quiet
+
+    def take(self, text: str) -> list[Event] | None:
+        buffer = self._buffer
+        if not self._quiet.issuperset(text) or len(buffer.text) > _MAX_HELD:
+            return None
+        buffer.text += text
+        return []
+
+
+class PrefixLane:
+    """Holds text that, behind what is held already, begins one of some markers."""
+
+    __slots__ = ("_buffer", "_held", "_prefixes")
+
+    def __init__(self, buffer: HeldText, prefixes: frozenset[str], held: str) -> None:
+        self._buffer = buffer
+        self._prefixes = prefixes
+        self._held = held
+
+    def take(self, text: str) -> list[Event] | None:
+        held = self._held + text
+        if held not in self._prefixes:
+            return None
+        self._held = held
+        self._buffer.text += text
+        return []
+
+
+class ReadLane:
+    """Hands text that has none of the characters in `wake` to `sink`."""
+
+    __slots__ = ("_builder", "_kind", "_sink", "_wake")
+
+    def __init__(
+        self, builder: MessageBuilder, wake: Set[str], sink: Callable[[str], object], kind: str
+    ) -> None:
+        self._builder = builder
+        self._wake = wake
+        self._sink = sink
+        self._kind = kind
+
+    def take(self, text: str) -> list[Event] | None:
+        if not self._wake.isdisjoint(text):
+            return None
+        self._builder.add_span(text, self._kind)
+        self._sink(text)
+        return self._builder.take_events()
+
+
+class ValueLane:
+    """Parses text of a value that cannot end within it.
+
+    What is read, and what it is in JSON, are handed to `sink`, if there is one.
+    """
+
+    __slots__ = ("_buffer", "_builder", "_parser", "_sink", "_span")
+
+    def __init__(
+        self,
+        parser: ValueParser,
+        buffer: HeldText,
+        builder: MessageBuilder,
+        span: str,
+        sink: Callable[[str, str], object] | None = None,
+    ) -> None:
+        self._parser = parser
+        self._buffer = buffer
+        self._builder = builder
+        self._span = span
+        self._sink = sink
+
+    def take(self, text: str) -> list[Event] | None:
+        parser, buffer, sink = self._parser, self._buffer, self._sink
+        has_rest = buffer.position < len(buffer.text)
+        if parser.state == IN_STRING and not has_rest and sink and parser.is_plain_text(text):
+            self._builder.add_span(text, self._span)
+            sink(text, text)
+            return self._builder.take_events()
+        if parser.holds_back(text) and len(buffer.text) < _MAX_HELD:
+            buffer.text += text
+            return []
+        if parser.error is not None or parser.may_end(text):
+            return None
+        if has_rest and parser.may_end(buffer.text[buffer.position :]):
+            return None
+        buffer.append(text)
+        taken = buffer.consume(parser.feed(buffer.text, 0), self._span)
+        if sink is None:
+            return []
+        sink(taken, parser.take() if parser.out else "")
+        return self._builder.take_events()
+
+
+class RepeatLane:
+    """Hands text to `sink` that only repeats the character which is held: each one decides that the last is text."""
+
+    __slots__ = ("_buffer", "_builder", "_sink")
+
+    def __init__(
+        self, buffer: HeldText, builder: MessageBuilder, sink: Callable[[str], object]
+    ) -> None:
+        self._buffer = buffer
+        self._builder = builder
+        self._sink = sink
+
+    def take(self, text: str) -> list[Event] | None:
+        held = self._buffer.text[self._buffer.position :]
+        if len(held) != 1 or text.strip(held):
+            return None
+        self._builder.add_span(text, TEXT)
+        self._sink(text)
+        return self._builder.take_events()
