@@ -32,6 +32,9 @@ PROVEN = {
     "{% if loop.index0 == 0 or messages[loop.index0 - 1].role != 'tool' %}<tools>{% endif %}{{ m.content }}"
     "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}</tools>{% endif %}"
     "{% else %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}" + PROMPT,
+    "a role by another name": "{% for m in messages %}{% set role = m.role %}{% if role == 'tool' %}"
+    "{{ m.content }}{% if loop.last or loop.nextitem.role != 'tool' %}</tools>{% endif %}"
+    "{% else %}<{{ role }}>{{ m.content }}{% endif %}{% endfor %}" + PROMPT,
     "a loop inside": "{% for m in messages %}{% for c in m.content %}{{ c }}{% if loop.last %}.{% endif %}"
     "{% endfor %}{% endfor %}" + PROMPT,
 }
@@ -49,6 +52,8 @@ NOT_PROVEN = {
     "a filter": "{% for m in messages|selectattr('content') %}{{ m.content }}{% endfor %}",
     "the loop by another name": "{% for m in messages %}{% set l = loop %}"
     "{{ m.content }}{{ '!' if l.last }}{% endfor %}",
+    "a role that is another": "{% for m in messages %}{% set role = m.role %}{% set role = 'tool' %}"
+    "{{ m.content }}{% if role == 'tool' and loop.last %}!{% endif %}{% endfor %}",
     "an argument": "{% macro f(x) %}{{ x|length }}{% endmacro %}{{ f(messages) }}" + PLAIN,
     "an assistant that looks ahead": "{% for m in messages %}{{ m.content }}"
     "{% if m.role != 'user' and loop.last %}!{% endif %}{% endfor %}",

@@ -77,6 +77,7 @@ class _Proof:
         self.is_done = False  # the loop over messages is over
         self.guarded: list[nodes.Node] = []  # what is written only with a generation prompt
         self.loop_names: set[str] = set()  # what the loop over messages assigns
+        self.role_names: set[str] = set()  # variables that hold the role of the message
 
     def check_statements(self, body: Iterable[nodes.Node], place: _Place = _Place()) -> None:  # noqa: B008
         for node in body:
@@ -104,7 +105,7 @@ class _Proof:
         else:
             self.check_expression(node.test, place)
             inside = place._replace(
-                is_other_role=place.is_other_role or _is_other_role(node.test, place.target),
+                is_other_role=place.is_other_role or self._is_other_role(node.test, place.target),
                 has_previous=place.has_previous or _is_not_first(node.test),
             )
             self.check_statements(node.body, inside)
@@ -144,6 +145,9 @@ class _Proof:
         if name in self.sequences:
             raise _LooksAhead
         self.check_expression(node.node, place)
+        self.role_names.discard(name)
+        if place.target is not None and _is_role_of(node.node, place.target):
+            self.role_names.add(name)
 
     def _check_output(self, node: nodes.Output, place: _Place) -> None:
         is_after = self.is_done and place.target is None and not place.in_macro
@@ -179,7 +183,7 @@ class _Proof:
             self.check_expression(node.left, place)
         if isinstance(node, nodes.And):
             place = place._replace(
-                is_other_role=place.is_other_role or _is_other_role(node.left, place.target),
+                is_other_role=place.is_other_role or self._is_other_role(node.left, place.target),
                 has_previous=place.has_previous or _is_not_first(node.left),
             )
         elif _is_first(node.left):
@@ -204,6 +208,24 @@ class _Proof:
         if distance is None:
             return False
         return place.has_previous if distance < 0 else place.is_other_role
+
+    def _is_other_role(self, test: nodes.Node, target: str | None) -> bool:
+        """Return whether a condition holds only for messages of others than the assistant."""
+        if isinstance(test, nodes.And):
+            return self._is_other_role(test.left, target) or self._is_other_role(test.right, target)
+        if isinstance(test, nodes.Or):
+            return self._is_other_role(test.left, target) and self._is_other_role(
+                test.right, target
+            )
+        if not isinstance(test, nodes.Compare) or len(test.ops) != 1 or target is None:
+            return False
+        is_variable = isinstance(test.expr, nodes.Name) and test.expr.name in self.role_names
+        if not is_variable and not _is_role_of(test.expr, target):
+            return False
+        operator, values = test.ops[0].op, _find_constants(test.ops[0].expr)
+        if operator in ("eq", "in"):
+            return bool(values) and ASSISTANT_ROLES.isdisjoint(values)
+        return operator == "ne" and values == ["assistant"]
 
     def _is_sequence(self, node: nodes.Node) -> bool:
         """Return whether a value is the messages from a fixed one on."""
@@ -238,23 +260,7 @@ def _is_false(test: nodes.Node) -> bool:
     return False
 
 
-def _is_other_role(test: nodes.Node, target: str | None) -> bool:
-    """Return whether a condition holds only for messages of others than the assistant."""
-    if isinstance(test, nodes.And):
-        return _is_other_role(test.left, target) or _is_other_role(test.right, target)
-    if isinstance(test, nodes.Or):
-        return _is_other_role(test.left, target) and _is_other_role(test.right, target)
-    if not isinstance(test, nodes.Compare) or len(test.ops) != 1 or target is None:
-        return False
-    if not _is_role(test.expr, target):
-        return False
-    operand, values = test.ops[0], _find_constants(test.ops[0].expr)
-    if operand.op in ("eq", "in"):
-        return bool(values) and ASSISTANT_ROLES.isdisjoint(values)
-    return operand.op == "ne" and values == ["assistant"]
-
-
-def _is_role(node: nodes.Node, target: str) -> bool:
+def _is_role_of(node: nodes.Node, target: str) -> bool:
     name = node.attr if isinstance(node, nodes.Getattr) else ""
     if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
         name = node.arg.value
