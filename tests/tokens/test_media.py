@@ -78,6 +78,11 @@ WAYS = {
         "{% set ns = namespace(all='') %}{% for p in m.content %}{% if p.type %}"
         "{% set ns.all = ns.all + write([p]) %}{% endif %}{% endfor %}{{ ns.all }}"
     ),
+    "numbered": (
+        "{% set ns = namespace(all='', n=1) %}{% for p in m.content %}{% if p.type == 'image' %}"
+        "{% set ns.all = ns.all ~ '<image>' ~ '{i}'.replace('{i}', '') %}{% set ns.n = ns.n + 1 %}"
+        "{% else %}{% set ns.all = ns.all ~ p.text %}{% endif %}{% endfor %}{{ ns.all }}"
+    ),
     "images first": (
         "{% for p in m.content | selectattr('type', 'equalto', 'image') %}<image>{% endfor %}"
         "{{ m.content | selectattr('type', 'equalto', 'text') | map(attribute='text') | join }}"
@@ -156,6 +161,18 @@ def test_parts_are_known_however_they_are_written(way: str) -> None:
         assert "".join(pieces).count("<image>") == len(expected)
 
     check()
+
+
+def test_numbers_belong_to_placeholders() -> None:
+    template = turnwise.compile(
+        "{% set ns = namespace(all=[], n=1) %}{% for p in messages[0].content %}{% if p.type == 'image' %}"
+        "{% set ns.all = ns.all + ['<|image_{i:d}|>'.format(i=ns.n)] %}{% set ns.n = ns.n + 1 %}"
+        "{% else %}{% set ns.all = ns.all + [p.text] %}{% endif %}{% endfor %}{{ ns.all | join }}"
+    )
+    assert find_texts(template, [user("a", IMAGE, IMAGE)]) == [
+        ("messages[0].content[1]", "<|image_1|>"),
+        ("messages[0].content[2]", "<|image_2|>"),
+    ]
 
 
 def test_parts_in_tool_results() -> None:

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum, auto
+from typing import Any
 
 from jinja2 import nodes
 
@@ -246,9 +247,26 @@ def _may_be_over_parts(node: nodes.For) -> bool:
     """Whether a loop looks at the `type` of its elements, as those over the parts of a content do."""
     if not isinstance(node.target, nodes.Name) or _assigns(node.body, node.target.name):
         return False
-    constants = (constant.value for constant in node.find_all(nodes.Const))
-    attributes = (getattr_.attr for getattr_ in node.find_all(nodes.Getattr))
-    return "type" in attributes or "type" in constants
+    fields = set(_find_fields(node, node.target.name))
+    fields.update(constant.value for constant in node.iter.find_all(nodes.Const))
+    return "type" in fields and "role" not in fields
+
+
+def _find_fields(node: nodes.Node, name: str) -> Iterator[str]:
+    """Yield the fields of a variable that are read: `name.field`, `name['field']`, `name.get('field')`."""
+    lookups: Iterable[Any] = node.find_all((nodes.Getattr, nodes.Getitem, nodes.Call))
+    for lookup in lookups:
+        owner = lookup.node
+        if isinstance(lookup, nodes.Call) and isinstance(owner, nodes.Getattr):
+            owner = owner.node
+        if not isinstance(owner, nodes.Name) or owner.name != name:
+            continue
+        if isinstance(lookup, nodes.Getattr):
+            yield lookup.attr
+        else:
+            key = lookup.arg if isinstance(lookup, nodes.Getitem) else (*lookup.args, None)[0]
+            if isinstance(key, nodes.Const) and isinstance(key.value, str):
+                yield key.value
 
 
 def _assigns(body: Iterable[nodes.Node], name: str) -> bool:

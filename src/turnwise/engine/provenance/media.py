@@ -89,7 +89,7 @@ def _written_for_parts(pieces: Iterable[tuple[str, Any]]) -> list[tuple[Path, in
         elif origin.part is not None:
             runs.append((origin.part, start, own))
             current, number = origin.part, ""
-        elif text.isdigit() and origin.kind == "computed" and not number:
+        elif text.isdigit() and origin.kind != "field" and not number:
             number = text
         else:
             current = None

@@ -249,14 +249,21 @@ class MessageTracker:
                 self._loops[-1] = message
             else:
                 self._part_loops[-1] = part_of_mark(trail, self._part_loops[-1])
-        self._enter_innermost_loops()
+        self._enter_innermost_message()
+        if len(self.parts) > 1 or (self._part_loops and self._part_loops[-1]):
+            self._enter_innermost_part()
 
-    def _enter_innermost_loops(self) -> None:
-        message = _innermost(self._loops)
+    def _enter_innermost_message(self) -> None:
+        message = None
+        for message in reversed(self._loops):
+            if message is not None:
+                break
         if message != self._message:
             self._message = message
             self._start_message(message, len(self.texts))
-        part = _innermost(self._part_loops)
+
+    def _enter_innermost_part(self) -> None:
+        part = next((part for part in reversed(self._part_loops) if part), None)
         if part != self.parts[-1]:
             self.part_starts.append(len(self.texts))
             self.parts.append(part)
@@ -288,11 +295,6 @@ class MessageTracker:
                 break
             if self.messages[index] is None:
                 self.messages[index] = message
-
-
-def _innermost(loops: Sequence[Any]) -> Any:
-    """Return what the innermost loop is at that is at something."""
-    return next((element for element in reversed(loops) if element is not None), None)
 
 
 def _is_joined(text: str, parts: Sequence[Any]) -> bool:

@@ -204,7 +204,7 @@ class Rendering:
         self, leaf: Leaf, message: int | None, generation: bool, part: Path | None = None
     ) -> Origin:
         """Return the origin of a fragment with this leaf, written in this message and content part."""
-        if isinstance(leaf, Written):
+        if type(leaf) is not int and isinstance(leaf, Written):
             leaf, part = leaf
         if type(leaf) is int:
             line, column = self._nodes[leaf]
@@ -372,10 +372,14 @@ class PieceBuilder:
         # origins with one identity for each leaf, message and block: neighbours are compared by it
         known: dict[tuple[int | None, bool, Path | None], dict[Leaf, Origin]] = {}
         has_parts = len(table.parts) > 1
+        origins: dict[Leaf, Origin] = {}
+        last_message, last_generation = None, None
         for index, (text, trail, message, generation) in enumerate(table.rows()):
             if has_parts:
                 self._part = table.part_of(index)
-            origins = known.setdefault((message, generation, self._part), {})
+            if has_parts or message is not last_message or generation is not last_generation:
+                origins = known.setdefault((message, generation, self._part), {})
+                last_message, last_generation = message, generation
             if type(trail) is int:
                 self._add(text, trail, message, generation, origins)
             elif message is None and _is_cached_json(trail):

@@ -134,7 +134,7 @@ def resolve(trail: Trail) -> Trail | Field:
 
 def part_of_path(path: Path) -> Path | None:
     """Return the path of the content part that a path leads to or into: `messages[0].content[1]`."""
-    if path[0] != "messages":
+    if len(path) < 4 or path[0] != "messages":
         return None
     for end in range(len(path) - 1, 2, -1):
         if type(path[end]) is int and path[end - 1] == "content":
@@ -144,6 +144,10 @@ def part_of_path(path: Path) -> Path | None:
 
 def part_of_trail(trail: Trail) -> Path | None:
     """Return the path of the content part that a trail leads to, None if it leads to anything else."""
+    if type(trail) is not tuple or len(trail) != 2 or type(trail[1]) is not int:
+        return None  # no element of a list
+    if type(trail[0]) is not tuple or trail[0][0] is ROOT:
+        return None  # a message, or a tool
     resolved = resolve(trail)
     if type(resolved) is not Field or part_of_path(resolved.path) != resolved.path:
         return None
