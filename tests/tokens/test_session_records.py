@@ -291,6 +291,18 @@ def tokenizer_file() -> Path:
     return corpus.ROOT / "src" / "turnwise" / "tokens" / "data" / "tokenizer.json"
 
 
+@pytest.mark.parametrize("history", ["same", "keep"])
+def test_the_size_of_a_pickle_is_linear(history: str) -> None:
+    session = asked(CHATML if history == "same" else FORGETFUL)
+    sizes = [len(pickle.dumps(session))]
+    for number in range(32):
+        session.add_reply(f"<think>hm {number}</think>{'yes ' * 50}{number}<|im_end|>")
+        session.extend([user(f"{'more ' * 50}{number}")], history)
+        sizes.append(len(pickle.dumps(session)))
+    assert session.diverged == (history == "keep")
+    assert sizes[32] - sizes[16] < 1.5 * (sizes[16] - sizes[0])
+
+
 # -- calls and errors
 
 

@@ -118,7 +118,8 @@ class Stretch:
         """
         if self.reply is None:
             return request.render_prompt(self.messages)
-        before = self.prompt + self.reply
+        prompt = request.render_prompt(self.messages[: self.prompt_length])
+        before = prompt.text + self.reply
         for chat in self.find_readings([]):
             try:
                 rendering = request.render(chat)
@@ -127,8 +128,7 @@ class Stretch:
             if rendering.text.startswith(before):
                 return rendering
         tools = request.arguments.get("tools")
-        parts = splitter.split(self.reply, self.prompt, tools, request.tokenizer)
-        prompt = request.render_prompt(self.messages[: self.prompt_length])
+        parts = splitter.split(self.reply, prompt.text, tools, request.tokenizer)
         return append_reply(prompt, parts, self.prompt_length)
 
 
@@ -227,7 +227,8 @@ class Trajectory:
         """Go on with the next prompt; if the template rewrote earlier text, that of the earlier ids is not in it."""
         chunks = self.stretch.chunks
         if is_rewritten:
-            self._earlier.append(self.stretch)
+            # Without the prompt, which is rendered again if needed: many of them would have quadratic size.
+            self._earlier.append(replace(self.stretch, prompt=""))
             chunks = []
         self.stretch = Stretch(messages, text, len(messages), chunks=chunks)
 
