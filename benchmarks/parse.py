@@ -1,7 +1,8 @@
 """How long a parser needs for a long reply that comes in small chunks: `python benchmarks/parse.py`.
 
 A reply of 1 MB for each of six argument syntaxes, and some that are all white space, beginnings of markers or brackets,
-in chunks of 1 and 4 characters and in chunks the size of tokens.
+in chunks of 1 and 4 characters and in chunks the size of tokens. With `--families`: many small calls, one list of
+numbers, and braces, for each way in which calls are written, in chunks of 1 character.
 Four figures for each, all ratios, since only those mean something on a busy machine:
 
     floor    time over that of a loop that only keeps the chunks and returns a list: what any parser must spend
@@ -31,7 +32,9 @@ from transformers.utils.chat_parsing import ResponseParser
 
 from reply_grammars import GRAMMARS
 from turnwise.errors import TurnwiseError
+from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser, parse
+from turnwise.replies.write import write
 
 SIZE = 1_000_000
 EVERY = 1_000
@@ -79,6 +82,48 @@ def replies(size: int) -> dict[str, tuple[str, str]]:
         "lines": ("qwen3", "\n" * size),
         "beginnings": ("qwen3", "<" * size),
     }
+
+
+def family_replies(grammar: Grammar, size: int) -> dict[str, str]:
+    """Replies of about `size` characters that cost a parser most: calls that are all structure, numbers, brackets."""
+
+    def written(arguments: list[dict[str, object]]) -> str:
+        calls = [
+            {"id": f"id{number:07}", "function": {"name": "get_weather", "arguments": members}}
+            for number, members in enumerate(arguments)
+        ]
+        return write(grammar, {"role": "assistant", "tool_calls": calls})
+
+    small: dict[str, object] = {"city": "Oslo", "days": 3}
+    one_call = len(written([small, small])) - len(written([small]))
+    numbers = [number % 10_007 for number in range(0, size * 37 // 6, 37)]
+    return {
+        "small calls": written([small] * max(1, size // max(1, one_call))),
+        "numbers": written([{"x": numbers}]),
+        "digits": written([{"x": [1] * (size // 3)}]),
+        "braces": "{" * size,
+        "braces in a text": written([{"x": "{" * size}]),
+    }
+
+
+def family_row(name: str, kind: str, size: int, rounds: int) -> dict[str, object]:
+    """Return the seconds per MB and the growth, of one way of writing calls."""
+    grammar = GRAMMARS[name]
+    reply, half = (family_replies(grammar, part)[kind] for part in (size, size // 2))
+    times = [
+        (
+            spent(lambda: stream(name, reply)),
+            spent(lambda: stream(name, half)),
+            spent(lambda: parse(grammar, reply)),
+        )
+        for _ in range(rounds)
+    ]
+    streamed, less, whole = (min(column) for column in zip(*times, strict=True))
+    return {
+        "syntax": f"{name}: {kind}", "chunks": "1", "s/MB": round(streamed / len(reply) * 1e6, 2),
+        "double": round(streamed / less * 2 * len(half) / len(reply), 2),
+        "whole s/MB": round(whole / len(reply) * 1e6, 2),
+    }  # fmt: skip
 
 
 def in_call(value: str) -> str:
@@ -182,11 +227,20 @@ def main() -> int:
     options.add_argument(
         "--quick", action="store_true", help="a tenth of the size; for a look, not for a claim"
     )
+    options.add_argument("--families", action="store_true", help="every way of writing calls")
     options.add_argument("--json", action="store_true")
     options.add_argument("--check", action="store_true", help=f"exit with 1 if double > {LIMIT}")
     given = options.parse_args()
     size, rounds = (SIZE // 10, 2) if given.quick else (SIZE, 3)
-    rows = [row(name, kind, size, rounds) for kind in ("1", "4", "tokens") for name in replies(1)]
+    kinds = ("1", "4", "tokens")
+    if given.families:
+        rows = [
+            family_row(name, kind, size, rounds)
+            for name, grammar in GRAMMARS.items()
+            for kind in family_replies(grammar, 1)
+        ]
+    else:
+        rows = [row(name, kind, size, rounds) for kind in kinds for name in replies(1)]
     if given.json:
         print(json.dumps(rows, ensure_ascii=False))
     else:

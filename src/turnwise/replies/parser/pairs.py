@@ -45,6 +45,7 @@ from turnwise.replies.parser.values import SYNTAXES, ValueParser, to_json, to_js
 from turnwise.replies.parser.xml_values import TooDeep, has_nested_values, parse_elements
 
 MAX_KEY_LENGTH = 256
+_MAX_MATCHERS = 64
 # Keys of an argument that may hold all the others.
 _WRAPPER_KEYS = ("arguments", "parameters", "properties", "input")
 # Words by which models name the type of a value, whichever of them the template writes.
@@ -85,6 +86,7 @@ class PairParser:
         # Of the call that is open: the keys that were read, and those that are declared.
         self._seen_keys: set[str] = set()
         self._declared_keys: Set[str] = frozenset()
+        self._value_matchers: dict[tuple[int, str], MarkerMatcher] = {}  # by format and key
 
     @property
     def _pairs(self) -> Pairs:
@@ -245,6 +247,16 @@ class PairParser:
         return True
 
     def _value_matcher(self, key: str) -> MarkerMatcher:
+        """Return the matcher of what ends a value, built once for each key."""
+        place = self._state.call_format.number, key
+        matcher = self._value_matchers.get(place)
+        if matcher is None:
+            if len(self._value_matchers) >= _MAX_MATCHERS:
+                self._value_matchers.clear()
+            matcher = self._value_matchers[place] = self._build_value_matcher(key)
+        return matcher
+
+    def _build_value_matcher(self, key: str) -> MarkerMatcher:
         """Return the matcher of what ends a value, and of markers that no value holds unless its closer is missing."""
         pairs, format = self._pairs, self._state.call_format
         regions = (pairs.string, pairs.other, *(region for _, region in pairs.typed))

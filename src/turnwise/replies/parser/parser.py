@@ -294,9 +294,9 @@ class Parser:
             return max(0, to_unmasked(offset) - reply_start)
 
         spans: list[Span] = []
-        ends = [*(start for _, start in builder.spans[1:]), builder.position]
-        for (kind, masked_start), masked_end in zip(builder.spans, ends, strict=False):
-            start, end = to_reply(masked_start), to_reply(masked_end)
+        offsets = [to_reply(start) for _, start in builder.spans] + [to_reply(builder.position)]
+        for number, (kind, _) in enumerate(builder.spans):
+            start, end = offsets[number : number + 2]
             if start == end:
                 continue
             if spans and spans[-1].kind == kind:
