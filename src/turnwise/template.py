@@ -11,7 +11,7 @@ convert   conversion/            the template in another dialect
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -238,10 +238,7 @@ class Template:
             refuse_losses(
                 encoded.rendering, kept, arguments.get("tools"), arguments.get("documents")
             )
-        dropped = [f"{part.path} ({part.kind})" for part in encoded.media if not part.written]
-        if dropped:
-            problem = f"{self.name}: the template writes no placeholder for {', '.join(dropped)}"
-            warn(problem, TurnwiseWarning, stacklevel=2)
+        _report_media(self.name, [encoded], strict=False)
         return encoded
 
     def examples(
@@ -292,6 +289,7 @@ class Template:
         )
         found = examples(request, self._codec)
         self._report_turns(found, strict)
+        _report_media(self.name, found, strict)
         return found
 
     def _report_turns(self, found: Encoded | Examples, strict: bool) -> None:
@@ -457,6 +455,20 @@ class Template:
 
     def __repr__(self) -> str:
         return f"<Template {self.name}>"
+
+
+def _report_media(name: str, samples: Iterable[Encoded], strict: bool) -> None:
+    """Warn of media parts without a placeholder; with `strict`, raise an error."""
+    dropped: dict[str, None] = {}
+    for sample in samples:
+        for part in sample.media:
+            if not part.written:
+                dropped[f"{part.path} ({part.kind})"] = None
+    if dropped:
+        problem = f"{name}: the template writes no placeholder for {', '.join(dropped)}"
+        if strict:
+            raise MessageError(problem)
+        warn(problem, TurnwiseWarning, stacklevel=3)
 
 
 def compile_jinja(

@@ -262,6 +262,11 @@ def test_dropped_parts_are_said() -> None:
         found = template.encode(messages, vision())
     assert [part.written for part in found.media] == [True, False]
     assert found.expand([4]).media[0].pad is not None
+    chat = [*messages, {"role": "assistant", "content": "OK"}]
+    with pytest.warns(TurnwiseWarning, match=r"no placeholder for messages\[0\].content\[1\]"):
+        template.examples(chat, vision())
+    with pytest.raises(MessageError, match=r"no placeholder for messages\[0\].content\[1\]"):
+        template.examples(chat, vision(), strict=True)
     with pytest.raises(MessageError, match=r"writes nothing of messages\[0\].content\[1\]"):
         template.render(messages, strict=True)
     assert template.render([user(IMAGE)], strict=True).media[0].written

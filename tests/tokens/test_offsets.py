@@ -215,6 +215,16 @@ def test_control_tokens_that_the_library_found_otherwise() -> None:
     assert [found.text[slice(*found.offsets[index])] for index in found.control] == ["<|user|>"]
 
 
+@pytest.mark.parametrize("kind", ["prefix", "normalised"])
+def test_a_token_behind_the_text_has_no_characters(kind: str) -> None:
+    source = made(kind)
+    whole = TEMPLATE.encode(chat("Hi"), source, compatible=True)
+    longer = Encoded(whole.rendering, source, [*whole.input_ids, source.id("</s>") or 0], None)
+    end = len(whole.text)
+    assert longer.offsets == [*whole.offsets, (end, end)]
+    assert longer.tokens == [*whole.tokens, ""]
+
+
 def test_alignment_of_tokens_that_are_not_the_text() -> None:
     def align(text: str, *tokens: str | None) -> list[str]:
         words = [None if token is None else token.encode() for token in tokens]

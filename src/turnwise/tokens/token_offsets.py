@@ -46,8 +46,7 @@ class TokenOffsets:
             assert self.tokenizer is not None
             ids, spans = encode_joint(self.tokenizer, self.text)
             if ids != self.ids:
-                # The library finds added tokens otherwise, for instance after normalising.
-                self._offsets = self.tokenizer.offsets(self.text, self.ids, WHOLE)
+                self._offsets = _find_whole_offsets(self.tokenizer, self.text, self.ids)
                 spans = _find_spans(self.ids, self._offsets, self.tokenizer.added.values())
             self._spans = spans
         return self._spans
@@ -126,6 +125,19 @@ class TokenOffsets:
         if following < len(spans.starts):
             return spans.starts[following], spans.first_ids[following]
         return len(self.text), len(self.ids)
+
+
+def _find_whole_offsets(tokenizer: Tokenizer, text: str, ids: list[int]) -> list[Offsets]:
+    """Return the offsets of ids that the library gives for a text, and of those that were added behind them.
+
+    Such ids are not those of `encode_joint` where the library finds added tokens otherwise, for instance after
+    normalising.
+    """
+    whole = tokenizer.whole(text)
+    if ids[: len(whole)] != whole:
+        whole = ids
+    added_behind = len(ids) - len(whole)  # they have no text
+    return tokenizer.offsets(text, whole, WHOLE) + [(len(text), len(text))] * added_behind
 
 
 def _find_spans(
