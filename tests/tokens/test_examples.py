@@ -177,6 +177,7 @@ def test_an_id_that_the_template_writes_in_history_only_is_not_trained() -> None
     assert "100000001" not in first.text and '"id": "100000001"' in second.text
 
 
+@pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 def test_a_written_reply_ends_with_the_stop_of_the_tokenizer() -> None:
     """Nobody told the template its eos, so it is that of the tokenizer, for written replies as for rendered ones."""
     text = corpus.published()["vllm-tool_chat_template_mistral_parallel"].text
