@@ -250,6 +250,21 @@ def test_origins_of_parts() -> None:
     assert turnwise.load("chatml").render([{"role": "user", "content": "Hi"}]).media == ()
 
 
+def test_a_part_ends_with_its_loop_and_its_message() -> None:
+    template = turnwise.compile(
+        "{% for m in messages %}<{{ m.role }}>{{ m.content[0] }}"
+        "{% for p in m.content %}{{ '<image>' if p.type == 'image' }}{% endfor %}</s>{% endfor %}"
+    )
+    chat = [{"role": "user", "content": ["", IMAGE]}, {"role": "user", "content": ["x", IMAGE]}]
+    rendering = template.render(chat)
+    assert find_texts(template, chat) == [
+        ("messages[0].content[1]", "<image>"),
+        ("messages[1].content[1]", "<image>"),
+    ]
+    heads = [origin.part for text, origin in rendering.pieces if text == "<"]
+    assert heads == [None, None]
+
+
 # -- dropped parts
 
 

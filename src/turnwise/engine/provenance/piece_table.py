@@ -213,7 +213,7 @@ class MessageTracker:
                     texts.append(text)
                     trails.append(trail)
                 elif type(trail) is tuple:
-                    if len(self._loops) == 1 and _is_message(trail):
+                    if len(self._loops) == len(self.parts) == 1 and _is_message(trail):
                         # the common case: the only loop takes the next message
                         self._loops[0] = self._message = trail[1]
                         self.message_starts.append(len(texts))
@@ -246,7 +246,7 @@ class MessageTracker:
         else:
             message = _message_of_trail(trail)
             if message is not None:
-                self._loops[-1] = message
+                self._loops[-1], self._part_loops[-1] = message, None
             else:
                 self._part_loops[-1] = part_of_mark(trail, self._part_loops[-1])
         self._enter_innermost_message()
