@@ -48,6 +48,8 @@ class ReplyTokens:
             TokenizerError: they are not ids, or the tokenizer does not have one of them.
         """
         numbers = to_token_ids(ids, "a reply is text or a list of ids")
+        if self._valid_ids.issuperset(numbers):
+            return numbers
         new = set(numbers) - self._valid_ids
         for number in new:
             if self._tokenizer.token(number) is None:
