@@ -274,7 +274,7 @@ class Prober:
             return None
         if closed is None:
             # The template raises an error for a conversation that ends with a user and is no prompt.
-            prompt = self._after_user(opened)
+            prompt = self.after_user(opened)
         elif closed.text == opened.text:
             # GLM-Edge writes `<|assistant|>` after the last message, asked for or not; Mistral has no prompt.
             prompt = self._unconditional_prompt(opened, **options)
@@ -284,9 +284,9 @@ class Prober:
         else:
             # Phi-3: a conversation ends with `<|assistant|>` or with `<|endoftext|>`. What both have after the user's
             # text is the end of the user's turn.
-            prompt = self._after_user(opened)
+            prompt = self.after_user(opened)
             if prompt is not None:
-                prompt = prompt.slice(common_prefix(prompt, self._after_user(closed) or EMPTY))
+                prompt = prompt.slice(common_prefix(prompt, self.after_user(closed) or EMPTY))
         return self._trim(prompt) if prompt is not None else None
 
     def _unconditional_prompt(self, opened: Rendering, **options: Any) -> Segment:
@@ -369,12 +369,7 @@ class Prober:
         whole = self._segment_from(prompt, 0)
         return whole.slice(whole.text.index(RESULT) + len(RESULT))
 
-    def after_user(self) -> Segment:
-        """Return what a prompt has after the message of a user."""
-        prompt = self.render([self.user()], add_generation_prompt=True)
-        return (self._after_user(prompt) if prompt is not None else None) or EMPTY
-
-    def _after_user(self, rendering: Rendering) -> Segment | None:
+    def after_user(self, rendering: Rendering) -> Segment | None:
         if USER not in rendering.text:
             return None
         return self._segment_from(rendering, _end_of(rendering.text, USER))

@@ -138,7 +138,9 @@ def _find_reopening(results: ProbeResults, reasoning: ReasoningLayout) -> str:
     """
     header = results.header.core
     if not header and not results.generation_prompt.core:
-        tail = results.prober.after_user()
+        prober = results.prober
+        prompt = prober.render([prober.user()], add_generation_prompt=True)
+        tail = (prober.after_user(prompt) if prompt is not None else None) or EMPTY
     elif results.one_call is None or not header:
         return ""
     else:

@@ -50,6 +50,40 @@ class AttemptRecord(NamedTuple):
     call: int | None
 
 
+class TrailingSpace:
+    """Whitespace at the end of a text that comes in parts, held back until more follows."""
+
+    __slots__ = ("_last_character", "_parts")
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._last_character = ""  # before the whitespace
+
+    def hold_back(self, text: str) -> str:
+        """Return what was held back and the next part, up to the whitespace at its end."""
+        core = text.rstrip()
+        space = text[len(core) :]
+        if core:
+            self._last_character = core[-1]
+            core = self.take() + core
+        if space:
+            self._parts.append(space)
+        return core
+
+    def take(self) -> str:
+        """Return what is held back, which is held no longer."""
+        text = "".join(self._parts)
+        self._parts.clear()
+        return text
+
+    @property
+    def is_within_sentence(self) -> bool:
+        """Whether the text ends with a word or a comma, and a blank."""
+        space = "".join(self._parts)
+        goes_on = self._last_character.isalnum() or self._last_character == ","
+        return bool(space) and "\n" not in space and goes_on
+
+
 class MessageBuilder:
     """Collects what the parsers find."""
 
@@ -74,8 +108,7 @@ class MessageBuilder:
         # The region that is open: whether nothing but whitespace has come, and that whitespace.
         self.at_region_start = True
         self._leading_space: list[str] = []
-        self._trailing_space: list[str] = []  # of reasoning,
-        self._last_character = ""  # and what is before it
+        self.trailing_space = TrailingSpace()  # of reasoning
         # Events, and the text of one that may still grow.
         self._events: list[Event] = []
         self._event_text: list[str] = []
@@ -87,7 +120,8 @@ class MessageBuilder:
     def add_span(self, text: str, kind: str) -> None:
         """Add the next characters of the reply, which are of this kind."""
         if kind != self._span_kind:
-            self._start_span(kind, self.position)
+            self.spans.append((kind, self.position))
+            self._span_kind = kind
         self.position += len(text)
         if self.buffered is not None:
             self.buffered.append(text)
@@ -98,11 +132,7 @@ class MessageBuilder:
         while self.spans and self.spans[-1][1] >= start:
             self.spans.pop()
         if not self.spans or self.spans[-1][0] != kind:
-            self._start_span(kind, start)
-        self._span_kind = kind
-
-    def _start_span(self, kind: str, start: int) -> None:
-        self.spans.append((kind, start))
+            self.spans.append((kind, start))
         self._span_kind = kind
 
     def relabel_from(self, start: int, kind: str) -> None:
@@ -131,46 +161,19 @@ class MessageBuilder:
                 self._leading_space.clear()
             self.at_region_start = False
         if kind == REASONING:
-            text = self._hold_trailing_space(text)
+            text = self.trailing_space.hold_back(text)
         if text:
             if self._has_masks:
                 text = self._detokenizer.unmask(text)
             sink.write(text)
             self._extend_event(kind, text)
 
-    def _hold_trailing_space(self, text: str) -> str:
-        """Return the text up to the whitespace at its end, which is held back."""
-        core = text.rstrip()
-        space = text[len(core) :]
-        if core:
-            core = "".join(self._trailing_space) + core
-            self._trailing_space.clear()
-            self._last_character = core[-1]
-        if space:
-            self._trailing_space.append(space)
-        return core
-
-    @property
-    def is_within_sentence(self) -> bool:
-        """Whether reasoning ends with a word or a comma, and a blank."""
-        space = "".join(self._trailing_space)
-        goes_on = self._last_character.isalnum() or self._last_character == ","
-        return bool(space) and "\n" not in space and goes_on
-
     def keep_trailing_space(self) -> None:
         """Whitespace at the end of reasoning is part of it."""
-        if self._trailing_space:
-            text = "".join(self._trailing_space)
-            self._trailing_space.clear()
+        text = self.trailing_space.take()
+        if text:
             self.reasoning.write(text)
             self._extend_event(REASONING, text)
-
-    def drop_trailing_space(self) -> None:
-        """Whitespace at the end of reasoning belongs to the marker that follows."""
-        size = sum(map(len, self._trailing_space))
-        if size:
-            self.relabel(size, "space")
-            self._trailing_space.clear()
 
     def end_region(self) -> None:
         self.keep_trailing_space()
@@ -266,7 +269,8 @@ class MessageBuilder:
         del self.spans[self._call_span :]
         self._span_kind = self.spans[-1][0] if self.spans else ""
         if text:
-            self._start_span(TEXT, self.call_start)
+            self.spans.append((TEXT, self.call_start))
+            self._span_kind = TEXT
             if status is not None:
                 self.record_attempt(status, name)
             self.add_content(text)

@@ -142,7 +142,7 @@ class PairParser:
         kinds = _kinds_by_opener(self._pairs)
         # With several openers, only their common prefix can be looked for first.
         prefix, suffix = _common_affixes(sorted(kinds))
-        tags = self._value_opener_tags()
+        tags = _value_opener_tags(self._pairs)
         texts: list[str] = []
         # Without the word that names the type, the end of the opener follows the key: `name="day">`.
         has_short_form = len(kinds) > 1 and suffix[:1] == prefix[:1]
@@ -163,11 +163,6 @@ class PairParser:
         yield from self._buffer.take_space(self._pairs.string.open.trailing_space)
         name = self._state.unmask("".join(texts)).strip().strip("\"'")
         return ArgumentKey(name, kind)
-
-    def _value_opener_tags(self) -> list[str]:
-        """Return the tags that are common to all openers of values."""
-        prefix, _ = _common_affixes(sorted(_kinds_by_opener(self._pairs)))
-        return split_tags(prefix) or [prefix]
 
     def _read_kind(
         self, kinds: dict[str, ValueKind], prefix: str, suffix: str
@@ -363,7 +358,7 @@ class PairParser:
 
     def _is_key(self, text: str, is_last: bool) -> bool | None:
         """Return whether a text starts with the key of an argument that may follow; None: more text is needed."""
-        name, opener, _ = text.partition(self._value_opener_tags()[0])
+        name, opener, _ = text.partition(_value_opener_tags(self._pairs)[0])
         if not opener:
             return False if is_last else None
         key = name.strip().strip("\"'")
@@ -476,6 +471,12 @@ def _kinds_by_opener(pairs: Pairs) -> dict[str, ValueKind]:
     for _, region in pairs.typed:
         kinds.setdefault(region.open.core, ValueKind.OTHER)
     return kinds
+
+
+def _value_opener_tags(pairs: Pairs) -> list[str]:
+    """Return the tags that are common to all openers of values."""
+    prefix, _ = _common_affixes(sorted(_kinds_by_opener(pairs)))
+    return split_tags(prefix) or [prefix]
 
 
 def _common_affixes(texts: list[str]) -> tuple[str, str]:

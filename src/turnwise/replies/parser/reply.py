@@ -139,7 +139,7 @@ class ReplyParser:
         closer = "" if reasoning is None else reasoning.close.core
         size = match.end - match.start
         is_call: bool | None = None
-        if self._builder.is_within_sentence:
+        if self._builder.trailing_space.is_within_sentence:
             is_call = False
         while is_call is None:
             window = buffer.text[buffer.position + size : buffer.position + size + LOOKAHEAD]
@@ -293,7 +293,8 @@ class ReplyParser:
     def _on_call_open(self, match: MarkerMatch) -> Steps:
         """The opener of a section or of a call; it ends reasoning that is open."""
         if self._state.region is OpenRegion.REASONING:
-            self._builder.drop_trailing_space()
+            space = self._builder.trailing_space.take()
+            self._builder.relabel_from(self._builder.position - len(space), "space")
             self._open_region(OpenRegion.CONTENT)
         if match.tag.kind is MarkerKind.SECTION_OPEN:
             yield from self._calls.parse_section(match)

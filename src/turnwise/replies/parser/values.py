@@ -323,7 +323,7 @@ class ValueParser:
         self._write_comma()
         is_brace = char == "{"
         if self._schemas is not None:
-            self._schemas.append(self._value_schema())
+            self._schemas.append(_find_schema(self))
         self._closers.append(_CLOSING_BRACKETS[char])
         self._is_object.append(is_brace)
         if is_brace and self._syntax.has_sets and self._brace_index is None:
@@ -382,7 +382,10 @@ class ValueParser:
         if close.startswith(text[position : position + len(close)]):
             return NEED_MORE  # the beginning of a mark
         if char == "\\" and self._quote.has_escapes:
-            return self._parse_escape(text, position)
+            escaped, end = _read_escape(text, position)
+            if escaped:
+                self._write_string(escaped)
+            return end
         if self._has_masks and "\ud800" <= char <= "\udfff":
             return self._fail("a control token within a string")
         self._write_string(escape(char))
@@ -441,27 +444,6 @@ class ValueParser:
             return rest[0] not in "=:"
         return rest[0] != self._closers[0]
 
-    def _parse_escape(self, text: str, position: int) -> int:
-        letter = text[position + 1 : position + 2]
-        if not letter:
-            return NEED_MORE
-        length = _HEX_ESCAPE_LENGTHS.get(letter, 0)
-        digits = text[position + 2 : position + 2 + length]
-        if length and _HEX_DIGITS.issuperset(digits):
-            if len(digits) < length:
-                return NEED_MORE
-            if length < 8 or int(digits, 16) <= 0x10FFFF:
-                self._write_string(_unicode_escape(digits))
-                return position + 2 + length
-        if letter in _SIMPLE_ESCAPES:
-            self._write_string("\\" + letter)
-        elif letter == "'":
-            self._write_string("'")
-        else:
-            # Not an escape at all: the backslash means itself.
-            self._write_string("\\\\" + escape(letter))
-        return position + 2
-
     def _parse_word(self, text: str, position: int) -> int:
         pattern = self._syntax.key if self._is_key else self._syntax.word
         match = pattern.match(text, position)
@@ -476,30 +458,13 @@ class ValueParser:
             self._is_key, self.state = False, _COLON
             return position
         core = word.rstrip()
-        value = self._word_to_json(core)
+        value = _word_to_json(core, _find_schema(self), self._syntax)
         if value is None:
             self.out.append(word)
             return self._fail("a word that is no value")
         self.out += (value, _NON_JSON_SPACE.sub(" ", word[len(core) :]))
         self._end_value()
         return position
-
-    def _word_to_json(self, word: str) -> str | None:
-        value = scalar_to_json(word)
-        types = self._value_schema().types
-        if "string" in types and _type_of_scalar(value) not in types:
-            return to_json_string(word)
-        if value is None and self._syntax.has_bare_strings:
-            return to_json_string(word)
-        return value
-
-    def _value_schema(self) -> ValueSchema:
-        """Return what is declared of the value that comes next."""
-        if not self._schemas:
-            return NO_SCHEMA
-        if not self._is_object[-1]:
-            return self._schemas[-1].element
-        return self._schemas[-1].member("".join(self._key or ()).rstrip('"'))
 
 
 # In the order of `ValueState`.
@@ -511,6 +476,26 @@ _STEPS = (
     ValueParser._parse_colon,
     ValueParser._parse_after,
 )
+
+
+def _read_escape(text: str, position: int) -> tuple[str, int]:
+    """Return what a backslash at `position` means within a JSON string, and where that ends; or "" and NEED_MORE."""
+    letter = text[position + 1 : position + 2]
+    if not letter:
+        return "", NEED_MORE
+    length = _HEX_ESCAPE_LENGTHS.get(letter, 0)
+    digits = text[position + 2 : position + 2 + length]
+    if length and _HEX_DIGITS.issuperset(digits):
+        if len(digits) < length:
+            return "", NEED_MORE
+        if length < 8 or int(digits, 16) <= 0x10FFFF:
+            return _unicode_escape(digits), position + 2 + length
+    if letter in _SIMPLE_ESCAPES:
+        return "\\" + letter, position + 2
+    if letter == "'":
+        return "'", position + 2
+    # Not an escape at all: the backslash means itself.
+    return "\\\\" + escape(letter), position + 2
 
 
 def _unicode_escape(digits: str) -> str:
@@ -539,6 +524,25 @@ def scalar_to_json(word: str) -> str | None:
         return None
     is_finite = number - number == 0
     return repr(number) if is_finite else None
+
+
+def _find_schema(parser: ValueParser) -> ValueSchema:
+    """Return what is declared of the value that comes next."""
+    if not parser._schemas:
+        return NO_SCHEMA
+    if not parser._is_object[-1]:
+        return parser._schemas[-1].element
+    return parser._schemas[-1].member("".join(parser._key or ()).rstrip('"'))
+
+
+def _word_to_json(word: str, schema: ValueSchema, syntax: ValueSyntax) -> str | None:
+    """Return a bare word as JSON; None if it is no value."""
+    value = scalar_to_json(word)
+    if "string" in schema.types and _type_of_scalar(value) not in schema.types:
+        return to_json_string(word)
+    if value is None and syntax.has_bare_strings:
+        return to_json_string(word)
+    return value
 
 
 def _type_of_scalar(value: str | None) -> str:
