@@ -15,9 +15,9 @@ from typing import NamedTuple
 from turnwise.tokens.tokenizers.foreign_errors import describe_error
 from turnwise.tokens.tokenizers.selfcheck import Backend
 
-# Characters that the reference may encode for each token of the vocabulary. It encodes them in about a fifth of the
-# time in which fastokens is loaded.
-ALLOWANCE_PER_TOKEN = 4
+# Characters that the reference may encode for each token of the vocabulary: about fifty conversations, which take it a
+# twentieth of the time in which fastokens is loaded.
+ALLOWANCE_PER_TOKEN = 1
 
 
 class FastBackend(NamedTuple):
