@@ -90,7 +90,7 @@ class ArgumentParser:
         self._state = state
         self._buffer = state.buffer
         self._builder = state.builder
-        self._pair_parser = PairParser(state)
+        self._pair_parsers: dict[int, PairParser] = {}  # by the number of the format
         self._string_lane = UntilLane(state.buffer, PLAIN_STRING_ENDS)
 
     def parse(self, call: ParsedCall) -> Answer:
@@ -100,7 +100,10 @@ class ArgumentParser:
             return self._parse_between_markers(call)
         if format.members_closer:
             return self._parse_members(call, format.pairs)
-        return self._pair_parser.parse(call)
+        parser = self._pair_parsers.get(format.number)
+        if parser is None:
+            parser = self._pair_parsers[format.number] = PairParser(self._state, format.pair_format)
+        return parser.parse(call)
 
     def _value_parser(self) -> ValueParser:
         return ValueParser(has_masks=self._state.grammar.detokenizer.has_masks)

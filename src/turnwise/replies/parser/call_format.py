@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from turnwise.replies.grammar_parts import Calls, JsonCall, Marker, Pairs, RawCall, TaggedCall
 from turnwise.replies.parser.marker_text import (
@@ -24,6 +23,7 @@ from turnwise.replies.parser.marker_text import (
     split_tags,
 )
 from turnwise.replies.parser.matcher import MarkerKind, MarkerMatcher, MarkerTag, TaggedText
+from turnwise.replies.parser.pair_format import ClosingMarker, PairFormat
 from turnwise.replies.parser.variants import MarkerVariants
 
 REPEATED_SLOT = "echo"  # a slot that occurred before; its text must be the same
@@ -41,13 +41,6 @@ def starts_list_of_names(text: str) -> bool:
     """Return whether the first thing in a bracket is a name, as in a list of Python calls."""
     inside = text[1:].lstrip()[:1]
     return text[:1] == "[" and (inside.isalpha() or inside == "_")
-
-
-class ClosingMarker(NamedTuple):
-    """A marker of the call that ends a value whose own closer is missing, if one of these texts follows."""
-
-    text: str
-    followers: tuple[str, ...]
 
 
 class CallFormat:
@@ -273,6 +266,12 @@ class CallFormat:
         assert self.pairs is not None
         key = (self.pairs.key.text, MarkerTag(MarkerKind.KEY_OPEN))
         return self._variants.matcher([key, *self._call_ends()])
+
+    @cached_property
+    def pair_format(self) -> PairFormat:
+        """The arguments between tags."""
+        assert self.pairs is not None
+        return PairFormat(self.pairs, self.key_matcher, self.closing_markers, self._variants)
 
     def slot_matcher(self, index: int) -> MarkerMatcher:
         """Return the matcher of what follows the slot `index`: the next marker, or a later one if that is missing."""

@@ -117,7 +117,7 @@ class ReadLane:
             return None
         self._builder.add_span(text, self._kind)
         self._sink(text)
-        return self._builder.take_events()
+        return self._builder.events.take()
 
 
 class ValueLane:
@@ -148,7 +148,7 @@ class ValueLane:
         if parser.state == IN_STRING and not has_rest and sink and parser.is_plain_text(text):
             self._builder.add_span(text, self._span)
             sink(text, text)
-            return self._builder.take_events()
+            return self._builder.events.take()
         if parser.holds_back(text) and len(buffer.text) < _MAX_HELD:
             buffer.text += text
             return []
@@ -161,7 +161,7 @@ class ValueLane:
         if sink is None:
             return []
         sink(taken, parser.take() if parser.out else "")
-        return self._builder.take_events()
+        return self._builder.events.take()
 
 
 class RepeatLane:
@@ -182,4 +182,4 @@ class RepeatLane:
             return None
         self._builder.add_span(text, TEXT)
         self._sink(text)
-        return self._builder.take_events()
+        return self._builder.events.take()

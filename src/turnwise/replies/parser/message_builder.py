@@ -24,6 +24,7 @@ from turnwise.replies.events import (
     Kind,
 )
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
+from turnwise.replies.parser.event_queue import EventQueue
 from turnwise.replies.parser.values import escape
 
 
@@ -109,11 +110,7 @@ class MessageBuilder:
         self.at_region_start = True
         self._leading_space: list[str] = []
         self.trailing_space = TrailingSpace()  # of reasoning
-        # Events, and the text of one that may still grow.
-        self._events: list[Event] = []
-        self._event_text: list[str] = []
-        self._event_kind: Kind = TEXT
-        self._event_call: int | None = None
+        self.events = EventQueue()
 
     # -- spans
 
@@ -166,14 +163,14 @@ class MessageBuilder:
             if self._has_masks:
                 text = self._detokenizer.unmask(text)
             sink.write(text)
-            self._extend_event(kind, text)
+            self.events.add_text(kind, text)
 
     def keep_trailing_space(self) -> None:
         """Whitespace at the end of reasoning is part of it."""
         text = self.trailing_space.take()
         if text:
             self.reasoning.write(text)
-            self._extend_event(REASONING, text)
+            self.events.add_text(REASONING, text)
 
     def end_region(self) -> None:
         self.keep_trailing_space()
@@ -199,7 +196,7 @@ class MessageBuilder:
         """Record the marker that ended the reply; only the first one counts."""
         if self.stop is None:
             self.stop = stop
-            self._emit(Event(STOP, stop))
+            self.events.add(Event(STOP, stop))
 
     # -- calls
 
@@ -221,7 +218,7 @@ class MessageBuilder:
         self._open_call = call
         self.buffered = None
         self.at_region_start = False
-        self._emit(Event(START, "", index, name, call.id))
+        self.events.add(Event(START, "", index, name, call.id))
         return call
 
     def refuse_call(self, name: str) -> ParsedCall:
@@ -234,7 +231,7 @@ class MessageBuilder:
             if self._has_masks:
                 json_text = self._detokenizer.unmask_json(json_text)
             call.arguments.write(json_text)
-            self._extend_event(ARGUMENTS, json_text, call.index)
+            self.events.add_text(ARGUMENTS, json_text, call.index)
 
     def add_argument_text(self, text: str) -> None:
         """Add text to a JSON string in the arguments of the last call."""
@@ -251,9 +248,9 @@ class MessageBuilder:
             new_id = call.id = self._call_ids.make(call.name, call.index, late_id)
         self.record_attempt(status, call.name, call.index)
         if status != "unterminated":
-            self._emit(Event(END, "", call.index, None, new_id))
+            self.events.add(Event(END, "", call.index, None, new_id))
         elif new_id is not None:
-            self._emit(Event(ARGUMENTS, "", call.index, None, new_id))
+            self.events.add(Event(ARGUMENTS, "", call.index, None, new_id))
         self.end_region()
 
     def record_attempt(
@@ -274,34 +271,3 @@ class MessageBuilder:
             if status is not None:
                 self.record_attempt(status, name)
             self.add_content(text)
-
-    # -- events
-
-    def take_events(self) -> list[Event]:
-        """Return the events since the last time."""
-        if self._event_text:
-            self._flush_event()
-        events = self._events
-        if not events:
-            return []
-        self._events = []
-        return events
-
-    def _extend_event(self, kind: Kind, text: str, index: int | None = None) -> None:
-        """Add text to the last event if it is of the same kind, else to a new one."""
-        if kind != self._event_kind or index != self._event_call:
-            self._flush_event()
-            self._event_kind, self._event_call = kind, index
-        self._event_text.append(text)
-
-    def _flush_event(self) -> None:
-        if self._event_text:
-            texts, self._event_text = self._event_text, []
-            text = texts[0] if len(texts) == 1 else "".join(texts)
-            # As the constructor does, which is twice as slow: there may be an event for each character.
-            fields = (self._event_kind, text, self._event_call, None, None)
-            self._events.append(tuple.__new__(Event, fields))
-
-    def _emit(self, event: Event) -> None:
-        self._flush_event()
-        self._events.append(event)

@@ -12,26 +12,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Iterable, Set
-from enum import Enum, auto
-from os.path import commonprefix
 from typing import NamedTuple
 
-from turnwise.replies.grammar_parts import KEY, Pairs
 from turnwise.replies.parser.buffer import Answer, Wait
 from turnwise.replies.parser.coercion import coerce, coerce_python, may_be_json
-from turnwise.replies.parser.marker_text import (
-    cut_last_word,
-    is_tag_like,
-    split_tags,
-)
 from turnwise.replies.parser.matcher import (
     MarkerKind,
     MarkerMatch,
     MarkerMatcher,
     MarkerTag,
-    TaggedText,
 )
 from turnwise.replies.parser.message_builder import ParsedCall
+from turnwise.replies.parser.pair_format import PairFormat, ValueKind
 from turnwise.replies.parser.state import ParserState
 from turnwise.replies.parser.tool_schema import (
     ARRAY_ONLY,
@@ -42,10 +34,9 @@ from turnwise.replies.parser.tool_schema import (
     ValueSchema,
 )
 from turnwise.replies.parser.values import SYNTAXES, ValueParser, to_json, to_json_string
-from turnwise.replies.parser.xml_values import TooDeep, has_nested_values, parse_elements
+from turnwise.replies.parser.xml_values import TooDeep, parse_elements
 
 MAX_KEY_LENGTH = 256
-_MAX_MATCHERS = 64
 # Keys of an argument that may hold all the others.
 _WRAPPER_KEYS = ("arguments", "parameters", "properties", "input")
 # Words by which models name the type of a value, whichever of them the template writes.
@@ -61,14 +52,6 @@ _KEY = re.compile(r"[\w.$\-]+")
 _EMPTY_VALUES = {ARRAY_ONLY: "[]", OBJECT_ONLY: "{}"}  # what an empty text is, if values are nested
 
 
-class ValueKind(Enum):
-    """What the markers around a value say of it."""
-
-    STRING = auto()
-    OTHER = auto()
-    UNKNOWN = auto()
-
-
 class ArgumentKey(NamedTuple):
     """A key, and the kind of its value."""
 
@@ -79,27 +62,22 @@ class ArgumentKey(NamedTuple):
 class PairParser:
     """Parses arguments between tags."""
 
-    def __init__(self, state: ParserState) -> None:
+    def __init__(self, state: ParserState, format: PairFormat) -> None:
         self._state = state
+        self._format = format
+        self._pairs = format.pairs
         self._buffer = state.buffer
         self._builder = state.builder
         # Of the call that is open: the keys that were read, and those that are declared.
         self._seen_keys: set[str] = set()
         self._declared_keys: Set[str] = frozenset()
-        self._value_matchers: dict[tuple[int, str], MarkerMatcher] = {}  # by format and key
-
-    @property
-    def _pairs(self) -> Pairs:
-        pairs = self._state.call_format.pairs
-        assert pairs is not None
-        return pairs
 
     def parse(self, call: ParsedCall) -> Answer:
         """Parse all arguments of `call`; False if they cannot be parsed to their end, and the call is over."""
         state, pairs = self._state, self._pairs
         seen = self._seen_keys = set[str]()
         while True:
-            match = yield from self._skip_to(state.call_format.key_matcher, pairs.between.core)
+            match = yield from self._skip_to(self._format.key_matcher, pairs.between.core)
             if match is None:
                 state.end_truncated_call(call)
                 return False
@@ -139,55 +117,40 @@ class PairParser:
 
     def _read_key(self) -> Generator[Wait, None, ArgumentKey | None]:
         """Read a key and the opener of its value; None if the opener is missing."""
-        kinds = _kinds_by_opener(self._pairs)
-        # With several openers, only their common prefix can be looked for first.
-        prefix, suffix = _common_affixes(sorted(kinds))
-        tags = _value_opener_tags(self._pairs)
-        texts: list[str] = []
-        # Without the word that names the type, the end of the opener follows the key: `name="day">`.
-        has_short_form = len(kinds) > 1 and suffix[:1] == prefix[:1]
-        openers = [tags[0], suffix] if has_short_form else tags[:1]
-        match = yield from self._read_upto_opener(openers, texts.append, "arguments")
+        format, texts = self._format, list[str]()
+        match = yield from self._buffer.read_until(
+            format.opener_matcher, texts.append, "arguments", limit=MAX_KEY_LENGTH
+        )
         if match is None:
             return None
         self._buffer.consume_match(match)
         is_short = match.tag.index > 0
-        for tag in () if is_short else tags[1:]:
+        for tag in () if is_short else format.opener_tags[1:]:
             if not (yield from self._state.take_marker(tag)) and self._buffer.ended:
                 return None
         kind: ValueKind | None = ValueKind.UNKNOWN
-        if len(kinds) > 1 and not is_short:
-            kind = yield from self._read_kind(kinds, prefix, suffix)
+        if len(format.kinds) > 1 and not is_short:
+            kind = yield from self._read_kind()
         if kind is None:
             return None
         yield from self._buffer.take_space(self._pairs.string.open.trailing_space)
         name = self._state.unmask("".join(texts)).strip().strip("\"'")
         return ArgumentKey(name, kind)
 
-    def _read_kind(
-        self, kinds: dict[str, ValueKind], prefix: str, suffix: str
-    ) -> Generator[Wait, None, ValueKind | None]:
+    def _read_kind(self) -> Generator[Wait, None, ValueKind | None]:
         """Read the word in which the openers of values differ: `string="true"`, `string="false"`."""
-        start, words = self._builder.position, list[str]()
-        match = yield from self._read_upto_opener([suffix], words.append, "marker")
+        format, start, words = self._format, self._builder.position, list[str]()
+        match = yield from self._buffer.read_until(
+            format.opener_end_matcher, words.append, "marker", limit=MAX_KEY_LENGTH
+        )
         if match is None:
             return None
         word = self._state.unmask("".join(words))
-        kind = kinds.get(prefix + word + suffix)
+        kind = format.kinds.get(format.opener_start + word + format.opener_end)
         if kind is None and word.strip() not in _TYPE_WORDS:
             self._state.mark_malformed(start)
         self._buffer.consume_match(match)
         return kind or ValueKind.OTHER
-
-    def _read_upto_opener(
-        self, openers: list[str], sink: Callable[[str], object], span: str
-    ) -> Generator[Wait, None, MarkerMatch | None]:
-        markers = [
-            (text, MarkerTag(MarkerKind.VALUE_OPEN, index=index))
-            for index, text in enumerate(openers)
-        ]
-        matcher = self._state.grammar.variants.matcher(markers)
-        return self._buffer.read_until(matcher, sink, span, limit=MAX_KEY_LENGTH)
 
     # -- values
 
@@ -199,7 +162,7 @@ class PairParser:
         self._declared_keys = parameters.names
         separator = "{" if is_first else ", "
         lead = f"{separator}{to_json_string(key.name)}: "
-        closer = self._value_matcher(key.name)
+        closer = self._format.value_matcher(key.name)
         if is_first and self._may_be_wrapper(key.name, parameters):
             return (yield from self._parse_wrapper(call, key, lead, closer))
         # From here on the value can be emitted while it comes in, if it is a string.
@@ -241,43 +204,12 @@ class PairParser:
             self._builder.add_arguments(call, lead + value)
         return True
 
-    def _value_matcher(self, key: str) -> MarkerMatcher:
-        """Return the matcher of what ends a value, built once for each key."""
-        place = self._state.call_format.number, key
-        matcher = self._value_matchers.get(place)
-        if matcher is None:
-            if len(self._value_matchers) >= _MAX_MATCHERS:
-                self._value_matchers.clear()
-            matcher = self._value_matchers[place] = self._build_value_matcher(key)
-        return matcher
-
-    def _build_value_matcher(self, key: str) -> MarkerMatcher:
-        """Return the matcher of what ends a value, and of markers that no value holds unless its closer is missing."""
-        pairs, format = self._pairs, self._state.call_format
-        regions = (pairs.string, pairs.other, *(region for _, region in pairs.typed))
-        texts = dict.fromkeys(region.close.text for region in regions if region.close.core)
-        if not texts:
-            return format.key_matcher  # values without closers end with the next key
-        close = MarkerTag(MarkerKind.VALUE_CLOSE)
-        markers: list[TaggedText] = [(text.replace(KEY, key), close) for text in texts]
-        # Without the closer, the whitespace on both sides of it is left.
-        space = pairs.string.close.leading_space + pairs.string.close.trailing_space
-        if has_nested_values(pairs):
-            same = pairs.key.core + key + pairs.string.open.core
-            markers.append((same, MarkerTag(MarkerKind.SAME_ELEMENT)))
-        elif is_tag_like(pairs.key.text):
-            markers.append((space + pairs.key.core, MarkerTag(MarkerKind.NEXT_KEY)))
-        for index, marker in enumerate(format.closing_markers):
-            tag = MarkerTag(MarkerKind.CLOSING_MARKER, index=index)
-            markers.append((space + marker.text.strip(), tag))
-        return self._state.grammar.variants.matcher(markers)
-
     def _read_value(self, closer: MarkerMatcher) -> Generator[Wait, None, str | None]:
         """Read the text of a value and its closer; None if the reply ends before it."""
         pairs, texts = self._pairs, list[str]()
         if pairs.strings != "raw":
             yield from self._read_literal(pairs.strings, texts)
-        if has_nested_values(pairs):
+        if self._format.has_nested_values:
             match = yield from self._read_nested(closer, texts)
         else:
             match = yield from self._read_text(closer, texts.append)
@@ -350,7 +282,7 @@ class PairParser:
             if match.tag.kind is MarkerKind.NEXT_KEY:
                 is_end = self._is_key(text, is_last)
             else:
-                marker = self._state.call_format.closing_markers[match.tag.index]
+                marker = self._format.closing_markers[match.tag.index]
                 is_end = _is_followed(text.lstrip(), marker.followers, is_last)
             if is_end is not None:
                 return is_end
@@ -358,7 +290,7 @@ class PairParser:
 
     def _is_key(self, text: str, is_last: bool) -> bool | None:
         """Return whether a text starts with the key of an argument that may follow; None: more text is needed."""
-        name, opener, _ = text.partition(_value_opener_tags(self._pairs)[0])
+        name, opener, _ = text.partition(self._format.opener_tags[0])
         if not opener:
             return False if is_last else None
         key = name.strip().strip("\"'")
@@ -387,7 +319,7 @@ class PairParser:
         if pairs.scalars == "python" and char in "TFN":
             return False
         element_start = self._state.grammar.detokenizer.mask_specials(pairs.key.core)
-        return not (has_nested_values(pairs) and element_start.startswith(char))
+        return not (self._format.has_nested_values and element_start.startswith(char))
 
     def _stream_string(self, call: ParsedCall, closer: MarkerMatcher) -> Answer:
         self._builder.add_arguments(call, '"')
@@ -426,7 +358,7 @@ class PairParser:
     def _to_json(self, text: str, kind: ValueKind, schema: ValueSchema) -> str:
         """Return the text of a value as JSON."""
         pairs, types = self._pairs, schema.types
-        if has_nested_values(pairs):
+        if self._format.has_nested_values:
             nested = self._nested_to_json(text, schema)
             if nested is not None:
                 return nested
@@ -462,32 +394,6 @@ def _is_followed(text: str, followers: Iterable[str], is_last: bool) -> bool | N
     if is_last or not may_follow:
         return not text
     return None
-
-
-def _kinds_by_opener(pairs: Pairs) -> dict[str, ValueKind]:
-    """Return the openers of values with what they say of the value."""
-    kinds = {pairs.other.open.core: ValueKind.OTHER}
-    kinds.setdefault(pairs.string.open.core, ValueKind.STRING)
-    for _, region in pairs.typed:
-        kinds.setdefault(region.open.core, ValueKind.OTHER)
-    return kinds
-
-
-def _value_opener_tags(pairs: Pairs) -> list[str]:
-    """Return the tags that are common to all openers of values."""
-    prefix, _ = _common_affixes(sorted(_kinds_by_opener(pairs)))
-    return split_tags(prefix) or [prefix]
-
-
-def _common_affixes(texts: list[str]) -> tuple[str, str]:
-    """Return the common prefix and suffix of all texts, up to whole words; of one text all of it, and ""."""
-    if len(texts) < 2:
-        return texts[0], ""
-    prefix = commonprefix(texts)
-    reversed_suffix = commonprefix([text[::-1] for text in texts])
-    prefix = cut_last_word(prefix) or prefix
-    reversed_suffix = cut_last_word(reversed_suffix) or reversed_suffix
-    return prefix, reversed_suffix[::-1]
 
 
 def _unwrap_arguments(text: str, parameters: ValueSchema) -> str | None:

@@ -122,7 +122,7 @@ class Parser:
             self.prefill = self._push(prefill)
             self._drop_prompt_space()
             self._builder.keep_trailing_space()
-            self.prefill += self._builder.take_events()
+            self.prefill += self._builder.events.take()
         reply_parser.finish_prefill()
         self._is_fresh = True
         self._reads_text = False  # the last chunk was text, so the next one may be
@@ -233,7 +233,7 @@ class Parser:
         self._raw.write(text)
         self._buffer.append(text)
         self._lane = next(self._steps, None)
-        return self._builder.take_events()
+        return self._builder.events.take()
 
     # -- output
 
@@ -251,7 +251,7 @@ class Parser:
             events += self._push("")
             self._builder.keep_held_space()
             self._buffer.consume_rest("raw")
-            events += self._builder.take_events()
+            events += self._builder.events.take()
             self._message = self._build_message(events)
         return self._message
 

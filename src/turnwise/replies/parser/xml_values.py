@@ -44,11 +44,6 @@ class _Element:
         self.has_text = False
 
 
-def has_nested_values(pairs: Pairs) -> bool:
-    """Return whether values within values are written with the same markers again."""
-    return pairs.echoed or pairs.values == "tags"
-
-
 def parse_elements(text: str, pairs: Pairs, schema: ValueSchema = NO_SCHEMA) -> NestedValue | None:
     """Return the value of a text of elements; None if the text is something else.
 
