@@ -43,7 +43,9 @@ from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
+from turnwise.tokens.boundaries import Untrained
 from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.label_report import describe_problems, find_label_problems
 from turnwise.tokens.loss import TrainOn
 from turnwise.tokens.markers import Markers, tokenize_markers
 from turnwise.tokens.request_builder import RequestBuilder
@@ -202,9 +204,12 @@ class Template:
         overflow: Overflow = "drop_rounds",
         trust: Trust | None = None,
         compatible: bool = False,
+        add_stop: bool = True,
         **arguments: Any,
     ) -> Encoded:
         """Encode a conversation as ids, with labels and owners.
+
+        A turn that is not trained, not whole or without a stop is a warning, and an error with `strict`.
 
         Args:
             messages: the conversation.
@@ -215,7 +220,8 @@ class Template:
             overflow: what becomes of a conversation with more: "drop_rounds" leaves out the oldest rounds,
                 "truncate" also cuts the end of a last round that alone is too long, "refuse" raises an error.
             trust: who else may write control tokens: `{"system": "all"}`.
-            compatible: encode as transformers does, control tokens in messages included.
+            compatible: encode as transformers does, control tokens in messages included, and add no stop.
+            add_stop: end a sample with the stop of its last turn where the template writes none.
             arguments: those of `render`.
         """
         if arguments.get("normalise", True):
@@ -229,16 +235,17 @@ class Template:
             overflow=overflow,
             trust=trust,
             compatible=compatible,
+            add_stop=add_stop,
         )
         encoded = encode(request)
-        if encoded.incomplete:
-            self._report_turns(encoded, bool(arguments.get("strict")))
         if arguments.get("strict"):
             kept = [request.messages[index] for index in encoded.kept]
             refuse_losses(
                 encoded.rendering, kept, arguments.get("tools"), arguments.get("documents")
             )
         _report_media(self.name, [encoded], strict=False)
+        problems = find_label_problems(request, encoded)
+        self._report_turns(problems, bool(arguments.get("strict")))
         return encoded
 
     def examples(
@@ -288,23 +295,21 @@ class Template:
             trust=trust,
         )
         found = examples(request, self._codec)
-        self._report_turns(found, strict)
+        problems = list(found.untrained)
+        for sample in found:
+            problems += find_label_problems(request, sample)
+        self._report_turns(problems, strict)
         _report_media(self.name, found, strict)
         return found
 
-    def _report_turns(self, found: Encoded | Examples, strict: bool) -> None:
-        """Warn of turns that are not trained, or not to their stop; with `strict`, raise an error."""
-        problems = {
-            "not every turn can be trained": found.untrained,
-            "not every turn is trained to its stop": found.incomplete,
-        }
-        for title, turns in problems.items():
-            if not turns:
-                continue
-            problem = f"{self.name}: {title}: {'; '.join(map(str, turns))}"
-            if strict:
-                raise MessageError(problem)
-            warn(problem, TurnwiseWarning, stacklevel=3)
+    def _report_turns(self, problems: Sequence[Untrained], strict: bool) -> None:
+        """Warn of turns that are not trained as they should be; with `strict`, raise an error."""
+        if not problems:
+            return
+        description = describe_problems(self.name, problems)
+        if strict:
+            raise MessageError(description, path=f"messages[{problems[0].message}]")
+        warn(description, TurnwiseWarning, stacklevel=3)
 
     def session(
         self,

@@ -37,12 +37,13 @@ from turnwise.tokens.encode import (
     EncodeRequest,
     RenderingCache,
     encode_once,
+    encode_turns,
     find_specials,
     find_turns,
+    trains_stops,
 )
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weight_of
-from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.truncation import (
     cut_last_turn,
     encode_newest_rounds,
@@ -183,12 +184,22 @@ class _ExampleBuilder:
             if (
                 turn.message == index
             ):  # a message may be several turns: the prompt ends before the first
-                reason = self._explain_mismatch(sample, turn)
+                reason = self._explain_mismatch(sample, turn) or self._explain_stop(sample, index)
                 return Untrained(index, reason, diverges=True) if reason else None
         for untrained in sample.untrained:
             if untrained.message == index:
                 return untrained
         return Untrained(index, "its place is not known")
+
+    def _explain_stop(self, sample: Encoded, index: int) -> str:
+        """Return why a sample does not end with the stop of its last message; empty if it does, or need not."""
+        last = sample.turns[-1]
+        if last.message != index or sample.incomplete or not trains_stops(self.request):
+            return ""
+        stop = sample.text[last.stop : last.end]
+        return (
+            "" if stop in self.request.stops else "the template writes text after it, and no stop"
+        )
 
     def find_unchanged(self, sample: Encoded, messages: Sequence[int]) -> list[int]:
         """Return those of the messages that a sample may train: written as at the end of their own conversations.
@@ -246,10 +257,19 @@ class _ExampleBuilder:
         """Return whether a turn is written here as at the end of its own conversation, after the same prompt."""
         if self._explain_mismatch(sample, turn):
             return False
+        stop = sample.text[turn.stop : turn.end]
+        if stop not in self.request.stops and trains_stops(self.request):
+            return False  # nothing ends it here; to a sample that ends with it the stop is added
         if self.request.appends:
             return True
         finished = self._finished_conversation(sample, turn)
-        return finished is not None and finished[: turn.end] == sample.text[: turn.end]
+        if finished is None:
+            return False
+        if finished[: turn.end] == sample.text[: turn.end]:
+            return True
+        # The stop opens the next turn here, and is added to a sample that ends with this one.
+        is_whole = finished.rstrip() == sample.text[: turn.stop].rstrip()
+        return is_whole and stop in (self.request.final_stops or ())
 
     def _is_only_history(self, sample: Encoded, turn: Turn) -> bool:
         """Return whether a turn follows the served prompt, and the template refuses conversations that it ends."""
@@ -295,24 +315,9 @@ def _encode_written_reply(codec: ReplyCodec, request: EncodeRequest) -> Encoded:
     parts = codec.write(messages[index], prompt, request.tokenizer)
     rendering = append_reply(prompt, parts, index)
     specials = find_specials(request, rendering, messages)
-    earlier_turns, _ = find_turns(request, prompt, before, specials)
+    history, _ = find_turns(request, prompt, before, specials)
     start, end = len(prompt.text), len(rendering.text)
-    seams = [*(turn.start for turn in earlier_turns), start]
-    ids, spans = encoder_for(request.tokenizer).encode_spans(
-        rendering.text, specials.matches, seams
-    )
     stops = (*request.stops, *codec.grammar.stops)
     stop_lengths = [len(stop) for stop in stops if rendering.text.endswith(stop, start)]
     turn = Turn(index, start, end, end - max(stop_lengths, default=0))
-    weights = [weight_of(messages, place) for place in range(len(messages))]
-    return Encoded(
-        rendering,
-        request.tokenizer,
-        ids,
-        spans,
-        [turn],
-        (),
-        weights,
-        request.train_on,
-        request.kept_messages,
-    )
+    return encode_turns(request, rendering, specials, [turn], (), history)

@@ -4,10 +4,10 @@ Three plain chats whose every word occurs nowhere else, so that a word in the tr
 run of trained tokens of a sample:
 
 * it holds words of one assistant message, and no word of a user, system or tool message;
-* it ends in a stop, with nothing behind it.
+* it ends in a stop, with nothing behind it but white space that merges into its last token.
 
 And every word of an assistant message is trained, or a warning names the message and the reason. `encode` may warn of
-any message; `examples` only of one that the template refuses or does not write.
+any message that is not trained as it should be; `examples` only of one that the template refuses or does not write.
 
 The law does not trust the implementation: labels are read as ids and decoded with the tokenizer library, turns and
 offsets are not asked for.
@@ -34,6 +34,7 @@ from turnwise.errors import TurnwiseWarning
 from turnwise.tokens.tokenizers import Tokenizer, files, tokenizer
 
 IGNORED = -100
+MAX_CLOSING_LENGTH = 150  # from the last word of a reply to the end of the text
 EOS = "</s>"
 TOOL = {
     "type": "function",
@@ -142,6 +143,10 @@ class Labelled:
         """Whether a warning names a message and a reason."""
         return re.search(rf"messages\[{index}\]: .{{10}}", self.told) is not None
 
+    def of(self, chat: LawChat, index: int) -> list[str]:
+        """The runs with words of a message."""
+        return [run for run in self.runs if any(word in run for word in chat.words[index])]
+
 
 def label(
     template: turnwise.Template, chat: LawChat, used: Tokenizer, with_examples: bool
@@ -186,21 +191,32 @@ def find_violations(
     used = used or full_tokenizer()
     found = label(template, chat, used, with_examples)
     stops = [stop for stop in template.stops(used) if stop]
-    problems = list(_check_runs(found, chat, stops, with_examples))
+    problems = list(_check_runs(found, chat, used, stops, with_examples))
     trained = "\n".join(found.runs)
     for index in chat.replies:
         missing = [word for word in chat.words[index] if word not in trained]
         if not missing:
-            continue
-        if not found.names(index):
+            if found.names(index) and all(
+                _ends_in(run, stops, used) for run in found.of(chat, index)
+            ):
+                problems.append(f"messages[{index}]: a warning without a reason: {found.told}")
+        elif not found.names(index):
             problems.append(f"messages[{index}]: {missing} not trained, and no warning")
         elif with_examples and _is_written(template, chat, index, missing):
             problems.append(f"messages[{index}]: {missing} written, and in no example")
     return problems
 
 
+def _ends_in(run: str, stops: Sequence[str], used: Tokenizer) -> bool:
+    """Whether a run ends in a stop; white space may merge into one that is no token of its own."""
+    return any(
+        run.endswith(stop) or (stop not in used.added and run.rstrip().endswith(stop))
+        for stop in stops
+    )
+
+
 def _check_runs(
-    found: Labelled, chat: LawChat, stops: Sequence[str], with_examples: bool
+    found: Labelled, chat: LawChat, used: Tokenizer, stops: Sequence[str], with_examples: bool
 ) -> Iterator[str]:
     for run in found.runs:
         foreign = [word for word in chat.foreign_words if word in run]
@@ -210,19 +226,23 @@ def _check_runs(
         if len(authors) != 1:
             yield f"words of {len(authors)} replies in {run!r}"
         is_excused = not with_examples and any(map(found.names, authors))
-        if not any(run.endswith(stop) for stop in stops) and not is_excused:
+        if not _ends_in(run, stops, used) and not is_excused:
             yield f"{run[-60:]!r} ends in none of {stops}"
 
 
 def _is_written(
     template: turnwise.Template, chat: LawChat, index: int, words: Sequence[str]
 ) -> bool:
-    """Whether the template writes one of these words at the end of a conversation of its own."""
+    """Whether the template writes one of these words as a reply, at the end of a conversation of its own.
+
+    Guard models quote replies in a question about them: much text of the template follows.
+    """
     try:
         text = _render(template, chat, index + 1)
     except turnwise.TurnwiseError:
         return False
-    return any(word in text for word in words)
+    places = [text.rfind(word) for word in words]
+    return max(places) >= 0 and len(text) - max(places) < MAX_CLOSING_LENGTH
 
 
 # ---- templates and tokenizers ----

@@ -210,7 +210,8 @@ def test_a_turn_without_a_stop_keeps_its_white_space() -> None:
         "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
         "{% if add_generation_prompt %}[assistant]{% endif %}"
     )
-    assert trained(template.encode([user("q"), assistant("x = 1\n")], TOKENIZER)) == "x = 1\n"
+    found = template.encode([user("q"), assistant("x = 1\n")], TOKENIZER)
+    assert trained(found) == "x = 1\n" + found.added_stop
 
 
 def test_marks_are_needed_to_train_on_them() -> None:

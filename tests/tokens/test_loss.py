@@ -327,7 +327,9 @@ def test_examples_say_which_turns_they_cannot_hold(tokenizers: Tokenizers) -> No
         turnwise.compile("{{ messages[0].content }}"),
         said("a", "b", "c"),
     )  # writes no reply at all
-    with pytest.warns(TurnwiseWarning, match=r"not every turn can be trained: messages\[1\]"):
+    with pytest.warns(
+        TurnwiseWarning, match=r"not every turn is trained as it should be: messages\[1\]"
+    ):
         assert (
             used.examples(chat, tokenizers("deepseek_v3")) == []
         )  # and it has no stop, which is said, too

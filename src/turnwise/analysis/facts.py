@@ -89,6 +89,17 @@ class Facts:
         texts = (*self.declared_stops, *derived, *self.model_stops, tokens.get(EOS))
         return tuple(dict.fromkeys(text for text in texts if text))
 
+    def final_stop_for(self, tokens: Mapping[str, str], after_call: bool = False) -> str:
+        """Return the stop of a reply that ends a conversation: what the model writes even if the template does not.
+
+        It is the one that the template writes after other replies (`after_call`: after calls), else one that is
+        declared, else eos; empty if nothing is known.
+        """
+        derived = self._stop_finder.find_final_stop(after_call)
+        texts = self._resolve_names([derived] if derived else [], tokens)
+        others = (*self.declared_stops, *self.model_stops, tokens.get(EOS))
+        return next((text for text in (*texts, *others) if text), "")
+
     @property
     def stops_as_written(self) -> tuple[str, ...]:
         """The same texts as `stops`; those that the template writes at the end of a turn come first."""

@@ -150,6 +150,13 @@ class StopFinder:
         """The stops of replies that have only content."""
         return self._closing_stops or tuple(dict.fromkeys(self._next_openings()))
 
+    def find_final_stop(self, after_call: bool) -> str | None:
+        """Return the stop of a reply or a call that ends a conversation, None if none is known."""
+        if self._closing_stops:
+            return self._closing_stops[0]
+        openings = (*self._next_openings(after_call), *self.reply_stops)
+        return openings[0] if openings else None
+
     @property
     def closes_turns(self) -> bool:
         """Whether the template itself ends replies, instead of only opening the next turn."""
@@ -294,13 +301,16 @@ class StopFinder:
             for _, closing in conversation.closings(role)
         ]
 
-    def _next_openings(self) -> Iterator[str]:
-        """The marker that begins whatever follows a reply or a call."""
+    def _next_openings(self, after_call: bool | None = None) -> Iterator[str]:
+        """The marker that begins whatever follows a reply or a call; with `after_call`, only one of the two."""
         for conversation in (*self.rounds, *self.calls):
             for index, closing in conversation.closings(ASSISTANT):
+                has_calls = bool(conversation.messages[index].get("tool_calls"))
+                if index == conversation.last or after_call not in (None, has_calls):
+                    continue
                 opening = closing.to_next.removeprefix(closing.own) or closing.to_next
                 marker = MARKER.match(opening.strip())
-                if marker and index != conversation.last:
+                if marker:
                     yield marker.group()
 
     def _call_stops(self, conversation: ProbedConversation, known: Sequence[str]) -> Iterator[str]:

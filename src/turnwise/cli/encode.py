@@ -79,7 +79,10 @@ def encode(
         make_flag("--compatible", help="Encode as transformers does, forged tokens included."),
     ] = False,
     strict: Annotated[
-        bool, make_flag("--strict", help="Refuse a tokenizer that lacks the markers.")
+        bool,
+        make_flag(
+            "--strict", help="Refuse a tokenizer that lacks the markers, and untrained turns."
+        ),
     ] = False,
     user: UserOption = None,
     system: SystemOption = None,
@@ -163,8 +166,6 @@ def _show(encoded: Encoded, colour: bool) -> None:
         output.note(
             f"{encoded.text[start:end]!r} at character {start} stayed text: a message wrote it"
         )
-    for one in encoded.untrained:
-        output.warn(f"not trained: {one}")
     if not isinstance(encoded.kept, range):
         output.note(f"kept messages {', '.join(map(str, encoded.kept))}")
 

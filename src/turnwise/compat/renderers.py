@@ -39,6 +39,7 @@ from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.attribution import ASSISTANT_ROLES
+from turnwise.tokens.loss import train_nothing
 from turnwise.tokens.session import Session, to_plain_messages
 from turnwise.tokens.tokenizers import tokenizer as adapted
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -206,6 +207,7 @@ class TokenRenderer:
             self.tokenizer,
             tools=tools,
             add_generation_prompt=add_generation_prompt,
+            add_stop=False,
             **self.options,
         )
         sampled = [bool(trained) for trained in encoded.mask]
@@ -229,7 +231,7 @@ class TokenRenderer:
         """Encode messages and return only the ids, which is faster; the arguments are those of `render`."""
         messages = _require_messages(self.template.to_input(messages))
         given = {"tools": tools, "add_generation_prompt": add_generation_prompt, **self.options}
-        return self.template.encode(messages, self.tokenizer, **given).input_ids
+        return self.template.encode(messages, self.tokenizer, train_nothing, **given).input_ids
 
     def get_stop_token_ids(self) -> list[int]:
         """Return the ids that end a reply."""

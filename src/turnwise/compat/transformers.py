@@ -32,7 +32,7 @@ from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_
 from turnwise.registry import load
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template, compile_jinja
-from turnwise.tokens.loss import GENERATION_TAG
+from turnwise.tokens.loss import GENERATION_TAG, TrainOn, train_nothing
 from turnwise.tokens.tokenizers import Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
 
@@ -150,7 +150,7 @@ class TransformersChat:
         if not safe and not wants_mask:
             return {"input_ids": tokenizer.whole(template.render(chat, **arguments).text)}
         has_marks = wants_mask and GENERATION_TAG.search(template.text) is not None
-        train_on = "marked" if has_marks else "assistant"
+        train_on: TrainOn = "marked" if has_marks else train_nothing
         encoded = template.encode(chat, tokenizer, train_on, compatible=not safe, **arguments)
         row = {"input_ids": encoded.input_ids}
         if wants_mask and not has_marks:

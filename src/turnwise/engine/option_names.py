@@ -23,7 +23,7 @@ RENDER_ARGUMENTS = (
     "normalise",
     "strict",
 )
-ENCODE_ARGUMENTS = ("train_on", "max_length", "overflow", "trust", "compatible")
+ENCODE_ARGUMENTS = ("train_on", "max_length", "overflow", "trust", "compatible", "add_stop")
 SPECIAL_TOKENS = (
     "bos_token",
     "eos_token",

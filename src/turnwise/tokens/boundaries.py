@@ -10,8 +10,11 @@ assistant message and the model's first character, in most templates the generat
 Before a message that is first there is nothing to serve, and some templates refuse an empty prompt. Then the opening is
 learned from a prompt with a fixed user message.
 
-A turn ends after its stop token: the first known stop after the last character of content, or else the last special
-token that only white space follows. A turn without either ends with its content. See `find_turn_end`.
+A turn ends after its stop (`turn_ends.py`), and before the first text of a tool result: some templates write the
+results of a call inside the turn of the model.
+
+A template may leave a part of a message out: its reasoning once it is history, or the text beside a call. Such a turn
+is trained, and has the names of the fields that it `lacks`.
 
 Some turns have no beginning in this sense. A template may write a finished turn differently from its generation prompt
 (DeepSeek-R1 opens with `<think>` and leaves the reasoning out of history). Such a turn *diverges* from its opening: it
@@ -20,9 +23,7 @@ is reported with the reason and not trained.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -32,33 +33,38 @@ from turnwise.engine.provenance.trails import Field
 from turnwise.errors import TurnwiseError, short_repr
 from turnwise.messages import REASONING_KEYS
 from turnwise.tokens.attribution import ASSISTANT_ROLES
+from turnwise.tokens.missing_fields import CALLS, find_missing_fields, has_other_text
 from turnwise.tokens.token_matcher import TokenMatch
+from turnwise.tokens.turn_ends import (
+    NAME_FIELDS,
+    TextSpan,
+    find_content_end,
+    find_turn_end,
+    origins_in,
+)
 
-SPACE = " \t\r\n"
 RESULT_ROLES = ("tool", "function", "ipython", "observation", "environment")
+RESULT_FIELDS = ("tool_responses", "tool_results", "tool_outputs")  # of a message with calls
 MAX_SHOWN_LENGTH = 60  # characters of a text in a reason
 PROBE_QUESTION = {"role": "user", "content": "Hello"}
-_get_start = attrgetter("start")  # of a TokenMatch
 
 Messages = Sequence[Mapping[str, Any]]
 # Renders the prompt that serving would send for these messages, with the generation prompt.
 RenderPrompt = Callable[[Messages], Rendering]
 
 
-class TextSpan(NamedTuple):
-    """The characters from `start` to `end` of a text."""
-
-    start: int
-    end: int
-
-
 class Turn(NamedTuple):
-    """An assistant turn: characters `start` to `end`, of which those from `stop` on are its stop token, if any."""
+    """An assistant turn: characters `start` to `end`, of which those from `stop` on are its stop token, if any.
+
+    `missing` names the fields of the message that the template did not write: "content", "reasoning". A message is
+    several turns if the result of its call is written in its middle.
+    """
 
     message: int
     start: int
     end: int
     stop: int
+    missing: tuple[str, ...] = ()
 
 
 class Untrained(NamedTuple):
@@ -109,6 +115,7 @@ class TurnCache:
 
     Attributes:
         openings: the openings of assistant turns by the kind of turn; `find_turns` learns them.
+        mixed: whether text of other messages is written inside of such turns, by the kind of turn.
         turn_delimiters: the tokens that delimit turns, by tokenizer; `encode.find_turn_delimiters` learns them.
     """
 
@@ -116,6 +123,7 @@ class TurnCache:
         self.searched = searched
         self.uncacheable = uncacheable
         self.openings: dict[tuple[Any, ...], Opening] = {}
+        self.mixed: dict[tuple[Any, ...], bool] = {}
         self.turn_delimiters: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -157,23 +165,36 @@ class TurnCache:
                 reason = "the template leaves the message out, or hides where it writes it"
                 untrained.append(Untrained(index, reason))
                 continue
-            if not _has_spans(message_spans, index, messages):
-                span = _without_other_messages(table, index, span)
             key = searched, _turn_kind(messages, index, index < last_user)
+            is_mixed = self._is_mixed(key, table, index, span)
+            spans = [span]
+            if is_mixed or not _has_spans(message_spans, index, messages):
+                spans = _own_spans(table, index, span)
+            if not spans:
+                reason = "the template writes the text of other messages before its own"
+                untrained.append(Untrained(index, reason))
+                continue
             opening = self._find_opening(text, span.start, key, messages[:index], render_prompt)
             if opening.status != "usable":
                 reason = _explain_untrained(opening, text, span.start)
                 untrained.append(Untrained(index, reason, opening.status == "diverges"))
                 continue
-            start = span.start + opening.offset
-            stop = find_turn_end(table, text, TextSpan(start, span.end), specials, stops)
-            if stop.end <= start:
-                untrained.append(Untrained(index, "the template writes nothing of it"))
-            elif not _contains_calls(messages[index], text, span):
-                untrained.append(Untrained(index, "the template does not write its calls"))
-            else:
-                turns.append(Turn(index, start, stop.end, max(start, stop.start)))
+            spans[0] = TextSpan(span.start + opening.offset, spans[0].end)
+            stops_found = [find_turn_end(table, text, own, specials, stops) for own in spans]
+            found, reason = _make_turns(index, messages[index], text, spans, stops_found)
+            turns += found
+            if reason:
+                untrained.append(Untrained(index, reason))
         return turns, untrained
+
+    def _is_mixed(
+        self, key: tuple[Any, ...], table: PieceTable, index: int, span: TextSpan
+    ) -> bool:
+        """Return whether the template writes text of others in turns of this kind; known from the first one."""
+        known = self.mixed.get(key)
+        if known is None:
+            known = self.mixed[key] = _own_spans(table, index, span) != [span]
+        return known
 
     def _find_searched(self, messages: Messages) -> tuple[bool, ...]:
         """Return which of the searched strings occur in the messages of others than the assistant."""
@@ -238,82 +259,18 @@ def _explain_untrained(opening: Opening, text: str, start: int) -> str:
     )
 
 
-# ---- the end of a turn ----
+def find_seams(turns: Sequence[Turn], text: str) -> list[int]:
+    """Return the characters at which the text of turns is split: a model's tokens merge with no others.
 
-
-def find_turn_end(
-    table: PieceTable,
-    text: str,
-    turn: TextSpan,
-    specials: Sequence[TokenMatch],
-    stops: frozenset[str],
-) -> TextSpan:
-    """Return the span of the token that ends a turn, or an empty span at the end of its content.
-
-    Templates differ in where they write the stop, so candidates are tried in this order:
-
-    1. a stop token after the last character of content;
-    2. any special token at the very end of the turn (a stop that is not declared);
-    3. a stop token that opens the next turn (GLM writes none of its own);
-    4. a stop that the tokenizer does not know, spelled in the text.
-
-    Args:
-        table: the rendered text with its origins.
-        text: the same as a string.
-        turn: from the model's first character to the end of the message.
-        specials: the special tokens that the template wrote, in order.
-        stops: the texts that end turns.
+    The first one never merges with the prompt, and the last one of a stop not with the next turn; white space after
+    the stop may merge with it.
     """
-    first = bisect_left(specials, turn.start, key=_get_start)
-    after = bisect_left(specials, turn.end, first, key=_get_start)
-    inside = specials[first:after]
-    stop = _find_stop_after_content(table, turn, inside, stops)
-    if stop is None and inside and _is_blank(text, inside[-1].end, turn.end):
-        stop = inside[-1]
-    if stop is None and after < len(specials):
-        following = specials[after]
-        if following.token.text in stops and _is_blank(text, turn.end, following.start):
-            stop = following
-    if stop is not None:
-        return _without_stripped_space(text, stop)
-    return _find_spelled_stop(table, text, turn, stops)
-
-
-def _find_stop_after_content(
-    table: PieceTable, turn: TextSpan, inside: Sequence[TokenMatch], stops: frozenset[str]
-) -> TokenMatch | None:
-    """Return the first stop token after the last character of content; the last one if all are before it."""
-    candidates = [match for match in inside if match.token.text in stops]
-    if len(candidates) < 2:
-        return candidates[0] if candidates else None
-    content_end = find_content_end(table, turn)
-    for match in candidates:
-        if match.start >= content_end:
-            return match
-    return candidates[-1]
-
-
-def _find_spelled_stop(
-    table: PieceTable, text: str, turn: TextSpan, stops: frozenset[str]
-) -> TextSpan:
-    """Return the longest stop with which the turn's text ends, or an empty span at its end."""
-    text_end = turn.start + len(text[turn.start : turn.end].rstrip(SPACE))
-    end = max(text_end, find_content_end(table, turn))
-    lengths = [len(stop) for stop in stops if text.endswith(stop, turn.start, end)]
-    return TextSpan(end - max(lengths, default=0), end)
-
-
-def _is_blank(text: str, start: int, end: int) -> bool:
-    return not text[start:end].strip(SPACE)
-
-
-def _without_stripped_space(text: str, match: TokenMatch) -> TextSpan:
-    """Return the span of a token without the white space that it strips."""
-    if not (match.token.lstrip or match.token.rstrip):
-        return TextSpan(match.start, match.end)
-    content = text[match.start : match.end]
-    start = match.start + len(content) - len(content.lstrip(SPACE))
-    return TextSpan(start, match.start + len(content.rstrip(SPACE)))
+    seams = []
+    for turn in turns:
+        seams.append(turn.start)
+        if turn.stop < turn.end and not text[turn.end : turn.end + 1].isspace():
+            seams.append(turn.end)
+    return sorted(seams)
 
 
 # ---- the place of a message ----
@@ -342,21 +299,6 @@ def find_last_message_end(table: PieceTable) -> int:
     return max((span.end for span in find_message_spans(table).values()), default=0)
 
 
-def find_content_end(table: PieceTable, span: TextSpan) -> int:
-    """Return the end of the last character within `span` that came from a field; its start if none did."""
-    for index in range(table.index_at(span.end - 1), -1, -1):
-        if table.starts[index] < span.start:
-            break
-        if type(table.trails[index]) is int:
-            continue  # the template's own text
-        end = table.starts[index + 1]
-        for part, leaf in reversed(table.split(index)):
-            if isinstance(leaf, Field):
-                return end
-            end -= len(part)
-    return span.start
-
-
 def _has_spans(spans: Mapping[int, TextSpan], index: int, messages: Messages) -> bool:
     """Return whether all tool results that follow a message have a span of their own."""
     for following in range(index + 1, len(messages)):
@@ -367,22 +309,58 @@ def _has_spans(spans: Mapping[int, TextSpan], index: int, messages: Messages) ->
     return True
 
 
-def _without_other_messages(table: PieceTable, index: int, span: TextSpan) -> TextSpan:
-    """Return the span up to the first text in it that came from another message."""
-    for place, leaf in _origins_in(table, span):
-        if isinstance(leaf, Field) and message_index(leaf.path) not in (None, index):
-            return TextSpan(span.start, place)
-    return span
+def _own_spans(table: PieceTable, index: int, span: TextSpan) -> list[TextSpan]:
+    """Return the parts of a message's span that are not the text of tool results or of other messages.
+
+    The first part ends where the first such text begins; what the template writes before it as a part of the result
+    follows the stop. Each other part begins with a field of the message. There is none if others come first.
+    """
+    spans = []
+    start: int | None = span.start
+    has_own_text = False
+    for place, _, leaf in origins_in(table, span):
+        path = leaf.path if isinstance(leaf, Field) else ()
+        author = message_index(path)
+        if author is None or path[-1] == "role":
+            continue
+        is_own = author == index and not (len(path) > 2 and path[2] in RESULT_FIELDS)
+        if is_own:
+            has_own_text = True
+            if start is None and path[-1] not in NAME_FIELDS:
+                start = place
+        elif not has_own_text:
+            return []
+        elif start is not None:
+            spans.append(TextSpan(start, place))
+            start = None
+    if start is not None:
+        spans.append(TextSpan(start, span.end))
+    return spans
 
 
-def _origins_in(table: PieceTable, span: TextSpan) -> Iterator[tuple[int, Any]]:
-    """Yield the first character and the origin of every text in a span."""
-    for index in range(table.index_at(span.start), table.index_at(span.end - 1) + 1):
-        place = table.starts[index]
-        for part, leaf in table.split(index):
-            if part:
-                yield place, leaf
-            place += len(part)
+def _make_turns(
+    index: int,
+    message: Mapping[str, Any],
+    text: str,
+    spans: Sequence[TextSpan],
+    stops: Sequence[TextSpan],
+) -> tuple[list[Turn], str]:
+    """Return the turns of one message, or why it has none; `stops` are those of its spans."""
+    if stops[0].end <= spans[0].start:
+        return [], "the template writes nothing of it"
+    pairs = list(zip(spans, stops, strict=True))
+    written = "\n".join(text[own.start : stop.start] for own, stop in pairs)
+    missing = find_missing_fields(message, written)
+    if CALLS in missing:
+        return [], "the template does not write its calls"
+    if missing and not has_other_text(message, missing):
+        return [], f"the template does not write its {' and '.join(missing)}"
+    turns = [
+        Turn(index, own.start, stop.end, max(own.start, stop.start), missing)
+        for own, stop in pairs
+        if stop.end > own.start
+    ]
+    return turns, ""
 
 
 # ---- messages ----
@@ -394,19 +372,14 @@ def _turn_kind(messages: Messages, index: int, is_history: bool) -> tuple[Any, .
     role_before = messages[index - 1].get("role") if index else None
     has_reasoning = any(message.get(name) for name in REASONING_KEYS)
     has_content, has_calls = bool(message.get("content")), bool(message.get("tool_calls"))
-    return role_before, is_history, has_content, has_calls, has_reasoning
+    has_results = any(message.get(name) for name in RESULT_FIELDS)
+    first_role = messages[0].get("role")
+    return (
+        *(role_before, first_role, is_history),
+        *(has_content, has_calls, has_reasoning, has_results),
+    )
 
 
 def _find_last_user(messages: Messages) -> int:
     users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
     return users[-1] if users else -1
-
-
-def _contains_calls(message: Mapping[str, Any], text: str, span: TextSpan) -> bool:
-    """Return whether the names of the message's tool calls occur in its span."""
-    for call in message.get("tool_calls") or ():
-        function = call.get("function", call) if isinstance(call, Mapping) else None
-        name = function.get("name") if isinstance(function, Mapping) else None
-        if isinstance(name, str) and text.find(name, span.start, span.end) < 0:
-            return False
-    return True

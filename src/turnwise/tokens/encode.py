@@ -8,6 +8,9 @@ the turns when they are asked for (`encoded.py`).
 Cost: the first call with a template and a tokenizer renders 15 to 30 probe conversations, to check that the two fit
 together (`request_builder.py`), and one prompt for each kind of turn. Afterwards a conversation is rendered once,
 unless it has a turn of a new kind or is truncated (`truncation.py`).
+
+A conversation whose last turn has no stop gets one, as the model must write it (`Encoded.added_stop`); the rendering
+stays what the template wrote.
 """
 
 from __future__ import annotations
@@ -21,12 +24,13 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TurnwiseError
 from turnwise.tokens.attribution import Attribution
-from turnwise.tokens.boundaries import Messages, Turn, TurnCache, Untrained
+from turnwise.tokens.boundaries import Messages, Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.loss import TrainOn, weight_of
+from turnwise.tokens.loss import STOP_POLICIES, TrainOn, weight_of
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
+from turnwise.tokens.turn_ends import is_blank
 
 OTHER_ROLES = ("developer", "function", "environment", "ipython", "observation")
 FIRST, REPLY, SECOND = (
@@ -56,6 +60,8 @@ class EncodeRequest:
         arguments: the keyword arguments for `renderer.render`.
         turn_cache: what is known about the template's turns under these arguments.
         stops: the texts that end turns.
+        final_stops: the stop of a reply that ends the conversation and that of a call, which are added where the
+            template writes none; None if none is to be added.
         train_on: the loss policy.
         trust: trust levels that differ from the table in `attribution.py`.
         compatible: encode the text as one, forged special tokens included, as transformers does.
@@ -72,6 +78,7 @@ class EncodeRequest:
     arguments: Mapping[str, Any]
     turn_cache: TurnCache
     stops: frozenset[str] = frozenset()
+    final_stops: tuple[str, str] | None = None
     train_on: TrainOn = "assistant"
     trust: Mapping[str, str] | None = None
     compatible: bool = False
@@ -153,17 +160,45 @@ class SpecialTokens(NamedTuple):
 def encode_once(request: EncodeRequest) -> Encoded:
     """Encode the messages of a request, however long they are."""
     messages = request.messages
-    weights = [weight_of(messages, index) for index in range(len(messages))]
     rendering = request.render(messages)
     specials = find_specials(request, rendering, messages)
     turns, untrained = find_turns(request, rendering, messages, specials)
+    return encode_turns(request, rendering, specials, turns, untrained)
+
+
+def encode_turns(
+    request: EncodeRequest,
+    rendering: Rendering,
+    specials: SpecialTokens,
+    turns: list[Turn],
+    untrained: Sequence[Untrained],
+    history: Sequence[Turn] = (),
+) -> Encoded:
+    """Encode a rendering whose special tokens and turns are known.
+
+    Args:
+        request: the messages and how they are encoded.
+        rendering: the rendered messages.
+        specials: its special tokens.
+        turns: the turns that are trained.
+        untrained: those that are not.
+        history: turns before them that are not to be trained.
+    """
+    messages = request.messages
+    weights = [weight_of(messages, index) for index in range(len(messages))]
+    text, matches = rendering.text, specials.matches
+    stop = _find_stop_to_add(request, text, turns, weights) if turns else ""
+    if stop:
+        turns[-1] = turns[-1]._replace(end=len(text) + len(stop), stop=len(text))
+        matches = _with_stop(request.tokenizer, matches, stop, len(text))
+        text += stop
     if request.compatible:
-        ids, spans = request.tokenizer.whole(rendering.text), None
+        ids, spans = request.tokenizer.whole(text), None
     else:
         ids, spans = encoder_for(request.tokenizer).encode_spans(
-            rendering.text,
-            specials.matches,
-            seams=[turn.start for turn in turns],
+            text,
+            matches,
+            seams=find_seams((*history, *turns), text),
             may_spell_specials=specials.has_lookalikes,
         )
     return Encoded(
@@ -176,7 +211,49 @@ def encode_once(request: EncodeRequest) -> Encoded:
         weights,
         request.train_on,
         request.kept_messages,
+        added_stop=stop,
     )
+
+
+def trains_stops(request: EncodeRequest) -> bool:
+    """Return whether stops are trained, and one may be added where the template writes none.
+
+    The ids of a prompt, and those that must be the same as in transformers, stay as they are.
+    """
+    arguments = request.arguments
+    if request.compatible or request.final_stops is None or request.train_on not in STOP_POLICIES:
+        return False
+    return not (arguments.get("add_generation_prompt") or arguments.get("continue_final_message"))
+
+
+def _find_stop_to_add(
+    request: EncodeRequest, text: str, turns: Sequence[Turn], weights: Sequence[float]
+) -> str:
+    """Return the stop that a conversation must end with and that the template does not write, else nothing.
+
+    A model that is trained on a last turn without a stop learns never to stop.
+    """
+    last, final = turns[-1], len(request.messages) - 1
+    if text[last.stop : last.end] in request.stops or last.message != final:
+        return ""
+    if not is_blank(text, last.end, len(text)):
+        return ""
+    if not weights[final] or not trains_stops(request):
+        return ""
+    assert request.final_stops is not None
+    after_reply, after_call = request.final_stops
+    return after_call if request.messages[final].get("tool_calls") else after_reply
+
+
+def _with_stop(
+    tokenizer: Tokenizer, matches: list[TokenMatch], stop: str, start: int
+) -> list[TokenMatch]:
+    """Return the special tokens of a text with those of the stop that is added to it."""
+    found = encoder_for(tokenizer).matcher.find(stop)
+    return matches + [
+        TokenMatch(start + match.start, start + match.end, match.token, start + match.text_start)
+        for match in found
+    ]
 
 
 def find_specials(

@@ -45,6 +45,7 @@ class Encoded:
         rendering: the text with its pieces.
         tokenizer: the tokenizer, None in a copy from another process.
         train_on: the loss policy.
+        added_stop: the stop that was added because the template wrote none after the last turn; else empty.
         kept: the indices of the messages that were encoded.
         incomplete: the assistant turns that are trained, but not to their stop, with the reasons.
     """
@@ -60,6 +61,7 @@ class Encoded:
         "_turns",
         "_untrained",
         "_weights",
+        "added_stop",
         "incomplete",
         "input_ids",
         "kept",
@@ -79,8 +81,10 @@ class Encoded:
         message_weights: Sequence[float] = (),
         train_on: TrainOn = "assistant",
         kept: Sequence[int] | None = None,
+        added_stop: str = "",
     ) -> None:
         self.rendering = rendering
+        self.added_stop = added_stop
         self.tokenizer: Any = tokenizer  # None in a copy from another process
         self.input_ids = input_ids
         self.train_on = train_on
@@ -90,7 +94,7 @@ class Encoded:
         self.incomplete: tuple[Untrained, ...] = ()
         self._message_weights = message_weights
         self._only_turns = False  # train nothing outside of the turns, whatever the policy selects
-        self._offsets = TokenOffsets(rendering.text, input_ids, tokenizer, spans)
+        self._offsets = TokenOffsets(self.text, input_ids, tokenizer, spans)
         self._owners: list[Owner] | None = None
         self._weights: list[float] | None = None
         self._labels: list[int] | None = None
@@ -111,6 +115,7 @@ class Encoded:
             self.kept,
             self._turns,
             (self._untrained, self.incomplete),
+            self.added_stop,
             (
                 self._offsets.spans.rows,
                 self.offsets,
@@ -125,12 +130,18 @@ class Encoded:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """The assistant turns, as spans of characters."""
+        if type(self.kept) is range:
+            return tuple(self._turns)
         return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._turns)
 
     @property
     def untrained(self) -> tuple[Untrained, ...]:
         """The assistant turns whose place could not be found, with the reasons."""
         return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._untrained)
+
+    def weight_of(self, message: int) -> float:
+        """Return the weight of a message, by the caller's number."""
+        return self._message_weights[self.kept.index(message)]
 
     def restrict_to(self, messages: Collection[int]) -> Encoded:
         """Return a copy in which only the turns of these messages are trained, whatever the policy selects."""
@@ -145,8 +156,8 @@ class Encoded:
 
     @property
     def text(self) -> str:
-        """The rendered text."""
-        return self.rendering.text
+        """The text of the ids: the rendered text, and the stop that was added to it, if any."""
+        return self.rendering.text + self.added_stop
 
     @property
     def attention_mask(self) -> list[int]:
@@ -369,8 +380,9 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
         turns.append(turn._replace(end=min(turn.end, end), stop=min(turn.stop, end)))
     spans = SpanTable([row for row in encoded._offsets.spans.rows if row[1] < length])
     offsets = [(start, min(stop, end)) for start, stop in encoded.offsets[:length]]
+    written = len(encoded.rendering.text)
     copy = Encoded(
-        encoded.rendering.cut(end),
+        encoded.rendering.cut(min(end, written)),
         encoded.tokenizer,
         encoded.input_ids[:length],
         spans,
@@ -379,6 +391,7 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
         encoded._message_weights,
         encoded.train_on,
         kept,
+        encoded.text[written:end],
     )
     copy.incomplete = tuple(incomplete)
     copy._offsets = TokenOffsets(copy.text, copy.input_ids, encoded.tokenizer, spans, offsets)
@@ -392,6 +405,7 @@ def _unpickle(
     kept: Sequence[int],
     turns: Sequence[Turn],
     problems: tuple[Sequence[Untrained], tuple[Untrained, ...]],
+    added_stop: str,
     computed: tuple[Any, ...],
 ) -> Encoded:
     """Rebuild an Encoded from a pickle, with what was computed before it was pickled."""
@@ -399,10 +413,10 @@ def _unpickle(
     spans = SpanTable(rows)
     untrained, incomplete = problems
     encoded = Encoded(
-        rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept
+        rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept, added_stop
     )
     encoded.incomplete = incomplete
-    encoded._offsets = TokenOffsets(rendering.text, ids, None, spans, offsets)
+    encoded._offsets = TokenOffsets(encoded.text, ids, None, spans, offsets)
     encoded._owners, encoded._labels, encoded._weights = owners, labels, weights
     encoded._media, encoded._tokens = media, tokens
     return encoded

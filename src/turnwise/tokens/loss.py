@@ -45,7 +45,8 @@ def _train_turns(
 
 def _train_last(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> list[TrainedSpan]:
     """Select the last assistant turn."""
-    return _train_turns(rendering, turns[-1:], weights)
+    last = [turn for turn in turns if turn.message == turns[-1].message]
+    return _train_turns(rendering, last, weights)
 
 
 def _train_content(
@@ -73,6 +74,11 @@ def _train_marked(
 def _train_all(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> list[TrainedSpan]:
     """Select every character."""
     return _select_pieces(rendering, weights, lambda origin: True)
+
+
+def train_nothing(origin: Origin) -> bool:
+    """A policy for ids without labels."""
+    return False
 
 
 POLICIES: Mapping[str, Policy] = {
@@ -104,6 +110,16 @@ def select_trained(
             for turn in turns
         ]
     return sorted(span for span in spans if span.start < span.end and span.weight)
+
+
+# The policies that train stops, and which fields of a reply each of them is meant to train.
+STOP_POLICIES = ("assistant", "last", "content")
+TRAINED_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "assistant": ("content", "reasoning"),
+    "last": ("content", "reasoning"),
+    "content": ("content",),
+    "reasoning": ("reasoning",),
+}
 
 
 def check_policy(train_on: Any, template: str) -> TrainOn:
@@ -158,13 +174,15 @@ def _select_fields(
     rendering: Rendering, turns: Sequence[Turn], weights: Weights, fields: Sequence[str]
 ) -> list[TrainedSpan]:
     """Return the spans of these fields of assistant messages, as far as they lie in the turns."""
-    turn_of = {turn.message: turn for turn in turns}
+    turns_of: dict[int, list[Turn]] = {}
+    for turn in turns:
+        turns_of.setdefault(turn.message, []).append(turn)
     spans = []
     for start, end, origin in _piece_spans(rendering):
         match origin.path:
-            case ("messages", int(index), str(name), *_) if index in turn_of and name in fields:
-                turn = turn_of[index]
-                if turn.start <= start and end <= turn.end:
+            case ("messages", int(index), str(name), *_) if name in fields:
+                own = turns_of.get(index, ())
+                if any(turn.start <= start and end <= turn.end for turn in own):
                     spans.append(TrainedSpan(start, end, weights[index]))
     return spans
 

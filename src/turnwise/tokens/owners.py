@@ -23,15 +23,19 @@ class Owner(NamedTuple):
 
 
 def find_owners(rendering: Rendering, ends: Sequence[int], kept: Sequence[int]) -> list[Owner]:
-    """Return the owner of each token, from where the tokens end and which messages were kept."""
+    """Return the owner of each token, from where the tokens end and which messages were kept.
+
+    A stop that was added has no piece: it belongs to the last message, and to none of its fields.
+    """
     piece_ends = list(accumulate(len(piece.text) for piece in rendering.pieces))
     by_piece = list_piece_owners(rendering, kept)
     owners: list[Owner] = []
-    start, index = 0, 0
+    start, index, length = 0, 0, len(rendering.text)
     for end in ends:
         while index + 1 < len(piece_ends) and piece_ends[index] <= start:
             index += 1
-        owners.append(by_piece[index])
+        is_written = start < length or not kept
+        owners.append(by_piece[index] if is_written else Owner(index, kept[-1], None))
         start = end
     return owners
 

@@ -43,6 +43,7 @@ class _TokenizerFit(NamedTuple):
     problems: tuple[str, ...]
     special_tokens: dict[str, Any]  # that the template reads and has no value for
     stops: frozenset[str]
+    final_stops: tuple[str, str]  # of a reply that ends a conversation, and of a call
 
 
 class RequestBuilder:
@@ -71,6 +72,7 @@ class RequestBuilder:
         overflow: str = "drop_rounds",
         trust: Mapping[str, str] | None = None,
         compatible: bool = False,
+        add_stop: bool = True,
     ) -> EncodeRequest:
         """Build a request; `arguments` are those of `render`, and the others those of `encode`.
 
@@ -99,6 +101,7 @@ class RequestBuilder:
             arguments=given,
             turn_cache=self._turn_cache_for(given),
             stops=fit.stops,
+            final_stops=fit.final_stops if add_stop else None,
             train_on=check_policy(train_on, self.renderer.text),
             trust=trust,
             compatible=compatible,
@@ -118,6 +121,10 @@ class RequestBuilder:
                 tuple(find_problems(self.facts, tokenizer)),
                 {name: text for name, text in tokenizer.named.items() if name in self._unnamed},
                 frozenset(self.facts.stops_for(tokenizer.named)),
+                (
+                    self.facts.final_stop_for(tokenizer.named),
+                    self.facts.final_stop_for(tokenizer.named, after_call=True),
+                ),
             )
             for problem in () if strict else fit.problems:
                 warn(f"{self.renderer.name}: {problem}", TurnwiseWarning, stacklevel=CALLER)

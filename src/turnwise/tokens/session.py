@@ -30,7 +30,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean, short_repr
 from turnwise.messages import InputReader
 from turnwise.tokens.attribution import ASSISTANT_ROLES, find_template_tokens
-from turnwise.tokens.boundaries import find_message_spans, find_turn_end
+from turnwise.tokens.boundaries import find_message_spans, find_seams
 from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials, find_turns
 from turnwise.tokens.owners import Owner
 from turnwise.tokens.reply_tokens import ReplyTokens
@@ -45,6 +45,7 @@ from turnwise.tokens.trajectory import (
     Trajectory,
     read_logprobs,
 )
+from turnwise.tokens.turn_ends import find_turn_end
 from turnwise.tokens.unstable import make_omitted, make_unstable
 
 HISTORY = {
@@ -400,14 +401,14 @@ class Session:
         return begin, ids, spans
 
     def _find_seams(self, rendering: Rendering, chat: Chat) -> list[int]:
-        """Return where assistant turns begin, if some of the new messages are an assistant's."""
+        """Return where assistant turns begin and end, if some of the new messages are an assistant's."""
         first_new = self._trajectory.stretch.prompt_length + 1
         new_roles = [message.get("role") for message in chat[first_new:]]
         if not any(role in ASSISTANT_ROLES for role in new_roles):
             return []
         specials = find_specials(self.request, rendering, chat)
         turns, _ = find_turns(self.request, rendering, chat, specials)
-        return [turn.start for turn in turns]
+        return find_seams(turns, rendering.text)
 
     def _read_reply(
         self, text: str, reply: str | list[int]

@@ -11,7 +11,8 @@ import re
 from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import Unstable, short_repr
-from turnwise.tokens.boundaries import TextSpan, find_content_end, find_last_message_end
+from turnwise.tokens.boundaries import find_last_message_end
+from turnwise.tokens.turn_ends import TextSpan, find_content_end
 
 MAX_SHOWN_LENGTH = 60  # characters of a text in an error
 MAX_WORD_LENGTH = 40  # characters before the first difference in which a word or marker may begin

@@ -1,0 +1,69 @@
+"""Say which turns of an encoded conversation are not trained as they should be, and why.
+
+A turn should be trained from the model's first character to its stop, with everything that its message holds. Where
+that is not so, training goes on without a word and the model learns the wrong thing: to leave its reasoning out, or
+never to stop. So each such turn is named, with the reason. What a policy leaves out on purpose is no problem, nor is a
+message of weight 0. Prompts have no labels worth a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from turnwise.errors import short_repr
+from turnwise.tokens.boundaries import Turn, Untrained
+from turnwise.tokens.encode import EncodeRequest
+from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.loss import STOP_POLICIES, TRAINED_FIELDS
+
+REMEDY = "`examples` trains each turn as it is written when it is the last"
+
+
+def find_label_problems(request: EncodeRequest, encoded: Encoded) -> list[Untrained]:
+    """Return the turns that are not trained, not whole, or without a stop; with the reasons, in order."""
+    arguments, policy = request.arguments, request.train_on
+    is_prompt = arguments.get("add_generation_prompt") or arguments.get("continue_final_message")
+    if is_prompt or not isinstance(policy, str) or policy not in TRAINED_FIELDS:
+        return []
+    problems = [*encoded.untrained, *encoded.incomplete]
+    cut = {turn.message for turn in encoded.incomplete}
+    text, last_message = encoded.text, encoded.kept[-1] if encoded.kept else None
+    for turn in encoded.turns:
+        if not turn.missing and text[turn.stop : turn.end] in request.stops:
+            continue  # as it should be
+        if turn.message in cut:
+            continue  # as it was asked for
+        is_last = turn.message == last_message
+        reasons = list(_find_reasons(request, text, turn, policy, is_last))
+        if reasons:
+            problems.append(Untrained(turn.message, "; ".join(reasons), diverges=not is_last))
+    problems = [one for one in problems if encoded.weight_of(one.message)]
+    if policy == "last":
+        messages = [turn.message for turn in encoded.turns]
+        messages += [turn.message for turn in encoded.untrained]
+        last = max(messages, default=None)
+        problems = [one for one in problems if one.message == last]
+    return sorted(problems)
+
+
+def _find_reasons(
+    request: EncodeRequest, text: str, turn: Turn, policy: str, is_last: bool
+) -> Iterator[str]:
+    """Yield what is wrong with a turn under a policy."""
+    missing = [name for name in turn.missing if name in TRAINED_FIELDS[policy]]
+    if missing:
+        yield f"the template does not write its {' and '.join(missing)}, or not all of it"
+    if policy not in STOP_POLICIES:
+        return
+    stop = text[turn.stop : turn.end]
+    if not stop and not (is_last and request.final_stops is None):
+        yield "no stop ends it"
+    elif stop and stop not in request.stops:
+        yield f"it ends with {short_repr(stop)}, which is not one of the stops"
+
+
+def describe_problems(name: str, problems: Sequence[Untrained]) -> str:
+    """Return one sentence about all of these turns."""
+    listed = "; ".join(map(str, problems))
+    remedy = f". {REMEDY}" if any(problem.diverges for problem in problems) else ""
+    return f"{name}: not every turn is trained as it should be: {listed}{remedy}"
