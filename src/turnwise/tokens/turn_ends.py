@@ -131,12 +131,13 @@ def _find_spelled_opening(
 def _find_reply_end(table: PieceTable, turn: TextSpan) -> int:
     """Return where the last field of a message ends that the model itself wrote.
 
-    A name or id that was written before is not the model's text: a tool result repeats those of its call.
+    A tool result may repeat the name and the id of its call. So a name counts once, and an id not at all: no stop is
+    written between the rest of a call and its id.
     """
     end, seen = turn.start, set()
     for _, part_end, leaf in origins_in(table, turn):
         path = _field_of_message(leaf)
-        if path is None or (path in seen and path[-1] in NAME_FIELDS):
+        if path is None or path[-1] == "id" or (path in seen and path[-1] == "name"):
             continue
         seen.add(path)
         end = min(part_end, turn.end)
