@@ -139,10 +139,6 @@ class Encoded:
         """The assistant turns whose place could not be found, with the reasons."""
         return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._untrained)
 
-    def weight_of(self, message: int) -> float:
-        """Return the weight of a message, by the caller's number."""
-        return self._message_weights[self.kept.index(message)]
-
     def restrict_to(self, messages: Collection[int]) -> Encoded:
         """Return a copy in which only the turns of these messages are trained, whatever the policy selects."""
         copy = _copy_encoded(self)

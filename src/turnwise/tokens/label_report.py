@@ -14,7 +14,7 @@ from turnwise.errors import short_repr
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.loss import STOP_POLICIES, TRAINED_FIELDS
+from turnwise.tokens.loss import STOP_POLICIES, TRAINED_FIELDS, weight_of
 
 REMEDY = "`examples` trains each turn as it is written when it is the last"
 
@@ -22,34 +22,40 @@ REMEDY = "`examples` trains each turn as it is written when it is the last"
 def find_label_problems(request: EncodeRequest, encoded: Encoded) -> list[Untrained]:
     """Return the turns that are not trained, not whole, or without a stop; with the reasons, in order."""
     arguments, policy = request.arguments, request.train_on
-    is_prompt = arguments.get("add_generation_prompt") or arguments.get("continue_final_message")
-    if is_prompt or not isinstance(policy, str) or policy not in TRAINED_FIELDS:
+    if arguments.get("add_generation_prompt") or arguments.get("continue_final_message"):
         return []
-    problems = [*encoded.untrained, *encoded.incomplete]
+    if not isinstance(policy, str) or policy not in TRAINED_FIELDS:
+        return []
+    problems = [*encoded.untrained, *encoded.incomplete, *_find_flawed_turns(request, encoded)]
+    if not problems:
+        return []
+    trained = [turn.message for turn in encoded.turns]
+    last = max(trained + [problem.message for problem in problems])
+    return sorted(
+        problem
+        for problem in problems
+        if weight_of(request.messages, problem.message)
+        and (policy != "last" or problem.message == last)
+    )
+
+
+def _find_flawed_turns(request: EncodeRequest, encoded: Encoded) -> Iterator[Untrained]:
+    """Yield the turns that are trained, but not whole or without a stop."""
     cut = {turn.message for turn in encoded.incomplete}
     text, last_message = encoded.text, encoded.kept[-1] if encoded.kept else None
     for turn in encoded.turns:
-        if not turn.missing and text[turn.stop : turn.end] in request.stops:
-            continue  # as it should be
-        if turn.message in cut:
-            continue  # as it was asked for
+        is_whole = not turn.missing and text[turn.stop : turn.end] in request.stops
+        if is_whole or turn.message in cut:
+            continue
         is_last = turn.message == last_message
-        reasons = list(_find_reasons(request, text, turn, policy, is_last))
+        reasons = list(_find_reasons(request, text, turn, is_last))
         if reasons:
-            problems.append(Untrained(turn.message, "; ".join(reasons), diverges=not is_last))
-    problems = [one for one in problems if encoded.weight_of(one.message)]
-    if policy == "last":
-        messages = [turn.message for turn in encoded.turns]
-        messages += [turn.message for turn in encoded.untrained]
-        last = max(messages, default=None)
-        problems = [one for one in problems if one.message == last]
-    return sorted(problems)
+            yield Untrained(turn.message, "; ".join(reasons), diverges=not is_last)
 
 
-def _find_reasons(
-    request: EncodeRequest, text: str, turn: Turn, policy: str, is_last: bool
-) -> Iterator[str]:
-    """Yield what is wrong with a turn under a policy."""
+def _find_reasons(request: EncodeRequest, text: str, turn: Turn, is_last: bool) -> Iterator[str]:
+    """Yield what is wrong with a turn under the policy of a request."""
+    policy = str(request.train_on)
     missing = [name for name in turn.missing if name in TRAINED_FIELDS[policy]]
     if missing:
         yield f"the template does not write its {' and '.join(missing)}, or not all of it"
