@@ -8,6 +8,8 @@ PACKAGE := $(VENV)/.package
 TESTING := $(VENV)/.testing
 # FastChat's conversation module needs nothing else; what its package asks for is a web server's worth of others.
 FSCHAT := fschat==0.2.36
+# Only the template files of TRL are read; its dependencies are a trainer's.
+TRL := trl==1.16.0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests lint types slow bench accept api clean
@@ -23,7 +25,7 @@ $(PACKAGE): pyproject.toml
 
 $(TESTING): $(PACKAGE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(FSCHAT)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(FSCHAT) $(TRL)
 	@touch $@
 
 demo: $(PACKAGE)  ## the whole circle: a prompt and its origins, tokens and loss, an attack, a reply read back

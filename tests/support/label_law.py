@@ -97,13 +97,25 @@ USER, REPLY = ("user", "Plover dunlin"), ("assistant", "Curlew godwit")
 NEXT_USER, NEXT_REPLY = ("user", "Whimbrel ruff"), ("assistant", "Turnstone sanderling")
 ARGUMENTS = {"harbour": "Smew"}
 
+
+def _make_forms(*turns: tuple[str, str]) -> tuple[LawChat, ...]:
+    """A chat with a system message and without, with content as text and as parts."""
+    plain, with_system = _make_chat(*turns), _make_chat(*turns, system="Brent barnacle")
+    return with_system, plain, _with_parts(with_system), _with_parts(plain)
+
+
+def _with_parts(chat: LawChat) -> LawChat:
+    messages = [
+        {**message, "content": [{"type": "text", "text": message["content"]}]}
+        for message in chat.messages
+    ]
+    return LawChat(messages, chat.words)
+
+
 # The forms of each chat: templates differ in what they take, and the first one that is written whole is used.
 CHATS: Mapping[str, tuple[LawChat, ...]] = {
-    "one turn": (_make_chat(USER, REPLY, system="Brent barnacle"), _make_chat(USER, REPLY)),
-    "two turns": (
-        _make_chat(USER, REPLY, NEXT_USER, NEXT_REPLY, system="Brent barnacle"),
-        _make_chat(USER, REPLY, NEXT_USER, NEXT_REPLY),
-    ),
+    "one turn": _make_forms(USER, REPLY),
+    "two turns": _make_forms(USER, REPLY, NEXT_USER, NEXT_REPLY),
     "tool call": tuple(
         _make_call_chat(arguments, content)
         for arguments in (ARGUMENTS, json.dumps(ARGUMENTS))
@@ -120,9 +132,12 @@ def find_form(template: turnwise.Template, name: str) -> LawChat | None:
             text = _render(template, chat, len(chat.messages))
         except turnwise.TurnwiseError:
             continue
-        count = sum(word in text for words in chat.words for word in words)
+        words = [word for words in chat.words for word in words]
+        count = sum(word in text for word in words)
         if count > most:
             best, most = chat, count
+        if count == len(words):
+            break
     return best
 
 
