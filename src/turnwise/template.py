@@ -45,7 +45,7 @@ from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
 from turnwise.tokens.boundaries import Untrained
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.label_report import describe_problems, find_label_problems
+from turnwise.tokens.label_report import REMEDY, describe_problems, find_label_problems
 from turnwise.tokens.loss import TrainOn
 from turnwise.tokens.markers import Markers, tokenize_markers
 from turnwise.tokens.request_builder import RequestBuilder
@@ -245,7 +245,7 @@ class Template:
             )
         _report_media(self.name, [encoded], strict=False)
         problems = find_label_problems(request, encoded)
-        self._report_turns(problems, bool(arguments.get("strict")))
+        self._report_turns(problems, bool(arguments.get("strict")), REMEDY)
         return encoded
 
     def examples(
@@ -302,11 +302,11 @@ class Template:
         _report_media(self.name, found, strict)
         return found
 
-    def _report_turns(self, problems: Sequence[Untrained], strict: bool) -> None:
+    def _report_turns(self, problems: Sequence[Untrained], strict: bool, remedy: str = "") -> None:
         """Warn of turns that are not trained as they should be; with `strict`, raise an error."""
         if not problems:
             return
-        description = describe_problems(self.name, problems)
+        description = describe_problems(self.name, problems, remedy)
         if strict:
             raise MessageError(description, path=f"messages[{problems[0].message}]")
         warn(description, TurnwiseWarning, stacklevel=3)

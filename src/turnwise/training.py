@@ -193,8 +193,9 @@ class _ExampleBuilder:
 
     def _explain_stop(self, sample: Encoded, index: int) -> str:
         """Return why a sample does not end with the stop of its last message; empty if it does, or need not."""
-        last = sample.turns[-1]
-        if last.message != index or sample.incomplete or not trains_stops(self.request):
+        last, is_final = sample.turns[-1], index + 1 == len(self.request.messages)
+        request = self.final_request if is_final else self.request
+        if last.message != index or sample.incomplete or not trains_stops(request):
             return ""
         stop = sample.text[last.stop : last.end]
         return (

@@ -68,8 +68,9 @@ def _find_reasons(request: EncodeRequest, text: str, turn: Turn, is_last: bool) 
         yield f"it ends with {short_repr(stop)}, which is not one of the stops"
 
 
-def describe_problems(name: str, problems: Sequence[Untrained]) -> str:
-    """Return one sentence about all of these turns."""
+def describe_problems(name: str, problems: Sequence[Untrained], remedy: str = "") -> str:
+    """Return one sentence about all of these turns, and the remedy if it helps."""
     listed = "; ".join(map(str, problems))
-    remedy = f". {REMEDY}" if any(problem.diverges for problem in problems) else ""
-    return f"{name}: not every turn is trained as it should be: {listed}{remedy}"
+    if remedy and any(problem.diverges for problem in problems):
+        listed += f". {remedy}"
+    return f"{name}: not every turn is trained as it should be: {listed}"
