@@ -205,3 +205,22 @@ def test_a_turn_at_which_no_conversation_may_end_is_trained() -> None:
     found = turnwise.compile(REFUSING).examples(chat, TOKENIZER)
     assert not found.untrained
     assert sorted(turn.message for sample in found for turn in sample.turns) == [1, 3]
+
+
+HIDING = (
+    "{% set written %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{% endset %}{{ written.replace('\t', ' ') }}"
+)
+
+
+def test_a_turn_whose_origin_is_hidden_is_what_follows_its_prompt() -> None:
+    chat = [
+        {"role": "user", "content": "When?"},
+        {"role": "assistant", "content": "At noon."},
+        {"role": "user", "content": "And later?"},
+        {"role": "assistant", "content": "At six."},
+    ]
+    template = turnwise.compile(HIDING)
+    for sample in template.examples(chat, TOKENIZER):
+        (turn,) = sample.turns
+        assert sample.text[turn.start : turn.end] == chat[turn.message]["content"] + "<|im_end|>"

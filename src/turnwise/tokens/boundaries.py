@@ -40,6 +40,7 @@ from turnwise.tokens.turn_ends import (
     TextSpan,
     find_content_end,
     find_turn_end,
+    is_blank,
     origins_in,
 )
 
@@ -160,10 +161,12 @@ class TurnCache:
         turns: list[Turn] = []
         untrained: list[Untrained] = []
         for index in assistant:
-            span = message_spans.get(index)
+            span, opening = message_spans.get(index), None
+            if span is None and index + 1 == len(messages):
+                span, opening = _find_text_after_prompt(text, messages[:index], render_prompt)
             if span is None:
                 reason = "the template leaves the message out, or hides where it writes it"
-                untrained.append(Untrained(index, reason))
+                untrained.append(Untrained(index, reason, diverges=True))
                 continue
             key = searched, _turn_kind(messages, index, index < last_user)
             is_mixed = self._is_mixed(key, table, index, span)
@@ -174,7 +177,9 @@ class TurnCache:
                 reason = "the template writes the text of other messages before its own"
                 untrained.append(Untrained(index, reason))
                 continue
-            opening = self._find_opening(text, span.start, key, messages[:index], render_prompt)
+            if opening is None:
+                before = messages[:index]
+                opening = self._find_opening(text, span.start, key, before, render_prompt)
             if opening.status != "usable":
                 reason = _explain_untrained(opening, text, span.start)
                 untrained.append(Untrained(index, reason, opening.status == "diverges"))
@@ -242,6 +247,23 @@ def _learn_opening(text: str, start: int, before: Messages, render_prompt: Rende
     if closing and text.endswith(closing, 0, end):
         return _opening_between(text, start, end)  # earlier messages differ, the opening does not
     return Opening(opening, 0, "diverges", closing or prompt.text[-20:])
+
+
+def _find_text_after_prompt(
+    text: str, before: Messages, render_prompt: RenderPrompt
+) -> tuple[TextSpan | None, Opening | None]:
+    """Return what a conversation adds to the prompt before its last message, if it begins with that prompt.
+
+    A template may write a message in a way that hides its origin: in a block, or joined with others. If it is the
+    last, everything after the prompt is the message, and its opening is in the prompt.
+    """
+    try:
+        prompt = render_prompt(before).text
+    except TurnwiseError:
+        return None, None
+    if not text.startswith(prompt) or is_blank(text, len(prompt), len(text)):
+        return None, None
+    return TextSpan(len(prompt), len(text)), Opening("", 0)
 
 
 def _opening_between(text: str, start: int, end: int) -> Opening:
