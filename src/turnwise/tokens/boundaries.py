@@ -45,7 +45,7 @@ from turnwise.tokens.turn_ends import (
 )
 
 RESULT_ROLES = ("tool", "function", "ipython", "observation", "environment")
-RESULT_FIELDS = ("tool_responses", "tool_results", "tool_outputs")  # of a message with calls
+RESULT_FIELDS = frozenset(("tool_responses", "tool_results", "tool_outputs"))  # of a call
 MAX_SHOWN_LENGTH = 60  # characters of a text in a reason
 PROBE_QUESTION = {"role": "user", "content": "Hello"}
 
@@ -371,8 +371,8 @@ def _make_turns(
     if stops[0].end <= spans[0].start:
         return [], "the template writes nothing of it"
     pairs = list(zip(spans, stops, strict=True))
-    written = "\n".join(text[own.start : stop.start] for own, stop in pairs)
-    missing = find_missing_fields(message, written)
+    parts = [text[own.start : stop.start] for own, stop in pairs]
+    missing = find_missing_fields(message, "\n".join(parts))
     if CALLS in missing:
         return [], "the template does not write its calls"
     if missing and not has_other_text(message, missing):
@@ -394,7 +394,7 @@ def _turn_kind(messages: Messages, index: int, is_history: bool) -> tuple[Any, .
     role_before = messages[index - 1].get("role") if index else None
     has_reasoning = any(message.get(name) for name in REASONING_KEYS)
     has_content, has_calls = bool(message.get("content")), bool(message.get("tool_calls"))
-    has_results = any(message.get(name) for name in RESULT_FIELDS)
+    has_results = not RESULT_FIELDS.isdisjoint(message)
     first_role = messages[0].get("role")
     return (
         *(role_before, first_role, is_history),
