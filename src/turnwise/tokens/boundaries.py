@@ -370,6 +370,11 @@ def _make_turns(
     """Return the turns of one message, or why it has none; `stops` are those of its spans."""
     if stops[0].end <= spans[0].start:
         return [], "the template writes nothing of it"
+    if len(spans) == 1:  # the usual turn
+        (start, _), (stop_start, end) = spans[0], stops[0]
+        missing = find_missing_fields(message, text[start:stop_start])
+        if not missing:
+            return [Turn(index, start, end, max(start, stop_start))], ""
     pairs = list(zip(spans, stops, strict=True))
     parts = [text[own.start : stop.start] for own, stop in pairs]
     missing = find_missing_fields(message, "\n".join(parts))
