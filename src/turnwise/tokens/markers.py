@@ -26,12 +26,12 @@ REMEDY = (
     "with, or one whose markers are ordinary words (`default` for base models)."
 )
 NO_EOS = (
-    "the template ends replies with eos_token, and the tokenizer has none: a model does not learn to stop. Pass "
-    "eos_token=..."
+    "the template ends replies with eos_token, and the tokenizer has none. A model that is trained so does not learn "
+    "to stop. Pass eos_token=..."
 )
 NO_STOP = (
-    "the template writes no stop token after a reply: a model does not learn to stop. Let it write "
-    "eos_token there."
+    "the template writes no stop token after a reply. A model that is trained so does not learn to stop. Let it write "
+    "eos_token there; until then, samples end with the eos token of the tokenizer, if it names one."
 )
 _XML_TAG = re.compile(r"</?[A-Za-z][A-Za-z-]*>")
 
