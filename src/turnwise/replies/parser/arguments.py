@@ -14,6 +14,7 @@ import re
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
+from turnwise.replies.events import Event
 from turnwise.replies.grammar_parts import Pairs
 from turnwise.replies.parser.buffer import Answer, Wait
 from turnwise.replies.parser.lanes import UntilLane, ValueLane
@@ -22,7 +23,8 @@ from turnwise.replies.parser.pairs import PairParser
 from turnwise.replies.parser.state import ParserState
 from turnwise.replies.parser.values import JSON_WORDS, PLAIN_STRING_ENDS, ValueParser, to_json
 
-_SHORT_STRING = re.compile(r'"[^"\\\x00-\x1f\ud800-\udfff]{0,200}(?P<close>"?)')
+PLAIN_CHARACTER = r'[^"\\\x00-\x1f\ud800-\udfff]'  # of a JSON string, as it is
+_SHORT_STRING = re.compile(rf'"({PLAIN_CHARACTER}{{0,200}})("?)')
 UNREADABLE: Final = object()  # in place of a JSON value that cannot be read
 _NULL_STARTS = frozenset(word[0] for word, value in JSON_WORDS.items() if value == "null")
 
@@ -70,6 +72,15 @@ class _ArgumentWriter:
             self._text = [rest] if rest else []
         self._builder.add_arguments(self._call, json_text)
 
+    def stream(self, text: str) -> list[Event]:
+        """Add the next text of the reply, which is the same in JSON, and return its events."""
+        builder = self._builder
+        builder.add_span(text, "arguments")
+        if not self._text:
+            return builder.stream_arguments(self._call, text)
+        self.add(text, text)
+        return builder.events.take()
+
     def finish(self) -> None:
         """Emit what is held back, as JSON."""
         self._builder.add_arguments(self._call, "".join(self._json))
@@ -91,6 +102,7 @@ class ArgumentParser:
         self._buffer = state.buffer
         self._builder = state.builder
         self._pair_parsers: dict[int, PairParser] = {}  # by the number of the format
+        self._has_masks = state.grammar.detokenizer.has_masks
         self._string_lane = UntilLane(state.buffer, PLAIN_STRING_ENDS)
 
     def parse(self, call: ParsedCall) -> Answer:
@@ -105,16 +117,20 @@ class ArgumentParser:
             parser = self._pair_parsers[format.number] = PairParser(self._state, format.pair_format)
         return parser.parse(call)
 
-    def _value_parser(self) -> ValueParser:
-        return ValueParser(has_masks=self._state.grammar.detokenizer.has_masks)
-
     # -- whole values
 
     def read_value(self, span: str) -> Generator[Wait, None, Any]:
         """Read a whole JSON value; `UNREADABLE` if there is none."""
-        string = yield from self._read_short_string(span)
-        if string is not None:
-            return string
+        buffer = self._buffer
+        # A string without escapes, as most keys and names are.
+        while match := _SHORT_STRING.match(buffer.text, buffer.position):
+            string, quote = match.groups()
+            if quote:
+                buffer.consume(len(string) + 2, span)
+                return string
+            if match.end() < len(buffer.text) or buffer.ended:
+                break
+            yield self._string_lane
         value = yield from self._read_json(span)
         if not value.is_complete:
             return UNREADABLE
@@ -122,19 +138,6 @@ class ArgumentParser:
             return json.loads(value.text)
         except (ValueError, RecursionError):
             return UNREADABLE
-
-    def _read_short_string(self, span: str) -> Generator[Wait, None, str | None]:
-        """Read a string without escapes, as most keys and names are; None, and nothing is taken, for anything else."""
-        buffer = self._buffer
-        while True:
-            match = _SHORT_STRING.match(buffer.text, buffer.position)
-            if match is None:
-                return None
-            if match["close"]:
-                return buffer.consume(match.end() - match.start(), span)[1:-1]
-            if match.end() < len(buffer.text) or buffer.ended:
-                return None
-            yield self._string_lane
 
     def read_early(self) -> Generator[Wait, None, str | None]:
         """Read JSON arguments that come before the name, to be emitted later; None if they cannot be read."""
@@ -144,7 +147,7 @@ class ArgumentParser:
         return _unquote_json(_null_to_object(arguments.text))
 
     def _read_json(self, span: str) -> Generator[Wait, None, JsonText]:
-        parser, buffer = self._value_parser(), self._buffer
+        parser, buffer = ValueParser(has_masks=self._has_masks), self._buffer
         texts: list[str] = []
         lane = ValueLane(parser, buffer, self._builder, span)
         while True:
@@ -158,8 +161,8 @@ class ArgumentParser:
     # -- JSON
 
     def parse_json(self, call: ParsedCall) -> Answer:
-        """Parse arguments that are a JSON value."""
-        char = yield from self._buffer.peek()
+        """Parse arguments that are a JSON value, of which the first character is there."""
+        char = self._buffer.text[self._buffer.position]
         # A string may hold the arguments as JSON text: it is read whole, then unquoted.
         if char == '"' and "strings" in self._state.grammar.tolerances:
             arguments = yield from self._read_json("arguments")
@@ -170,7 +173,8 @@ class ArgumentParser:
             return True
         if char in _NULL_STARTS:
             return (yield from self._parse_null(call))
-        return (yield from self._stream_value(call, self._value_parser(), keeps_text=True))
+        parser = ValueParser(has_masks=self._has_masks)
+        return (yield from self._stream_value(call, parser, keeps_text=True))
 
     def _parse_null(self, call: ParsedCall) -> Answer:
         """Parse a word in place of an object: null means no arguments."""
@@ -197,7 +201,7 @@ class ArgumentParser:
         """
         buffer = self._buffer
         writer = _ArgumentWriter(self._builder, call, keeps_text)
-        lane = ValueLane(parser, buffer, self._builder, "arguments", writer.add)
+        lane = ValueLane(parser, buffer, self._builder, "arguments", writer)
         while True:
             parser.is_last = buffer.ended
             end = parser.feed(buffer.text, buffer.position)
@@ -259,7 +263,7 @@ class ArgumentParser:
             schema=self._state.tools.get(call.name),
             follows=follows,
             separator=pairs.between.core,
-            has_masks=grammar.detokenizer.has_masks,
+            has_masks=self._has_masks,
         )
         return self._stream_value(call, parser)
 

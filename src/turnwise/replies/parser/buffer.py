@@ -160,10 +160,12 @@ class ParseBuffer:
             None at the end of the reply, or if the text is longer than `limit`.
         """
         start = self._builder.position
-        lane: Lane | None = None  # for text without the beginning of a marker
+        lane: ReadLane | None = None
         while True:
             left = None if limit is None else limit - (self._builder.position - start)
-            match, emit_upto = matcher.find(self.text, self.position, self.ended, left)
+            match, emit_upto = None, self.position
+            if self.position < len(self.text):
+                match, emit_upto = matcher.find(self.text, self.position, self.ended, left)
             if match is None and self.ended and kind not in (TEXT, REASONING):
                 # The reply breaks off within a marker: that is no part of a value.
                 emit_upto = matcher.partial_match_start(self.text, self.position)
@@ -175,15 +177,11 @@ class ParseBuffer:
                 sink(self.consume(size, kind))
             if match is not None or self.ended:
                 return match
-            if self.position < len(self.text):
+            if limit is None:
+                lane = lane or ReadLane(self, self._builder, matcher, sink, kind)
+                lane.hold(self.text[self.position :])
+                yield lane
+            elif self.position < len(self.text):
                 yield PrefixLane(self, matcher.prefixes, self.text[self.position :])
-                continue
-            if lane is None:
-                wake = matcher.first_characters
-                is_limited = limit is not None
-                lane = (
-                    UntilLane(self, wake)
-                    if is_limited
-                    else ReadLane(self._builder, wake, sink, kind)
-                )
-            yield lane
+            else:
+                yield UntilLane(self, matcher.first_characters)

@@ -136,13 +136,18 @@ class CallFormat:
 
     # -- properties
 
-    @property
+    @cached_property
+    def slot_places(self) -> dict[str, int]:
+        """The number of the part that each slot is."""
+        return {part.slot: number for number, part in enumerate(self.parts) if part.slot}
+
+    @cached_property
     def first_marker(self) -> str:
         """The marker that calls start with."""
         texts = (*self.section_openers, *self.openers)
         return texts[0].strip() if texts else ""
 
-    @property
+    @cached_property
     def has_open_list(self) -> bool:
         """Whether the bracket of a list of calls is part of the marker before it."""
         call = self.calls.call
@@ -182,7 +187,7 @@ class CallFormat:
         others = (*self._stops, *self._starts, *self.section_openers[:1], *self.openers[:1])
         return (*self.separator_spellings, *(text for text in others if text.strip()))
 
-    @property
+    @cached_property
     def index_separator(self) -> str:
         """The marker between a name and the index after it: `:` in `functions.NAME:0`."""
         for position in range(len(self.parts) - 2):

@@ -108,7 +108,9 @@ class CallParser:
         state = self._state
         if len(state.grammar.call_formats) == 1:
             return False
-        text, _ = yield from self._buffer.look_past_space(LIST_LOOKAHEAD)
+        text, _ = yield from self._buffer.look_past_space()
+        if text == "[":
+            text, _ = yield from self._buffer.look_past_space(LIST_LOOKAHEAD)
         format = state.grammar.choose_format(state.call_format, text) if text else state.call_format
         if format is state.call_format:
             return False
@@ -267,7 +269,7 @@ class CallParser:
             False if there is no readable name.
         """
         state, builder, parts = self._state, self._builder, self._state.call_format.parts
-        slots = dict(known or {})
+        slots, slot_places = dict(known or {}), self._state.call_format.slot_places
         call: ParsedCall | None = None
         early_arguments = "{}"
         state.is_malformed, state.json_depth = False, 0
@@ -285,14 +287,14 @@ class CallParser:
                     return call is not None and self._end_unfinished(call, start)
                 index = next_index
             # Arguments: they can be emitted only if the name is known.
-            elif "name" not in slots and CallPart(slot="name") in parts[index:]:
+            elif "name" not in slots and index < slot_places.get("name", 0):
                 arguments = yield from self._arguments.read_early()
                 if arguments is None:
                     return False
                 early_arguments = arguments
                 index += 1
             else:
-                id_follows = CallPart(slot="id") in parts[index:]
+                id_follows = index < slot_places.get("id", 0)
                 call = self._start_call(slots, is_bare, id_follows)
                 if call is None:
                     return False

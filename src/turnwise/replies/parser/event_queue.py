@@ -47,6 +47,9 @@ class EventQueue:
     def _end_text(self) -> None:
         texts, self._texts = self._texts, []
         text = texts[0] if len(texts) == 1 else "".join(texts)
-        # As the constructor does, which is twice as slow: there may be an event for each character.
-        fields = (self._kind, text, self._call, None, None)
-        self._events.append(tuple.__new__(Event, fields))
+        self._events.append(new_text_event(self._kind, text, self._call))
+
+
+def new_text_event(kind: Kind, text: str, call: int | None) -> Event:
+    """Return an event, as its constructor does, which is twice as slow: there may be one for each character."""
+    return tuple.__new__(Event, (kind, text, call, None, None))

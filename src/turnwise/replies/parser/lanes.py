@@ -7,7 +7,7 @@ such text; None if any text must wake it.
     UntilLane    holds text until one of some characters comes
     WhileLane    holds text that consists of some characters
     PrefixLane   holds text as long as it begins a marker
-    ReadLane     hands text on until one of some characters comes
+    ReadLane     hands text on up to a marker, and holds the beginning of one
     ValueLane    parses a value, as long as its end cannot come
     RepeatLane   hands on what repeats a character that is held: `{` is the start of no call if `{` follows it
 
@@ -21,6 +21,7 @@ from collections.abc import Callable, Set
 from typing import Protocol
 
 from turnwise.replies.events import TEXT, Event
+from turnwise.replies.parser.matcher import MarkerMatcher
 from turnwise.replies.parser.message_builder import MessageBuilder
 from turnwise.replies.parser.values import IN_STRING, ValueParser
 
@@ -36,6 +37,14 @@ class HeldText(Protocol):
     def append(self, chunk: str) -> None: ...
 
     def consume(self, size: int, kind: str) -> str: ...
+
+
+class ValueWriter(Protocol):
+    """What lanes need of the place to which a value is written."""
+
+    def add(self, text: str, json_text: str) -> None: ...
+
+    def stream(self, text: str) -> list[Event]: ...
 
 
 class Lane(Protocol):
@@ -100,21 +109,38 @@ class PrefixLane:
 
 
 class ReadLane:
-    """Hands text that has none of the characters in `wake` to `sink`."""
+    """Hands text in which no marker can begin to `sink`, and holds text that begins a marker."""
 
-    __slots__ = ("_builder", "_kind", "_sink", "_wake")
+    __slots__ = ("_buffer", "_builder", "_held", "_kind", "_prefixes", "_sink", "_wake")
 
     def __init__(
-        self, builder: MessageBuilder, wake: Set[str], sink: Callable[[str], object], kind: str
+        self,
+        buffer: HeldText,
+        builder: MessageBuilder,
+        matcher: MarkerMatcher,
+        sink: Callable[[str], object],
+        kind: str,
     ) -> None:
+        self._buffer = buffer
         self._builder = builder
-        self._wake = wake
+        self._wake = matcher.first_characters
+        self._prefixes = matcher.prefixes
         self._sink = sink
         self._kind = kind
+        self._held = ""
+
+    def hold(self, text: str) -> None:
+        """Go on behind the beginning of a marker, which is all that is in the buffer."""
+        self._held = text
 
     def take(self, text: str) -> list[Event] | None:
-        if not self._wake.isdisjoint(text):
-            return None
+        if self._held or not self._wake.isdisjoint(text):
+            held = self._held + text
+            if held not in self._prefixes:
+                return None
+            self._buffer.append(text)
+            self._held = held
+            return []
         self._builder.add_span(text, self._kind)
         self._sink(text)
         return self._builder.events.take()
@@ -123,10 +149,10 @@ class ReadLane:
 class ValueLane:
     """Parses text of a value that cannot end within it.
 
-    What is read, and what it is in JSON, are handed to `sink`, if there is one.
+    What is read, and what it is in JSON, are handed to `writer`, if there is one.
     """
 
-    __slots__ = ("_buffer", "_builder", "_parser", "_sink", "_span")
+    __slots__ = ("_buffer", "_builder", "_parser", "_span", "_writer")
 
     def __init__(
         self,
@@ -134,21 +160,19 @@ class ValueLane:
         buffer: HeldText,
         builder: MessageBuilder,
         span: str,
-        sink: Callable[[str, str], object] | None = None,
+        writer: ValueWriter | None = None,
     ) -> None:
         self._parser = parser
         self._buffer = buffer
         self._builder = builder
         self._span = span
-        self._sink = sink
+        self._writer = writer
 
     def take(self, text: str) -> list[Event] | None:
-        parser, buffer, sink = self._parser, self._buffer, self._sink
+        parser, buffer, writer = self._parser, self._buffer, self._writer
         has_rest = buffer.position < len(buffer.text)
-        if parser.state == IN_STRING and not has_rest and sink and parser.is_plain_text(text):
-            self._builder.add_span(text, self._span)
-            sink(text, text)
-            return self._builder.events.take()
+        if parser.state == IN_STRING and not has_rest and writer and parser.is_plain_text(text):
+            return writer.stream(text)
         if parser.holds_back(text) and len(buffer.text) < _MAX_HELD:
             buffer.text += text
             return []
@@ -157,10 +181,15 @@ class ValueLane:
         if has_rest and parser.may_end(buffer.text[buffer.position :]):
             return None
         buffer.append(text)
-        taken = buffer.consume(parser.feed(buffer.text, 0), self._span)
-        if sink is None:
+        end = parser.feed(buffer.text, 0)
+        if writer is None:
+            buffer.consume(end, self._span)
             return []
-        sink(taken, parser.take() if parser.out else "")
+        json_text = parser.take() if parser.out else ""
+        if json_text == buffer.text and end == len(json_text):
+            buffer.text = ""
+            return writer.stream(json_text)
+        writer.add(buffer.consume(end, self._span), json_text)
         return self._builder.events.take()
 
 

@@ -17,14 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from functools import lru_cache
 from typing import NamedTuple
 
 _CACHE_SIZE = 512
 
 
-class MarkerKind(Enum):
+class MarkerKind(IntEnum):
     """What a marker does where it is matched."""
 
     # Between and around the regions of a reply.
@@ -93,11 +93,14 @@ class MarkerMatcher:
         self._longest = len(literals[0]) if literals else 0
         self._shortest = len(literals[-1]) if literals else 0
 
-    def partial_match_start(self, text: str, start: int) -> int:
-        """Return where the longest suffix of `text` starts that is a prefix of some marker, or its length."""
+    def partial_match_start(self, text: str, start: int, end: int | None = None) -> int:
+        """Return where the longest suffix of `text` starts that is a prefix of some marker, or its length.
+
+        With `end`, suffixes that start behind it do not count.
+        """
         size = len(text)
         start = max(start, size - self._longest + 1)
-        for position in range(start, size):
+        for position in range(start, size if end is None else end):
             if text[position] in self.first_characters and text[position:] in self.prefixes:
                 return position
         return size
@@ -121,7 +124,7 @@ class MarkerMatcher:
             return None, len(text) if ended else self.partial_match_start(text, start)
         if not ended:
             # An earlier or a longer marker may still be completed by the next chunk.
-            partial = self.partial_match_start(text, start)
+            partial = self.partial_match_start(text, start, match.start() + 1)
             if partial <= match.start():
                 return None, partial
         tag = self.tags[match.group()]

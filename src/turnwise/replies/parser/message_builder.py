@@ -24,7 +24,7 @@ from turnwise.replies.events import (
     Kind,
 )
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
-from turnwise.replies.parser.event_queue import EventQueue
+from turnwise.replies.parser.event_queue import EventQueue, new_text_event
 from turnwise.replies.parser.values import escape
 
 
@@ -73,6 +73,8 @@ class TrailingSpace:
 
     def take(self) -> str:
         """Return what is held back, which is held no longer."""
+        if not self._parts:
+            return ""
         text = "".join(self._parts)
         self._parts.clear()
         return text
@@ -232,6 +234,13 @@ class MessageBuilder:
                 json_text = self._detokenizer.unmask_json(json_text)
             call.arguments.write(json_text)
             self.events.add_text(ARGUMENTS, json_text, call.index)
+
+    def stream_arguments(self, call: ParsedCall, text: str) -> list[Event]:
+        """Add JSON without masks while no other event waits, and return its event."""
+        if call.is_refused:
+            return []
+        call.arguments.write(text)
+        return [new_text_event(ARGUMENTS, text, call.index)]
 
     def add_argument_text(self, text: str) -> None:
         """Add text to a JSON string in the arguments of the last call."""

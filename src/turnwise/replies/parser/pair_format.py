@@ -60,6 +60,10 @@ class PairFormat:
         self.key_matcher = key_matcher
         self.closing_markers = closing_markers
         self.has_nested_values = pairs.echoed or pairs.values == "tags"
+        self.separator = pairs.between.core
+        self.key_space = pairs.key.trailing_space
+        self.opener_space = pairs.string.open.trailing_space
+        self.has_text_wrapper = bool(pairs.wrap.open)
         self._variants = variants
         self._value_matchers: dict[str, MarkerMatcher] = {}  # by key
         # Openers of values, with what they say of the value; what all of them begin and end with.

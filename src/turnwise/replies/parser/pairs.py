@@ -74,17 +74,17 @@ class PairParser:
 
     def parse(self, call: ParsedCall) -> Answer:
         """Parse all arguments of `call`; False if they cannot be parsed to their end, and the call is over."""
-        state, pairs = self._state, self._pairs
+        state, format = self._state, self._format
         seen = self._seen_keys = set[str]()
         while True:
-            match = yield from self._skip_to(self._format.key_matcher, pairs.between.core)
+            match = yield from self._skip_to(format.key_matcher, format.separator)
             if match is None:
                 state.end_truncated_call(call)
                 return False
             if match.tag.kind is not MarkerKind.KEY_OPEN:
                 break  # the end of the call, which is taken elsewhere
             self._buffer.consume_match(match)
-            yield from self._buffer.take_space(pairs.key.trailing_space)
+            yield from self._buffer.take_space(format.key_space)
             key = yield from self._read_key()
             if key is None and not self._buffer.ended:
                 yield from state.keep_as_written(call)
@@ -108,7 +108,7 @@ class PairParser:
         match = yield from self._buffer.read_until(matcher, texts.append, "raw")
         text = "".join(texts)
         if self._state.unmask(text).strip() in ("", separator):
-            self._builder.relabel(len(text), "space")
+            self._builder.relabel_from(self._builder.position - len(text), "space")
         else:
             self._state.is_malformed = True
         return match
@@ -133,7 +133,7 @@ class PairParser:
             kind = yield from self._read_kind()
         if kind is None:
             return None
-        yield from self._buffer.take_space(self._pairs.string.open.trailing_space)
+        yield from self._buffer.take_space(format.opener_space)
         name = self._state.unmask("".join(texts)).strip().strip("\"'")
         return ArgumentKey(name, kind)
 
@@ -167,7 +167,7 @@ class PairParser:
             return (yield from self._parse_wrapper(call, key, lead, closer))
         # From here on the value can be emitted while it comes in, if it is a string.
         builder.add_arguments(call, lead)
-        if (yield from self._take_text_wrapper()):
+        if self._format.has_text_wrapper and (yield from self._take_text_wrapper()):
             return (yield from self._stream_wrapped_text(call, closer))
         if pairs.strings == "raw" and (yield from self._is_string(key.kind, schema.types)):
             return (yield from self._stream_string(call, closer))
@@ -189,7 +189,7 @@ class PairParser:
     ) -> Answer:
         """Parse an argument that may hold the declared ones; else it is an argument like any other."""
         parameters = self._state.tools[call.name]
-        if (yield from self._take_text_wrapper()):
+        if self._format.has_text_wrapper and (yield from self._take_text_wrapper()):
             self._builder.add_arguments(call, lead)
             return (yield from self._stream_wrapped_text(call, closer))
         text = yield from self._read_value(closer)
@@ -332,14 +332,8 @@ class PairParser:
 
     def _take_text_wrapper(self) -> Answer:
         """Take the opener of a wrapper around text with markup, such as CDATA, if it comes next."""
-        opener = self._pairs.wrap.open
-        if not opener:
-            return False
-        return (
-            yield from self._buffer.take_exact(
-                self._state.grammar.detokenizer.mask_specials(opener.core)
-            )
-        )
+        mask = self._state.grammar.detokenizer.mask_specials
+        return self._buffer.take_exact(mask(self._pairs.wrap.open.core))
 
     def _stream_wrapped_text(self, call: ParsedCall, closer: MarkerMatcher) -> Answer:
         """Emit text within a wrapper: closers of the value mean nothing there."""

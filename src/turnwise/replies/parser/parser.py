@@ -175,12 +175,11 @@ class Parser:
         text = chunk if self._reads_text and isinstance(chunk, str) else self._to_text(chunk)
         if not text:
             return []
-        if self._lane is not None:
-            events = self._lane.take(text)
-            if events is not None:
-                self._raw.write(text)
-                return events
-        return self._push(text)
+        events = None if self._lane is None else self._lane.take(text)
+        if events is None:
+            return self._push(text)
+        self._raw.write(text)
+        return events
 
     def _to_text(self, chunk: Any) -> str:
         """Return a chunk as text: it must be what the reply consists of, and the reply must be open."""

@@ -12,7 +12,7 @@ All of them read from one `ParseBuffer` and write to one `MessageBuilder`.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 from turnwise.replies.parser.buffer import Answer, ParseBuffer, Steps
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
@@ -22,7 +22,7 @@ from turnwise.replies.parser.message_builder import MessageBuilder, ParsedCall
 from turnwise.replies.parser.tool_schema import ToolTypes
 
 
-class OpenRegion(Enum):
+class OpenRegion(IntEnum):
     """The region that the parser is in, between calls."""
 
     CONTENT = auto()

@@ -44,7 +44,7 @@ JSON_WORDS = {
 }
 JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 _CLOSING_BRACKETS = {"{": "}", "[": "]", "(": ")"}
-_SPACE = re.compile(r"\s+")
+_JSON_SPACE_RUN = re.compile(r"[ \t\n\r]+")
 _NON_JSON_SPACE = re.compile(r"[^\S \t\n\r]")  # whitespace that JSON does not know
 _JSON_SPACE = frozenset(" \t\n\r")
 _WORD_CHARACTERS = frozenset(ascii_letters + digits + "_.+-")
@@ -198,11 +198,13 @@ class ValueParser:
 
     def take(self) -> str:
         """Return the JSON that was written since the last time, as far as it is certain."""
-        certain = len(self.out) if self._brace_index is None else self._brace_index
+        if self._brace_index is None:
+            out, self.out = self.out, []
+            return out[0] if len(out) == 1 else "".join(out)
+        certain = self._brace_index
         text = "".join(self.out[:certain])
         del self.out[:certain]
-        if self._brace_index is not None:
-            self._brace_index = 0
+        self._brace_index = 0
         return text
 
     # -- text that needs no more than a look (`lanes.py`)
@@ -307,10 +309,10 @@ class ValueParser:
         return match.end()
 
     def _copy_space(self, text: str, position: int) -> int:
-        match = _SPACE.match(text, position)
-        end = match.end() if match else position
-        # Character by character, so that it does not matter where a text is cut.
-        space = _NON_JSON_SPACE.sub(" ", text[position:end])
+        match = _JSON_SPACE_RUN.match(text, position)
+        # Other whitespace becomes a blank, character by character, so that it does not matter where a text is cut.
+        space = match.group() if match else " "
+        end = position + len(space)
         if self._pending_comma:
             self._pending_comma += space
         else:
@@ -462,7 +464,9 @@ class ValueParser:
         if value is None:
             self.out.append(word)
             return self._fail("a word that is no value")
-        self.out += (value, _NON_JSON_SPACE.sub(" ", word[len(core) :]))
+        self.out.append(value)
+        if len(core) < len(word):
+            self.out.append(_NON_JSON_SPACE.sub(" ", word[len(core) :]))
         self._end_value()
         return position
 
