@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from turnwise.replies.events import Event
@@ -101,7 +102,9 @@ class ArgumentParser:
         self._state = state
         self._buffer = state.buffer
         self._builder = state.builder
-        self._pair_parsers: dict[int, PairParser] = {}  # by the number of the format
+        # By the number of the format.
+        self._pair_parsers: dict[int, PairParser] = {}
+        self._member_parsers: dict[int, partial[ValueParser]] = {}
         self._has_masks = state.grammar.detokenizer.has_masks
         self._string_lane = UntilLane(state.buffer, PLAIN_STRING_ENDS)
 
@@ -111,11 +114,17 @@ class ArgumentParser:
         if format.pairs is None:
             return self._parse_between_markers(call)
         if format.members_closer:
-            return self._parse_members(call, format.pairs)
-        parser = self._pair_parsers.get(format.number)
-        if parser is None:
-            parser = self._pair_parsers[format.number] = PairParser(self._state, format.pair_format)
-        return parser.parse(call)
+            make_parser = self._member_parsers.get(format.number)
+            if make_parser is None:
+                make_parser = self._compile_members(format.pairs)
+                self._member_parsers[format.number] = make_parser
+            parser = make_parser(schema=self._state.tools.get(call.name))
+            return self._stream_value(call, parser)
+        pair_parser = self._pair_parsers.get(format.number)
+        if pair_parser is None:
+            pair_parser = PairParser(self._state, format.pair_format)
+            self._pair_parsers[format.number] = pair_parser
+        return pair_parser.parse(call)
 
     # -- whole values
 
@@ -242,7 +251,8 @@ class ArgumentParser:
 
     # -- members up to a bracket
 
-    def _parse_members(self, call: ParsedCall, pairs: Pairs) -> Answer:
+    def _compile_members(self, pairs: Pairs) -> partial[ValueParser]:
+        """Return a function that makes the parsers of members in the current format."""
         grammar, format = self._state.grammar, self._state.call_format
         # The opener of a string is that of any value and a mark of its own: `:` and `:<|"|>`.
         opening_mark = pairs.string.open.text.removeprefix(pairs.other.open.text).strip()
@@ -256,16 +266,15 @@ class ArgumentParser:
         follows: frozenset[str] | None = None
         if syntax == "python" and "quotes" in grammar.tolerances:
             follows = format.following_characters
-        parser = ValueParser(
+        return partial(
+            ValueParser,
             syntax,
             marks=marks,
             closer=format.members_closer,
-            schema=self._state.tools.get(call.name),
             follows=follows,
             separator=pairs.between.core,
             has_masks=self._has_masks,
         )
-        return self._stream_value(call, parser)
 
 
 def _null_to_object(text: str) -> str:

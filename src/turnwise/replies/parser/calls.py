@@ -47,6 +47,7 @@ class CallParser:
         self._builder = state.builder
         self._arguments = ArgumentParser(state)
         self._call_end = CallEndParser(state)
+        self._markers_by_start: dict[tuple[int, str], list[str]] = {}  # of a format
         self._json_calls = JsonCallParser(state, self._arguments, self._call_end)
 
     # -- openers
@@ -214,15 +215,22 @@ class CallParser:
 
     def _starts_marker(self, char: str) -> Answer:
         """Return whether a marker comes next that starts with `char`, as a call might."""
-        grammar = self._state.grammar
-        markers = list(grammar.content_matcher.tags)
-        for text in self._state.call_format.section_closers:
-            markers += grammar.variants.spellings(text)
-        candidates = [marker for marker in markers if marker.lstrip().startswith(char)]
+        place = self._state.call_format.number, char
+        if place not in self._markers_by_start:
+            self._markers_by_start[place] = self._find_markers(char)
+        candidates = self._markers_by_start[place]
         if not candidates:
             return False
         marker, _ = yield from self._buffer.find_next(candidates)
         return bool(marker)
+
+    def _find_markers(self, char: str) -> list[str]:
+        """Return the markers that may follow a row of calls and start with `char`."""
+        grammar = self._state.grammar
+        markers = list(grammar.content_matcher.tags)
+        for text in self._state.call_format.section_closers:
+            markers += grammar.variants.spellings(text)
+        return [marker for marker in markers if marker.lstrip().startswith(char)]
 
     def _parse_row_call(self, is_bare: bool) -> Answer:
         if self._builder.buffered is None:

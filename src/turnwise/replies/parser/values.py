@@ -47,7 +47,8 @@ _CLOSING_BRACKETS = {"{": "}", "[": "]", "(": ")"}
 _JSON_SPACE_RUN = re.compile(r"[ \t\n\r]+")
 _NON_JSON_SPACE = re.compile(r"[^\S \t\n\r]")  # whitespace that JSON does not know
 _JSON_SPACE = frozenset(" \t\n\r")
-_WORD_CHARACTERS = frozenset(ascii_letters + digits + "_.+-")
+_KEY_CHARACTERS = frozenset(ascii_letters + digits + "_.-")  # of bare keys, in every syntax
+_WORD_CHARACTERS = _KEY_CHARACTERS | {"+"}  # of bare words
 _BEFORE_WORD = _WORD_CHARACTERS | _JSON_SPACE
 _NEVER_PLAIN = frozenset(map(chr, (*range(0x20), *range(0xD800, 0xE000))))  # controls, surrogates
 # Elements of a list that JSON writes without quotes, each with a comma behind it. Longer numbers take the long way.
@@ -73,7 +74,6 @@ class ValueSyntax:
     """What one notation allows."""
 
     word: re.Pattern[str] = re.compile(r"[\w.+\-]+")  # a bare word as a value
-    word_characters: frozenset[str] = _WORD_CHARACTERS  # some of those of a word
     key: re.Pattern[str] = re.compile(r"[\w.$\-]+")  # a bare word as a key
     has_bare_strings: bool = False  # a bare word that is no other value is a string
     has_sets: bool = False  # `{1, 2}` is a list
@@ -218,7 +218,7 @@ class ValueParser:
     def holds_back(self, text: str) -> bool:
         """Return whether the text only continues the word, or the space after a comma, that is held back."""
         if self.state == _WORD:
-            return not self._is_key and self._syntax.word_characters.issuperset(text)
+            return (_KEY_CHARACTERS if self._is_key else _WORD_CHARACTERS).issuperset(text)
         if self.state == _STRING:
             return self._awaits_key and _BEFORE_WORD.issuperset(text)
         if not self._pending_comma:
