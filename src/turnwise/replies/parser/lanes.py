@@ -36,8 +36,6 @@ class HeldText(Protocol):
 
     def append(self, chunk: str) -> None: ...
 
-    def consume(self, size: int, kind: str) -> str: ...
-
 
 class ValueWriter(Protocol):
     """What lanes need of the place to which a value is written."""
@@ -176,20 +174,19 @@ class ValueLane:
         if parser.holds_back(text) and len(buffer.text) < _MAX_HELD:
             buffer.text += text
             return []
-        if parser.error is not None or parser.may_end(text):
+        unread = buffer.text[buffer.position :] + text if has_rest else text
+        if parser.error is not None or parser.may_end(unread):
             return None
-        if has_rest and parser.may_end(buffer.text[buffer.position :]):
-            return None
-        buffer.append(text)
-        end = parser.feed(buffer.text, 0)
-        if writer is None:
-            buffer.consume(end, self._span)
-            return []
-        json_text = parser.take() if parser.out else ""
-        if json_text == buffer.text and end == len(json_text):
-            buffer.text = ""
-            return writer.stream(json_text)
-        writer.add(buffer.consume(end, self._span), json_text)
+        end = parser.feed(unread, 0)
+        taken = unread[:end]
+        buffer.text, buffer.position = unread[end:], 0
+        json_text = parser.take() if writer and parser.out else ""
+        if writer and taken and taken == json_text:
+            return writer.stream(taken)
+        if taken:
+            self._builder.add_span(taken, self._span)
+        if writer:
+            writer.add(taken, json_text)
         return self._builder.events.take()
 
 

@@ -231,7 +231,8 @@ class ValueParser:
 
     def _fail(self, reason: str) -> int:
         self._brace_index = None
-        self._write_comma()
+        if self._pending_comma:
+            self._write_comma()
         self.error = reason
         return NEED_MORE
 
@@ -241,9 +242,8 @@ class ValueParser:
             self._key.append(text)
 
     def _write_comma(self) -> None:
-        if self._pending_comma:
-            self.out.append(self._pending_comma)
-            self._pending_comma = ""
+        self.out.append(self._pending_comma)
+        self._pending_comma = ""
 
     # -- steps: each parses from `position` and returns up to where, or NEED_MORE
 
@@ -303,7 +303,8 @@ class ValueParser:
 
     def _copy_items(self, match: re.Match[str]) -> int:
         """Copy elements of a list that are numbers and words of JSON, up to the comma behind the last of them."""
-        self._write_comma()
+        if self._pending_comma:
+            self._write_comma()
         self.out.append(match.group()[:-1])
         self._pending_comma = ","
         return match.end()
@@ -322,7 +323,8 @@ class ValueParser:
     def _open_container(self, char: str, position: int) -> int:
         if len(self._closers) >= MAX_DEPTH:
             return self._fail("too deep")
-        self._write_comma()
+        if self._pending_comma:
+            self._write_comma()
         is_brace = char == "{"
         if self._schemas is not None:
             self._schemas.append(_find_schema(self))
@@ -361,13 +363,15 @@ class ValueParser:
         pattern = self._syntax.key if is_key else self._syntax.word
         if not pattern.match(text, position):
             return self._fail("expected a value")
-        self._write_comma()
+        if self._pending_comma:
+            self._write_comma()
         self._is_key = is_key
         self.state = _WORD
         return position
 
     def _start_string(self, style: QuoteStyle, position: int, is_key: bool) -> int:
-        self._write_comma()
+        if self._pending_comma:
+            self._write_comma()
         self._quote, self._is_key = style, is_key
         self.state = _STRING
         self.out.append('"')
