@@ -75,8 +75,8 @@ class JsonCallParser:
         self._builder = state.builder
         self._arguments = arguments
         self._call_end = call_end
-        # Nothing is emitted before the arguments, between two members, nor between a key and its value.
-        self._head_lane = UntilLane(state.buffer, frozenset("{}[]\\"))
+        # Of a member, nothing is emitted but arguments; nor between two of them, or between a key and its value.
+        self._member_lane = UntilLane(state.buffer, frozenset("{}[]\\"))
         self._comma_lane = WhileLane(state.buffer, frozenset(" \t\n\r,"))
         self._colon_lane = WhileLane(state.buffer, frozenset(" \t\n\r:"))
 
@@ -86,11 +86,11 @@ class JsonCallParser:
         draft = _ObjectDraft(spec, is_bare)
         buffer.consume(1, "marker")
         state.json_depth = 1
-        # An object without an opener must show with its first key that it is a call.
-        lane: Lane = self._comma_lane if is_bare else self._head_lane
         while state.json_depth:
+            # An object without an opener must show with its first key that it is a call.
+            is_doubtful = is_bare and draft.name is None
+            lane: Lane = self._comma_lane if is_doubtful else self._member_lane
             char = yield from buffer.skip_space("marker", lane)
-            lane = self._comma_lane
             if char in ("}", ","):
                 buffer.consume(1, "marker")
                 state.json_depth -= char == "}"
