@@ -177,6 +177,11 @@ class ValueLane:
         unread = buffer.text[buffer.position :] + text if has_rest else text
         if parser.error is not None or parser.may_end(unread):
             return None
+        return self._parse(unread)
+
+    def _parse(self, unread: str) -> list[Event]:
+        """Parse all that is not parsed yet, and keep what needs more text."""
+        parser, buffer, writer = self._parser, self._buffer, self._writer
         end = parser.feed(unread, 0)
         taken = unread[:end]
         buffer.text, buffer.position = unread[end:], 0
