@@ -43,6 +43,7 @@ from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
+from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import Untrained
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.label_report import REMEDY, describe_problems, find_label_problems
@@ -295,6 +296,11 @@ class Template:
             trust=trust,
         )
         found = examples(request, self._codec)
+        if not any(message.get("role") in ASSISTANT_ROLES for message in request.messages):
+            problem = f"{self.name}: no message has the role assistant, so nothing is trained"
+            if strict:
+                raise MessageError(problem, path="messages")
+            warn(problem, TurnwiseWarning, stacklevel=2)
         problems = list(found.untrained)
         for sample in found:
             problems += find_label_problems(request, sample)

@@ -95,3 +95,8 @@ def test_a_maker_can_be_pickled():
     ids = CallIds("a prompt", used=["x"])
     ids.make("tide", 0)
     assert pickle.loads(pickle.dumps(ids)).make("tide", 1) == ids.make("tide", 1)
+
+
+def test_a_function_that_fails_is_named():
+    with pytest.raises(TurnwiseError, match="the function given as call_ids failed: TypeError"):
+        CallIds(make=lambda: "x").make("tide", 0)

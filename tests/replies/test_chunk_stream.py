@@ -119,3 +119,8 @@ def test_several_choices_have_numbers():
     stream = ChunkStream(turnwise.load("chatml").parser(), id="x", model="m", index=2)
     assert {chunk["choices"][0]["index"] for chunk in stream.feed("Aye.")} == {2}
     assert stream.close() and stream.close() == []
+
+
+def test_what_is_no_parser_is_refused():
+    with pytest.raises(turnwise.TurnwiseError, match="the chunks of a parser"):
+        ChunkStream(turnwise.load("chatml"), id="c", model="m")

@@ -237,6 +237,19 @@ def test_ends_of_any_ids(ids: list[int], before: list[int]) -> None:
 # -- copies
 
 
+def test_shallow_copies_go_their_own_ways_too() -> None:
+    session = asked()
+    session.add_reply("Aye.<|im_end|>")
+    other = copy.copy(session)
+    other.extend([user("Again.")])
+    assert len(other.ids) > len(session.ids) and len(session.messages) == 2
+
+
+def test_stops_have_one_order() -> None:
+    session, template = asked(), turnwise.compile(CHATML)
+    assert session.stop_token_ids == list(template.stops("turnwise").ids)
+
+
 def test_deep_copies_go_their_own_ways() -> None:
     session = asked()
     session.add_reply("yes<|im_end|>")

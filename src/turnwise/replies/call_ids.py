@@ -67,13 +67,24 @@ class CallIds:
             self._used.add(written)
             return written
         if self._make is not None:
-            return _check_id(self._make(name, index))
+            return _check_id(self._call_maker(self._make, name, index))
         # Numbers start with that of the call, and go on behind those that are taken.
         self._next = max(self._next, index)
         while (id := self._numbered(self._next)) in self._used:
             self._next += 1
         self._used.add(id)
         return id
+
+    def _call_maker(self, make: IdMaker, name: str, index: int) -> Any:
+        try:
+            return make(name, index)
+        except TurnwiseError:
+            raise
+        except Exception as error:  # the caller's code may raise anything
+            raise TurnwiseError(
+                f"the function given as call_ids failed: {error!r:.200}",
+                hint="it is called with the name of a tool and the number of the call",
+            ) from error
 
     def _numbered(self, number: int) -> str:
         if self._prompt and not self._start:

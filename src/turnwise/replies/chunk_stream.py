@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from turnwise.errors import TurnwiseError, short_repr
 from turnwise.replies.events import Event, FinishReason, Message
 from turnwise.replies.parser.parser import Parser
 
@@ -30,6 +31,9 @@ class ChunkStream:
         model: The name of the model.
         created: When the completion was created, in seconds since 1970.
         index: The number of the choice, where several replies are sampled.
+
+    Raises:
+        TurnwiseError: `parser` is not a parser.
 
     Attributes:
         message: the whole message, after `close`.
@@ -47,6 +51,11 @@ class ChunkStream:
     def __init__(
         self, parser: Parser, *, id: str, model: str, created: int = 0, index: int = 0
     ) -> None:
+        if not isinstance(parser, Parser):
+            raise TurnwiseError(
+                f"a stream reads the chunks of a parser, not of {short_repr(parser)}",
+                hint="give template.parser(prompt, tools)",
+            )
         self._parser = parser
         self._frame = {
             "id": id, "object": "chat.completion.chunk", "created": created, "model": model,

@@ -379,9 +379,9 @@ def _make_turns(
     parts = [text[own.start : stop.start] for own, stop in pairs]
     missing = find_missing_fields(message, "\n".join(parts))
     if CALLS in missing:
-        return [], "the template does not write its calls"
+        return [], "the template does not write its calls, or not all of them"
     if missing and not has_other_text(message, missing):
-        return [], f"the template does not write its {' and '.join(missing)}"
+        return [], f"the template does not write its {' and '.join(missing)}, or not all of it"
     turns = [
         Turn(index, own.start, stop.end, max(own.start, stop.start), missing)
         for own, stop in pairs

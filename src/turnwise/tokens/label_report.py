@@ -16,7 +16,7 @@ from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import STOP_POLICIES, TRAINED_FIELDS, weight_of
 
-REMEDY = "`examples` trains each turn as it is written when it is the last"
+REMEDY = "Try `examples`: it trains each turn as it is written when it is the last"
 
 
 def find_label_problems(request: EncodeRequest, encoded: Encoded) -> list[Untrained]:

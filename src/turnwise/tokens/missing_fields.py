@@ -35,10 +35,8 @@ def find_missing_fields(message: Mapping[str, Any], text: str) -> tuple[str, ...
         reasoning = [message[name] for name in REASONING_KEYS if message.get(name)]
         if reasoning and not any(contains(text, part) for part in reasoning):
             missing.append(REASONING)
-    if message.get("tool_calls"):
-        calls = _call_names(message)
-        if not all(any(name in text for name in names) for names in calls):
-            missing.append(CALLS)
+    if not all(_contains_call(text, call) for call in message.get("tool_calls") or ()):
+        missing.append(CALLS)
     return tuple(missing)
 
 
@@ -73,13 +71,29 @@ def _text_parts(content: Any) -> Iterator[str]:
             yield text
 
 
-def _call_names(message: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the name and the id of each call; some templates write only the id, which may hold the name."""
-    for call in message["tool_calls"]:
-        if not isinstance(call, Mapping):
-            continue
-        function = call.get("function", call)
-        name = function.get("name") if isinstance(function, Mapping) else None
-        names = [text for text in (name, call.get("id")) if isinstance(text, str) and text]
-        if names:
-            yield names
+def _contains_call(text: str, call: Any) -> bool:
+    """Return whether a text has the name or the id of a call, and its arguments.
+
+    Some templates write only the id, which may hold the name.
+    """
+    if not isinstance(call, Mapping):
+        return True
+    function = call.get("function", call)
+    if not isinstance(function, Mapping):
+        return True
+    names = [name for name in (function.get("name"), call.get("id")) if isinstance(name, str)]
+    if any(names) and not any(name and name in text for name in names):
+        return False
+    return all(contains(text, value) for value in _texts_in(function.get("arguments")))
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts inside of a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts_in(item)

@@ -81,6 +81,8 @@ class RequestBuilder:
             TokenizerError: with `strict`, the template and the tokenizer do not fit together.
         """
         check_limit(max_length, overflow)
+        if not isinstance(add_stop, bool):
+            raise MessageError(f"add_stop is True or False, not {add_stop!r}", path="add_stop")
         known = load_tokenizer(tokenizer)
         given = dict(arguments)
         if not compatible:

@@ -113,11 +113,14 @@ class Session:
     def __init__(self, request: EncodeRequest, stops: Sequence[str], reader: ReplyReader) -> None:
         self.request = request
         self.tokenizer = request.tokenizer
-        self.stops = tuple(sorted({stop for stop in stops if stop}, key=len, reverse=True))
+        in_order = [stop for stop in dict.fromkeys(stops) if stop]
+        self.stops = tuple(sorted(in_order, key=len, reverse=True))
         self.read: Callable[[str], Any] | None = None
         self.diverged = False
         self._reader = reader
         self._reply_tokens = ReplyTokens(request, self.stops)
+        added = self.tokenizer.added
+        self._stop_ids = [added[stop].id for stop in in_order if stop in added]
         self._text = ""  # of the ids, a pending reply excluded
         self._has_prompt = False
         self._finished: list[Trajectory] = []  # before the last rewriting
@@ -270,8 +273,8 @@ class Session:
 
     @property
     def stop_token_ids(self) -> list[int]:
-        """The ids that end a reply."""
-        return list(self._reply_tokens.stop_ids)
+        """The ids that end a reply, in the order of `Template.stops`."""
+        return list(self._stop_ids)
 
     @property
     def text(self) -> str:
@@ -293,6 +296,9 @@ class Session:
             TokenizerError: the tokenizer does not have these ids.
         """
         self._trajectory.replace_ids(self._reply_tokens.validate(ids))
+
+    def __copy__(self) -> Session:
+        return self.fork()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Session:
         other = self.fork()

@@ -13,7 +13,9 @@ Plain spans are cached by content, because system prompts and tool lists come ag
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import attrgetter
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -67,6 +69,13 @@ class SpanTable:
         return self.columns[3]
 
 
+_get_start = attrgetter("start")  # of a TokenMatch
+
+
+def _is_blank_token(token: Added, start: int, end: int) -> bool:
+    return not token.control
+
+
 class TextEncoder:
     """A tokenizer with the matcher of its added tokens and a cache of encoded plain spans."""
 
@@ -80,6 +89,8 @@ class TextEncoder:
         ]
         self._special_ids = frozenset(token.id for token in specials)
         self._spellings = [token.text for token in specials]
+        # Gemma has tokens for runs of line breaks: they match across the end of a prompt.
+        self._has_blank_tokens = any(not token.control for token in tokenizer.added.values())
         self._cache: dict[SpanKey, list[int]] = {}
         # Spans that were split to avoid special ids: character and id index of every split.
         self._splits: dict[SpanKey, list[tuple[int, int]]] = {}
@@ -103,6 +114,8 @@ class TextEncoder:
             may_spell_specials: False if the text is known to spell no added token but `matches`.
             position: START of everything, AFTER an added token, or WITHIN a text.
         """
+        if self._has_blank_tokens and seams:
+            matches = self._split_blank_tokens(text, matches, seams)
         ids: list[int] = []
         rows: list[SpanRow] = []
         # Every encoded conversation passes here once per span, so names are local and calls few.
@@ -129,6 +142,23 @@ class TextEncoder:
                 ids.append(token.id)
                 done, position = end, AFTER
         return ids, SpanTable(rows)
+
+    def _split_blank_tokens(
+        self, text: str, matches: Sequence[TokenMatch], seams: Sequence[int]
+    ) -> Sequence[TokenMatch]:
+        """Return the matches with those of white space that cross a seam looked for again on both sides of it."""
+        for seam in seams:
+            index = bisect_left(matches, seam, key=_get_start) - 1
+            if index < 0 or matches[index].end <= seam or matches[index].token.control:
+                continue
+            after = matches[index + 1].start if index + 1 < len(matches) else len(text)
+            found = [
+                TokenMatch(start + match.start, start + match.end, match.token, start + match.start)
+                for start, end in ((matches[index].start, seam), (seam, after))
+                for match in self.matcher.find(text[start:end], _is_blank_token)
+            ]
+            matches = [*matches[:index], *found, *matches[index + 1 :]]
+        return matches
 
     def encode_plain_span(
         self, text: str, position: int, may_spell_specials: bool = True

@@ -285,7 +285,8 @@ def read_logprobs(given: Any, count: int) -> list[float | None]:
             f"there are {len(values)} log-probabilities for {count} ids", path="logprobs"
         )
     for index, value in enumerate(values):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and (not is_number or value != value):  # NaN differs from itself
             raise MessageError(
                 f"a log-probability is a number or None, not {short_repr(value)}",
                 path=f"logprobs[{index}]",

@@ -1,0 +1,75 @@
+"""What a fine-tuner is told: turns that are lost, calls that a template leaves out, prompts that merge with replies."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import turnwise
+from chatml import CHATML
+from turnwise.tokens.tokenizers import files, tokenizer
+
+USER = {"role": "user", "content": "Q"}
+FIRST_CALL_ONLY = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
+    "{% if m.tool_calls %}{{ m.tool_calls[0].function|tojson }}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def make_call(harbour: str) -> dict[str, Any]:
+    function = {"name": "tide", "arguments": {"harbour": harbour}}
+    return {"id": harbour, "type": "function", "function": function}
+
+
+@pytest.mark.parametrize("role", ["bot", "Assistant", "gpt"])
+def test_a_conversation_without_an_assistant_is_told(role: str) -> None:
+    template, chat = turnwise.compile(CHATML), [USER, {"role": role, "content": "A"}]
+    with pytest.warns(turnwise.TurnwiseWarning, match="no message has the role assistant"):
+        assert template.examples(chat, "turnwise") == []
+    with pytest.raises(turnwise.MessageError, match="no message has the role assistant"):
+        template.examples(chat, "turnwise", strict=True)
+
+
+@pytest.mark.parametrize("method", ["encode", "examples"])
+def test_a_second_call_that_is_not_written_is_told(method: str) -> None:
+    """Its name is there, for the first call has the same one."""
+    template = turnwise.compile(FIRST_CALL_ONLY)
+    calls = [make_call("Oslo"), make_call("Bergen")]
+    chat = [USER, {"role": "assistant", "content": "", "tool_calls": calls}]
+    told = r"messages\[1\]: the template does not write its calls"
+    with pytest.warns(turnwise.TurnwiseWarning, match=told):
+        getattr(template, method)(chat, "turnwise")
+    with pytest.raises(turnwise.MessageError, match=told):
+        getattr(template, method)(chat, "turnwise", strict=True)
+    del calls[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", turnwise.TurnwiseWarning)
+        getattr(template, method)(chat, "turnwise")
+
+
+@pytest.mark.parametrize("reply", ["\nA", "\n\n\nA", "\n", "A", ""])
+def test_tokens_of_white_space_do_not_cross_the_end_of_a_prompt(tmp_path: Path, reply: str) -> None:
+    """A vocabulary with tokens for runs of line breaks, as Gemma's."""
+    data = json.loads((files.SHIPPED / "tokenizer.json").read_text(encoding="utf-8"))
+    added = data["added_tokens"]
+    last = max(*data["model"]["vocab"].values(), *(token["id"] for token in added))
+    for count in (2, 3, 4):
+        blank = {"id": last + count, "content": "\n" * count, "special": False}
+        added.append({**added[0], **blank})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
+    used, template = tokenizer(tmp_path), turnwise.compile(CHATML)
+    chat = [USER, {"role": "assistant", "content": reply}]
+    prompt = template.encode(chat[:1], used, add_generation_prompt=True).input_ids
+    for sample in (template.encode(chat, used), *template.examples(chat, used)):
+        assert sample.input_ids[: len(prompt)] == prompt
+        assert "".join(sample.tokens) == sample.text
+
+
+def test_whether_a_stop_is_added_is_yes_or_no() -> None:
+    with pytest.raises(turnwise.MessageError, match="add_stop is True or False"):
+        turnwise.compile(CHATML).encode([USER], "turnwise", add_stop="no")  # type: ignore[arg-type]
