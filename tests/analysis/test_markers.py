@@ -189,8 +189,11 @@ def test_a_tokenizer_without_eos() -> None:
     letters = {letter: index for index, letter in enumerate("qauser: itn")}
     bare = library.Tokenizer(library.models.WordLevel({**letters, "?": 99}, unk_token="?"))
     bare.pre_tokenizer = library.pre_tokenizers.Split("", "isolated")
-    with pytest.warns(TurnwiseWarning, match="eos_token, and the tokenizer has none"):
+    with pytest.warns(TurnwiseWarning) as caught:
         turnwise.compile(ENDED).encode(CHAT, tokenizer(bare, backend="tokenizers"))
+    first, second = (str(warning.message) for warning in caught)
+    assert "eos_token, and the tokenizer has none" in first
+    assert "messages[1]: no stop ends it" in second
 
 
 @needs_corpus

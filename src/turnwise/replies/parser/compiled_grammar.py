@@ -88,6 +88,9 @@ def _object_instead(calls: Calls) -> Calls | None:
     opener, closer = openers[0], closers[-1]
     if not is_tag_like(opener) or not is_tag_like(closer) or not opener.rstrip().endswith(">"):
         return None
+    written = calls.section.open.text + calls.each.open.text
+    if written.partition(opener)[2].lstrip().startswith(("{", "[")):
+        return None  # its own brackets would be taken for those of an object
     return Calls(JsonCall(), section=Region(Marker(opener), Marker(closer)))
 
 

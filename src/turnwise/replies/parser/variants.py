@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from turnwise.replies.parser.detokenizer import NO_TOKENIZER, IncrementalDetokenizer
-from turnwise.replies.parser.matcher import MarkerMatcher, TaggedText, matcher_for
+from turnwise.replies.parser.matcher import MarkerKind, MarkerMatcher, TaggedText, matcher_for
 
 _CACHE_SIZE = 512
 _BYTE_LEVEL_BLANK = "Ġ"  # how byte-level vocabularies show a blank
@@ -37,6 +37,8 @@ _BLANK_SLIPS: tuple[Callable[[str], str], ...] = (
 )
 # The quote after `name=`, or before the end of the tag.
 _ATTRIBUTE_QUOTE = re.compile(r'(?<=\w=)"$|^"(?=>)')
+# Before a call there is text, which may mention `<invoke name=`; within a call there is none.
+_AFTER_TEXT = (MarkerKind.SECTION_OPEN, MarkerKind.CALL_OPEN)
 _ATTRIBUTE_SLIPS: tuple[Callable[[str], str], ...] = (
     lambda text: _ATTRIBUTE_QUOTE.sub("'", text),
     lambda text: _ATTRIBUTE_QUOTE.sub("", text),
@@ -93,5 +95,10 @@ class MarkerVariants:
         visible = [(text, tag) for text, tag in markers if text.strip()]
         # The template's own spelling of any marker goes before a variant of another one.
         meant = [(self._detokenizer.mask_specials(text), tag) for text, tag in visible]
-        variants = [(form, tag) for text, tag in visible for form in self.spellings(text)[1:]]
+        variants = [
+            (form, tag)
+            for text, tag in visible
+            for form in self.spellings(text)[1:]
+            if not (form.endswith("=") and tag.kind in _AFTER_TEXT)
+        ]
         return matcher_for((*meant, *variants))
