@@ -297,8 +297,7 @@ class Session:
         """
         self._trajectory.replace_ids(self._reply_tokens.validate(ids))
 
-    def __copy__(self) -> Session:
-        return self.fork()
+    __copy__ = fork
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Session:
         other = self.fork()
