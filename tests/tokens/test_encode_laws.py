@@ -114,7 +114,8 @@ def test_tokens_of_a_run_that_was_cut(tokenizers: Any) -> None:
 
 RESULTS_WITHIN = (
     "{% for m in messages %}{% if m.tool_calls %}<|im_start|>assistant\n"
-    "CALL {{ m.tool_calls[0].function.name }}<|im_end|>\n<|im_start|>tool\n{{ m.tool_calls[0].id }}: "
+    "CALL {{ m.tool_calls[0].function.name }} {{ m.tool_calls[0].function.arguments.city }}<|im_end|>\n"
+    "<|im_start|>tool\n{{ m.tool_calls[0].id }}: "
     "{% for r in messages if r.role == 'tool' %}{{ r.content }}{% endfor %}<|im_end|>\n"
     "{% elif m.role != 'tool' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -135,7 +136,7 @@ def test_a_result_that_is_written_within_a_turn_is_not_trained() -> None:
     ]
     assert (
         trained(turnwise.compile(RESULTS_WITHIN).encode(chat, TOKENIZER))
-        == "CALL weather<|im_end|>ok<|im_end|>"
+        == "CALL weather Oslo<|im_end|>ok<|im_end|>"
     )
 
 

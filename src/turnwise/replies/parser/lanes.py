@@ -109,7 +109,9 @@ class PrefixLane:
 class ReadLane:
     """Hands text in which no marker can begin to `sink`, and holds text that begins a marker."""
 
-    __slots__ = ("_buffer", "_builder", "_held", "_kind", "_prefixes", "_sink", "_wake")
+    __slots__ = (
+        "_buffer", "_builder", "_held", "_is_content", "_kind", "_prefixes", "_sink", "_wake",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -126,6 +128,7 @@ class ReadLane:
         self._sink = sink
         self._kind = kind
         self._held = ""
+        self._is_content = kind == TEXT and sink == builder.add_content
 
     def hold(self, text: str) -> None:
         """Go on behind the beginning of a marker, which is all that is in the buffer."""
@@ -139,6 +142,8 @@ class ReadLane:
             self._buffer.append(text)
             self._held = held
             return []
+        if self._is_content:
+            return self._builder.stream_content(text)
         self._builder.add_span(text, self._kind)
         self._sink(text)
         return self._builder.events.take()
@@ -196,21 +201,16 @@ class ValueLane:
 
 
 class RepeatLane:
-    """Hands text to `sink` that only repeats the character which is held: each one decides that the last is text."""
+    """Takes text as content that only repeats the character which is held: each one decides that the last is text."""
 
-    __slots__ = ("_buffer", "_builder", "_sink")
+    __slots__ = ("_buffer", "_builder")
 
-    def __init__(
-        self, buffer: HeldText, builder: MessageBuilder, sink: Callable[[str], object]
-    ) -> None:
+    def __init__(self, buffer: HeldText, builder: MessageBuilder) -> None:
         self._buffer = buffer
         self._builder = builder
-        self._sink = sink
 
     def take(self, text: str) -> list[Event] | None:
         held = self._buffer.text[self._buffer.position :]
         if len(held) != 1 or text.strip(held):
             return None
-        self._builder.add_span(text, TEXT)
-        self._sink(text)
-        return self._builder.events.take()
+        return self._builder.stream_content(text)

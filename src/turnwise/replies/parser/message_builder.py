@@ -144,6 +144,20 @@ class MessageBuilder:
     def add_content(self, text: str) -> None:
         self._add_region_text(TEXT, self.content, text)
 
+    def stream_content(self, text: str) -> list[Event]:
+        """Add a span of content while no other event waits, and return its events.
+
+        There may be one for each character, so the usual case does no more than it must.
+        """
+        is_usual = self._span_kind == TEXT and not self.at_region_start and self.buffered is None
+        if not is_usual or self._has_masks:
+            self.add_span(text, TEXT)
+            self.add_content(text)
+            return self.events.take()
+        self.position += len(text)
+        self.content.write(text)
+        return [new_text_event(TEXT, text, None)]
+
     def add_reasoning(self, text: str) -> None:
         self._add_region_text(REASONING, self.reasoning, text)
 

@@ -113,7 +113,7 @@ class ReplyParser:
         else:
             openers = format.section_openers[1:] + format.openers
         is_brace = match.tag.kind is MarkerKind.BARE_CALL
-        lane = RepeatLane(buffer, self._builder, self._builder.add_content) if is_brace else None
+        lane = RepeatLane(buffer, self._builder) if is_brace else None
         while (is_call := self._looks_like_call(format, size, openers)) is None:
             yield lane
         if is_call:
