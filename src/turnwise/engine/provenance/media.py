@@ -11,10 +11,9 @@ closer whose opener is not there; where there is no marker, it is all that was w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from turnwise.messages.media import find_media_parts
 from turnwise.messages.paths import Path, format_path
 
 MARKER = re.compile(r"<[^<>\n]*>|\[[^\[\]\n]*\]")
@@ -50,16 +49,15 @@ class MediaPart(NamedTuple):
         return self.span is not None
 
 
-def find_media(messages: Sequence[Any], pieces: Iterable[tuple[str, Any]]) -> tuple[MediaPart, ...]:
+def find_media(
+    kinds: Mapping[Path, str], pieces: Iterable[tuple[str, Any]]
+) -> tuple[MediaPart, ...]:
     """Return the media parts of a conversation in the order of their placeholders; at the end those without one.
 
     Args:
-        messages: the conversation.
+        kinds: the media parts with their kinds.
         pieces: its rendering: texts and their origins.
     """
-    kinds = dict(find_media_parts(messages))
-    if not kinds:
-        return ()
     spans: dict[Path, tuple[int, int]] = {}
     for part, start, text in _written_for_parts(pieces):
         placeholder = find_placeholder(text) if part in kinds and part not in spans else None

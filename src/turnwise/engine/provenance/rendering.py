@@ -38,6 +38,7 @@ from turnwise.engine.provenance.trails import (
 from turnwise.engine.provenance.written_values import JSON
 from turnwise.errors import TemplateLimitError
 from turnwise.messages import Path, format_path
+from turnwise.messages.media import find_media_parts
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
@@ -171,7 +172,9 @@ class Rendering:
             [('image', 'messages[0].content[0]', '<|vision_start|><|image_pad|><|vision_end|>')]
         """
         if self._media is None:
-            self._media = find_media(self._messages, self.pieces)
+            kinds = dict(find_media_parts(self._messages))
+            # Pieces take longer than encoding, and few conversations have media.
+            self._media = find_media(kinds, self.pieces) if kinds else ()
         return self._media
 
     @property
