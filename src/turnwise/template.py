@@ -59,7 +59,8 @@ UNNAMED = "template"
 
 Messages = Sequence[ChatMessage] | Sequence[Mapping[str, Any]]
 Tools = Sequence[Tool] | Sequence[Mapping[str, Any]]
-EXAMPLES_ARGUMENTS = tuple(name for name in ENCODE_ARGUMENTS if name != "compatible")
+EXAMPLES_ARGUMENTS = ("train_on", "max_length", "overflow", "trust")
+PROMPT_ARGUMENTS = ("add_generation_prompt", "continue_final_message")
 Overflow = Literal["drop_rounds", "truncate", "refuse"]
 Trust = Mapping[str, Literal["none", "ordinary", "all"]]
 Prompt = Rendering | Encoded | str | Sequence[int]
@@ -244,7 +245,7 @@ class Template:
             refuse_losses(
                 encoded.rendering, kept, arguments.get("tools"), arguments.get("documents")
             )
-        _report_media(self.name, [encoded], strict=False)
+        _report_media(self.name, [encoded], strict=False)  # those were refused above
         problems = find_label_problems(request, encoded)
         self._report_turns(problems, bool(arguments.get("strict")), REMEDY)
         return encoded
@@ -280,7 +281,9 @@ class Template:
         Returns:
             A list of `Encoded`; `untrained` are the turns that are in none, `incomplete` those that were cut.
         """
-        reject_misspelt_options(arguments, self.variables, "examples", EXAMPLES_ARGUMENTS)
+        reject_misspelt_options(
+            arguments, self.variables, "examples", EXAMPLES_ARGUMENTS, PROMPT_ARGUMENTS[:1]
+        )
         if arguments.pop("add_generation_prompt", False):
             raise MessageError(
                 "examples takes no 'add_generation_prompt': a sample ends with a turn",
@@ -334,8 +337,8 @@ class Template:
             trust: as for `encode`.
             options: those of `render`.
         """
-        reject_misspelt_options(options, self.variables, "session", ("trust",))
-        for name in ("add_generation_prompt", "continue_final_message"):
+        reject_misspelt_options(options, self.variables, "session", ("trust",), PROMPT_ARGUMENTS)
+        for name in PROMPT_ARGUMENTS:
             if name in options:
                 raise MessageError(f"session takes no {name!r}: it renders prompts", path=name)
         options["tools"] = tools

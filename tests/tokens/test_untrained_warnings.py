@@ -73,3 +73,17 @@ def test_tokens_of_white_space_do_not_cross_the_end_of_a_prompt(tmp_path: Path, 
 def test_whether_a_stop_is_added_is_yes_or_no() -> None:
     with pytest.raises(turnwise.MessageError, match="add_stop is True or False"):
         turnwise.compile(CHATML).encode([USER], "turnwise", add_stop="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["add_stop", "compatible"])
+def test_examples_names_the_arguments_that_it_takes(name: str) -> None:
+    with pytest.raises(turnwise.MessageError, match=f"examples takes no '{name}'") as caught:
+        turnwise.compile(CHATML).examples([USER], "turnwise", **{name: True})
+    taken = str(caught.value).partition("It takes: ")[2]
+    assert "overflow" in taken and "strict" in taken
+    assert "add_stop" not in taken and "add_generation_prompt" not in taken
+
+
+def test_a_misspelt_argument_that_examples_refuses_is_named() -> None:
+    with pytest.raises(turnwise.MessageError, match="did you mean add_generation_prompt"):
+        turnwise.compile(CHATML).examples([USER], "turnwise", add_generation_promt=True)

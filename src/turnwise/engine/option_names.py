@@ -39,7 +39,11 @@ CLOSE_TO_VARIABLE = 0.85
 
 
 def reject_misspelt_options(
-    given: Collection[str], variables: Collection[str], verb: str, arguments: Iterable[str] = ()
+    given: Collection[str],
+    variables: Collection[str],
+    verb: str,
+    arguments: Iterable[str] = (),
+    refused: Collection[str] = (),
 ) -> None:
     """Raise MessageError for a name that is probably a typo.
 
@@ -48,17 +52,18 @@ def reject_misspelt_options(
         variables: the names that the template reads.
         verb: the method that was called, for the message.
         arguments: the arguments of that method beside those of `render`.
+        refused: the arguments of `render` that it does not take; the method says why.
     """
     for name in given:
         if name in variables or name in RENDER_ARGUMENTS or name in SPECIAL_TOKENS:
             continue
-        accepted = (*RENDER_ARGUMENTS, *arguments)
+        known = (*RENDER_ARGUMENTS, *arguments)
         unused = [variable for variable in variables if variable not in given]
-        close = get_close_matches(name, accepted, 1, CLOSE_TO_ARGUMENT)
+        close = get_close_matches(name, known, 1, CLOSE_TO_ARGUMENT)
         close += get_close_matches(name, unused, 1, CLOSE_TO_VARIABLE)
         hint = f"did you mean {close[0]}?" if close else ""
-        if name in ENCODE_ARGUMENTS and name not in accepted:
-            hint = f"It takes: {', '.join(accepted)}."
+        if name in ENCODE_ARGUMENTS and name not in known:
+            hint = f"It takes: {', '.join(name for name in known if name not in refused)}."
         if hint:
             message = f"{verb} takes no {name!r}, and the template does not read it"
             raise MessageError(message, path=name, hint=hint)

@@ -69,6 +69,9 @@ class _Place(NamedTuple):
     in_macro: bool = False
 
 
+_OUTSIDE = _Place()
+
+
 class _Proof:
     """Walks over a template and raises `_LooksAhead` at the first node that spoils the proof."""
 
@@ -79,7 +82,7 @@ class _Proof:
         self.loop_names: set[str] = set()  # what the loop over messages assigns
         self.role_names: set[str] = set()  # variables that hold the role of the message
 
-    def check_statements(self, body: Iterable[nodes.Node], place: _Place = _Place()) -> None:  # noqa: B008
+    def check_statements(self, body: Iterable[nodes.Node], place: _Place = _OUTSIDE) -> None:
         for node in body:
             if isinstance(node, nodes.If):
                 self._check_if(node, place)
