@@ -14,7 +14,7 @@ A turn ends after its stop (`turn_ends.py`), and before the first text of a tool
 results of a call inside the turn of the model.
 
 A template may leave a part of a message out: its reasoning once it is history, or the text beside a call. Such a turn
-is trained, and has the names of the fields that it `lacks`.
+is trained, and names the fields in `missing`.
 
 Some turns have no beginning in this sense. A template may write a finished turn differently from its generation prompt
 (DeepSeek-R1 opens with `<think>` and leaves the reasoning out of history). Such a turn *diverges* from its opening: it
