@@ -1,27 +1,19 @@
 """Hostile templates: each ends in an error of ours, or in a cheap and correct text, in little time and memory.
 
-Every template runs in a child process of its own, so that time and memory are its own and a crash is seen as one. The
-corpus has many; `GROWING` adds what fixed lists lack: attacks that scale, at sizes where they would hurt.
+Every template runs in a child process of its own, where time and memory are measured (`tests/support/containment.py`).
+The corpus has many; `GROWING` adds what fixed lists lack: attacks that scale, at sizes where they would hurt.
 """
 
 from __future__ import annotations
 
-import gc
-import json
-import os
-import resource
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 import corpus
 import turnwise
+from containment import Bounds, Step, find_problems
 
-MILLISECONDS = 100
-MEGABYTES = 64
-TRIES = 8  # the best of these counts: the machine has other things to do
 CHAT = [
     {"role": "system", "content": "S"},
     {"role": "user", "content": "hello"},
@@ -103,72 +95,15 @@ def templates() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("template", [pytest.param(text, id=name) for name, text in templates()])
 def test_contained(template: str) -> None:
-    best = best_of(template, rendered, MILLISECONDS)
-    assert best["outcome"] in ("error", "rendered"), best
-    assert best["ms"] <= MILLISECONDS, best
-    assert best["mb"] <= MEGABYTES, best
+    steps: dict[str, Step] = {"render": lambda _: turnwise.compile(template).render(CHAT)}
+    assert not find_problems(steps, {"render": Bounds()})
 
 
 @pytest.mark.parametrize("template", [pytest.param(text, id=name) for name, text in templates()])
 def test_deriving_is_contained(template: str) -> None:
     """A grammar takes dozens of renderings, and still no more time than a few hostile ones."""
-    best = best_of(template, derived, 5 * MILLISECONDS)
-    assert best["outcome"] in ("error", "rendered"), best
-    assert best["ms"] <= 5 * MILLISECONDS and best["mb"] <= MEGABYTES, best
-
-
-def rendered(template: str) -> str:
-    return str(turnwise.compile(template).render(CHAT))
-
-
-def derived(template: str) -> str:
-    return str(turnwise.compile(template).grammar)
-
-
-def best_of(template: str, work: Callable[[str], str], milliseconds: int) -> dict[str, Any]:
-    """Return the quickest of a few tries, or the first that is quick enough."""
-    tries = []
-    for _ in range(TRIES):
-        tries.append(in_a_child(template, work))
-        if tries[-1]["ms"] <= milliseconds:
-            break
-    return min(tries, key=lambda found: float(found["ms"]))
-
-
-def in_a_child(template: str, work: Callable[[str], str]) -> dict[str, Any]:
-    """What the work does, measured where nothing else has run."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        gc.freeze()  # what the tests before this one have left is not looked through
-        resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
-        os.write(writer, json.dumps(measured(template, work)).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read()
-    _, status = os.waitpid(child, 0)
-    return (
-        dict(json.loads(said))
-        if said
-        else {"outcome": f"died with status {status}", "ms": 1e9, "mb": 0}
-    )
-
-
-def measured(template: str, work: Callable[[str], str]) -> dict[str, Any]:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.process_time()
-    try:
-        text = work(template)
-        outcome, detail = "rendered", text[:80]
-    except turnwise.TurnwiseError as error:
-        outcome, detail = "error", str(error)[:200]
-    except BaseException as error:  # exactly what must not happen
-        outcome, detail = "raw", repr(error)[:200]
-    spent = (time.process_time() - start) * 1000  # of this process: others may be using the machine
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    return {"outcome": outcome, "detail": detail, "ms": spent, "mb": grown}
+    steps: dict[str, Step] = {"grammar": lambda _: turnwise.compile(template).grammar}
+    assert not find_problems(steps, {"grammar": Bounds(ms=500)})
 
 
 def test_what_a_template_raises_is_cut_and_escaped() -> None:

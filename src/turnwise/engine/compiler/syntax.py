@@ -6,8 +6,8 @@ The parser is jinja2's own, configured as transformers configures it (`trim_bloc
 * The scanner. jinja2's own keeps line numbers only and tries six patterns per token; this one tries one pattern and
   knows columns. It packs both into the one integer that jinja2 carries through its tree as `lineno`
   (`unpack_position`). The patterns themselves are jinja2's; a test compares the two token by token.
-* The limits. A text is refused if it is too long, if it has too many tokens or nested brackets, or if its tree is too
-  deep to walk. jinja2 folds constants while compiling, so 23 bytes can hang it; here nothing is evaluated before a
+* The limits. A text is refused if it is too long, if it has too many tokens or nested brackets, a number or a name that
+  nobody would write, or if its tree is too deep to walk. jinja2 folds constants while compiling, so 23 bytes can hang it; here nothing is evaluated before a
   rendering is charged for it.
 """
 
@@ -40,6 +40,7 @@ TAG_TOKEN = re.compile(
     re.S,
 )
 MAX_DIGITS = 400
+MAX_NAME_LENGTH = 1_000  # characters; the longest in a known template has 36
 LONG_NUMBER = re.compile(f"[0-9][0-9A-Za-z_]{{{MAX_DIGITS}}}")
 RARE_TOKENS = (("float", float_re), ("integer", integer_re), ("name", name_re))
 TAG_END = {
@@ -166,6 +167,8 @@ class TokenScan:
                 # Fast path: these hold no newline, so only the offset changes.
                 if name == "operator":
                     self._match_bracket(token[0], open_brackets)
+                elif token.end() - self.offset > MAX_NAME_LENGTH:
+                    self._refuse_name()
                 self.tokens.append((self._lineno(), name, token[0]))
                 self.offset = token.end()
             else:
@@ -193,9 +196,15 @@ class TokenScan:
         for name, pattern in RARE_TOKENS:
             token = pattern.match(text, offset)
             if token:
+                if len(token[0]) > MAX_NAME_LENGTH:
+                    self._refuse_name()
                 self._add_token(name, token[0])
                 return
         self._fail(f"unexpected character {text[offset]!r}")
+
+    def _refuse_name(self) -> NoReturn:
+        message = f"a name of more than {MAX_NAME_LENGTH} characters"
+        raise TemplateTooLarge(message, self._lineno())
 
     def _scan_comment(self) -> None:
         comment = COMMENT_END.match(self.text, self.offset)
