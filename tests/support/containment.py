@@ -156,7 +156,7 @@ def _limit_child() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     size = int(_status("VmSize") * 1024) or (8 << 30)
     resource.setrlimit(resource.RLIMIT_AS, (size + MAX_GROWTH, size + MAX_GROWTH))
-    # A rendering answers a MemoryError as if a budget had run out. Here that would hide an allocation that was not charged.
+    # A rendering answers a MemoryError as if a budget had run out; here that would hide what was not charged.
     program.RUNTIME_ERRORS = tuple(  # type: ignore[assignment]
         kind for kind in program.RUNTIME_ERRORS if kind is not MemoryError
     )

@@ -7,8 +7,8 @@ The parser is jinja2's own, configured as transformers configures it (`trim_bloc
   knows columns. It packs both into the one integer that jinja2 carries through its tree as `lineno`
   (`unpack_position`). The patterns themselves are jinja2's; a test compares the two token by token.
 * The limits. A text is refused if it is too long, if it has too many tokens or nested brackets, a number or a name that
-  nobody would write, or if its tree is too deep to walk. jinja2 folds constants while compiling, so 23 bytes can hang it; here nothing is evaluated before a
-  rendering is charged for it.
+  nobody would write, or if its tree is too deep to walk. jinja2 folds constants while compiling, so 23 bytes can hang
+  it; here nothing is evaluated before a rendering is charged for it.
 """
 
 from __future__ import annotations
