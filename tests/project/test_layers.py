@@ -24,7 +24,7 @@ from sources import Function, Source
 # `__init__.py`.
 LAYERS = (
     ("errors", "immutable"),
-    ("schema", "token_ids"),
+    ("schema", "token_ids", "local_files"),
     ("messages",),
     ("shapes",),
     ("engine",),
@@ -42,7 +42,7 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 EDGES = {"cli"}
 """Rooms that may print, read the clock and touch the network."""
-FILE_READERS = EDGES | {"registry", "compat"}
+FILE_READERS = EDGES | {"registry", "compat", "local_files"}
 """Rooms that may open files."""
 FILE_ADAPTERS = "turnwise.tokens.tokenizers"
 """And this part of a room: a tokenizer is a file."""

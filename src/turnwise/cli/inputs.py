@@ -19,6 +19,7 @@ import typer
 
 from turnwise.cli.output import note
 from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
+from turnwise.local_files import error_reason, read_file
 from turnwise.messages import InputReader
 from turnwise.registry import compile_source, find_source
 from turnwise.registry.files import read_bytes
@@ -249,18 +250,13 @@ def _read_stdin() -> bytes:
 
 def _read_file(place: str, hint: str | None) -> bytes:
     try:
-        with Path(place).open("rb") as file:
-            data = file.read(MAX_CHAT + 1)
+        return read_file(Path(place), MAX_CHAT)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
         if hint is None and not Path(place).suffix:
             hint = f"To render it as a message of the user: --user {short_repr(place)}"
         raise SourceError(
-            f"{short_repr(place, 200)} cannot be read: {reason.lower()}", hint=hint
+            f"{short_repr(place, 200)} cannot be read: {error_reason(error)}", hint=hint
         ) from error
-    if len(data) > MAX_CHAT:
-        raise SourceError(f"{place} is larger than {MAX_CHAT:,} bytes")
-    return data
 
 
 def _decode(data: bytes, name: str) -> str:

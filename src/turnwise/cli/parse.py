@@ -1,6 +1,6 @@
 """`turnwise parse`: a reply becomes a message, at once or while it arrives.
 
-REPLY is a file, if there is one of that name, else a text; `-` is stdin, which `--stream` reads as it arrives. With a
+REPLY is a text, or `@FILE`; `-` is stdin, which `--stream` reads as it arrives. With a
 tokenizer, a REPLY that is a JSON list of numbers is token ids. What a model wrote is never an error: a call that could
 not be read is shown with its status and a note; so is text after the stop, if it is more than white space.
 
@@ -35,6 +35,7 @@ from turnwise.cli.render import (
     make_flag,
 )
 from turnwise.errors import SourceError, printable
+from turnwise.local_files import error_reason, read_file
 from turnwise.replies.events import STATUSES, Event, Message
 from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template
@@ -42,6 +43,7 @@ from turnwise.template import Template
 CHUNK = re.compile(r"\s*\S{1,8}|\s+")  # about as long as a token
 FILE_NAME = re.compile(r"[\w.~/\\:-]*\w\.[A-Za-z]\w{0,4}")  # rather than a reply
 READ_SIZE = 2**16
+MAX_REPLY = 64 * 2**20  # bytes
 STYLES = {
     "reasoning": "dim",
     "text": "",
@@ -182,11 +184,11 @@ def _read_reply(reply: str) -> str:
     """
     if reply.startswith("@"):
         try:
-            return Path(reply[1:]).read_bytes().decode("utf-8", "replace")
+            return read_file(Path(reply[1:]), MAX_REPLY).decode("utf-8", "replace")
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
             hint = "Text that begins with @ is read from stdin: write - and pipe it."
-            raise SourceError(f"cannot read {reply[1:]!r}: {reason}", hint=hint) from None
+            problem = f"cannot read {reply[1:]!r}: {error_reason(error)}"
+            raise SourceError(problem, hint=hint) from None
     if FILE_NAME.fullmatch(reply):
         output.note(f"{reply!r} was read as the text of a reply; a file is @{reply}")
     return reply

@@ -30,6 +30,7 @@ from turnwise.compat.batches import check_length
 from turnwise.compat.tokenizer_shim import call_tokenizer, encode_text, with_calls
 from turnwise.dialects import paddlenlp
 from turnwise.errors import MessageError, SourceError, short_repr
+from turnwise.local_files import error_reason, read_file
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template, compile_jinja
 
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 FILE_NAME = "chat_template.json"
+MAX_FILE = 4 * 2**20  # bytes
 MESSAGE_VARIABLES = ("user", "bot", "query", "index")
 """Variables that the messages set."""
 
@@ -78,11 +80,14 @@ class ChatTemplate:
     @classmethod
     def from_file(cls, file: str | os.PathLike[str], exact: bool = False) -> ChatTemplate:
         """Return the template of a file, or of the `chat_template.json` in a folder."""
-        path = Path(file) / FILE_NAME if Path(file).is_dir() else Path(file)
+        path, folder = Path(file), None
+        if path.is_dir():
+            path, folder = path / FILE_NAME, path
         try:
-            return cls(**paddlenlp.check_fields(path.read_text(encoding="utf-8")), exact=exact)
+            text = read_file(path, MAX_FILE, folder).decode("utf-8")
+            return cls(**paddlenlp.check_fields(text), exact=exact)
         except (OSError, UnicodeDecodeError) as error:
-            raise SourceError(f"{path} cannot be read: {error}") from None
+            raise SourceError(f"{path} cannot be read: {error_reason(error)}") from None
         except SourceError as error:
             raise error.within(str(path)) from None
 

@@ -68,7 +68,8 @@ def load(
         The compiled template; the special tokens of the files or the tokenizer are its default options.
 
     Raises:
-        SourceError: If there is no template in `where`.
+        SourceError: If there is no template in `where`; or a file of a folder is a link out of that folder, a pipe
+            or a device, or too large.
         TemplateSyntaxError: If the template cannot be compiled.
 
     Example:

@@ -25,12 +25,14 @@ from typing import Any
 
 from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, short_repr
+from turnwise.local_files import error_reason, read_file
 from turnwise.schema import BOOLEAN, NON_EMPTY_STRING, STRING, STRINGS, TABLE, check, check_table
 
 # A path, not `importlib.resources`: importing that takes a fifth of the time that all entries take.
 ENTRIES = Path(__file__).with_name("entries")
 JINJA = "jinja"
 SEPARATOR = ":"
+MAX_SOURCE = 4 * 2**20  # bytes; the largest template known has some 20 kB
 COLLECTION_KEYS = ("entries", "templates", "own")
 """Keys under which a file holds many sources."""
 
@@ -159,13 +161,9 @@ def _sources_by_name(sources: list[Any], where: str) -> dict[str, Any]:
 def _read_source(file: Path, where: str) -> str:
     what = f"{where}: the source {short_repr(file.name, 200)}"
     try:
-        return file.read_text(encoding="utf-8")
+        text = read_file(file, MAX_SOURCE, file.parent).decode("utf-8")
     except OSError as error:
         raise SourceError(f"{what} cannot be read: {error_reason(error)}") from error
     except UnicodeDecodeError as error:
         raise SourceError(f"{what} is not UTF-8") from error
-
-
-def error_reason(error: OSError) -> str:
-    """Return the reason of a failed file operation, in lower case."""
-    return (error.strerror or str(error)).lower()
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -24,11 +24,13 @@ from types import MappingProxyType
 from typing import Any
 
 from turnwise.errors import SourceError, short_repr
+from turnwise.local_files import read_file
 from turnwise.registry.entry import ENTRIES
 
 PEFT = "PeftModelAdapter"
 PEFT_FILE = "adapter_config.json"
 MAX_ADAPTER_DEPTH = 8  # adapters of adapters
+MAX_ADAPTER_CONFIG = 2**20  # bytes
 
 INDEX_LENGTH = 3  # characters of a substring that are its key in the index
 
@@ -222,8 +224,8 @@ def _adapter_base(path: str) -> str | None:
         file = f"{path}/{PEFT_FILE}"
         if not path or not os.path.isfile(file):
             return None
-        config = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # not a valid path, or not JSON
+        config = json.loads(read_file(Path(file), MAX_ADAPTER_CONFIG, Path(path)))
+    except (OSError, ValueError, RecursionError):  # not a valid path, or not JSON
         return None
     base = config.get("base_model_name_or_path") if isinstance(config, dict) else None
     return base if isinstance(base, str) else None

@@ -8,7 +8,8 @@ A folder is read in transformers' order: `chat_template.jinja` and `additional_c
 the `chat_template` of `tokenizer_config.json`, before a processor's `chat_template.json`, before a GGUF file. A file
 whose name belongs in a model folder gets that folder's special tokens.
 
-Every size is limited before memory is allocated, and nothing here uses the network. Not covered: tokens that only a
+Every size is limited before memory is allocated, links out of a folder are refused (`local_files.py`), and nothing here
+uses the network. Not covered: tokens that only a
 tokenizer's class defines (a Llama tokenizer without a `bos_token` in its files has one in transformers), and the order
 of a *processor*, which would prefer `chat_template.json` to everything else.
 """
@@ -29,7 +30,7 @@ from turnwise.dialects import translate
 from turnwise.dialects.translation import Translation
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.errors import SourceError, short_repr
-from turnwise.registry.entry import error_reason
+from turnwise.local_files import error_reason, is_present, open_file, read_file
 from turnwise.registry.gguf import MAGIC, TEMPLATE_KEY, read_gguf
 
 DEFAULT = "default"
@@ -131,7 +132,7 @@ def _read_folder(folder: Path, pick: str | None, exact: bool) -> TemplateSource:
         return replace(found, warning=_ignored_file_warning(folder, f"there is {first.name}"))
     for name in (CONFIG_FILE, PROCESSOR_FILE):
         path = folder / name
-        if not path.is_file():
+        if not is_present(path):
             continue
         config = _read_json(path)
         tokens = _folder_tokens(folder)
@@ -172,7 +173,7 @@ def _read_as(
 def _ignored_file_warning(folder: Path, reason: str) -> str | None:
     """Return a warning if the folder has a PaddleNLP template, whose file has the name of a processor's."""
     other = folder / PROCESSOR_FILE
-    if other.is_file() and dialects.DIALECTS["paddlenlp"].knows(_read_json(other)):
+    if is_present(other) and dialects.DIALECTS["paddlenlp"].knows(_read_json(other)):
         return f"{other} is ignored: {reason}"
     return None
 
@@ -180,19 +181,19 @@ def _ignored_file_warning(folder: Path, reason: str) -> str | None:
 def _template_files(folder: Path) -> dict[str, str]:
     """Return the texts of the `.jinja` files of a model folder by name."""
     templates = {}
-    if (folder / TEMPLATE_FILE).is_file():
-        templates[DEFAULT] = _template_text(folder / TEMPLATE_FILE)
+    if is_present(folder / TEMPLATE_FILE):
+        templates[DEFAULT] = _template_text(folder / TEMPLATE_FILE, folder)
     extra = folder / TEMPLATE_FOLDER
-    paths = sorted(path for path in extra.glob("*.jinja") if path.is_file())
+    paths = sorted(path for path in extra.glob("*.jinja") if is_present(path))
     if len(paths) > MAX_TEMPLATES:
         raise SourceError(f"{extra} holds {len(paths)} templates; at most {MAX_TEMPLATES} are read")
     for path in paths:
-        templates[path.name.removesuffix(".jinja")] = _template_text(path)
+        templates[path.name.removesuffix(".jinja")] = _template_text(path, folder)
     return templates
 
 
-def _template_text(path: Path) -> str:
-    text = _decode(_read_bytes(path, MAX_TEXT), str(path))
+def _template_text(path: Path, folder: Path) -> str:
+    text = _decode(_read_bytes(path, MAX_TEXT, folder), str(path))
     _check_template(text, str(path))
     return text
 
@@ -201,7 +202,7 @@ def _read_gguf_folder(folder: Path, pick: str | None) -> TemplateSource:
     """Return the template of the folder's GGUF files, which must agree; shards after the first have none."""
     found: dict[str, TemplateSource] = {}
     for path in sorted(folder.glob("*.gguf")):
-        templates, tokens = read_gguf(path)
+        templates, tokens = read_gguf(path, folder)
         if templates:
             found[path.name] = _select_template(templates, str(path), tokens, pick)
     if not found:
@@ -221,7 +222,7 @@ def _read_gguf_folder(folder: Path, pick: str | None) -> TemplateSource:
 def _no_template_in_folder_hint(folder: Path) -> str:
     places = f"{TEMPLATE_FILE}, {TEMPLATE_FOLDER}/, {CONFIG_FILE}, {PROCESSOR_FILE} and *.gguf"
     hint = f"Looked for {places}."
-    if (folder / CONFIG_FILE).is_file():
+    if is_present(folder / CONFIG_FILE):
         hint += f" Its {CONFIG_FILE} has no chat_template, as is usual for a base model."
     return hint
 
@@ -319,7 +320,7 @@ def _no_template_hint(config: Mapping[str, Any], name: str) -> str | None:
 
 def _folder_tokens(folder: Path) -> dict[str, str]:
     path = folder / CONFIG_FILE
-    config = _read_json(path) if path.is_file() else {}
+    config = _read_json(path) if is_present(path) else {}
     return _special_tokens(config, folder, str(path))
 
 
@@ -328,7 +329,7 @@ def _special_tokens(config: Mapping[str, Any], folder: Path | None, name: str) -
     tokens = _tokens_of_config(config, name)
     if folder is not None and "added_tokens_decoder" not in config:
         path = folder / TOKENS_FILE
-        if path.is_file():
+        if is_present(path):
             tokens.update(_tokens_of_config(_read_json(path), str(path)))
     return tokens
 
@@ -361,21 +362,18 @@ def _first_bytes(path: Path) -> bytes:
     if not path.is_file():
         return b""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(len(MAGIC))
     except OSError as error:
         raise unreadable(path, error) from error
 
 
-def _read_bytes(path: Path, limit: int) -> bytes:
+def _read_bytes(path: Path, limit: int, folder: Path | None = None) -> bytes:
+    """Return the bytes of a file; one of a `folder` must not be a link out of it."""
     try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
+        return read_file(path, limit, folder)
     except OSError as error:
         raise unreadable(path, error) from error
-    if len(data) > limit:
-        raise SourceError(f"{path} is larger than {limit:,} bytes, too large for a template")
-    return data
 
 
 def unreadable(path: Path | str, error: OSError) -> SourceError:
@@ -415,7 +413,8 @@ def _looks_like_json(text: str) -> bool:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    return _parse_json(_decode(_read_bytes(path, MAX_JSON), str(path)), str(path))
+    """Return the table in a JSON file of a model folder."""
+    return _parse_json(_decode(_read_bytes(path, MAX_JSON, path.parent), str(path)), str(path))
 
 
 def _parse_json(text: str, name: str) -> dict[str, Any]:

@@ -18,8 +18,8 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-from turnwise.errors import SourceError
-from turnwise.registry.entry import error_reason
+from turnwise.errors import SourceError, short_repr
+from turnwise.local_files import error_reason, open_file
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -54,16 +54,22 @@ STRING, ARRAY = 8, 9
 
 MAX_KEYS = 2**16
 MAX_KEY = 2**16 - 1
-MAX_TEMPLATE = 4 * 2**20
+MAX_KEY_BYTES = 2**20  # of all keys together: they are kept, to find one that is there twice
+MAX_TEMPLATE = 4 * 2**20  # of all templates together
+MAX_TEMPLATES = 100
 MAX_STRINGS = 2**22  # in all arrays of a file; the largest have some 2**19 words and merges
+MAX_NESTED = 2**12  # arrays in arrays; files that people use have none
 MAX_DEPTH = 4
 MAX_TOKEN = 2**12
 
 
-def read_gguf(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the templates by name (`default` for the plain one), and the special tokens as options."""
+def read_gguf(path: Path, folder: Path | None = None) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the templates by name (`default` for the plain one), and the special tokens as options.
+
+    A file that was found in a `folder` must not be a link out of it.
+    """
     try:
-        with path.open("rb", buffering=2**18) as file:
+        with open_file(path, folder) as file:
             return _Header(file, str(path)).read()
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error_reason(error)}") from error
@@ -80,6 +86,7 @@ class _Header:
         self.left = os.fstat(file.fileno()).st_size
         self.order = "<"
         self.strings = 0
+        self.nested = 0
 
     def read(self) -> tuple[dict[str, str], dict[str, str]]:
         keys = self.read_prologue()
@@ -87,14 +94,20 @@ class _Header:
         ids: dict[str, int] = {}
         vocabulary: tuple[int, int] | None = None
         seen = set()
+        key_room, template_room = MAX_KEY_BYTES, MAX_TEMPLATE
         for _ in range(keys):
-            key = self.read_text(MAX_KEY, "a key")
+            key = self.read_text(min(MAX_KEY, key_room), "a key")
+            key_room -= len(key)
             if key in seen:
-                raise self.format_error(f"has the key {key!r} twice")
+                raise self.format_error(f"has the key {short_repr(key)} twice")
             seen.add(key)
             kind = self.read_number("I")
             if key == TEMPLATE_KEY or key.startswith(TEMPLATE_KEY + "."):
-                templates[key[len(TEMPLATE_KEY) + 1 :] or "default"] = self.read_template(key, kind)
+                text = self.read_template(key, kind, template_room)
+                template_room -= len(text)
+                templates[key[len(TEMPLATE_KEY) + 1 :] or "default"] = text
+                if len(templates) > MAX_TEMPLATES:
+                    raise self.format_error(f"has more than {MAX_TEMPLATES} templates")
             elif key in TOKEN_IDS:
                 ids[TOKEN_IDS[key]] = self.read_token_id(key, kind)
             else:
@@ -123,10 +136,10 @@ class _Header:
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def read_template(self, key: str, kind: int) -> str:
+    def read_template(self, key: str, kind: int, limit: int) -> str:
         if kind != STRING:
-            raise self.format_error(f"has a {key} that is not a string")
-        return self.read_text(MAX_TEMPLATE, key)
+            raise self.format_error(f"has a {short_repr(key)} that is not a string")
+        return self.read_text(limit, short_repr(key))
 
     def read_token_id(self, key: str, kind: int) -> int:
         code = SCALARS.get(kind, "")
@@ -183,6 +196,11 @@ class _Header:
         if kind == STRING:
             self.skip_strings(count)
         else:
+            self.nested += count
+            if self.nested > MAX_NESTED:
+                raise self.format_error(
+                    f"has {self.nested:,} arrays in arrays; at most {MAX_NESTED:,} are read"
+                )
             for _ in range(count):
                 self.skip_value(kind, depth + 1)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -21,19 +22,24 @@ from warnings import warn
 
 from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, TurnwiseWarning, short_repr
+from turnwise.local_files import error_reason, read_file
 from turnwise.registry.entry import (
     COLLECTION_KEYS,
     ENTRIES,
     JINJA,
     SEPARATOR,
     Entry,
-    error_reason,
     read_collection,
     read_entry,
 )
 from turnwise.schema import TABLE, check
 
 PATH_VARIABLE = "TURNWISE_PATH"
+MAX_TOML = 2**20  # entries have some 500 bytes
+MAX_JSON = 16 * 2**20  # all of FastChat's have 70 kB
+MAX_KEY_PARTS = 32  # of `a.b.c = 1`: tomllib takes a time that is quadratic in them, or worse
+TOML_STRING = r'"(?:[^"\\\n]|\\.)*+"?|\'[^\'\n]*+\'?'
+LONG_KEY = rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MAX_KEY_PARTS}}}"
 
 
 @dataclass(slots=True)
@@ -253,14 +259,21 @@ def _read_entries(
 
 
 def _parse_file(file: Path, where: str) -> Mapping[str, Any]:
-    import tomllib  # imported late: a tenth of what `import turnwise` may take
-
+    is_toml = where.endswith(".toml")
     try:
-        text = file.read_text(encoding="utf-8")
-        data: Any = tomllib.loads(text) if where.endswith(".toml") else json.loads(text)
+        text = read_file(file, MAX_TOML if is_toml else MAX_JSON, file.parent).decode("utf-8")
+        data: Any = _parse_toml(text) if is_toml else json.loads(text)
     except OSError as error:
         raise SourceError(f"{where} cannot be read: {error_reason(error)}") from error
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, not JSON
         raise SourceError(f"{where} cannot be parsed: {error}") from error
     check(data, TABLE, where)
     return dict(data)
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    import tomllib  # imported late: a tenth of what `import turnwise` may take
+
+    if re.search(LONG_KEY, re.sub(TOML_STRING, "x", text)):
+        raise ValueError(f"it has a key of more than {MAX_KEY_PARTS} parts")
+    return tomllib.loads(text)

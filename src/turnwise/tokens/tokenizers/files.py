@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from turnwise.errors import TokenizerError
+from turnwise.local_files import check_file, error_reason, is_present, open_file, read_file
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -20,6 +21,7 @@ from turnwise.tokens.tokenizers.special_tokens_config import CONFIG_FILES, read_
 
 SHIPPED = Path(__file__).resolve().parent.parent / "data"
 MAX_SHOWN_FILES = 8
+MAX_FILE = 512 * 2**20  # bytes; the largest known has 35 MB
 SENTENCEPIECE_START = b"\n"  # field 1 of the protocol buffer: the pieces
 
 
@@ -34,6 +36,10 @@ def resolve(source: str | Path) -> Path:
 def load(path: Path, name: str, backend: str | None) -> Tokenizer:
     """Read the tokenizer at a path; `name` is what errors call it."""
     file = _find_file(path, name)
+    try:
+        check_file(file, MAX_FILE, None if file == path else path)
+    except OSError as problem:
+        raise _unreadable(file, problem) from None
     for pattern, reader in FORMATS:
         if fnmatch(file.name, pattern):
             return reader(file, name, backend)
@@ -44,7 +50,7 @@ def load(path: Path, name: str, backend: str | None) -> Tokenizer:
 
 def _find_file(path: Path, name: str) -> Path:
     """Return the tokenizer file at this path: the file itself, or the first known one of a folder."""
-    if path.is_file():
+    if is_present(path):
         return path
     if not path.is_dir():
         raise TokenizerError(
@@ -64,6 +70,10 @@ def _find_file(path: Path, name: str) -> Path:
     raise TokenizerError(
         f"the folder {name!r} has no tokenizer in it ({contents})", hint=f"Looked for: {PATTERNS}."
     )
+
+
+def _unreadable(file: Path, problem: Exception) -> TokenizerError:
+    return TokenizerError(f"{file} cannot be read: {error_reason(problem)}")
 
 
 def cache_key(path: Path, backend: str | None) -> Hashable:
@@ -86,9 +96,9 @@ def cache_key(path: Path, backend: str | None) -> Hashable:
 
 def _read_huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_file(file, MAX_FILE).decode("utf-8")
     except (OSError, ValueError) as problem:
-        raise TokenizerError(f"{file} cannot be read: {problem}") from None
+        raise _unreadable(file, problem) from None
     made: Tokenizer = import_adapter("huggingface").HuggingFace(
         text, name=name, declared=read_declarations(file.parent), backend=backend
     )
@@ -102,10 +112,10 @@ def _read_tekken(file: Path, name: str, backend: str | None) -> Tokenizer:
 
 def _read_model(file: Path, name: str, backend: str | None) -> Tokenizer:
     try:
-        with file.open("rb") as opened:
+        with open_file(file) as opened:
             start = opened.read(1)
     except OSError as problem:
-        raise TokenizerError(f"{file} cannot be read: {problem}") from None
+        raise _unreadable(file, problem) from None
     if start != SENTENCEPIECE_START:
         return _refuse_ranks(file, name, backend)
     made: Tokenizer = import_adapter("sentencepiece").read(file, name)

@@ -14,7 +14,11 @@ import os
 import re
 from pathlib import Path
 
+from turnwise.local_files import read_file
+
 MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+COMMIT = re.compile(r"\w[\w.-]*", re.ASCII)  # the name of a folder, not a path
+MAX_REFERENCE = 1000  # bytes
 
 
 def find_cached_model(model_id: str) -> Path | None:
@@ -24,10 +28,11 @@ def find_cached_model(model_id: str) -> Path | None:
     model = _cache_folder() / f"models--{model_id.replace('/', '--')}"
     snapshots = model / "snapshots"
     try:
-        commit = (model / "refs" / "main").read_text(encoding="ascii").strip()
+        reference = model / "refs" / "main"
+        commit = read_file(reference, MAX_REFERENCE, model).decode("ascii").strip()
     except (OSError, ValueError):
         commit = ""
-    if commit and (snapshots / commit).is_dir():
+    if COMMIT.fullmatch(commit) and (snapshots / commit).is_dir():
         return snapshots / commit
     try:
         folders = [folder for folder in snapshots.iterdir() if folder.is_dir()]

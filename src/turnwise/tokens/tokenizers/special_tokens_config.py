@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.errors import TokenizerError
+from turnwise.local_files import error_reason, is_present, read_file
 
 TokenRow = dict[str, Any]  # an added token: its `content` and its flags
 
 CONFIG_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # later ones win
 LIST_KEYS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 ID = re.compile("[0-9]{1,10}")
+MAX_CONFIG = 64 * 2**20  # bytes; with a whole vocabulary of added tokens it has several MB
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -37,16 +39,16 @@ def read_declarations(folder: Path) -> DeclaredTokens:
     """Return what the files in this folder declare."""
     config: dict[str, Any] = {}
     for name in CONFIG_FILES:
-        if (folder / name).is_file():
+        if is_present(folder / name):
             config |= _read_json(folder / name)
     return DeclaredTokens(_named_tokens(config), _added_rows(config), _special_rows(config))
 
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(read_file(file, MAX_CONFIG, file.parent).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as problem:
-        raise TokenizerError(f"{file} cannot be read: {problem}") from None
+        raise TokenizerError(f"{file} cannot be read: {error_reason(problem)}") from None
     if not isinstance(config, dict):
         raise TokenizerError(f"{file} is not a JSON object")
     return config

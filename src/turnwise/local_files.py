@@ -1,0 +1,128 @@
+"""Open local files that a stranger may have prepared, such as a model folder from a hub.
+
+What the system would do with such a file is not always to read it: a pipe blocks until somebody
+writes, a device may never end, a link leads to any file of this machine, and the size is what the
+stranger likes. So there are three rules, which hold for every file that turnwise reads:
+
+* Only regular files are read. A pipe is read if the shell has opened it (`<(command)`, which is
+  `/dev/fd/63`), for then somebody writes.
+* At most `limit` bytes are read.
+* A file that was found *in a folder* must still lie there when its links are followed, or in the
+  model's folder of a Hugging Face cache, whose `snapshots/` link to its `blobs/`. A link that the
+  user named himself may lead anywhere.
+
+A broken rule is an `OSError` like any other that the system raises, with the reason as `strerror`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from turnwise.errors import short_repr
+
+SHELL_PIPES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
+CACHE_SNAPSHOTS = "snapshots"
+CACHE_MODEL = ("models--", "datasets--", "spaces--")
+KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class RefusedFile(OSError):
+    """A file that is not read although the system would read it."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(errno.EPERM, reason, os.fspath(path))
+
+
+def error_reason(error: Exception) -> str:
+    """Return why a file cannot be read, to follow a colon."""
+    reason = getattr(error, "strerror", None) or str(error)
+    return reason[:1].lower() + reason[1:]
+
+
+def is_present(path: Path) -> bool:
+    """Return whether a folder has something of this name that is not a folder itself."""
+    return path.exists() and not path.is_dir()
+
+
+def open_file(path: Path, folder: Path | None = None) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Args:
+        path: the file.
+        folder: the folder in which it was found, and which it must not leave; None for a file that
+            the user named.
+
+    Raises:
+        OSError: it cannot be opened, or must not be read.
+    """
+    if folder is not None:
+        _check_inside(path, folder)
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+    if not _is_shell_pipe(path):
+        flags |= getattr(os, "O_NONBLOCK", 0)  # or opening a pipe waits for its writer
+    file = os.fdopen(os.open(path, flags), "rb", buffering=2**18)
+    try:
+        _check_kind(path, os.fstat(file.fileno()).st_mode)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read_file(path: Path, limit: int, folder: Path | None = None) -> bytes:
+    """Return the bytes of a file that has at most `limit` of them; the rest as for `open_file`."""
+    with open_file(path, folder) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = b"" if size > limit else file.read(limit + 1)
+    if size > limit or len(data) > limit:
+        raise RefusedFile(path, f"it is larger than {limit:,} bytes")
+    return data
+
+
+def check_file(path: Path, limit: int, folder: Path | None = None) -> None:
+    """Check a file that another library will read by its path."""
+    with open_file(path, folder) as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise RefusedFile(path, f"it is larger than {limit:,} bytes")
+
+
+def _is_shell_pipe(path: Path) -> bool:
+    return os.fspath(path).startswith(SHELL_PIPES)
+
+
+def _check_kind(path: Path, mode: int) -> None:
+    if stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and _is_shell_pipe(path)):
+        return
+    kind = next((name for is_kind, name in KINDS if is_kind(mode)), "something else")
+    if kind == "a folder":
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise RefusedFile(path, f"it is {kind}, not a regular file")
+
+
+def _check_inside(path: Path, folder: Path) -> None:
+    target = path.resolve()
+    home = folder.resolve()
+    if target.is_relative_to(home) or target.is_relative_to(_cache_root(home)):
+        return
+    shown = short_repr(os.fspath(target), 200)
+    raise RefusedFile(
+        path, f"it is a link out of its folder, to {shown}; name that file if you mean it"
+    )
+
+
+def _cache_root(folder: Path) -> Path:
+    """Return the folder of a Hugging Face cache that holds this snapshot; the folder itself if none does."""
+    for parent in folder.parents:
+        if parent.name == CACHE_SNAPSHOTS and parent.parent.name.startswith(CACHE_MODEL):
+            return parent.parent
+    return folder
