@@ -261,7 +261,7 @@ def test_rounds_may_count_from_one() -> None:
 
 
 def test_a_folder_is_loaded(tmp_path: Path) -> None:
-    """R107, R114: `load` finds the file too; beside a tokenizer's own template it does not count, which is said."""
+    """R107, R114: `load` finds the file too; it counts before a tokenizer's own template, and a warning says so."""
     path = compat.ChatTemplate.from_dict(EXAMPLE).save(tmp_path)
     for place in (tmp_path, path):
         found = registry.find_source(place)
@@ -275,10 +275,17 @@ def test_a_folder_is_loaded(tmp_path: Path) -> None:
     assert registry.find_source(tmp_path).dialect == "paddlenlp"
     config.write_text(json.dumps({"chat_template": "{{ messages }}"}), encoding="utf-8")
     found = registry.find_source(tmp_path)
-    assert (found.dialect, found.text) == ("jinja", "{{ messages }}")
+    assert found.dialect == "paddlenlp"
     assert (
-        found.warning == f"{path} is ignored: tokenizer_config.json has a chat_template of its own"
+        found.warning
+        == f"the chat_template of {config} is ignored: chat_template.json is PaddleNLP's"
     )
+    loaded = turnwise.load(tmp_path)
+    assert loaded.render(as_messages(ROUNDS), add_generation_prompt=True).text == ADDED
+    # A processor's file of the same name is transformers', and so is its order.
+    path.write_text(json.dumps({"chat_template": "{{ 1 }}"}), encoding="utf-8")
+    assert registry.find_source(tmp_path).text == "{{ messages }}"
+    path.write_text(json.dumps(EXAMPLE), encoding="utf-8")
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0] }}", encoding="utf-8")
     found = registry.find_source(tmp_path)
     assert found.text == "{{ messages[0] }}"
@@ -316,8 +323,10 @@ def test_context_and_flags() -> None:
     assert text == "dry 2;(0 True False 2 False)q|a;(1 False True 2 False)r|"
     asked = as_messages([["q", "a"], ["r"]])
     assert render(source, asked, add_generation_prompt=True, mood="dry").text == text
-    assert chat.apply_chat_template("q", tokenize=False) == " 1;(0 True True 1 False)q|"
-    parts = chat.encode_chat_inputs([["q", "a"], ["r", "b"]], {"is_training": True}, tokenize=False)
+    with pytest.warns(turnwise.TurnwiseWarning, match=r"system writes {{mood}}"):
+        assert chat.apply_chat_template("q", tokenize=False) == " 1;(0 True True 1 False)q|"
+    training = {"is_training": True, "mood": ""}
+    parts = chat.encode_chat_inputs([["q", "a"], ["r", "b"]], training, tokenize=False)
     assert parts["conversations"] == [
         ["(0 True False 2 True)q|", "a;"],
         ["(1 False True 2 True)r|", "b;"],

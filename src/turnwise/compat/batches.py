@@ -73,7 +73,7 @@ class BatchLayout:
 
     def make_batch(self, rows: Sequence[TokenRow], single: bool) -> Encoding:
         """Return the columns of the rows, truncated and padded; a `single` row without tensors stays one list."""
-        rows = self._pad([self._truncate(row) for row in rows])
+        rows = self._pad([self.truncate(row) for row in rows])
         columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
         if self.return_tensors is not None:
             return Encoding(_make_tensors(columns, _tensor_library(self.return_tensors)))
@@ -93,7 +93,8 @@ class BatchLayout:
     def _truncates(self) -> bool:
         return bool(_look_up(TRUNCATION, self.truncation, "truncation"))
 
-    def _truncate(self, row: TokenRow) -> TokenRow:
+    def truncate(self, row: TokenRow) -> TokenRow:
+        """Return the columns cut to the limit, if that is wanted."""
         limit = self.limit
         if not self._truncates() or limit is None:
             return row

@@ -1,43 +1,68 @@
 """PaddleNLP's own names: ChatTemplate, and the chat calls of its tokenizers.
 
-`PaddleChat` replaces a PaddleNLP tokenizer in `init_chat_template`, `apply_chat_template` and `encode_chat_inputs`.
-Without a tokenizer it returns texts (`tokenize=False`), with one, ids. Each field of a template is rendered by the
-engine, by the rules of `dialects.paddlenlp`. Differences from PaddleNLP, which `exact=True` removes:
+    from turnwise.compat.paddlenlp import AutoTokenizer, ChatTemplate      # was: paddlenlp.transformers
+
+`PaddleChat` replaces a PaddleNLP tokenizer in `init_chat_template`, `apply_chat_template` and `encode_chat_inputs`, and
+passes everything else on to the tokenizer that it was given, so PaddleNLP's training code runs with it. Without a
+tokenizer it returns texts (`tokenize=False`). Each field of a template is rendered by the engine, by the rules of
+`dialects.paddlenlp`. Differences from PaddleNLP, which `exact=True` removes:
 
 * a last round with an answer is refused, not cut to its question;
 * `is_first`, `is_last` and `length` have the same meaning in every field, not the values of the round before;
 * context named `user`, `bot`, `query` or `index` is refused, and does not replace the messages;
 * truncated rounds are never longer than `max_length`: PaddleNLP counts from the end of a text (a negative slice) if the
-  system part is longer than `src_length`, or the question longer than what is left.
+  system part is longer than `src_length`, or the question longer than what is left;
+* the answers of a Jinja template are found by their places: PaddleNLP searches for their texts, which fails where a
+  question ends as an answer does, or an answer is empty;
+* a variable that a field writes, `{{qurey}}`, and nobody gives is told by a warning;
+* a text without a Jinja tag that is no file is refused: PaddleNLP takes it for a template.
 
 With and without `exact`, a context is never modified: PaddleNLP's flags leak from call to call through a shared
-default. Paddle is needed only for its tensors.
+default. Errors are turnwise's and also of the type that PaddleNLP would raise (AssertionError, ValueError, jinja2's).
+Paddle is needed only for its tensors.
+
+All files about PaddleNLP's calls: this one, `paddlenlp_fields.py` (ChatTemplate) and `paddlenlp_training.py` (rows of
+training data).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
-from turnwise.compat import MissingKey
-from turnwise.compat.batches import check_length
+from turnwise.compat.batches import Encoding
+from turnwise.compat.jinja_errors import raise_jinja_errors
+from turnwise.compat.paddlenlp_fields import (
+    FILE_NAME,
+    ChatTemplate,
+    Context,
+    InvalidRounds,
+    Rounds,
+    as_messages,
+)
+from turnwise.compat.paddlenlp_training import (
+    tokenize_rounds_example,
+    training_rounds,
+    truncate_rounds,
+)
 from turnwise.compat.tokenizer_shim import call_tokenizer, encode_text, with_calls
-from turnwise.dialects import paddlenlp
-from turnwise.errors import MessageError, SourceError, short_repr
-from turnwise.local_files import error_reason, read_file
-from turnwise.shapes.row import ARGUMENT_NAMES
+from turnwise.errors import MessageError, SourceError, TurnwiseWarning, short_repr
+from turnwise.local_files import error_reason, is_present, read_file
 from turnwise.template import Template, compile_jinja
 
 __all__ = [
+    "AutoTokenizer",
     "Chat",
     "ChatTemplate",
     "ChatTemplateMixin",
+    "InvalidRounds",
     "PaddleChat",
     "as_messages",
     "tokenize_rounds_example",
@@ -45,193 +70,19 @@ __all__ = [
     "truncate_rounds",
 ]
 
-FILE_NAME = "chat_template.json"
-MAX_FILE = 4 * 2**20  # bytes
-MESSAGE_VARIABLES = ("user", "bot", "query", "index")
-"""Variables that the messages set."""
-
-Rounds = Sequence[Sequence[str]]
-Context = Mapping[str, Any] | None
+CONFIG_NAME = "tokenizer_config.json"
+JINJA_NAME = "chat_template.jinja"
+MAX_CONFIG = 64 * 2**20  # bytes; some files have a whole vocabulary of added tokens
 
 
-@dataclass
-class ChatTemplate:
-    """The fields of a `chat_template.json`. All are optional; a query without a template stays as it is.
-
-    Example:
-        >>> template = ChatTemplate(system="Be brief.", query=" Q: {{query}} A:")
-        >>> template("hi")
-        'Be brief. Q: hi A:'
-    """
-
-    conversation: list[str] | None = None
-    system: str | None = None
-    query: str | None = None
-    exact: bool = False
-
-    def __post_init__(self) -> None:
-        paddlenlp.check_fields(self.to_dict())
-
-    @classmethod
-    def from_dict(cls, config: Mapping[str, Any], exact: bool = False) -> ChatTemplate:
-        """Return the template of the content of a file."""
-        return cls(**paddlenlp.check_fields(config), exact=exact)
-
-    @classmethod
-    def from_file(cls, file: str | os.PathLike[str], exact: bool = False) -> ChatTemplate:
-        """Return the template of a file, or of the `chat_template.json` in a folder."""
-        path, folder = Path(file), None
-        if path.is_dir():
-            path, folder = path / FILE_NAME, path
-        try:
-            text = read_file(path, MAX_FILE, folder).decode("utf-8")
-            return cls(**paddlenlp.check_fields(text), exact=exact)
-        except (OSError, UnicodeDecodeError) as error:
-            raise SourceError(f"{path} cannot be read: {error_reason(error)}") from None
-        except SourceError as error:
-            raise error.within(str(path)) from None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields that are set."""
-        fields = {"system": self.system, "conversation": self.conversation, "query": self.query}
-        return {key: value for key, value in fields.items() if value is not None}
-
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the file where `from_file(folder)` finds it, and return its path."""
-        path = Path(folder) / FILE_NAME
-        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=4)
-        path.write_text(f"{text}\n", encoding="utf-8")
-        return path
-
-    def render_system(self, context_data: Context = None) -> str:
-        """Return the system text; "" without one."""
-        if self.system is None:
-            return ""
-        return _render_field(self.system, "system", self._check_context(context_data))
-
-    def render_conversation(
-        self, conversation_data: Any, index: int = 0, context_data: Context = None
-    ) -> list[str]:
-        """Return the user's and the bot's part of one finished round, `[user, bot]` or `{"user": ..., "bot": ...}`."""
-        if self.conversation is None:
-            problem = (
-                "this chat template has no `conversation`, which writes the rounds before the last"
-            )
-            raise MessageError(problem)
-        data = conversation_data
-        if isinstance(data, list | tuple) and len(data) == 2:
-            data = {"user": data[0], "bot": data[1], "index": index}
-        if not isinstance(data, Mapping) or not {"user", "bot"} <= data.keys():
-            problem = f"a finished round is [user, bot], not {short_repr(data)}"
-            raise MessageError(problem, path=f"rounds[{index}]")
-        values = {**data, **self._check_context(context_data)}
-        return [
-            _render_field(text, f"conversation[{number}]", values)
-            for number, text in enumerate(self.conversation)
-        ]
-
-    def render_query(self, query: str, index: int = 0, context_data: Context = None) -> str:
-        """Return the last question, as the template writes it."""
-        if self.query is None:
-            return query
-        values = self._check_context(context_data)
-        for name in ("query", "index"):
-            if name in values:
-                problem = f"the context may not give {name!r}: it is an argument"
-                raise MessageError(problem, path=f"context_data.{name}")
-        return _render_field(self.query, "query", {**values, "query": query, "index": index})
-
-    def __call__(self, conversations: str | Rounds, context_data: Context = None) -> str:
-        """Return the prompt: the system text, the finished rounds, and the last question."""
-        rounds = _as_rounds(conversations)
-        context = self._check_context(context_data)
-        *history, last = rounds
-        if len(last) != 1 and not self.exact:
-            hint = "Leave the answer out, or use encode_chat_inputs for training."
-            problem = f"the last round is one question, [user]; found {len(last)} texts"
-            raise MessageError(problem, path=f"rounds[{len(history)}]", hint=hint)
-        with_length = {**context, "length": len(rounds)}
-        text = self.render_system(context if self.exact else with_length)
-        flags: dict[str, bool] = {}
-        for index, turn in enumerate(history):
-            flags = {"is_first": index == 0, "is_last": False}
-            text += "".join(self.render_conversation(turn, index, {**with_length, **flags}))
-        if not self.exact:  # PaddleNLP keeps the flags of the round before
-            flags = {"is_first": not history, "is_last": True}
-        return text + self.render_query(last[0], len(history), {**with_length, **flags})
-
-    def render_parts(self, conversations: Rounds, context_data: Context = None) -> dict[str, Any]:
-        """Return the system text and the `[user, bot]` of each finished round; the bot's part is trained."""
-        if not isinstance(conversations, list | tuple):
-            problem = f"finished rounds are a list of [user, bot], not {short_repr(conversations)}"
-            raise MessageError(problem, path="rounds")
-        context = self._check_context(context_data)
-        last = len(conversations) - 1
-        if not self.exact:
-            context["length"] = len(conversations)
-        system = self.render_system(context) if self.system else None
-        rounds = []
-        for index, turn in enumerate(conversations):
-            flags = {"is_first": index == 0, "is_last": index == last}
-            rounds.append(self.render_conversation(turn, index, {**context, **flags}))
-        return {"system": system, "conversations": rounds}
-
-    def _check_context(self, given: Any) -> dict[str, Any]:
-        """Return a copy of the context with the default of `is_training`; refuse names that mean something else."""
-        given = {} if given is None else given
-        if not isinstance(given, Mapping):
-            problem = f"must be a mapping of names to values, not {short_repr(given)}"
-            raise MessageError(problem, path="context_data")
-        for name in given:
-            problem = f"the context may not give {short_repr(name)}"
-            if not isinstance(name, str):
-                raise MessageError(problem, path="context_data", hint="Names are texts.")
-            if name in ARGUMENT_NAMES:
-                hint = "It is an argument of the renderer."
-                raise MessageError(problem, path="context_data", hint=hint)
-            if name in MESSAGE_VARIABLES and not self.exact:
-                hint = "It would hide what the messages say."
-                raise MessageError(problem, path=f"context_data.{name}", hint=hint)
-        return {"is_training": False, **given}
-
-
-@cache
-def _compile_field(text: str, where: str) -> Template:
-    return compile_jinja(paddlenlp.parse_field(text, where).tags, name=where)
-
-
-def _render_field(text: str, where: str, values: Mapping[str, Any]) -> str:
-    return _compile_field(text, where).render([], **values).text
-
-
-def _as_rounds(conversation: Any) -> list[Sequence[str]]:
-    """Return a question as a round, and rounds as they are; a list of questions is a batch, which is refused."""
-    if isinstance(conversation, str):
-        return [[conversation]]
-    if not isinstance(conversation, list | tuple) or not conversation:
-        problem = f"a conversation is a text or a list of rounds, not {short_repr(conversation)}"
-        raise MessageError(problem)
-    for index, turn in enumerate(conversation):
-        path = f"rounds[{index}]"
-        if isinstance(turn, str):
-            hint = 'One conversation at a time: a text, or [["question", "answer"], ["question"]].'
-            problem = "a list of texts is a batch of conversations"
-            raise MessageError(problem, path=path, hint=hint)
-        if not _are_texts(turn) or not 1 <= len(turn) <= 2:
-            problem = f"a round is [user, bot] or [user], not {short_repr(turn)}"
-            raise MessageError(problem, path=path)
-    return list(conversation)
-
-
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
+class InvalidTemplate(SourceError, ValueError):
+    """There is no template, or this is none; PaddleNLP raises ValueError."""
 
 
 class ChatTemplateMixin:
     """The chat calls of a tokenizer, for a class that has `__call__` and `encode`; `PaddleChat` is for other cases."""
 
     chat_template: ChatTemplate | Template | None = None
-    special_tokens_map: Mapping[str, Any] = {}
     exact = False
 
     def init_chat_template(self, chat_template: Any) -> None:
@@ -241,20 +92,21 @@ class ChatTemplateMixin:
             chat_template: A file or its folder, the content of the file, a template, or Jinja text over messages.
 
         Raises:
-            SourceError: If it is none of these.
+            SourceError: If it is none of these; also a ValueError.
+            TemplateSyntaxError: If it is not Jinja; also jinja2's error of this name.
         """
-        if isinstance(chat_template, ChatTemplate | Template):
+        if chat_template is None or isinstance(chat_template, ChatTemplate | Template):
             self.chat_template = chat_template
         elif isinstance(chat_template, Mapping):
             self.chat_template = ChatTemplate.from_dict(chat_template, self.exact)
         elif _is_path(chat_template):
             self.chat_template = ChatTemplate.from_file(chat_template, self.exact)
-        elif isinstance(chat_template, str) and ("{{" in chat_template or "{%" in chat_template):
-            self.chat_template = compile_jinja(chat_template, name="chat_template")
+        elif isinstance(chat_template, str) and (self.exact or re.search(r"{[{%]", chat_template)):
+            self.chat_template = _compile_text(chat_template)
         else:
             hint = "Accepted: a path, the dict that the file holds, or Jinja text."
             problem = f"this is not a chat template: {short_repr(chat_template)}"
-            raise SourceError(problem, hint=hint)
+            raise InvalidTemplate(problem, hint=hint)
 
     def apply_chat_template(
         self,
@@ -269,7 +121,7 @@ class ChatTemplateMixin:
             conversation: A question, rounds, or messages for a Jinja template.
             tokenize: Return what the tokenizer makes of the text, not the text.
             context_data: Further variables of the template.
-            **tokenizer_kwargs: Arguments of the tokenizer's call.
+            **tokenizer_kwargs: Arguments of the tokenizer's call, and `add_generation_prompt` for a Jinja template.
 
         Raises:
             SourceError: If there is no chat template.
@@ -315,8 +167,10 @@ class ChatTemplateMixin:
         if isinstance(template, ChatTemplate):
             parts = template.render_parts(conversations, context_data)
         else:
+            messages = _finished_messages(conversations)
             prompt = kwargs.pop("add_generation_prompt", True)
-            parts = {"conversations": self._split_rendering(template, conversations, prompt)}
+            split = self._split_by_text if self.exact else self._split_by_prefix
+            parts = {"conversations": split(template, messages, prompt)}
         if not tokenize:
             return parts
         tokenizer = self._require_tokenizer("encode_chat_inputs")
@@ -328,45 +182,70 @@ class ChatTemplateMixin:
         ]
         return result
 
-    def _split_rendering(
-        self, template: Template, conversations: Rounds, prompt: bool
+    def _split_by_prefix(
+        self, template: Template, messages: list[dict[str, str]], prompt: bool
     ) -> list[list[str]]:
         """Return for each round of a Jinja template what its prompt adds to the text, and what its answer adds."""
-        messages = as_messages(conversations)
-        if len(messages) != 2 * len(conversations):
-            raise MessageError("for training every round is [user, bot]", path="rounds")
         parts = []
         before = ""
-        for index in range(len(conversations)):
-            answer = 2 * index + 1
+        for answer in range(1, len(messages), 2):
             asked = self._render(template, messages[:answer], prompt)
             answered = self._render(template, messages[: answer + 1], False)
             if not asked.startswith(before) or not answered.startswith(asked):
                 problem = "with this template an answer does not continue its prompt"
-                raise MessageError(problem, path=f"rounds[{index}]")
+                raise MessageError(problem, path=f"rounds[{answer // 2}]")
             parts.append([asked.removeprefix(before), answered.removeprefix(asked)])
             before = answered
         return parts
 
+    def _split_by_text(
+        self, template: Template, messages: list[dict[str, str]], prompt: bool
+    ) -> list[list[str]]:
+        """Return the same as PaddleNLP does: each answer as it is in its round alone, searched for in the whole."""
+        answers = []
+        for start in range(0, len(messages), 2):
+            turn = messages[start : start + 2]
+            asked = self._render(template, turn[:1], prompt)
+            answers.append(self._render(template, turn, False)[len(asked) :])
+        questions = self._extract_non_learnable_parts(messages, answers)
+        if len(questions) != len(answers):
+            problem = f"{len(answers)} answers split the text into {len(questions)} parts"
+            raise InvalidRounds(problem, hint="exact=False finds answers by their places.")
+        return [list(pair) for pair in zip(questions, answers, strict=True)]
+
+    def _extract_non_learnable_parts(
+        self, origin_msg: list[dict[str, str]], split_s: Sequence[str]
+    ) -> list[str]:
+        """Return what a Jinja template writes between the texts of `split_s`; a private method of PaddleNLP."""
+        template = self._require_template()
+        if isinstance(template, ChatTemplate):
+            raise InvalidTemplate("only the text of a Jinja template is split at its answers")
+        text = self._render(template, origin_msg, False)
+        parts = re.split("|".join(map(re.escape, split_s)), text)
+        return parts[:-1] if parts[-1] == "" else parts
+
     def _render(self, template: Template, messages: list[dict[str, str]], prompt: bool) -> str:
-        tokens = self.special_tokens_map
-        return template.render(messages, add_generation_prompt=prompt, **tokens).text
+        tokens = getattr(self, "special_tokens_map", {})
+        with raise_jinja_errors():
+            return template.render(messages, add_generation_prompt=prompt, **tokens).text
 
     def _require_template(self) -> ChatTemplate | Template:
         if self.chat_template is None:
-            raise SourceError("there is no chat template", hint="Call init_chat_template first.")
+            hint = "Call init_chat_template first."
+            raise InvalidTemplate("there is no chat template", hint=hint)
         return self.chat_template
 
     def _require_tokenizer(self, call: str) -> Any:
         """Return the tokenizer: this object, unless a subclass has another."""
         if not callable(self):
-            hint = "Say tokenize=False for the text, or give PaddleChat a tokenizer."
-            raise MessageError(f"{call} makes ids with a tokenizer, and there is none", hint=hint)
+            raise _no_tokenizer(call)
         return self
 
 
 class PaddleChat(ChatTemplateMixin):
     """The chat calls with the tokenizer of another library, or without one for texts only.
+
+    All other attributes are the tokenizer's, in reading and in writing.
 
     Example:
         >>> chat = PaddleChat({"query": "Q: {{query}}"})
@@ -379,15 +258,149 @@ class PaddleChat(ChatTemplateMixin):
     ) -> None:
         self.tokenizer = with_calls(tokenizer)
         self.exact = exact
-        self.special_tokens_map = getattr(self.tokenizer, "special_tokens_map", {})
         if chat_template is not None:
             self.init_chat_template(chat_template)
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike[str],
+        tokenizer: Any = None,
+        exact: bool = False,
+    ) -> PaddleChat:
+        """Return the tokenizer of a model folder with its chat template.
+
+        As in PaddleNLP, a `chat_template.json` counts before the template of the `tokenizer_config.json`.
+
+        Args:
+            pretrained_model_name_or_path: A folder.
+            tokenizer: The tokenizer, if it is not that of the folder.
+            exact: Behave as PaddleNLP does, with its known defects.
+
+        Raises:
+            SourceError: If it is not a folder, or a template in it cannot be read.
+            TokenizerError: If the folder has no tokenizer.
+        """
+        folder = Path(pretrained_model_name_or_path)
+        if not folder.is_dir():
+            hint = "Models are not downloaded here."
+            raise SourceError(f"{folder} is not a folder", hint=hint)
+        chat = cls(tokenizer=folder if tokenizer is None else tokenizer, exact=exact)
+        text = _config_of(folder).get("chat_template")
+        if is_present(folder / FILE_NAME):
+            if text is not None:
+                message = f"{folder / FILE_NAME} is used, not the chat_template of {CONFIG_NAME}"
+                warn(message, TurnwiseWarning, stacklevel=2)
+            chat.init_chat_template(folder)
+        elif text is not None:
+            chat.chat_template = _compile_text(text)
+        return chat
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> Any:
+        """Save the tokenizer, and the chat template where `from_pretrained` finds it.
+
+        Fields go to `chat_template.json`, Jinja text to the `tokenizer_config.json`.
+        """
+        folder = Path(save_directory)
+        tokenizer = self._require_tokenizer("save_pretrained")
+        folder.mkdir(parents=True, exist_ok=True)
+        result = call_tokenizer(tokenizer.save_pretrained, str(folder), **kwargs)
+        if isinstance(self.chat_template, ChatTemplate):
+            self.chat_template.save(folder)
+        elif self.chat_template is not None:
+            config = {**_config_of(folder), "chat_template": _text_of(self.chat_template)}
+            text = json.dumps(config, ensure_ascii=False, indent=2)
+            (folder / CONFIG_NAME).write_text(f"{text}\n", encoding="utf-8")
+            (folder / JINJA_NAME).unlink(
+                missing_ok=True
+            )  # the tokenizer's own, which would hide it
+        return result
+
+    def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Return what the tokenizer makes of a text."""
+        tokenizer = self._require_tokenizer("the call")
+        if not hasattr(tokenizer, "truncation_side"):
+            return call_tokenizer(tokenizer, text, *args, **kwargs)
+        # An argument of PaddleNLP's call is an attribute in transformers.
+        side = kwargs.pop("truncation_side", tokenizer.truncation_side)
+        with _set_attribute(tokenizer, "truncation_side", side):
+            return call_tokenizer(tokenizer, text, *args, **kwargs)
+
+    def encode(self, text: Any, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+        """Return the ids of a text under `input_ids`, as PaddleNLP does, where transformers returns the list."""
+        encode = self._require_tokenizer("encode").encode
+        result = call_tokenizer(encode, text, *args, **kwargs)
+        return result if isinstance(result, Mapping) else Encoding({"input_ids": result})
+
     def _require_tokenizer(self, call: str) -> Any:
-        return super()._require_tokenizer(call) if self.tokenizer is None else self.tokenizer
+        if self.tokenizer is None:
+            raise _no_tokenizer(call)
+        return self.tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        tokenizer = vars(self).get("tokenizer")
+        if tokenizer is None or name.startswith("__"):
+            hint = "" if tokenizer is not None else "; it has no tokenizer that could have it"
+            raise AttributeError(f"this chat has no {name!r}{hint}")
+        return getattr(tokenizer, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        tokenizer = vars(self).get("tokenizer")
+        is_own = name in vars(self) or hasattr(type(self), name)
+        if tokenizer is not None and not is_own and hasattr(tokenizer, name):
+            setattr(tokenizer, name, value)
+        else:
+            super().__setattr__(name, value)
 
 
 Chat = PaddleChat
+AutoTokenizer = PaddleChat
+
+
+def _no_tokenizer(call: str) -> MessageError:
+    hint = "Say tokenize=False for the text, or give PaddleChat a tokenizer."
+    return MessageError(f"{call} needs a tokenizer, and there is none", hint=hint)
+
+
+def _finished_messages(conversations: Rounds) -> list[dict[str, str]]:
+    """Return finished rounds as messages."""
+    messages = as_messages(conversations)
+    if len(messages) != 2 * len(conversations):
+        raise InvalidRounds("for training every round is [user, bot]", path="rounds")
+    return messages
+
+
+def _compile_text(text: Any) -> Template:
+    """Compile Jinja text; PaddleNLP keeps the line break at its end, which Jinja and transformers remove."""
+    if not isinstance(text, str):
+        raise InvalidTemplate(f"a chat template is a text here, not {short_repr(text)}")
+    if text.endswith("\r"):
+        text = text[:-1] + "\n"
+    if text.endswith("\n"):
+        text += "\n"  # the one that Jinja removes
+    with raise_jinja_errors():
+        return compile_jinja(text, name="chat_template")
+
+
+def _text_of(template: Template) -> str:
+    """Return the Jinja text of which `_compile_text` makes this template."""
+    return template.text.removesuffix("\n").removesuffix("\r")
+
+
+def _config_of(folder: Path) -> dict[str, Any]:
+    """Return the content of the `tokenizer_config.json` of a folder; {} without one."""
+    path = folder / CONFIG_NAME
+    if not is_present(path):
+        return {}
+    try:
+        config = json.loads(read_file(path, MAX_CONFIG, folder))
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error_reason(error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise SourceError(f"{path} is a JSON object, not {short_repr(config)}")
+    return config
 
 
 def _require_paddle() -> None:
@@ -406,140 +419,11 @@ def _is_path(place: Any) -> bool:
         return False
 
 
-def as_messages(conversation: Any) -> list[dict[str, str]]:
-    """Return a question or rounds as OpenAI messages; messages stay as they are.
-
-    Example:
-        >>> as_messages([["hi", "yes"]])
-        [{'role': 'user', 'content': 'hi'}, {'role': 'assistant', 'content': 'yes'}]
-    """
-    is_list = isinstance(conversation, list | tuple) and conversation
-    if is_list and all(isinstance(item, Mapping) for item in conversation):
-        return list(conversation)
-    messages = []
-    for turn in _as_rounds(conversation):
-        for role, text in zip(("user", "assistant"), turn, strict=False):
-            messages.append({"role": role, "content": text})
-    return messages
-
-
-def truncate_rounds(
-    parts: Mapping[str, Any], max_length: int, src_length: int, exact: bool = False
-) -> list[tuple[Any, bool]]:
-    """Keep the system part, which is never cut, and as many of the newest rounds as fit.
-
-    A last round that alone is too long is cut: its user part to `src_length` (system included), then its bot part to
-    what is left.
-
-    Args:
-        parts: What `encode_chat_inputs` returned, in texts or ids.
-        max_length: The length of the result; with `exact` it may be longer, as in PaddleNLP.
-        src_length: The length of the system part and a user part that is cut.
-
-    Returns:
-        The parts in order, as `(part, learnt)`.
-
-    Raises:
-        MessageError: If the system part alone is too long.
-    """
-    max_length = check_length(max_length, "max_length")
-    src_length = check_length(src_length, "src_length")
-    rounds = _finished_rounds(parts)
-    system = parts.get("system") or rounds[0][0][:0]
-    if len(system) >= max_length:
-        problem = f"the system part has length {len(system)}, which must be under max_length, {max_length}"
-        raise MessageError(problem)
-    room = max_length - len(system)
-    kept: list[tuple[Any, bool]] = []
-    for user, bot in reversed(rounds):
-        if len(user) + len(bot) > room:
-            if not kept:  # the last round
-                user_length = src_length - len(system)
-                if not exact:
-                    user_length = max(0, min(user_length, room))
-                user = user[:user_length]
-                kept = [(user, False), (bot[: room - len(user)], True)]
-            break
-        room -= len(user) + len(bot)
-        kept = [(user, False), (bot, True), *kept]
-    return [part for part in [(system, False), *kept] if len(part[0])]
-
-
-def _finished_rounds(parts: Any) -> Sequence[Any]:
-    """Return the rounds of what `encode_chat_inputs` returned."""
-    if not isinstance(parts, Mapping) or "conversations" not in parts:
-        problem = (
-            f"there are no conversations, as encode_chat_inputs returns them: {short_repr(parts)}"
-        )
-        raise MissingKey(problem)
-    rounds = parts["conversations"]
-    if not isinstance(rounds, list | tuple) or not rounds:
-        raise MessageError("there are no rounds", path="conversations")
-    for index, turn in enumerate(rounds):
-        if not isinstance(turn, list | tuple) or len(turn) != 2:
-            problem = f"a round is [user, bot], not {short_repr(turn)}"
-            raise MessageError(problem, path=f"conversations[{index}]")
-    return rounds
-
-
-def tokenize_rounds_example(
-    chat: ChatTemplateMixin, example: Mapping[str, Any], data_args: Any
-) -> tuple[dict[str, Any], list[int]]:
-    """Encode a row of training data, truncated by `truncate_rounds`.
-
-    Args:
-        chat: A tokenizer with a chat template.
-        example: `{"src": ..., "tgt": ..., "context": ...}`.
-        data_args: An object with `max_length` and `src_length`.
-
-    Returns:
-        `{"input_ids": [...]}` and the labels.
-
-    Raises:
-        MessageError: If the row is not of this shape.
-    """
-    context = {**_context_of(example), "is_training": True}
-    parts = chat.encode_chat_inputs(training_rounds(example), context)
-    max_length: Any = getattr(data_args, "max_length", None)
-    src_length: Any = getattr(data_args, "src_length", None)
-    ids: list[int] = []
-    labels: list[int] = []
-    for part, learnt in truncate_rounds(parts, max_length, src_length, chat.exact):
-        ids += part
-        labels += part if learnt else [-100] * len(part)
-    return {"input_ids": ids}, labels
-
-
-def _context_of(example: Mapping[str, Any]) -> Mapping[str, Any]:
-    context = example.get("context") if isinstance(example, Mapping) else None
-    if context is not None and not isinstance(context, Mapping):
-        problem = f"must be a mapping of names to values, not {short_repr(context)}"
-        raise MessageError(problem, path="context")
-    return context or {}
-
-
-def training_rounds(example: Mapping[str, Any]) -> list[list[str]]:
-    """Return the rounds of `src` and `tgt`, each a text or a list of texts.
-
-    Raises:
-        MessageError: If one is missing, or there are more of one than of the other.
-
-    Example:
-        >>> training_rounds({"src": "hi", "tgt": "yes"})
-        [['hi', 'yes']]
-    """
-    sides = []
-    for key in ("src", "tgt"):
-        if not isinstance(example, Mapping) or key not in example:
-            problem = f"a row of PaddleNLP's data has src and tgt: {short_repr(example)}"
-            raise MissingKey(problem, path=key)
-        side = [example[key]] if isinstance(example[key], str) else example[key]
-        if not _are_texts(side):
-            problem = f"must be a text or a list of texts, not {short_repr(side)}"
-            raise MessageError(problem, path=key)
-        sides.append(side)
-    src, tgt = sides
-    if len(src) != len(tgt):
-        problem = f"src and tgt have the same number of texts; found {len(src)} and {len(tgt)}"
-        raise MessageError(problem, path="src")
-    return [list(pair) for pair in zip(src, tgt, strict=True)]
+@contextmanager
+def _set_attribute(target: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(target, name)
+    setattr(target, name, value)
+    try:
+        yield
+    finally:
+        setattr(target, name, before)

@@ -8,7 +8,14 @@ a tokenizer raises becomes a TokenizerError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from turnwise.compat.batches import BatchLayout, Encoding
@@ -16,12 +23,18 @@ from turnwise.errors import TokenizerError, TurnwiseError, short_repr
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 
+TOKENIZER_NAME = "tokenizer.json"
+CONFIG_NAME = "tokenizer_config.json"
+
 
 class TokenizerShim:
     """A tokenizer of turnwise with the names that training code uses."""
 
-    def __init__(self, known: Tokenizer) -> None:
+    model_input_names = ("input_ids", "attention_mask")
+
+    def __init__(self, known: Tokenizer, given: Any = None) -> None:
         self.known = known
+        self.given = given  # the source: its file tells which special tokens are added
 
     @property
     def special_tokens_map(self) -> Mapping[str, str]:
@@ -42,12 +55,90 @@ class TokenizerShim:
             raise TokenizerError(f"{self.known.name} has no eos token", hint=hint)
         return found
 
+    @property
+    def pad_token_id(self) -> int | None:
+        """The id of the pad token; None if there is none."""
+        return self._special_id("pad_token")
+
+    @property
+    def bos_token(self) -> str | None:
+        """The text of the bos token; None if there is none."""
+        return self.known.named.get("bos_token")
+
+    @property
+    def eos_token(self) -> str | None:
+        """The text of the eos token; None if there is none."""
+        return self.known.named.get("eos_token")
+
+    @property
+    def pad_token(self) -> str | None:
+        """The text of the pad token; None if there is none."""
+        return self.known.named.get("pad_token")
+
     def _special_id(self, name: str) -> int | None:
         return self.known.id(self.known.named.get(name, ""))
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        """Return the ids of a text; special tokens are never added."""
-        return self.known.whole(text)
+        """Return the ids of a text; special tokens are added only if that is asked for."""
+        before, behind = self._special_tokens_around(text) if add_special_tokens else ([], [])
+        return [*before, *self.known.whole(text), *behind]
+
+    def _special_tokens_around(self, text: str) -> tuple[list[int], list[int]]:
+        """Return the special tokens that the `tokenizer.json` adds before and behind a text."""
+        file = _find_tokenizer_file(self.given)
+        if file is None:
+            problem = f"{self.known.name} does not know which special tokens to add"
+            hint = "Say add_special_tokens=False, or give a tokenizer of transformers."
+            raise TokenizerError(problem, hint=hint)
+        library = _load_library(file, file.stat().st_mtime_ns)
+        alone = library.encode(text, add_special_tokens=False).ids
+        ids = library.encode(text).ids
+        for start in range(len(ids) - len(alone) + 1):
+            end = start + len(alone)
+            if ids[start:end] == alone:
+                return ids[:start], ids[end:]
+        raise TokenizerError(f"{self.known.name} changes a text when it adds special tokens")
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False, **_: Any) -> str:
+        """Return the text of ids; other arguments of transformers' method are ignored."""
+        ids = to_token_ids(ids, "a tokenizer decodes a list of ids")
+        if skip_special_tokens:
+            special = {token.id for token in self.known.added.values() if token.control}
+            ids = [id for id in ids if id not in special]
+        return self.known.decode(ids)
+
+    def convert_ids_to_tokens(self, ids: Any) -> Any:
+        """Return the token of an id, or the tokens of several."""
+        if isinstance(ids, int):
+            return self.known.token(ids)
+        return [self.known.token(id) for id in to_token_ids(ids, "ids are a list")]
+
+    def convert_tokens_to_ids(self, tokens: Any) -> Any:
+        """Return the id of a token, or the ids of several."""
+        if isinstance(tokens, str):
+            return self.known.id(tokens)
+        return [self.known.id(token) for token in tokens]
+
+    def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
+        """Return the text of tokens."""
+        return self.decode(self.convert_tokens_to_ids(list(tokens)))
+
+    def save_pretrained(self, save_directory: str, **_: Any) -> tuple[str, ...]:
+        """Copy the tokenizer's file, and write the special tokens to a `tokenizer_config.json`."""
+        file = _find_tokenizer_file(self.given)
+        if file is None:
+            hint = "Give the path of its tokenizer.json, or a tokenizer of transformers."
+            raise TokenizerError(f"{self.known.name} has no file to save", hint=hint)
+        target, config = Path(save_directory) / file.name, Path(save_directory) / CONFIG_NAME
+        old = file.parent / CONFIG_NAME
+        if not target.exists() or not target.samefile(file):
+            shutil.copyfile(file, target)
+            if old.is_file():
+                shutil.copyfile(old, config)
+            else:
+                text = json.dumps(dict(self.known.named), ensure_ascii=False, indent=2)
+                config.write_text(text, encoding="utf-8")
+        return str(target), str(config)
 
     def __call__(
         self,
@@ -57,13 +148,20 @@ class TokenizerShim:
         **layout: Any,
     ) -> Encoding:
         """Return the ids of a text and their attention mask; `layout` are fields of `BatchLayout`."""
-        row = {"input_ids": self.encode(text)}
-        if return_attention_mask:
-            row["attention_mask"] = [1] * len(row["input_ids"])
         try:
-            batch = BatchLayout(pad_id=self._special_id("pad_token"), **layout)
+            batch = BatchLayout(pad_id=self.pad_token_id, **layout)
         except TypeError as error:
             raise TokenizerError(f"unknown argument: {error}") from None
+        before, behind = self._special_tokens_around(text) if add_special_tokens else ([], [])
+        # Special tokens are not truncated, so the text has what room they leave.
+        room = batch
+        if batch.limit is not None:
+            limit = max(batch.limit - len(before) - len(behind), 0)
+            room = replace(batch, max_length=limit)
+        ids = room.truncate({"input_ids": self.known.whole(text)})["input_ids"]
+        row = {"input_ids": [*before, *ids, *behind]}
+        if return_attention_mask:
+            row["attention_mask"] = [1] * len(row["input_ids"])
         return batch.make_batch([row], single=True)
 
 
@@ -72,13 +170,31 @@ def with_calls(given: Any) -> Any:
     has_calls = callable(getattr(given, "encode", None)) and hasattr(given, "eos_token_id")
     if given is None or has_calls or callable(given):
         return given
-    return TokenizerShim(tokenizer(given))
+    return TokenizerShim(tokenizer(given), given)
 
 
-def call_tokenizer(function: Callable[..., Any], text: str, **arguments: Any) -> Any:
+def _find_tokenizer_file(given: Any) -> Path | None:
+    """Return the `tokenizer.json` that a tokenizer was loaded from, if it is given by its path."""
+    if not isinstance(given, str | os.PathLike):
+        return None
+    path = Path(given)
+    file = path / TOKENIZER_NAME if path.is_dir() else path
+    return file if file.suffix == ".json" and file.is_file() else None
+
+
+@lru_cache(maxsize=8)
+def _load_library(file: Path, changed: int) -> Any:
+    """Return the library's own tokenizer, which adds special tokens; `changed` is a part of the cache key."""
+    try:
+        return import_module("tokenizers").Tokenizer.from_file(str(file))
+    except Exception as error:  # raised by another library
+        raise TokenizerError(f"{file} cannot be read by `tokenizers`: {error!r:.200}") from None
+
+
+def call_tokenizer(function: Callable[..., Any], text: Any, *more: Any, **arguments: Any) -> Any:
     """Call a method of a tokenizer on a text; its errors become TokenizerErrors."""
     try:
-        return function(text, **arguments)
+        return function(text, *more, **arguments)
     except TurnwiseError:
         raise
     except Exception as error:  # raised by the caller's code or by another library

@@ -68,6 +68,9 @@ class PaddleNLPField:
     tags: str
     variables: frozenset[str]
     text: Text | None  # the field as text with slots, if it has nothing but text and variables
+    written_names: frozenset[
+        str
+    ]  # variables that are written, `{{name}}`, and never tested or changed
 
     @classmethod
     def of(cls, source: str, where: str) -> PaddleNLPField:
@@ -85,7 +88,8 @@ class PaddleNLPField:
             for _, kind, text in TOKENIZER.lex(source)
             if text and kind not in DROPPED_TOKENS
         ]
-        return cls(_quote_text(tokens), variables, _parse_simple_text(tokens))
+        written = _find_written_names(tokens) & variables
+        return cls(_quote_text(tokens), variables, _parse_simple_text(tokens), written)
 
     @property
     def has_assignments(self) -> bool:
@@ -184,6 +188,20 @@ def _parse_simple_text(tokens: Tokens) -> Text | None:
         else:
             return None
     return tuple(parts)
+
+
+def _find_written_names(tokens: Tokens) -> frozenset[str]:
+    """Return the names that the field has in `{{name}}` and nowhere else: a test or a filter may give a default."""
+    written: set[str] = set()
+    elsewhere: set[str] = set()
+    solid = [token for token in tokens if token[0] != "whitespace"]
+    for index, (kind, text) in enumerate(solid):
+        if kind != "name":
+            continue
+        around = [kind for kind, _ in solid[index - 1 : index + 2]]
+        is_written = around == ["variable_begin", "name", "variable_end"]
+        (written if is_written else elsewhere).add(text)
+    return frozenset(written - elsewhere)
 
 
 def knows(source: Any) -> bool:

@@ -5,8 +5,10 @@ become default options, as transformers passes them), and further templates by n
 which one is used depends on the conversation (`tool_use` if tools are given), so all of them are kept together.
 
 A folder is read in transformers' order: `chat_template.jinja` and `additional_chat_templates/*.jinja`, together, before
-the `chat_template` of `tokenizer_config.json`, before a processor's `chat_template.json`, before a GGUF file. A file
-whose name belongs in a model folder gets that folder's special tokens.
+the `chat_template` of `tokenizer_config.json`, before a processor's `chat_template.json`, before a GGUF file. PaddleNLP
+has a file of that last name too, with keys of its own, and PaddleNLP's order: it counts before the
+`tokenizer_config.json`. What is ignored is told. A file whose name belongs in a model folder gets that folder's
+special tokens.
 
 Every size is limited before memory is allocated, links out of a folder are refused (`local_files.py`), and nothing here
 uses the network. Not covered: tokens that only a
@@ -141,11 +143,12 @@ def _read_folder(folder: Path, pick: str | None, exact: bool) -> TemplateSource:
             if other:
                 return other
             continue
-        found = _select_template(_templates(config, str(path)), str(path), tokens, pick)
-        if name == PROCESSOR_FILE:
-            return found
-        reason = f"{CONFIG_FILE} has a chat_template of its own"
-        return replace(found, warning=_ignored_file_warning(folder, reason))
+        if name == CONFIG_FILE and pick is None and _has_paddlenlp_file(folder):
+            own = folder / PROCESSOR_FILE
+            found = _read_as("paddlenlp", _read_json(own), str(own), tokens, exact)
+            warning = f"the chat_template of {path} is ignored: {PROCESSOR_FILE} is PaddleNLP's"
+            return replace(found, warning=warning)
+        return _select_template(_templates(config, str(path)), str(path), tokens, pick)
     return _read_gguf_folder(folder, pick)
 
 
@@ -172,10 +175,14 @@ def _read_as(
 
 def _ignored_file_warning(folder: Path, reason: str) -> str | None:
     """Return a warning if the folder has a PaddleNLP template, whose file has the name of a processor's."""
-    other = folder / PROCESSOR_FILE
-    if is_present(other) and dialects.DIALECTS["paddlenlp"].knows(_read_json(other)):
-        return f"{other} is ignored: {reason}"
+    if _has_paddlenlp_file(folder):
+        return f"{folder / PROCESSOR_FILE} is ignored: {reason}"
     return None
+
+
+def _has_paddlenlp_file(folder: Path) -> bool:
+    path = folder / PROCESSOR_FILE
+    return is_present(path) and dialects.DIALECTS["paddlenlp"].knows(_read_json(path))
 
 
 def _template_files(folder: Path) -> dict[str, str]:
