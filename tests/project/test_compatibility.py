@@ -19,7 +19,7 @@ SECTION = re.compile(
     r"^# The other formats$(.*?)^## Writing other formats$", re.DOTALL | re.MULTILINE
 )
 ENDING = re.compile(r" `(test_\w+\.py)::(test_\w+)`$")
-FORMATS = ["FastChat", "XTuner", "PaddleNLP", "LLaMA-Factory", "InternLM2", "Ollama"]
+FORMATS = ["FastChat", "XTuner", "PaddleNLP", "LLaMA-Factory", "InternLM2", "LMDeploy", "Ollama"]
 
 
 def section() -> list[str]:

@@ -5,7 +5,8 @@
     xtuner_v1     a mapping of one text per role                        xtuner_v1.py
     fastchat      the fields of a Conversation                          fastchat.py
     paddlenlp     chat_template.json: three Jinja texts                 paddlenlp.py
-    internlm2     the fields of LMDeploy's chat templates               internlm2.py
+    internlm2     InternLM2's own format, with agents                   internlm2.py
+    lmdeploy      the fields of LMDeploy's chat templates               lmdeploy.py
     llamafactory  the arguments of `register_template`                  llamafactory.py
     ollama        a Modelfile, or its template in Go's language         ollama.py
 
@@ -39,10 +40,11 @@ DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
         Dialect("xtuner", writer="xtuner"),
+        Dialect("lmdeploy"),
+        Dialect("internlm2"),
         Dialect("xtuner_v1"),
         Dialect("fastchat", writer="fastchat_write", details=("name",), texts=("eos_token",)),
         Dialect("paddlenlp", writer="paddlenlp", texts=("bos_token", "eos_token"), stops=False),
-        Dialect("internlm2"),
         Dialect("llamafactory", writer="llamafactory", names=("bos_token", "eos_token")),
         Dialect(
             "ollama", writer="ollama", details=("base",), texts=("eos_token",), prompts_only=True

@@ -12,7 +12,7 @@ could end the header. An assistant's text comes before its calls: `ACTION_START 
 code. Results come from the role `environment` under the same name. There may be any number of
 system turns; tools are listed in one of them, as JSON.
 
-The source is a mapping with the fields of LMDeploy's chat templates, all optional, and our
+The source is a mapping with the fields of LMDeploy's template for the format, all optional, and our
 `spelling`:
 
     {"spelling": "current", "meta_instruction": "You are ...", "stop_words": ["<|im_end|>"]}
@@ -20,7 +20,8 @@ The source is a mapping with the fields of LMDeploy's chat templates, all option
 Without `exact` the Jinja writes the published format: tools with an indent of four and a newline
 after them, `environment name=...`, the generation prompt only with `add_generation_prompt`. With
 `exact` it is LMDeploy 0.9.2: a default meta instruction, tools on one line, plain `environment`,
-the final assistant turn always left open, only the first of several content parts.
+the final assistant turn always left open, only the first of several content parts. LMDeploy's other
+templates are the dialect `lmdeploy`.
 
 A call may carry `verbatim` (its body, byte for byte), `before` (text between it and the previous
 call) and a message `tail` (text after the last call): that is how `internlm2_transcript.py` keeps
@@ -33,6 +34,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from turnwise.dialects.lmdeploy import DEFAULTS as LMDEPLOY_DEFAULTS
+from turnwise.dialects.lmdeploy_jinja import fill_fields, write_jinja
+from turnwise.dialects.lmdeploy_styles import CODE_BLOCK, FUNCTIONS, JOINED_TEXT
 from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError
@@ -149,15 +153,6 @@ def _default_fields(spelling: str, exact: bool) -> dict[str, Any]:
 
 
 # -- Jinja -----------------------------------------------------------------------------------------
-# `%(name)s` is a field as a literal; `%(system)s` and the other roles are headers without newline.
-
-
-def _fill_fields(text: str, fields: Fields) -> str:
-    headers = {role: (fields[role] or "").rstrip("\n") for role in ROLES}
-    values = {**fields, **headers, "prompt": INTERPRETER_PROMPT}
-    literals = {key: literal(value) for key, value in values.items() if isinstance(value, str)}
-    tokens = ", ".join(map(literal, SPELLINGS[fields["spelling"]]))
-    return text % {**literals, "six": f"[{tokens}]"}
 
 
 def _write_jinja(fields: Fields) -> str:
@@ -166,8 +161,11 @@ def _write_jinja(fields: Fields) -> str:
         problem = "a template without 'environment', 'plugin' or 'interpreter' has no agents"
         hint = "With exact=True it is read as LMDeploy does."
         raise SourceError(f"{problem}: it is not InternLM2's", hint=hint)
+    tokens = ", ".join(map(literal, SPELLINGS[fields["spelling"]]))
+    text = PUBLISHED.replace("@six@", f"[{tokens}]")
     meta_instruction = fields["meta_instruction"] or ""
-    return _fill_fields(PUBLISHED, {**fields, "meta_instruction": meta_instruction})
+    more = {"meta_instruction": meta_instruction, "prompt": INTERPRETER_PROMPT}
+    return fill_fields(text, {**fields, **more})
 
 
 def _write_exact_jinja(fields: Fields) -> str:
@@ -175,174 +173,89 @@ def _write_exact_jinja(fields: Fields) -> str:
 
     Without agents, tools are ignored and a tool result is written without a header.
     """
-    default_system = "" if fields["meta_instruction"] is None else DEFAULT_SYSTEM
-    if None in (fields["plugin"], fields["environment"]):
-        return _fill_fields(default_system + WITHOUT_CALLS, fields)
-    return _fill_fields(AGENTS + default_system + FIRST + WITH_CALLS, fields)
+    has_agents = None not in (fields["plugin"], fields["environment"])
+    style = "internlm2" if has_agents else "base"
+    return write_jinja({**LMDEPLOY_DEFAULTS, **fields, "style": style}, exact=True)
 
 
-TOOL_LIST = """\
-{%%- set ns = namespace(list=[]) -%%}
-{%%- for tool in tools -%%}
-{%%- set ns.list = ns.list + [tool.function or tool] -%%}
-{%%- endfor -%%}
-"""
 PUBLISHED = (
-    """\
-{%%- set tokens = {'plugin': %(plugin)s, 'interpreter': %(interpreter)s} -%%}
-{%%- set six = %(six)s -%%}
-{%%- macro header(role, name) -%%}
-{%%- if name and name.split() | join != name or six | select('in', name or '') | list -%%}
+    JOINED_TEXT
+    + CODE_BLOCK
+    + """\
+{%- set tokens = {'plugin': @plugin@, 'interpreter': @interpreter@} -%}
+{%- set six = @six@ -%}
+{%- macro header(role, name) -%}
+{%- if name and name.split() | join != name or six | select('in', name or '') | list -%}
 {{- raise_exception('a name in a header has neither white space nor a token of the format: ' ~ name | tojson) -}}
-{%%- endif -%%}
-{{- role ~ (' name=' ~ tokens.get(name, name) if name else '') ~ '\\n' -}}
-{%%- endmacro -%%}
-{%%- macro agents() -%%}
-{%%- if code_interpreter -%%}
-{{- header(%(system)s, 'interpreter') ~ %(prompt)s ~ %(eosys)s -}}
-{%%- endif -%%}
-{%%- if tools -%%}
+{%- endif -%}
+{{- role.rstrip() ~ ' name=' ~ tokens.get(name, name) ~ '\\n' if name else role -}}
+{%- endmacro -%}
+{%- macro agents() -%}
+{%- if code_interpreter -%}
+{{- header(@system@, 'interpreter') ~ @prompt@ ~ @eosys@ -}}
+{%- endif -%}
+{%- if tools -%}
 """
-    + TOOL_LIST
+    + FUNCTIONS
     + """\
-{{- header(%(system)s, 'plugin') ~ ns.list | tojson(indent=4) ~ '\\n' ~ %(eosys)s -}}
-{%%- endif -%%}
-{%%- endmacro -%%}
-{%%- macro written(call) -%%}
-{%%- set kind = 'interpreter' if call.type == 'code_interpreter' else 'plugin' -%%}
-{{- call.before ~ %(action_start)s ~ tokens[kind] -}}
-{%%- if call.verbatim is defined -%%}
-{{- call.verbatim -}}
-{%%- elif kind == 'interpreter' -%%}
-{{- '\\n```' ~ (call.lang or 'python') ~ '\\n' ~ call.code ~ '\\n```' -}}
-{%%- else -%%}
-{%%- set function = call.function or call -%%}
-{%%- set given = function.arguments -%%}
-{{- '\\n{"name": ' ~ function.name | tojson ~ ', "parameters": ' -}}
+{{- header(@system@, 'plugin') ~ ns.functions | tojson(indent=4) ~ '\\n' ~ @eosys@ -}}
+{%- endif -%}
+{%- endmacro -%}
+{%- macro write_call(call) -%}
+{{- call.before ~ @action_start@ -}}
+{%- if is_code(call) -%}
+{{- @interpreter@ ~ (call.verbatim if call.verbatim is defined else code_block(call)) -}}
+{%- elif call.verbatim is defined -%}
+{{- @plugin@ ~ call.verbatim -}}
+{%- else -%}
+{%- set function = call.function or call -%}
+{%- set given = function.arguments -%}
+{{- @plugin@ ~ '\\n{"name": ' ~ function.name | tojson ~ ', "parameters": ' -}}
 {{- (given if given is string else given | tojson) ~ '}' -}}
-{%%- endif -%%}
-{{- %(action_end)s -}}
-{%%- endmacro -%%}
-{%%- set led = messages and messages[0].role in ['system', 'developer'] -%%}
-{%%- if not led -%%}
-{%%- if %(meta_instruction)s -%%}
-{{- header(%(system)s) ~ %(meta_instruction)s ~ %(eosys)s -}}
-{%%- endif -%%}
+{%- endif -%}
+{{- @action_end@ -}}
+{%- endmacro -%}
+{%- set code = namespace(ids=[]) -%}
+{%- set led = messages and messages[0].role in ['system', 'developer'] -%}
+{%- if not led -%}
+{%- if @meta_instruction@ -%}
+{{- header(@system@) ~ @meta_instruction@ ~ @eosys@ -}}
+{%- endif -%}
 {{- agents() -}}
-{%%- endif -%%}
-{%%- for message in messages -%%}
-{%%- if message.role in ['system', 'developer'] -%%}
-{{- header(%(system)s, message.name) ~ message.content ~ %(eosys)s -}}
-{%%- elif message.role == 'user' -%%}
-{{- header(%(user)s, message.name) ~ message.content ~ %(eoh)s -}}
-{%%- elif message.role == 'environment' -%%}
-{{- header(%(environment)s, message.name) ~ message.content ~ %(eoenv)s -}}
-{%%- elif message.role in ['tool', 'function'] -%%}
-{%%- set code = message.name in ['interpreter', 'code_interpreter'] -%%}
-{{- header(%(environment)s, 'interpreter' if code else 'plugin') ~ message.content ~ %(eoenv)s -}}
-{%%- elif message.role == 'assistant' -%%}
-{{- header(%(assistant)s, message.name) -}}
-{%%- generation -%%}
-{{- message.content or '' -}}
-{%%- for call in message.tool_calls or [] -%%}
-{{- call.react if call.react else written(call) -}}
-{%%- endfor -%%}
-{{- message.tail ~ %(eoa)s -}}
-{%%- endgeneration -%%}
-{{- %(separator)s -}}
-{%%- else -%%}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if message.role in ['system', 'developer'] -%}
+{{- header(@system@, message.name) ~ text_of(message) ~ @eosys@ -}}
+{%- elif message.role == 'user' -%}
+{{- header(@user@, message.name) ~ text_of(message) ~ @eoh@ -}}
+{%- elif message.role == 'environment' -%}
+{{- header(@environment@, message.name) ~ text_of(message) ~ @eoenv@ -}}
+{%- elif message.role in ['tool', 'function'] -%}
+{%- set answers_code = message.tool_call_id and message.tool_call_id in code.ids -%}
+{%- set name = 'interpreter' if answers_code or message.name in ['interpreter', 'code_interpreter'] else 'plugin' -%}
+{{- header(@environment@, name) ~ text_of(message) ~ @eoenv@ -}}
+{%- elif message.role == 'assistant' -%}
+{{- header(@assistant@, message.name) -}}
+{%- generation -%}
+{{- text_of(message) -}}
+{%- for call in message.tool_calls or [] -%}
+{{- call.react if call.react else write_call(call) -}}
+{%- if is_code(call) -%}
+{%- set code.ids = code.ids + [call.id] -%}
+{%- endif -%}
+{%- endfor -%}
+{{- message.tail ~ @eoa@ -}}
+{%- endgeneration -%}
+{{- @separator@ -}}
+{%- else -%}
 {{- raise_exception('InternLM2 has no role ' ~ message.role) -}}
-{%%- endif -%%}
-{%%- if led and loop.first -%%}
+{%- endif -%}
+{%- if led and loop.first -%}
 {{- agents() -}}
-{%%- endif -%%}
-{%%- endfor -%%}
-{%%- if add_generation_prompt -%%}
-{{- header(%(assistant)s) -}}
-{%%- endif -%%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- header(@assistant@) -}}
+{%- endif -%}
 """
-)
-
-
-AGENTS = (
-    """\
-{%%- macro agents() -%%}
-{%%- if tools -%%}
-"""
-    + TOOL_LIST
-    + """\
-{{- %(system)s ~ ' name=' ~ %(plugin)s ~ '\\n' ~ ns.list | tojson ~ %(eosys)s -}}
-{%%- endif -%%}
-{%%- endmacro -%%}
-"""
-)
-DEFAULT_SYSTEM = """\
-{%%- if messages and messages[0].role != 'system' -%%}
-{{- %(system)s ~ '\\n' ~ %(meta_instruction)s ~ %(eosys)s -}}
-{%%- endif -%%}
-"""
-FIRST = """\
-{%%- if messages[0].role != 'system' -%%}
-{{- agents() -}}
-{%%- endif -%%}
-"""
-HEADERS = """\
-{%%- set headers = {'system': %(system)s, 'user': %(user)s, 'assistant': %(assistant)s} -%%}
-{%%- set ends = {'system': %(eosys)s, 'user': %(eoh)s, 'assistant': %(eoa)s ~ %(separator)s} -%%}
-"""
-AGENT_HEADERS = (
-    HEADERS.replace(
-        "} -", ", 'environment': %(environment)s, 'tool': %(environment)s} -", 1
-    ).replace("%(separator)s}", "%(separator)s, 'environment': %(eoenv)s, 'tool': %(eoenv)s}")
-    + "{%%- set names = {'plugin': %(plugin)s, 'interpreter': %(interpreter)s} -%%}\n"
-)
-ENDING = """\
-{%%- if messages[-1].role != 'assistant' -%%}
-{{- %(assistant)s ~ '\\n' -}}
-{%%- endif -%%}
-"""
-CONTENT = """\
-{%%- set content = message.content if message.content is string else message.content[0].text -%%}
-"""
-REFUSE_ROLE = """\
-{%%- if message.role not in headers -%%}
-{{- raise_exception('LMDeploy has no role ' ~ message.role) -}}
-{%%- endif -%%}
-"""
-WITH_CALLS = (
-    AGENT_HEADERS
-    + "{%%- for message in messages -%%}\n"
-    + REFUSE_ROLE
-    + CONTENT
-    + """\
-{{- headers[message.role] ~ (' name=' ~ names[message.name] if message.name in names else '') ~ '\\n' ~ content -}}
-{%%- for call in (message.tool_calls or []) if message.role == 'assistant' -%%}
-{%%- set given = call.function.arguments -%%}
-{{- '<|action_start|><|plugin|>\\n{"name": ' ~ call.function.name | tojson ~ ', "parameters": ' -}}
-{{- (given if given is string else given | tojson) ~ '}<|action_end|>' -}}
-{%%- endfor -%%}
-{{- '' if loop.last and message.role == 'assistant' else ends[message.role] -}}
-{%%- if loop.first and message.role == 'system' -%%}
-{{- agents() -}}
-{%%- endif -%%}
-{%%- endfor -%%}
-"""
-    + ENDING
-)
-WITHOUT_CALLS = (
-    HEADERS
-    + "{%%- for message in messages -%%}\n"
-    + CONTENT
-    + """\
-{%%- if message.role in headers -%%}
-{{- headers[message.role] ~ '\\n' ~ content -}}
-{{- '' if loop.last and message.role == 'assistant' else ends[message.role] -}}
-{%%- elif message.role == 'tool' -%%}
-{{- content -}}
-{%%- else -%%}
-{{- raise_exception('LMDeploy has no role ' ~ message.role) -}}
-{%%- endif -%%}
-{%%- endfor -%%}
-"""
-    + ENDING
 )

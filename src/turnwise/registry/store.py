@@ -40,6 +40,9 @@ MAX_JSON = 16 * 2**20  # all of FastChat's have 70 kB
 MAX_KEY_PARTS = 32  # of `a.b.c = 1`: tomllib takes a time that is quadratic in them, or worse
 TOML_STRING = r'"(?:[^"\\\n]|\\.)*+"?|\'[^\'\n]*+\'?'
 LONG_KEY = rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MAX_KEY_PARTS}}}"
+LMDEPLOY = "lmdeploy"
+# Its dialect reads this file, too: a source may name one of these templates and change some of its fields.
+LMDEPLOY_FILE = ENTRIES.parents[1] / "dialects" / "lmdeploy.json"
 
 
 @dataclass(slots=True)
@@ -93,6 +96,8 @@ class EntryStore:
         group = self.by_short_name.get(name.lower())
         if not group:
             return None
+        # LMDeploy's names came last: what the others are called stays unambiguous.
+        group = [entry for entry in group if entry.dialect != LMDEPLOY] or group
         if len(group) > 1:
             hint = f"Say {' or '.join(repr(entry.name) for entry in group)}."
             raise SourceError(f"{short_repr(name)} is the name of several entries", hint=hint)
@@ -208,7 +213,7 @@ def unregister(name: str) -> None:
 @cache
 def _built_in() -> EntryStore:
     store = EntryStore()
-    _add_files(store, ENTRIES.iterdir())
+    _add_files(store, [*ENTRIES.iterdir(), LMDEPLOY_FILE])
     return store
 
 

@@ -1,0 +1,134 @@
+r"""LMDeploy's chat templates: a header and an end for each role.
+
+    {
+        "model_name": "your awesome chat template name",
+        "system": "<|im_start|>system\n",
+        "meta_instruction": "You are a robot developed by LMDeploy.",
+        "eosys": "<|im_end|>\n",
+        "user": "<|im_start|>user\n",
+        "eoh": "<|im_end|>\n",
+        "assistant": "<|im_start|>assistant\n",
+        "eoa": "<|im_end|>",
+        "separator": "\n",
+        "capability": "chat",
+        "stop_words": ["<|im_end|>"]
+    }
+
+A conversation is `{system}{meta_instruction}{eosys}{user}...{eoh}{assistant}...{eoa}{separator}`;
+`tool` and `eotool` are around results. All fields are optional and empty by default; a null is a
+field that is not given. The meta instruction is the system text of a conversation that has none; if
+it is empty, the turn is written all the same.
+
+If `model_name` is one of LMDeploy's own names, its fields are the defaults, and its class may do
+more than the fields say. That is data here (`lmdeploy.json`), in fields of our own:
+
+    style      how turns are written, see `lmdeploy_styles.py`
+    start      before everything
+    think      after the generation prompt; `no_think` with `enable_thinking=False`
+    cut        the last character of every prompt is cut: "always", or "chat" for that capability
+
+A capability changes what becomes of a string that is given in the place of messages, here
+`render([], prompt="...")`: "completion" writes it as it is; the style codellama also for "python",
+and for "infilling" puts the texts before and after `<FILL>` in their order. Otherwise the string is
+the one question of a chat.
+
+With `exact` the text is that of LMDeploy 0.9.2 for messages and strings, to the byte. Its prompts
+always open the reply, a final assistant message is always continued, and the capability does not
+change messages. Without it, the generation prompt and the end of the last turn are the caller's
+choice, and a template for completion takes one user message.
+
+This dialect can be read, not written. InternLM2's own format, of which LMDeploy has a part, is
+`internlm2.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from turnwise.dialects.lmdeploy_jinja import write_jinja
+from turnwise.dialects.lmdeploy_styles import STYLES
+from turnwise.dialects.translation import Translation, object_in, to_mapping
+from turnwise.errors import SourceError
+from turnwise.schema import BOOLEAN, STRING, STRINGS, check_table, one_of
+
+DATA_FILE = "lmdeploy.json"
+CAPABILITIES = ("chat", "completion", "infilling", "python", "voice")
+"""LMDeploy's, and the one of its tests; all but the first three are like "chat", except for codellama."""
+TEXTS = (
+    *("start", "system", "meta_instruction", "eosys", "user", "eoh", "assistant", "eoa"),
+    *("separator", "tool", "eotool", "tools", "eotools", "environment", "eoenv", "plugin"),
+    *("interpreter", "ipython", "eoi", "knowledge", "think", "no_think"),
+)
+RULES = {
+    "model_name": STRING,
+    "model_path": STRING,
+    **dict.fromkeys(TEXTS, STRING),
+    "capability": one_of(CAPABILITIES),
+    "stop_words": STRINGS,
+    "style": one_of(STYLES),
+    "cut": one_of(("chat", "always")),
+    "suffix_first": BOOLEAN,
+}
+KEYS = tuple(RULES)
+DISTINCTIVE_KEYS = {"meta_instruction", "eosys", "eoh", "eoa", "eotool", "capability"}
+HEADERS = {"user", "assistant"}
+INTERNLM2_KEYS = {"spelling", "environment", "eoenv"}
+"""Keys of the dialect internlm2, whose sources may have all of those, too."""
+DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(TEXTS, ""),
+    "capability": "chat",
+    "stop_words": None,
+    "style": "base",
+    "cut": "",
+    "suffix_first": False,
+}
+
+
+@cache
+def read_data() -> Mapping[str, Any]:
+    """Return the data file: LMDeploy's own templates under `entries`, its rules for models under `models`."""
+    text = files("turnwise.dialects").joinpath(DATA_FILE).read_text(encoding="utf-8")
+    data: Mapping[str, Any] = json.loads(text)
+    return data
+
+
+def knows(source: Any) -> bool:
+    """Return True for a mapping with a `model_name`, or with both headers and a key that only such a template has.
+
+    Fewer keys change some texts of InternLM2's format: that is the dialect internlm2.
+    """
+    source = object_in(source)
+    if not isinstance(source, Mapping):
+        return False
+    keys = set(source)
+    if keys & INTERNLM2_KEYS and "style" not in keys:
+        return False
+    if "model_name" in keys:
+        return keys <= set(KEYS) or bool(DISTINCTIVE_KEYS & keys)
+    return keys >= HEADERS and bool(DISTINCTIVE_KEYS & keys)
+
+
+def read(source: Any, exact: bool = False) -> Translation:
+    """Translate the fields, or their JSON."""
+    mapping = to_mapping(source, "an LMDeploy template")
+    given = check_table(mapping, RULES, skip_nulls=True)
+    own: Mapping[str, Any] = read_data()["entries"].get(given.get("model_name"), {})
+    fields = {**DEFAULTS, **own, **given}
+    _check_style(fields)
+    stops = fields["stop_words"]
+    if stops is None:
+        is_infilling = fields["style"] == "codellama" and fields["capability"] == "infilling"
+        stops = ["<EOT>"] if is_infilling else []
+    facts = {key: value for key, value in given.items() if key in ("model_name", "capability")}
+    return Translation(write_jinja(fields, exact), stops=tuple(stops), facts=facts)
+
+
+def _check_style(fields: Mapping[str, Any]) -> None:
+    if fields["style"] == "codellama" and fields["capability"] == "voice":
+        raise SourceError(
+            "codellama has no capability 'voice'", hint=f"It has: {', '.join(CAPABILITIES[:-1])}."
+        )
