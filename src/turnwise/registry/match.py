@@ -1,7 +1,8 @@
 """Find the template of a model by its id, and the reason: `match("Qwen/Qwen2.5-7B-Instruct")`.
 
-There are three sources, and they disagree: `official` (the template that the model's maker publishes: the `models` and
-`base` of our entries), `xtuner` (the table in its documentation) and `fastchat` (its rules, which match every id).
+There are four sources, and they disagree: `official` (the template that the model's maker publishes: the `models` and
+`base` of our entries), `xtuner` (the table in its documentation), `fastchat` (its rules, which match every id) and
+`lmdeploy` (its rules, by words in the id).
 Unless a source is given, `official` is asked, then `xtuner`. Within a source an id is looked up
 
 1. as it is;
@@ -28,14 +29,15 @@ from typing import Literal, NamedTuple
 from turnwise.errors import SourceError, short_repr
 from turnwise.registry.entry import ENTRIES, SEPARATOR
 from turnwise.registry.fastchat import match_path
+from turnwise.registry.lmdeploy import find_template
 from turnwise.registry.store import EntryStore, current_store
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 
 Kind = Literal["base", "chat"]
 MatchedBy = Literal["id", "normal form", "pattern", "rule"]
 
-OFFICIAL, XTUNER, FASTCHAT = "official", "xtuner", "fastchat"
-SOURCES = (OFFICIAL, XTUNER, FASTCHAT)
+OFFICIAL, XTUNER, FASTCHAT, LMDEPLOY = "official", "xtuner", "fastchat", "lmdeploy"
+SOURCES = (OFFICIAL, XTUNER, FASTCHAT, LMDEPLOY)
 CACHE = "cache"
 """The source of a model that is only known by its files in the local Hugging Face cache."""
 DEFAULT = "default"
@@ -72,7 +74,7 @@ class Match:
         model: The id that was asked for.
         entry: The name of the template in its source; of a cached model, its folder.
         kind: "chat", or "base" for a model that was not trained to chat.
-        source: "official", "xtuner" or "fastchat"; "cache" for files in the local Hugging Face cache.
+        source: "official", "xtuner", "fastchat" or "lmdeploy"; "cache" for files in the local Hugging Face cache.
         reason: Why this template, in one sentence.
         by: How the id was found: "id", "normal form", "pattern" or "rule".
         star: True if the template has special tokens that a base model has not learnt.
@@ -177,8 +179,8 @@ def match(model: str, source: str | None = None) -> Match:
 
     Args:
         model: An id such as "Qwen/Qwen2.5-7B-Instruct", or the name of a folder.
-        source: "official", "xtuner" or "fastchat"; by default "official", then "xtuner", then the local Hugging Face
-            cache.
+        source: "official", "xtuner", "fastchat" or "lmdeploy"; by default "official", then "xtuner", then the local
+            Hugging Face cache.
 
     Returns:
         The match, with the reason.
@@ -200,6 +202,8 @@ def match(model: str, source: str | None = None) -> Match:
         raise SourceError(f"there is no source {short_repr(source)}", hint=hint)
     if source == FASTCHAT:
         return _match_fastchat(model)
+    if source == LMDEPLOY:
+        return _match_lmdeploy(model)
     for table in (source,) if source else (OFFICIAL, XTUNER):
         if found := _match_table(table, model):
             return found
@@ -231,13 +235,29 @@ def _warning(row: ModelRow) -> str | None:
 
 
 def _match_fastchat(model: str) -> Match:
-    """Return FastChat's match; it does not know base models, so `official` or the name tells the kind."""
     found = match_path(model)
-    kind: Kind = "base" if normal_form(model).endswith("-base") else "chat"
-    if official := tables()[OFFICIAL].find(model):
-        kind = official[0].kind
+    kind = _guess_kind(model)
     warning = BASE_MODEL if kind == "base" else None
     return Match(model, found.template, kind, FASTCHAT, found.reason, "rule", warning=warning)
+
+
+def _match_lmdeploy(model: str) -> Match:
+    rule = find_template(model)
+    if rule is None:
+        problem = f"no template of {LMDEPLOY} is known to be for {short_repr(model, 200)}"
+        hint = "LMDeploy would take the chat template of the model's own files."
+        raise UnknownModel(problem, hint=hint)
+    kind = _guess_kind(model)
+    warning = BASE_MODEL if kind == "base" else None
+    reason = f"{model!r} has {rule.describe()} (LMDeploy's rule)"
+    return Match(model, rule.template, kind, LMDEPLOY, reason, "rule", warning=warning)
+
+
+def _guess_kind(model: str) -> Kind:
+    """Return the kind of a model by `official` or its name: the rules of other software do not know base models."""
+    if official := tables()[OFFICIAL].find(model):
+        return official[0].kind
+    return "base" if normal_form(model).endswith("-base") else "chat"
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
