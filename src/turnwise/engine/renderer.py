@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -159,7 +160,8 @@ class Renderer(Immutable):
             _refuse_lone_surrogates(text, context)
         if continuation is not None:
             text = continuation.truncate(text)
-        return Rendering(text, output, program.nodes, aliases, with_parts)
+        budget = (self.limits.origins, partial(self.limits.share_of_origins, context))
+        return Rendering(text, output, program.nodes, aliases, with_parts, budget)
 
     def with_options(self, options: Mapping[str, Any]) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
@@ -175,6 +177,7 @@ class Renderer(Immutable):
             steps=full.steps // REDUCED_BY,
             bytes=full.bytes // REDUCED_BY,
             output=full.output // REDUCED_BY,
+            origins=full.origins // REDUCED_BY,
         )
         return Renderer(self.program, self._options, self._named, limits)
 

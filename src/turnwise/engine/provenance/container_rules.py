@@ -5,23 +5,20 @@ The comment after each rule lists its inputs.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from turnwise.engine.provenance.splitting import split_by_origin
-from turnwise.engine.provenance.text_rules import PART, split_blend
+from turnwise.engine.provenance.splitting import Follower, merge_fragments, split_unknown_part
+from turnwise.engine.provenance.text_rules import PART
 from turnwise.engine.provenance.trails import (
     ANY,
     NOWHERE,
     ROOT,
     Field,
-    Fragment,
-    Leaf,
     Rule,
     Splitting,
     Trail,
-    merge_leaves,
-    resolve,
 )
 
 
@@ -40,99 +37,109 @@ def is_from_input(trail: Trail) -> bool:
     return False
 
 
-def key_leaf(trail: Trail, key: Any) -> Leaf:
-    """Return the leaf of a key's text: it came with the dict, or with what the dict was made of."""
-    owner = resolve(trail)
+def pick_trail(trail: Trail, indices: Sequence[int]) -> Trail:
+    """Return the trail of a list of some elements of another.
+
+    A list that is picked from a picked one is picked from the first, so trails stay short.
+    """
+    if type(trail) is not tuple or trail[0] is not PICK:
+        return (PICK, trail, indices)
+    before = trail[2]
+    if type(before) is range and type(indices) is range:
+        start, step = before.start + indices.start * before.step, before.step * indices.step
+        return (PICK, trail[1], range(start, start + len(indices) * step, step))
+    return (PICK, trail[1], [before[index] for index in indices])
+
+
+def chain_trails(length: int, first: Trail, other_length: int, second: Trail) -> Trail:
+    """Return the trail of a list and another added to it.
+
+    A list that grows by one element in every round has one flat trail.
+    """
+    if not other_length:
+        return first
+    if not length:
+        return second
+    ends, trails = _parts_of_chain(length, first)
+    other_ends, other_trails = _parts_of_chain(other_length, second)
+    return (CHAIN, (*ends, *[length + end for end in other_ends]), trails + other_trails)
+
+
+def _parts_of_chain(length: int, trail: Trail) -> tuple[tuple[int, ...], tuple[Trail, ...]]:
+    if type(trail) is tuple and trail[0] is CHAIN:
+        return trail[1], trail[2]
+    return (length,), (trail,)
+
+
+def _split_key(follower: Follower, text: str, trail: Trail, key: Any) -> Splitting:
+    """Give the text of a key one leaf: it came with the dict, or with what the dict was made of."""
+    owner = follower.resolve(trail)
     if type(owner) is Field:
-        return Field((*owner.path, key), key=True)
+        return [(text, Field((*owner.path, key), key=True))]
     if type(owner) is int:
-        return owner
-    if type(owner) is tuple and owner[0] is ITEMS and len(owner) > 2:
-        return _leaf_of(key, owner[2].get(key))
-    if type(owner) is tuple and owner[0] is EACH:
-        return _leaf_of(key, owner)
-    return NOWHERE
+        return [(text, owner)]
+    if type(owner) is not tuple:
+        return [(text, NOWHERE)]
+    if owner[0] is ITEMS and len(owner) > 2:
+        key_trail = owner[2].get(key)
+    elif owner[0] is EACH:
+        key_trail = owner
+    else:
+        return [(text, NOWHERE)]
+    fragments = yield key if isinstance(key, str) and key else ANY, key_trail
+    return [(text, merge_fragments(fragments))]
 
 
-def _leaf_of(key: Any, trail: Trail) -> Leaf:
-    text = key if isinstance(key, str) and key else ANY
-    return merge_leaves(leaf for _, leaf in split_by_origin(text, trail))
-
-
-def _child_of_items(key: Any, trails: Any, keys: Any = None) -> Trail:
+def _child_of_items(follower: Follower, key: Any, trails: Any, keys: Any = None) -> Trail:
     try:
         return trails[key]
     except (LookupError, TypeError):
         return None
 
 
-def _child_of_pick(key: Any, trail: Trail, indices: Sequence[int]) -> Trail:
+def _child_of_pick(follower: Follower, key: Any, trail: Trail, indices: Sequence[int]) -> Trail:
     return (trail, indices[key])
 
 
-def _child_of_times(key: Any, trail: Trail, length: int) -> Trail:
+def _child_of_times(follower: Follower, key: Any, trail: Trail, length: int) -> Trail:
     return (trail, key % length)
 
 
-def _child_of_each(key: Any, trail: Trail) -> Trail:
+def _child_of_each(follower: Follower, key: Any, trail: Trail) -> Trail:
     return (EACH, trail)
 
 
-def _split_each(text: str, trail: Trail) -> Splitting:
-    return split_blend(text, "", trail)
+def _child_of_chain(
+    follower: Follower, key: Any, ends: tuple[int, ...], trails: tuple[Trail, ...]
+) -> Trail:
+    index = bisect_right(ends, key)
+    return (trails[index], key - ends[index - 1] if index else key)
 
 
-def _child_of_chain(key: Any, length: int, first: Trail, second: Trail) -> Trail:
-    return (first, key) if key < length else (second, key - length)
-
-
-def _child_of_keys(key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
+def _child_of_keys(follower: Follower, key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
     return (KEY, trail, keys[key])
 
 
-def _child_of_pairs(key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
+def _child_of_pairs(follower: Follower, key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
     name = keys[key]
     return (ITEMS, ((KEY, trail, name), (trail, name)))
 
 
-def _split_key(text: str, trail: Trail, key: Any) -> list[Fragment]:
-    return [(text, key_leaf(trail, key))]
-
-
-def _child_of_letters(key: Any, whole: str, trail: Trail) -> Trail:
+def _child_of_letters(follower: Follower, key: Any, whole: str, trail: Trail) -> Trail:
     return (PART, whole, trail, key)
 
 
-def _child_of_split(key: Any, whole: str, trail: Trail, parts: Sequence[str]) -> Trail:
-    return (PART, whole, trail, _part_starts(whole, parts)[key])
-
-
-_last_starts: tuple[Any, list[int]] = (None, [])
-
-
-def _part_starts(whole: str, parts: Sequence[str]) -> list[int]:
-    """Return where each part of a split text begins.
-
-    Parts come in order and never overlap, so each is found from the end of the one before. The last
-    answer is cached, since mostly all parts of one text are asked for, one after the other.
-    """
-    global _last_starts
-    last, starts = _last_starts
-    if last is not parts:
-        start, starts = 0, []
-        for part in parts:
-            start = whole.index(part, start)
-            starts.append(start)
-            start += len(part)
-        _last_starts = (parts, starts)
-    return starts
+def _child_of_split(
+    follower: Follower, key: Any, whole: str, trail: Trail, parts: Sequence[str]
+) -> Trail:
+    return (PART, whole, trail, follower.find_parts(whole, parts)[key])
 
 
 ITEMS = Rule("ITEMS", child=_child_of_items)  # trails of elements; for a dict also those of keys
 PICK = Rule("PICK", child=_child_of_pick)  # trail, indices
 TIMES = Rule("TIMES", child=_child_of_times)  # trail, length: a list repeated
-EACH = Rule("EACH", _split_each, _child_of_each)  # one trail for every element, however deep
-CHAIN = Rule("CHAIN", child=_child_of_chain)  # length of the first list, two trails
+EACH = Rule("EACH", split_unknown_part, _child_of_each)  # one trail for every element, however deep
+CHAIN = Rule("CHAIN", child=_child_of_chain)  # where each list that was added ends, their trails
 KEYS = Rule("KEYS", child=_child_of_keys)  # trail of a dict, its keys
 PAIRS = Rule("PAIRS", child=_child_of_pairs)  # trail of a dict, its keys
 KEY = Rule("KEY", _split_key)  # trail of a dict, one key

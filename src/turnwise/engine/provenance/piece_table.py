@@ -22,6 +22,9 @@ A loop over the parts of a message's content writes the same marks. The piece ta
 out: it says for each text which message and which content part was being written, and whether a
 generation block was open. Trails are not followed, so a table costs little; `split`
 follows one.
+
+The texts of a table join to the rendered text. If they do not, which is a defect, the table is one
+text that nobody trusts.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ from itertools import accumulate, chain, repeat
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS
-from turnwise.engine.provenance.splitting import FragmentCache, pairs_of, split_by_origin
-from turnwise.engine.provenance.text_rules import JOINED, PART
+from turnwise.engine.provenance.splitting import LOST, Follower, OutOfBudget, pairs_of
+from turnwise.engine.provenance.text_rules import JOINED, PART, is_joined
 from turnwise.engine.provenance.trails import (
     ANY,
     BEGIN,
@@ -47,13 +50,12 @@ from turnwise.engine.provenance.trails import (
     Field,
     Fragment,
     Trail,
-    part_of_mark,
-    resolve,
 )
 from turnwise.messages import Path
 
 MESSAGES = (ROOT, "messages")
-MAX_WALKED_BLOCKS = 20_000  # blocks within blocks whose marks are read; more are only split
+MARK_COST = 2  # steps of the budget for a mark whose trail is followed
+BLOCK_COST = 2  # steps of the budget for a block within a block, beside those for its texts
 
 
 TableRow = tuple[str, Trail, int | None, bool]
@@ -72,10 +74,10 @@ class PieceTable:
     """
 
     __slots__ = (
-        "_cache",
         "_fragment_starts",
         "_fragments",
         "_generation_switches",
+        "follower",
         "message_starts",
         "messages",
         "part_starts",
@@ -85,8 +87,19 @@ class PieceTable:
         "trails",
     )
 
-    def __init__(self, out: Sequence[Any], size: int) -> None:
-        tracker = MessageTracker()
+    def __init__(self, out: Sequence[Any], text: str, follower: Follower) -> None:
+        self.follower = follower
+        self._read(out)
+        if self.starts[-1] > len(text):
+            self._truncate(len(text))
+        if "".join(self.texts) != text:
+            follower.report_defect("the texts of a rendering do not join to it")
+            self._read([text, LOST])
+        self._fragments: dict[int, list[Fragment]] = {}
+        self._fragment_starts: dict[int, list[int]] = {}
+
+    def _read(self, out: Sequence[Any]) -> None:
+        tracker = MessageTracker(self.follower)
         tracker.read(out)
         self.texts = tracker.texts
         self.trails = tracker.trails
@@ -96,11 +109,6 @@ class PieceTable:
         self.parts = tracker.parts
         self._generation_switches = tracker.generation_switches
         self.starts = list(accumulate(map(len, self.texts), initial=0))
-        if self.starts[-1] != size:
-            self._truncate(size)
-        self._fragments: dict[int, list[Fragment]] = {}
-        self._fragment_starts: dict[int, list[int]] = {}
-        self._cache: FragmentCache = {}
 
     def message_of(self, index: int) -> int | None:
         """Return the message that was being written at the text with this index."""
@@ -139,7 +147,7 @@ class PieceTable:
             elif trail is None:
                 fragments = [(text, NOWHERE)]
             else:
-                fragments = split_by_origin(text, trail, self._cache)
+                fragments = self.follower.split(text, trail)
             self._fragments[index] = fragments
         return fragments
 
@@ -181,7 +189,8 @@ class PieceTable:
 class MessageTracker:
     """Reads what a program wrote, and keeps count of loops and generation blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
         self.texts: list[str] = []
         self.trails: list[Trail] = []
         self.message_starts = [0]
@@ -200,14 +209,12 @@ class MessageTracker:
 
         This is hot: one pass for every rendering.
         """
-        texts, trails, walked = self.texts, self.trails, 0
+        texts, trails = self.texts, self.trails
         waiting = [pairs_of(out)]
         while waiting:
             for text, trail in waiting[-1]:
                 if text:
-                    is_block = type(trail) is tuple and trail[0] is JOINED
-                    if is_block and walked < MAX_WALKED_BLOCKS and _is_joined(text, trail[1]):
-                        walked += 1
+                    if type(trail) is tuple and trail[0] is JOINED and self._can_enter(text, trail):
                         waiting.append(pairs_of(trail[1]))
                         break
                     texts.append(text)
@@ -222,6 +229,14 @@ class MessageTracker:
                         self._read_mark(trail)
             else:
                 waiting.pop()
+
+    def _can_enter(self, text: str, trail: Trail) -> bool:
+        """Return whether a text is a block that can be read, and pay for it.
+
+        A block beyond the budget is one text, whose trail is followed by nobody either.
+        """
+        cost = BLOCK_COST + len(trail[1]) // 2
+        return self._follower.take(cost) == cost and is_joined(text, trail[1])
 
     def _read_mark(self, trail: tuple[Any, ...]) -> None:
         if trail is BEGIN or trail is END:
@@ -239,19 +254,50 @@ class MessageTracker:
         elif not self._loops:
             return
         elif trail[0] is BOUND:
-            self._part_loops[-1] = part_of_mark(trail, self._part_loops[-1])
+            self._part_loops[-1] = self._part_of_mark(trail, self._part_loops[-1])
             if self._message is None:
-                self._loops[-1] = _message_of_trail(trail[1])
+                self._loops[-1] = self._message_of_trail(trail[1])
                 self._assign_round(self._loops[-1])
         else:
-            message = _message_of_trail(trail)
+            message = self._message_of_trail(trail)
             if message is not None:
                 self._loops[-1], self._part_loops[-1] = message, None
             else:
-                self._part_loops[-1] = part_of_mark(trail, self._part_loops[-1])
+                self._part_loops[-1] = self._part_of_mark(trail, self._part_loops[-1])
         self._enter_innermost_message()
         if len(self.parts) > 1 or (self._part_loops and self._part_loops[-1]):
             self._enter_innermost_part()
+
+    def _part_of_mark(self, trail: Trail, current: Path | None) -> Path | None:
+        try:
+            self._follower.charge(MARK_COST)
+            return self._follower.part_of_mark(trail, current)
+        except OutOfBudget:
+            return None
+
+    def _message_of_trail(self, trail: Trail) -> int | None:
+        """Return the index of the message that a trail leads to, or that a dict was made of."""
+        if _is_message(trail):
+            index: int = trail[1]
+            return index
+        try:
+            self._follower.charge(MARK_COST)
+            resolved = self._follower.resolve(trail)
+        except OutOfBudget:
+            return None
+        if isinstance(resolved, Field):
+            return message_index(resolved.path) if len(resolved.path) == 2 else None
+        if type(resolved) is not tuple or resolved[0] is not ITEMS:
+            return None
+        trails = resolved[1]
+        if not isinstance(trails, dict) or "role" not in trails:
+            return None
+        for key in ("content", "role"):
+            for _, leaf in self._follower.split(ANY, trails.get(key)):
+                found = message_index(leaf.path) if isinstance(leaf, Field) else None
+                if found is not None:
+                    return found
+        return None
 
     def _enter_innermost_message(self) -> None:
         message = None
@@ -297,34 +343,8 @@ class MessageTracker:
                 self.messages[index] = message
 
 
-def _is_joined(text: str, parts: Sequence[Any]) -> bool:
-    """Return whether a text is what its parts join to; if not, its trail must not be followed."""
-    return "".join(parts[::2]) == text
-
-
 def _is_message(trail: tuple[Any, ...]) -> bool:
     return trail[0] == MESSAGES and len(trail) == 2 and type(trail[1]) is int
-
-
-def _message_of_trail(trail: Any) -> int | None:
-    """Return the index of the message that a trail leads to, or that a dict was made of."""
-    if _is_message(trail):
-        index: int = trail[1]
-        return index
-    resolved = resolve(trail)
-    if isinstance(resolved, Field):
-        return message_index(resolved.path) if len(resolved.path) == 2 else None
-    if type(resolved) is not tuple or resolved[0] is not ITEMS:
-        return None
-    trails = resolved[1]
-    if not isinstance(trails, dict) or "role" not in trails:
-        return None
-    for key in ("content", "role"):
-        for _, leaf in split_by_origin(ANY, trails.get(key)):
-            found = message_index(leaf.path) if isinstance(leaf, Field) else None
-            if found is not None:
-                return found
-    return None
 
 
 def message_index(path: Path) -> int | None:

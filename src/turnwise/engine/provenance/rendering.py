@@ -13,19 +13,25 @@
 The text is there at once. The pieces are made when they are first asked for, by following the
 trails that the program wrote beside the texts (`trails.py`); `piece_table.py` knows to which
 message each text belongs.
+
+Making pieces has a budget of its own (`Limits.origins`), about a step for each piece. What lies
+beyond it is one piece of kind "computed" without sources, and a `TurnwiseWarning` says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.media import MediaPart, find_media
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
-from turnwise.engine.provenance.text_rules import JOINED
+from turnwise.engine.provenance.splitting import LOST, Follower, OriginBudget
+from turnwise.engine.provenance.text_rules import JOINED, is_joined
 from turnwise.engine.provenance.trails import (
     DONE,
     LOOP,
+    UNFOLLOWED,
     Computed,
     Field,
     Leaf,
@@ -36,14 +42,13 @@ from turnwise.engine.provenance.trails import (
     root_trail,
 )
 from turnwise.engine.provenance.written_values import JSON
-from turnwise.errors import TemplateLimitError
 from turnwise.messages import Path, format_path
 from turnwise.messages.media import find_media_parts
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
 COMPUTED = "\x1b[2;3m"
-MAX_PIECES = 400_000  # more is no prompt, and would fill the memory
+SMALL_BUDGET: OriginBudget = (1000, lambda: 0)  # of a rendering that no template made
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
 
@@ -104,6 +109,7 @@ class Rendering:
 
     __slots__ = (
         "_aliases",
+        "_budget",
         "_media",
         "_messages",
         "_nodes",
@@ -121,12 +127,14 @@ class Rendering:
         nodes: list[tuple[int, int]],
         aliases: dict[tuple[int, str], str],
         messages: Sequence[Any] = (),
+        budget: OriginBudget = SMALL_BUDGET,
     ) -> None:
         self.text = text
         self.changes: tuple[Any, ...] = ()
         self._out = out
         self._nodes = nodes  # line and column of each template node
         self._aliases = aliases  # reasoning keys as the caller wrote them, see `InputReader`
+        self._budget = budget  # for following trails
         self._messages = messages  # those whose content may have media parts
         self._media: tuple[MediaPart, ...] | None = None if messages else ()
         self._piece_table: PieceTable | None = None
@@ -155,7 +163,7 @@ class Rendering:
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
         if self._pieces is None:
-            self._pieces = tuple(PieceBuilder(self).build(self.piece_table))
+            self._pieces = self._make_pieces(self.piece_table)
         return self._pieces
 
     @property
@@ -181,8 +189,15 @@ class Rendering:
     def piece_table(self) -> PieceTable:
         """The texts as the program wrote them; their trails are not followed."""
         if self._piece_table is None:
-            self._piece_table = PieceTable(self._out, len(self.text))
+            self._piece_table = PieceTable(self._out, self.text, Follower(*self._budget))
         return self._piece_table
+
+    def _make_pieces(self, table: PieceTable) -> tuple[Piece, ...]:
+        pieces = PieceBuilder(self).build(table)
+        if "".join([piece.text for piece in pieces]) != self.text:
+            table.follower.report_defect("the pieces of a rendering do not join to it")
+            pieces = [Piece(self.text, self.origin(UNFOLLOWED, None, False))]
+        return tuple(pieces)
 
     def texts_after(self, character: int) -> tuple[list[int], list[Trail]]:
         """Return the starts and the trails of the texts that reach beyond this character.
@@ -191,16 +206,20 @@ class Rendering:
         is followed, so this costs no more than there is after the character.
         """
         starts, trails, start = [len(self.text)], [], len(self.text)
+        texts: list[str] = []
         for index in range(len(self._out) - 2, -1, -2):
             if start <= character:
                 break
             block, trail = self._out[index : index + 2], self._out[index + 1]
-            if type(trail) is tuple and trail[0] is JOINED:
+            if type(trail) is tuple and trail[0] is JOINED and is_joined(block[0], trail[1]):
                 block = trail[1]
             for part in range(len(block) - 2, -1, -2):
                 start -= len(block[part])
                 starts.append(start)
+                texts.append(block[part])
                 trails.append(block[part + 1])
+        if start < 0 or "".join(texts[::-1]) != self.text[start:]:
+            return [0, len(self.text)], [LOST]
         return starts[::-1], trails[::-1]
 
     def origin(
@@ -310,11 +329,13 @@ class Rendering:
             whitespace: make spaces, tabs and line ends visible.
         """
         shades: dict[Path, str] = {}
+        escapes = ControlEscapes()
         parts = []
         for text, origin in self.pieces:
             if whitespace:
                 text = text.translate(VISIBLE)
-            text = _escape_control_characters(text)
+            if not text.isprintable():
+                text = text.translate(escapes)
             if not colour:
                 shade = ""
             elif origin.path is not None:
@@ -325,8 +346,14 @@ class Rendering:
         return "".join(parts)
 
 
-def _escape_control_characters(text: str) -> str:
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+class ControlEscapes(dict[int, str]):
+    """A table for `str.translate` that escapes what is not printable, made as it is used."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        is_shown = character.isprintable() or character in "\n\t"
+        self[code] = character if is_shown else f"\\x{code:02x}"
+        return self[code]
 
 
 def append_reply(
@@ -345,7 +372,8 @@ def append_reply(
         out += (text, 0 if name is None else (whole, name))
     out += ("", DONE)
     text = prompt.text + "".join(text for text, _ in parts)
-    return Rendering(text, out, prompt._nodes or [(1, 1)], prompt._aliases, prompt._messages)
+    nodes = prompt._nodes or [(1, 1)]
+    return Rendering(text, out, nodes, prompt._aliases, prompt._messages, prompt._budget)
 
 
 def _restore_rendering(
@@ -355,7 +383,7 @@ def _restore_rendering(
     media: tuple[MediaPart, ...],
 ) -> Rendering:
     """Unpickle a rendering: its pieces were made before it was sent."""
-    rendering = Rendering(text, [], [], {})
+    rendering = Rendering(text, [text, LOST] if text else [], [], {})
     rendering._pieces, rendering.changes, rendering._media = pieces, changes, media
     return rendering
 
@@ -377,7 +405,9 @@ class PieceBuilder:
         has_parts = len(table.parts) > 1
         origins: dict[Leaf, Origin] = {}
         last_message, last_generation = None, None
-        for index, (text, trail, message, generation) in enumerate(table.rows()):
+        count = table.follower.take(len(table.texts))
+        rows = enumerate(islice(table.rows(), count))
+        for index, (text, trail, message, generation) in rows:
             if has_parts:
                 self._part = table.part_of(index)
             if has_parts or message is not last_message or generation is not last_generation:
@@ -391,6 +421,9 @@ class PieceBuilder:
                 for part, leaf in table.split(index):
                     self._add(part, leaf, message, generation, origins)
         self._finish_piece()
+        if count < len(table.texts):
+            rest = "".join(table.texts[count:])
+            self._pieces.append(Piece(rest, self._rendering.origin(UNFOLLOWED, None, False)))
         return self._pieces
 
     def _add(
@@ -411,10 +444,6 @@ class PieceBuilder:
 
     def _finish_piece(self) -> None:
         if self._origin is not None:
-            if len(self._pieces) >= MAX_PIECES:
-                raise TemplateLimitError(
-                    "the rendering has too many pieces to list", budget="output"
-                )
             text = self._texts[0] if len(self._texts) == 1 else "".join(self._texts)
             self._pieces.append(Piece(text, self._origin))
             self._origin = None

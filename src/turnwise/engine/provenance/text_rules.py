@@ -5,10 +5,16 @@ The comment after each rule lists its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from turnwise.engine.provenance.splitting import pairs_of, slice_fragments
+from turnwise.engine.provenance.splitting import (
+    Follower,
+    merge_fragments,
+    pairs_of,
+    split_blend,
+)
 from turnwise.engine.provenance.trails import (
     ANY,
     DONE,
@@ -16,34 +22,70 @@ from turnwise.engine.provenance.trails import (
     NEXT,
     NOWHERE,
     Fragment,
-    Leaf,
     Rule,
     Splitting,
     Trail,
     assign_part,
-    merge_leaves,
-    part_of_mark,
-    part_of_trail,
 )
 from turnwise.messages.paths import Path
 
+# Steps of the budget, beside those for the fragments that are made: what a Python loop takes for
+JOIN_COST = 2  # a text within a text
+REPLACE_COST = 2  # a hit
+INDENT_COST = 2  # a line
 
-def _split_joined(text: str, parts: Sequence[Any]) -> Splitting:
+
+@dataclass(slots=True)
+class OpenBlock:
+    """A list of texts that is being read: what is left of it, and the content parts it writes."""
+
+    pairs: Iterator[tuple[str, Trail]]
+    outer_part: Path | None  # the content part that the block itself is written for
+    loops: list[Path | None] = field(default_factory=list)  # the part that each open loop is at
+
+    def part(self) -> Path | None:
+        """Return the content part that is being written."""
+        for path in reversed(self.loops):
+            if path:
+                return path
+        return self.outer_part
+
+
+def _split_joined(follower: Follower, text: str, parts: Sequence[Any]) -> Splitting:
+    """Read texts within texts as one list.
+
+    A text that grew by one line in every round is as deep as there were rounds.
+    """
     fragments: list[Fragment] = []
-    loops: list[Path | None] = []  # the content part that each open loop is at
-    for part, trail in pairs_of(parts):
-        if not part:
-            _read_mark(trail, loops)
-            continue
-        found = yield part, trail
-        if any(loops):
-            written_for = next(path for path in reversed(loops) if path)
-            found = assign_part(found, written_for)
-        fragments += found
+    blocks = [OpenBlock(pairs_of(parts), None)]
+    while blocks:
+        block = blocks[-1]
+        for part, trail in block.pairs:
+            if not part:
+                _read_mark(follower, trail, block.loops)
+                continue
+            written_for = block.part()
+            if type(trail) is tuple and trail[0] is JOINED and is_joined(part, trail[1]):
+                follower.charge(JOIN_COST + len(trail[1]) // 2)
+                blocks.append(OpenBlock(pairs_of(trail[1]), written_for))
+                break
+            found = yield part, trail
+            if written_for:
+                found = assign_part(found, written_for)
+            if len(found) > 1:
+                follower.charge(len(found))
+            fragments += found
+        else:
+            blocks.pop()
     return fragments
 
 
-def _read_mark(trail: Trail, loops: list[Path | None]) -> None:
+def is_joined(text: str, parts: Sequence[Any]) -> bool:
+    """Return whether a text is what its parts join to; if not, its trail must not be followed."""
+    return "".join(parts[::2]) == text
+
+
+def _read_mark(follower: Follower, trail: Trail, loops: list[Path | None]) -> None:
     """Follow a mark inside of a block: which content part is written from here on."""
     if trail is LOOP:
         loops.append(None)
@@ -54,45 +96,45 @@ def _read_mark(trail: Trail, loops: list[Path | None]) -> None:
     elif trail is NEXT:
         loops[-1] = None
     elif type(trail) is tuple:
-        loops[-1] = part_of_mark(trail, loops[-1])
+        loops[-1] = follower.part_of_mark(trail, loops[-1])
 
 
-def _split_within(text: str, inner: Trail, element: Trail) -> Splitting:
+def _split_within(follower: Follower, text: str, inner: Trail, element: Trail) -> Splitting:
     before = yield text, inner
-    part = part_of_trail(element)
+    part = follower.part_of_trail(element)
     return before if part is None else assign_part(before, part)
 
 
-def _split_part(text: str, whole: str, trail: Trail, start: int) -> Splitting:
+def _split_part(follower: Follower, text: str, whole: str, trail: Trail, start: int) -> Splitting:
     before = yield whole, trail
     if not whole.startswith(text, start) or text is ANY:
-        return [(text, _merge(before))]
-    return slice_fragments(before, start, start + len(text))
+        return [(text, merge_fragments(before))]
+    return follower.slice_fragments(before, start, start + len(text))
 
 
-def _merge(fragments: list[Fragment]) -> Leaf:
-    """Return one leaf for a text of which only the whole is known."""
-    return merge_leaves(leaf for _, leaf in fragments)
-
-
-def _split_stripped(text: str, whole: str, trail: Trail) -> Splitting:
+def _split_stripped(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
     # the first letter of the text is none that was stripped before it,
     # so the first hit is the right one
-    return _split_part(text, whole, trail, max(whole.find(text), 0))
+    return _split_part(follower, text, whole, trail, max(whole.find(text), 0))
 
 
-def _split_stripped_left(text: str, whole: str, trail: Trail) -> Splitting:
-    return _split_part(text, whole, trail, max(len(whole) - len(text), 0))
+def _split_stripped_left(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
+    return _split_part(follower, text, whole, trail, max(len(whole) - len(text), 0))
 
 
-def _split_stripped_right(text: str, whole: str, trail: Trail) -> Splitting:
-    return _split_part(text, whole, trail, 0)
+def _split_stripped_right(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
+    return _split_part(follower, text, whole, trail, 0)
 
 
-def _split_recased(text: str, whole: str, trail: Trail, change: Callable[[str], str]) -> Splitting:
+def _split_recased(
+    follower: Follower, text: str, whole: str, trail: Trail, change: Callable[[str], str]
+) -> Splitting:
     before = yield whole, trail
     if len(text) != len(whole):  # "ß" becomes "SS"
-        return [(change(part), leaf) for part, leaf in before]
+        changed = [(change(part), leaf) for part, leaf in before]
+        if "".join([part for part, _ in changed]) != text:  # "Σ" depends on what is around it
+            return [(text, merge_fragments(before))]
+        return changed
     fragments, start = [], 0
     for part, leaf in before:
         end = start + len(part)
@@ -101,65 +143,72 @@ def _split_recased(text: str, whole: str, trail: Trail, change: Callable[[str], 
     return fragments
 
 
-def _split_repeated(text: str, whole: str, trail: Trail) -> Splitting:
+def _split_repeated(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
     before = yield whole, trail
-    if len(before) <= 1:
-        return [(text, _merge(before))]
-    return before * (len(text) // len(whole))
+    if len(before) <= 1 or text is ANY:
+        return [(text, merge_fragments(before))]
+    times = len(text) // len(whole)
+    follower.charge(times * len(before))
+    return before * times
 
 
 def _split_replaced(
-    text: str, whole: str, trail: Trail, old: str, new: str, new_trail: Trail, limit: int
+    follower: Follower,
+    text: str,
+    whole: str,
+    trail: Trail,
+    old: str,
+    new: str,
+    new_trail: Trail,
+    limit: int,
 ) -> Splitting:
     before = yield whole, trail
     inserted = yield new, new_trail
+    leaves = {leaf for _, leaf in before + inserted}
+    if len(leaves) == 1 or text is ANY:
+        return [(text, merge_fragments(before + inserted))]
+    count = whole.count(old)
+    follower.charge((count if limit < 0 else min(count, limit)) * (REPLACE_COST + len(inserted)))
     fragments: list[Fragment] = []
     start = 0
     found = whole.find(old) if limit else -1
     while found >= 0:
-        fragments += slice_fragments(before, start, found) + inserted
+        fragments += follower.slice_fragments(before, start, found)
+        fragments += inserted
         limit -= 1
         if old:
             start = found + len(old)
             found = whole.find(old, start) if limit else -1
         else:  # an empty text is found before every character and at the end
-            fragments += slice_fragments(before, found, found + 1)
+            fragments += follower.slice_fragments(before, found, found + 1)
             start = found + 1
             found = start if limit and start <= len(whole) else -1
-    return fragments + slice_fragments(before, start, len(whole))
+    return fragments + follower.slice_fragments(before, start, len(whole))
 
 
-def split_blend(text: str, *inputs: Any) -> Splitting:
-    """Give the whole text one leaf, merged from those of all inputs."""
-    leaves: list[Leaf] = []
-    for part, trail in pairs_of(inputs):
-        fragments = yield part or ANY, trail
-        leaves += [leaf for _, leaf in fragments]
-    return [(text, merge_leaves(leaves or [NOWHERE]))]
-
-
-def _split_padded(text: str, whole: str, trail: Trail) -> Splitting:
+def _split_padded(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
     before = yield whole, trail
     start = text.find(whole)
     if start < 0:
-        return [(text, _merge(before))]
+        return [(text, merge_fragments(before))]
     end = start + len(whole)
     padded = [(text[:start], NOWHERE), *before, (text[end:], NOWHERE)]
     return [fragment for fragment in padded if fragment[0]]
 
 
-def _split_indented(text: str, whole: str, trail: Trail) -> Splitting:
+def _split_indented(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
     """Each line of the result is an indent and a line of the original."""
     before = yield whole, trail
+    follower.charge(INDENT_COST * (whole.count("\n") + 1))
     fragments: list[Fragment] = []
     start = 0
     for line, indented in zip(whole.split("\n"), text.split("\n"), strict=False):
         fragments.append((indented[: len(indented) - len(line)], NOWHERE))
         end = start + len(line) + 1  # with its newline, which the last line does not have
-        fragments += slice_fragments(before, start, end)
+        fragments += follower.slice_fragments(before, start, end)
         start = end
     if "".join([part for part, _ in fragments]) != text:
-        return [(text, _merge(before))]
+        return [(text, merge_fragments(before))]
     return [fragment for fragment in fragments if fragment[0]]
 
 

@@ -9,7 +9,7 @@ of
     (RULE, *inputs)   how an operation made the value; RULE knows how to follow it
     None              no origin: a loop index, a length
 
-Building one costs a tuple. Following one (`split_by_origin`) happens when the caller reads
+Building one costs a tuple. Following one (`Follower.split`) happens when the caller reads
 `Rendering.pieces`: it splits a text into fragments, each with a leaf, and a leaf is a node number
 (`Written`, if that text is for one part of a message's content), a `Field`, or `Computed` from some
 fields. Since values and trails are immutable, following later gives what following at once would
@@ -18,8 +18,12 @@ have given.
 A rule that cannot say which character came from where (`wordwrap` of two fields) answers `Computed`
 with the fields that went in: origins may become coarse, they are never lost.
 
+Following fails closed. It has a budget (`Limits.origins`), and a text beyond it is `UNFOLLOWED`: one
+fragment, computed from who knows what, which nobody trusts. The same goes for fragments that do not
+join to their text, which only a defect of a rule can cause.
+
     trails.py           the kinds of trails and leaves, and the marks between texts
-    splitting.py        following a trail: a text becomes fragments
+    splitting.py        following a trail: a text becomes fragments, within a budget
     text_rules.py       rules for text that was joined, cut, replaced, padded
     container_rules.py  rules for lists and dicts, their elements and keys
     written_values.py   rules for values that were written as JSON or as Python
@@ -45,9 +49,13 @@ class Field(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """Text that was made from these fields, or from none."""
+    """Text that was made from these fields, or from none.
+
+    Text whose trail was not followed to the end may be from any other field too.
+    """
 
     sources: tuple[Path, ...] = ()
+    followed: bool = True
 
 
 class Written(NamedTuple):
@@ -64,6 +72,7 @@ Splitting = Generator[tuple[str, Trail], list[Fragment], list[Fragment]]
 """Yields a text and its trail, is sent the fragments of it, and returns fragments."""
 
 NOWHERE = Computed()
+UNFOLLOWED = Computed(followed=False)
 
 
 class AnyText(str):
@@ -85,9 +94,9 @@ ANY = AnyText(" ")
 class Rule:
     """How to follow one kind of trail.
 
-    `split(text, *inputs)` returns the fragments of a text, or is a generator that asks for the
-    fragments of its inputs (`Splitting`). `child(key, *inputs)` returns the trail of one element of
-    a container.
+    `split(follower, text, *inputs)` returns the fragments of a text, or is a generator that asks for
+    the fragments of its inputs (`Splitting`). `child(follower, key, *inputs)` returns the trail of
+    one element of a container. Both charge the follower for what they make.
     """
 
     __slots__ = ("child", "name", "split")
@@ -114,24 +123,6 @@ def root_trail(name: str) -> Trail:
     return (ROOT, name)
 
 
-def resolve(trail: Trail) -> Trail | Field:
-    """Resolve a chain of children to a field, or to the rule (or node) that made the value."""
-    keys: list[Any] = []
-    while True:
-        if trail is None or type(trail) is int:
-            return trail
-        head = trail[0]
-        if head is ROOT:
-            return Field((trail[1], *reversed(keys)))
-        if type(head) is not Rule:
-            keys.append(trail[1])
-            trail = head
-        elif keys and head.child is not None:
-            trail = head.child(keys.pop(), *trail[1:])
-        else:
-            return trail  # an element of text has the rule of the text
-
-
 def part_of_path(path: Path) -> Path | None:
     """Return the path of the content part that a path leads to or into: `messages[0].content[1]`."""
     if len(path) < 4 or path[0] != "messages":
@@ -140,18 +131,6 @@ def part_of_path(path: Path) -> Path | None:
         if type(path[end]) is int and path[end - 1] == "content":
             return path[: end + 1]
     return None
-
-
-def part_of_trail(trail: Trail) -> Path | None:
-    """Return the path of the content part that a trail leads to, None if it leads to anything else."""
-    if type(trail) is not tuple or len(trail) != 2 or type(trail[1]) is not int:
-        return None  # no element of a list
-    if type(trail[0]) is not tuple or trail[0][0] is ROOT:
-        return None  # a message, or a tool
-    resolved = resolve(trail)
-    if type(resolved) is not Field or part_of_path(resolved.path) != resolved.path:
-        return None
-    return resolved.path
 
 
 def assign_part(fragments: list[Fragment], part: Path) -> list[Fragment]:
@@ -171,7 +150,8 @@ def merge_leaves(leaves: Iterable[Leaf]) -> Leaf:
     fields += [leaf.part for leaf in distinct if isinstance(leaf, Written)]
     computed = [leaf.sources for leaf in distinct if isinstance(leaf, Computed)]
     sources = fields + [path for paths in computed for path in paths]
-    return Computed(tuple(dict.fromkeys(sources)))
+    followed = all(leaf.followed for leaf in distinct if isinstance(leaf, Computed))
+    return Computed(tuple(dict.fromkeys(sources)), followed)
 
 
 # Marks: trails of empty texts. They say what was going on while the next texts were written.
@@ -183,11 +163,3 @@ BOUND = Rule("BOUND")  # (BOUND, trail): inside a loop a name is bound to an ele
 NEXT = (Rule("NEXT"),)  # a loop over numbers takes the next
 BEGIN = (Rule("BEGIN"),)  # {% generation %}
 END = (Rule("END"),)  # {% endgeneration %}
-
-
-def part_of_mark(trail: Trail, current: Path | None) -> Path | None:
-    """Return the content part that is written from a mark on, in a loop that was at `current`."""
-    if trail[0] is not BOUND:
-        return part_of_trail(trail) or current
-    # A loop over numbers: the first part that it looks up is the one of this round.
-    return current or part_of_trail(trail[1])

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
 
-from turnwise.engine.provenance.container_rules import KEY, key_leaf
-from turnwise.engine.provenance.splitting import split_by_origin
+from turnwise.engine.provenance.container_rules import KEY
+from turnwise.engine.provenance.splitting import Follower
 from turnwise.engine.provenance.trails import (
     NOWHERE,
     Computed,
@@ -21,9 +21,12 @@ from turnwise.engine.provenance.trails import (
     Fragment,
     Leaf,
     Rule,
+    Splitting,
     Trail,
-    resolve,
 )
+from turnwise.messages.paths import Path
+
+ENTRY_COST = 3  # steps of the budget for an element, beside those for the fragments that it makes
 
 
 class JsonStyle(NamedTuple):
@@ -37,13 +40,14 @@ class JsonStyle(NamedTuple):
 
 
 def _split_json(
+    follower: Follower,
     text: str,
     value: Any,
     trail: Trail,
     style: JsonStyle,
     node: int | None,
     cache: dict[Any, Any] | None,
-) -> list[Fragment]:
+) -> Splitting:
     """Split JSON text.
 
     A tool that stays from rendering to rendering is split once (`messages/tools_cache.py`).
@@ -52,7 +56,8 @@ def _split_json(
     if cache is not None and key in cache:
         known: list[Fragment] = cache[key]
         return known
-    fragments = JsonSplitter(style, NOWHERE if node is None else node).split(value, trail)
+    splitter = JsonSplitter(follower, style, NOWHERE if node is None else node)
+    fragments = yield from splitter.split(value, trail)
     if cache is not None:
         cache[key] = fragments
     return fragments
@@ -62,11 +67,13 @@ def _split_json(
 class OpenContainer:
     """A container that is being written.
 
-    The entries left, and what comes before the next of them.
+    The entries left, and what comes before the next of them. Where the container is a part of the
+    input, `path` leads to it, and the origin of what it holds is known without following a trail.
     """
 
     entries: Iterator[tuple[Any, Any]]
     trail: Trail
+    path: Path | None
     separator: str
     end: str
     is_empty: bool = True
@@ -78,7 +85,8 @@ class JsonSplitter:
     Open containers are on a list, not on Python's stack: values may be nested deeply.
     """
 
-    def __init__(self, style: JsonStyle, punctuation: Leaf) -> None:
+    def __init__(self, follower: Follower, style: JsonStyle, punctuation: Leaf) -> None:
+        self._follower = follower
         self._style = style
         self._escape = encode_basestring_ascii if style.ensure_ascii else encode_basestring
         self._punctuation = punctuation
@@ -86,43 +94,79 @@ class JsonSplitter:
         self._fragments: list[Fragment] = []
         self._open: list[OpenContainer] = []
 
-    def split(self, value: Any, trail: Trail) -> list[Fragment]:
-        self._write_value(value, trail)
+    def split(self, value: Any, trail: Trail) -> Splitting:
+        if not self._open_container(value, trail):
+            yield from self._write_scalar(value, trail)
         while self._open:
             container = self._open[-1]
             entry = next(container.entries, None)
             if entry is None:
                 self._close(container)
+                continue
+            self._follower.charge(ENTRY_COST)
+            key, item = entry
+            self._pending += container.separator + self._newline()
+            container.separator = self._style.comma
+            container.is_empty = False
+            if container.end == "}":
+                yield from self._write_key(container, key)
+            item_trail = (container.trail, key)
+            if self._open_container(item, item_trail):
+                continue
+            if container.path is None:
+                yield from self._write_scalar(item, item_trail)
             else:
-                self._write_entry(container, *entry)
+                self._write_input(item, Field((*container.path, key)))
         self._emit("", self._punctuation)
         return self._fragments
 
-    def _write_value(self, value: Any, trail: Trail) -> None:
+    def _open_container(self, value: Any, trail: Trail) -> bool:
+        """Begin to write a list or dict; return False if the value is neither."""
+        entries: Any
+        if isinstance(value, dict):
+            entries = sorted(value.items()) if self._style.sort_keys else value.items()
+            brackets = "{}"
+        elif isinstance(value, (list, tuple)):
+            entries, brackets = enumerate(value), "[]"
+        else:
+            return False
+        owner = self._follower.resolve(trail)
+        path = owner.path if type(owner) is Field else None
+        self._open.append(OpenContainer(iter(entries), trail, path, *brackets))
+        return True
+
+    def _write_key(self, container: OpenContainer, key: Any) -> Splitting:
+        name = self._escape(key if isinstance(key, str) else json.dumps(key))[1:-1]
+        self._pending += '"'
+        if container.path is not None:
+            self._emit(name, Field((*container.path, key), key=True))
+        else:
+            for part, leaf in (yield name, (KEY, container.trail, key)):
+                self._emit(part, leaf)
+        self._pending += '"' + self._style.colon
+        return []
+
+    def _write_input(self, value: Any, leaf: Leaf) -> None:
+        """Write a text or number with one leaf."""
         if isinstance(value, str):
             self._pending += '"'
-            self._emit_parts(value, trail)
+            self._emit(self._escape(value)[1:-1], leaf)
             self._pending += '"'
-        elif isinstance(value, dict):
-            items = sorted(value.items()) if self._style.sort_keys else value.items()
-            self._open.append(OpenContainer(iter(items), trail, "{", "}"))
-        elif isinstance(value, (list, tuple)):
-            self._open.append(OpenContainer(iter(enumerate(value)), trail, "[", "]"))
-        elif isinstance(value, (int, float, type(None))):
-            self._emit_parts(json.dumps(value), trail, escape=False)
         else:
-            self._emit_parts(f'"<{type(value).__name__}>"', trail, escape=False)
+            self._emit(_write_number(value), leaf)
 
-    def _write_entry(self, container: OpenContainer, key: Any, item: Any) -> None:
-        self._pending += container.separator + self._newline()
-        container.separator = self._style.comma
-        container.is_empty = False
-        if container.end == "}":
-            name = key if isinstance(key, str) else json.dumps(key)
-            self._pending += '"'
-            self._emit(self._escape(name)[1:-1], key_leaf(container.trail, key))
-            self._pending += '"' + self._style.colon
-        self._write_value(item, (container.trail, key))
+    def _write_scalar(self, value: Any, trail: Trail) -> Splitting:
+        """Write a text or number whose trail has to be followed."""
+        is_text = isinstance(value, str)
+        fragments = yield value if is_text else _write_number(value), trail
+        if len(fragments) == 1:
+            self._write_input(value, fragments[0][1])
+            return []
+        self._pending += '"' if is_text else ""
+        for part, leaf in fragments:
+            self._emit(self._escape(part)[1:-1] if is_text else part, leaf)
+        self._pending += '"' if is_text else ""
+        return []
 
     def _close(self, container: OpenContainer) -> None:
         self._open.pop()
@@ -134,10 +178,6 @@ class JsonSplitter:
         indent = self._style.indent
         return "" if indent is None else "\n" + indent * len(self._open)
 
-    def _emit_parts(self, text: str, trail: Trail, escape: bool = True) -> None:
-        for part, leaf in split_by_origin(text, trail):
-            self._emit(self._escape(part)[1:-1] if escape else part, leaf)
-
     def _emit(self, text: str, leaf: Leaf) -> None:
         if self._pending:
             self._fragments.append((self._pending, self._punctuation))
@@ -146,41 +186,71 @@ class JsonSplitter:
             self._fragments.append((text, leaf))
 
 
-def _split_repr(text: str, value: Any, trail: Trail) -> list[Fragment]:
-    whole = resolve(trail)
-    punctuation = Computed((whole.path,)) if type(whole) is Field else NOWHERE
-    return list(_write_repr(value, trail, punctuation))
+def _write_number(value: Any) -> str:
+    if isinstance(value, (int, float, type(None))):
+        return json.dumps(value)
+    return f'"<{type(value).__name__}>"'
 
 
-def _write_repr(value: Any, trail: Trail, punctuation: Leaf) -> Iterator[Fragment]:
-    if isinstance(value, str):
-        yield from _write_repr_of_text(value, trail, punctuation)
-    elif isinstance(value, dict):
+def _split_repr(follower: Follower, text: str, value: Any, trail: Trail) -> Splitting:
+    """Split what Python's `repr` writes; like JSON without Python's stack."""
+    whole = follower.resolve(trail)
+    punctuation: Leaf = Computed((whole.path,)) if type(whole) is Field else NOWHERE
+    fragments: list[Fragment] = []
+    waiting: list[Iterator[Any]] = [iter([(value, trail)])]
+    while waiting:
+        entry = next(waiting[-1], None)
+        if entry is None:
+            waiting.pop()
+        elif isinstance(entry, str):
+            fragments.append((entry, punctuation))
+        else:
+            follower.charge(ENTRY_COST)
+            item, item_trail = entry
+            if isinstance(item, (dict, list, tuple)):
+                waiting.append(_write_container(item, item_trail))
+            elif isinstance(item, str):
+                before = (yield item, item_trail) if item else []
+                fragments += _write_repr_of_text(item, before, punctuation)
+            elif item is None or isinstance(item, (int, float)):
+                fragments += yield repr(item), item_trail
+            else:
+                fragments.append((repr(item), punctuation))
+    if text.isascii():  # `ascii` writes what `repr` does, and escapes what is left
+        return [(_escape_to_ascii(part), leaf) for part, leaf in fragments]
+    return fragments
+
+
+def _escape_to_ascii(text: str) -> str:
+    return text if text.isascii() else text.encode("ascii", "backslashreplace").decode()
+
+
+def _write_container(value: Any, trail: Trail) -> Iterator[Any]:
+    """Yield punctuation, and values with their trails, in the order in which `repr` writes them."""
+    if isinstance(value, dict):
         for number, (key, item) in enumerate(value.items()):
-            yield "{" if number == 0 else ", ", punctuation
-            yield from _write_repr(key, (KEY, trail, key), punctuation)
-            yield ": ", punctuation
-            yield from _write_repr(item, (trail, key), punctuation)
-        yield "}" if value else "{}", punctuation
-    elif isinstance(value, (list, tuple)):
-        start, end = "[]" if isinstance(value, list) else "()"
-        for number, item in enumerate(value):
-            yield start if number == 0 else ", ", punctuation
-            yield from _write_repr(item, (trail, number), punctuation)
-        if isinstance(value, tuple) and len(value) == 1:
-            end = ",)"
-        yield end if value else start + end, punctuation
-    elif value is None or isinstance(value, (int, float)):
-        yield from split_by_origin(repr(value), trail)
-    else:
-        yield repr(value), punctuation
+            yield "{" if number == 0 else ", "
+            yield key, (KEY, trail, key)
+            yield ": "
+            yield item, (trail, key)
+        yield "}" if value else "{}"
+        return
+    start, end = "[]" if isinstance(value, list) else "()"
+    for number, item in enumerate(value):
+        yield start if number == 0 else ", "
+        yield item, (trail, number)
+    if isinstance(value, tuple) and len(value) == 1:
+        end = ",)"
+    yield end if value else start + end
 
 
-def _write_repr_of_text(value: str, trail: Trail, punctuation: Leaf) -> Iterator[Fragment]:
+def _write_repr_of_text(
+    value: str, before: list[Fragment], punctuation: Leaf
+) -> Iterator[Fragment]:
     quote = repr(value)[0]
     other = '"' if quote == "'" else "'"
     yield quote, punctuation
-    for part, leaf in split_by_origin(value, trail):
+    for part, leaf in before:
         # the other quote in front makes `repr` choose this one
         yield repr(other + part)[2:-1], leaf
     yield quote, punctuation

@@ -19,7 +19,9 @@ from turnwise.engine.provenance.container_rules import (
     LETTERS,
     PAIRS,
     PICK,
+    SPLIT,
     is_from_input,
+    pick_trail,
 )
 from turnwise.engine.provenance.text_rules import BLEND, PART
 from turnwise.engine.provenance.trails import ROOT, Trail
@@ -170,7 +172,7 @@ def get_slice(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step
     rt.charge_bytes(len(picked))
     result = value[start:stop:step]
     if not isinstance(value, str):
-        return result, (PICK, trail, picked)
+        return result, pick_trail(trail, picked)
     if picked.step == 1:
         return result, (PART, value, trail, picked.start)
     return result, (BLEND, value, trail)  # other characters than the text's, in another order
@@ -235,6 +237,7 @@ def _name_container(value: dict[Any, Any]) -> str:
 
 
 NO_TRAILS = repeat(None)
+NO_MESSAGES = (PAIRS, KEYS, LETTERS, SPLIT)  # rules whose elements are neither messages nor parts
 LOOP_START_COST = 24  # steps for starting a loop
 MAX_CACHED_TRAILS = 1 << 20
 ROOT_TRAILS: dict[str, list[Trail]] = {}
@@ -277,7 +280,7 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
     return (
         elements,
         [(trail, number) for number in range(count)],
-        trail[0] is not PAIRS and (_may_be_messages(trail) or _are_parts(elements, trail)),
+        trail[0] not in NO_MESSAGES and (_may_be_messages(trail) or _are_parts(elements, trail)),
     )
 
 

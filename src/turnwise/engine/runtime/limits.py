@@ -1,9 +1,10 @@
-"""The four budgets of a rendering, and the size limits of compiling.
+"""The five budgets of a rendering, and the size limits of compiling.
 
     steps    nodes of the program that are evaluated, and elements that a builtin walks over
     bytes    characters and list elements that operations allocate, charged before they allocate
     output   characters of the result
     depth    macros within macros, and containers within containers
+    origins  fragments of text and rules that are followed to find where the result came from
 
 A loop is charged when it starts (its length times the size of its body), a macro when it is called,
 a builtin by the size of what it reads. So charging costs nothing per iteration, and an operation
@@ -34,12 +35,20 @@ class Limits:
     bytes: int = 6_000_000
     output: int = 4_000_000
     depth: int = 120
+    origins: int = 20_000
 
     # What the input adds. A value is a message, part, call, tool or any other container in it.
     steps_per_value: int = 2_000
     steps_per_character: int = 20
     bytes_per_character: int = 12
     output_per_character: int = 6
+    origins_per_value: int = 40
+    origins_per_character: int = 1
+
+    def share_of_origins(self, context: Mapping[str, Any]) -> int:
+        """Return what the input adds to the budget of origins."""
+        containers, characters = measure_input(context)
+        return containers * self.origins_per_value + characters * self.origins_per_character
 
 
 DEFAULT_LIMITS = Limits()

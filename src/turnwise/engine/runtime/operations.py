@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import escape
 
-from turnwise.engine.provenance.container_rules import CHAIN, ITEMS, TIMES
+from turnwise.engine.provenance.container_rules import ITEMS, TIMES, chain_trails
 from turnwise.engine.provenance.text_rules import JOINED, RECASED, REPEATED
 from turnwise.engine.provenance.trails import Output, Trail
 from turnwise.engine.runtime.access import get_attribute, to_sequence, type_name
@@ -72,7 +72,7 @@ def add_pair(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail:
         return join_parts(rt, (left, left_trail, right, right_trail))
     if type(left) is type(right) and isinstance(left, (list, tuple)):
         rt.charge_bytes(8 * (len(left) + len(right)))
-        return left + right, (CHAIN, len(left), left_trail, right_trail)
+        return left + right, chain_trails(len(left), left_trail, len(right), right_trail)
     return _compute(operator.add, left, right), None
 
 

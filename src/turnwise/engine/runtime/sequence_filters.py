@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from turnwise.engine.provenance.container_rules import ITEMS, PAIRS, PICK
+from turnwise.engine.provenance.container_rules import ITEMS, PAIRS, pick_trail
 from turnwise.engine.provenance.text_rules import BLEND
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import get_item, to_sequence, type_name
@@ -73,7 +73,7 @@ def reverse_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
         rt.charge_bytes(len(value))
         return value[::-1], (BLEND, value, trail)
     found, found_trail = charge_elements(rt, value, trail)
-    return Stream(found[::-1], (PICK, found_trail, range(len(found) - 1, -1, -1))), None
+    return Stream(found[::-1], pick_trail(found_trail, range(len(found) - 1, -1, -1))), None
 
 
 def item_pairs(rt: Runtime, value: Any, trail: Trail) -> Pair:
@@ -113,7 +113,7 @@ def sort_dict(
     keys = _fold_case([pair[column] for pair in value.items()], case_sensitive)
     order = _sort_indices(rt, keys, reverse)
     pairs = list(value.items())
-    return [pairs[i] for i in order], (PICK, (PAIRS, trail, list(value)), order)
+    return [pairs[i] for i in order], pick_trail((PAIRS, trail, list(value)), order)
 
 
 def _sort_indices(rt: Runtime, keys: list[Any], reverse: Pair = FALSE) -> list[int]:
@@ -159,7 +159,7 @@ def sort_elements(
             for entry in found
         ]
     order = _sort_indices(rt, keys, reverse)
-    return [found[i] for i in order], (PICK, found_trail, order)
+    return [found[i] for i in order], pick_trail(found_trail, order)
 
 
 def drop_duplicates(
@@ -172,7 +172,7 @@ def drop_duplicates(
     for index, key in enumerate(keys):
         first_indices.setdefault(key, index)
     order = list(first_indices.values())
-    return Stream([found[i] for i in order], (PICK, found_trail, order)), None
+    return Stream([found[i] for i in order], pick_trail(found_trail, order)), None
 
 
 def make_extreme_filter(name: str) -> Builtin:
@@ -267,7 +267,7 @@ def group_elements(
         first = members[0]
         groups.append((keys[first], [found[i] for i in members]))
         _, key_trail = get_by_path(rt, found[first], (found_trail, first), attribute[0], default)
-        trails.append((ITEMS, (key_trail, (PICK, found_trail, members))))
+        trails.append((ITEMS, (key_trail, pick_trail(found_trail, members))))
     return groups, (ITEMS, trails)
 
 
@@ -314,7 +314,7 @@ def make_selection(keep: bool, by_attribute: bool) -> Builtin:
             if bool(passes) is keep:
                 order.append(index)
         rt.charge_bytes(8 * len(order))
-        return Stream([found[i] for i in order], (PICK, found_trail, order)), None
+        return Stream([found[i] for i in order], pick_trail(found_trail, order)), None
 
     return run
 
