@@ -16,7 +16,7 @@ from turnwise.engine.compiler.compiler import GeneratedCode, generate_code
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.compiler.syntax import locate_error, pack_position, parse, unpack_position
 from turnwise.engine.provenance import container_rules, text_rules, trails
-from turnwise.engine.runtime import access, formatting, limits, operations, values
+from turnwise.engine.runtime import access, formatting, limits, measures, operations, values
 from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.engine.runtime.jinja_tests import TESTS
@@ -59,10 +59,11 @@ NAMES: dict[str, Any] = {
     **_select(formatting, "concatenate, to_texts, to_text"),
     **_select(
         operations,
-        "add_values, apply_sign, assign_attribute, call_method, call_value, capture_output, charge_key, "
+        "add_values, apply_sign, assign_attribute, call_method, call_value, capture_output, "
         "compare, contains, is_equal, require_text, spread_arguments, spread_keywords, unpack_values",
     ),
     **_select(limits, "check_call_budget, limit_error"),
+    **_select(measures, "charge_key"),
     **_select(trails, "BEGIN, BOUND, DONE, END, LOOP, NEXT"),
     **_select(text_rules, "LSTRIPPED, RSTRIPPED, STRIPPED, WITHIN"),
     **_select(container_rules, "ITEMS, SPLIT"),

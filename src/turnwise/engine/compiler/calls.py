@@ -17,8 +17,8 @@ from turnwise.engine.compiler.lookups import LookupCompiler
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.runtime.filters import FILTERS, WITHHELD
 from turnwise.engine.runtime.jinja_tests import INLINE, TESTS
+from turnwise.engine.runtime.measures import MAX_FREE_LENGTH
 from turnwise.engine.runtime.methods import METHODS
-from turnwise.engine.runtime.operations import MAX_FREE_LENGTH
 from turnwise.errors import did_you_mean
 
 CUT_RULES = {"strip": "STRIPPED", "lstrip": "LSTRIPPED", "rstrip": "RSTRIPPED", "split": "SPLIT"}

@@ -13,7 +13,7 @@ from jinja2 import nodes
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, join_pairs, scalar
 from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.syntax import flatten_chain
-from turnwise.engine.runtime.operations import MAX_FREE_LENGTH
+from turnwise.engine.runtime.measures import MAX_FREE_LENGTH
 
 EQUALITIES = {"eq": "==", "ne": "!="}
 ORDERINGS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}

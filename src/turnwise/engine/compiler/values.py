@@ -9,9 +9,10 @@ from jinja2 import nodes
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind
 from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.scopes import CompileError
+from turnwise.engine.runtime.limits import MAX_INTEGER_BITS
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-HASHABLE_KINDS = (Kind.LITERAL, Kind.CONSTANT, Kind.INT, Kind.TEXT)
+FREE_KEYS = (Kind.LITERAL, Kind.TEXT)  # their hashes do not collide
 
 
 class ValueCompiler:
@@ -34,6 +35,8 @@ class ValueCompiler:
                 return Code(source, frame.within_elements(position), Kind.TEXT)
             return Code(source, position, Kind.LITERAL, value)
         if type(value) is int:
+            if value.bit_length() > MAX_INTEGER_BITS:
+                raise CompileError("an integer has at most 308 digits", node.lineno)
             return Code(f"({source})", position, Kind.INT, value)
         if source in ("inf", "-inf", "nan"):
             source = f"float({source!r})"
@@ -56,8 +59,9 @@ class ValueCompiler:
         values, value_trails, key_trails = [], [], []
         for item in node.items:
             key = writer.name_value(self.context.compile(item.key))
-            if key.kind not in HASHABLE_KINDS:
-                key = writer.store_value(Code(f"charge_key(rt, {key.value})", key.trail))
+            if key.kind not in FREE_KEYS:
+                charged = f"charge_key(rt, {key.value}, {3 * len(node.items)})"  # three dicts
+                key = writer.store_value(Code(charged, key.trail))
             value = self.context.compile(item.value, trail)
             values.append(f"{key.value}: {value.value}")
             value_trails.append(f"{key.value}: {value.trail}")

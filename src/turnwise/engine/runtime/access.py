@@ -25,8 +25,9 @@ from turnwise.engine.provenance.container_rules import (
 )
 from turnwise.engine.provenance.text_rules import BLEND, PART
 from turnwise.engine.provenance.trails import ROOT, Trail
-from turnwise.engine.runtime.formatting import charge_key
+from turnwise.engine.runtime.costs import FROM_KEYS_COST, attach_cost
 from turnwise.engine.runtime.limits import Runtime
+from turnwise.engine.runtime.measures import ELEMENT_BYTES, ITEM_BYTES, char_bytes, charge_key
 from turnwise.engine.runtime.methods import METHODS, bind_method
 from turnwise.engine.runtime.values import (
     Cycler,
@@ -96,7 +97,7 @@ def _get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
     elif type(value) is Macro and name in MACRO_ATTRIBUTES:
         return getattr(value, name), None
     elif type(value) is Function and (value.name, name) == ("dict", "fromkeys"):
-        return Function("fromkeys", _from_keys), None
+        return FROM_KEYS, None
     elif type(value) is Cycler and name == "current":
         return value.items[value.position]
     elif type(value) is tuple and len(value) == 2 and name in GROUP_ATTRIBUTES:
@@ -124,11 +125,12 @@ def _count_rounds(loop: Loop) -> dict[str, int]:
 def _from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     """`dict.fromkeys(keys, value)`"""
     names, trail = to_sequence(rt, *keys)
-    rt.charge_steps(len(names))
-    rt.charge_bytes(16 * len(names))
     key_trails = {key: (trail, index) for index, key in enumerate(names)}
     value_trails = dict.fromkeys(names, value[1])
     return dict.fromkeys(names, value[0]), (ITEMS, value_trails, key_trails)
+
+
+FROM_KEYS = Function("fromkeys", attach_cost("fromkeys", FROM_KEYS_COST, _from_keys))
 
 
 def get_neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair:
@@ -143,7 +145,7 @@ def get_item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
     kind = type(value)
     if kind is dict:
         try:
-            if charge_key(rt, key) in value:
+            if charge_key(rt, key, len(value)) in value:
                 return value[key], (trail, key)
         except TypeError:  # a key that cannot be hashed is in no dict
             pass
@@ -169,7 +171,7 @@ def get_slice(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step
     if not isinstance(value, (str, list, tuple, range)):
         raise ValueFailure(f"{type_name(value)!r} object cannot be sliced", value)
     picked = range(len(value))[start:stop:step]
-    rt.charge_bytes(len(picked))
+    rt.charge_bytes(len(picked) * (char_bytes(value) if isinstance(value, str) and value else 40))
     result = value[start:stop:step]
     if not isinstance(value, str):
         return result, pick_trail(trail, picked)
@@ -273,7 +275,7 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
         return elements, [trail] * count, False
     if trail[0] is ROOT:
         return elements, _root_trails(trail[1], count), trail[1] == "messages"
-    rt.charge_bytes(8 * count)
+    rt.charge_bytes(ELEMENT_BYTES * count)
     if trail[0] is PICK and type(trail[1]) is tuple and trail[1][0] is ROOT:
         kept = _root_trails(trail[1][1], max(trail[2], default=-1) + 1)
         return elements, [kept[index] for index in trail[2]], True
@@ -320,10 +322,11 @@ def to_sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
     if kind is list or kind is tuple:
         return value, trail
     if kind is dict:
+        rt.charge_bytes(ITEM_BYTES * len(value))
         keys = list(value)
         return keys, (KEYS, trail, keys)
     if isinstance(value, str):
-        rt.charge_bytes(8 * len(value))
+        rt.charge_bytes((8 if value.isascii() else ELEMENT_BYTES) * len(value))
         whole = type(trail) is int or is_from_input(trail)
         return list(value), (EACH, trail) if whole else (LETTERS, value, trail)
     if kind is View:
@@ -336,6 +339,7 @@ def to_sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
         return (), None
     if kind is Loop:
         start = value.index0 + 1
+        rt.charge_bytes(ITEM_BYTES * len(value))
         trails = value.trails if type(value.trails) is list else None
         return value.items[start:], (ITEMS, trails[start:]) if trails else None
     raise ValueFailure(f"{type_name(value)!r} object is not iterable", value)

@@ -28,6 +28,7 @@ from turnwise.engine.provenance.text_rules import BLEND, INDENTED, PART, RECASED
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_values import JsonStyle
 from turnwise.engine.runtime.access import get_attribute, make_undefined, to_sequence, type_name
+from turnwise.engine.runtime.costs import FILTER_COSTS, attach_costs
 from turnwise.engine.runtime.formatting import (
     DEFAULT_STYLE,
     concatenate,
@@ -36,6 +37,7 @@ from turnwise.engine.runtime.formatting import (
     to_text,
 )
 from turnwise.engine.runtime.limits import Runtime, limit_error
+from turnwise.engine.runtime.measures import bound_integer
 from turnwise.engine.runtime.methods import (
     METHODS,
     join_with_separator,
@@ -44,7 +46,6 @@ from turnwise.engine.runtime.methods import (
 )
 from turnwise.engine.runtime.operations import escape_html as html_escaped
 from turnwise.engine.runtime.sequence_filters import (
-    charge_elements,
     count_elements,
     drop_duplicates,
     find_by_name,
@@ -54,6 +55,7 @@ from turnwise.engine.runtime.sequence_filters import (
     make_end_filter,
     make_extreme_filter,
     make_selection,
+    read_path,
     reverse_elements,
     sort_dict,
     sort_elements,
@@ -114,8 +116,6 @@ def replace_text(
 
 def change_to_title_case(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = to_text(rt, value, trail)
-    rt.charge_bytes(3 * len(written))
-    rt.charge_steps(len(written) // 2)
     return _title_case(written), (RECASED, written, source, _title_case)
 
 
@@ -137,21 +137,13 @@ def indent_lines(
     blank: Pair = FALSE,
 ) -> Pair:
     written, source = _require_text_input(value, trail, "indent")
-    margin = width[0] if isinstance(width[0], str) else " " * _charge_width(rt, width)
-    rt.charge_bytes(len(written) + (written.count("\n") + 1) * len(margin))
+    margin = width[0] if isinstance(width[0], str) else " " * require_integer(width)
     lines = (written + "\n").splitlines() if blank[0] else written.splitlines()
     if written.endswith("\n") and not blank[0]:
         lines.append("")
     rest = [margin + line if line or blank[0] else line for line in lines[1:]]
     result = "\n".join([*lines[:1], *rest])
     return (margin + result if first[0] else result), (INDENTED, written, source)
-
-
-def _charge_width(rt: Runtime, width: Pair) -> int:
-    """Return a width, after paying for the text that fills it."""
-    size = require_integer(width)
-    rt.charge_bytes(max(size, 0))
-    return size
 
 
 def truncate_text(
@@ -191,7 +183,6 @@ def wrap_words(
     size = require_integer(width)
     if size < 1 and written:
         raise Failure(f"wordwrap: the width is at least 1, not {size}")
-    rt.charge_steps(12 * len(written))
     wrapper = TextWrapper(
         size,
         expand_tabs=False,
@@ -209,13 +200,11 @@ def escape_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if type(value) is Safe:
         return value, trail
     written, source = to_text(rt, value, trail)
-    rt.charge_bytes(6 * len(written))
     return Safe(html_escaped(written)), (RECASED, written, source, html_escaped)
 
 
 def strip_tags(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = to_text(rt, value, trail)
-    rt.charge_steps(len(written))
     return Markup(written).striptags(), (BLEND, written, source)
 
 
@@ -228,7 +217,6 @@ def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
         ]
         return "&".join(parts), trail
     written, source = to_text(rt, value, trail)
-    rt.charge_bytes(9 * len(written))
     return quote(written, safe="/"), (RECASED, written, source, quote)
 
 
@@ -246,11 +234,12 @@ def mark_safe(rt: Runtime, value: Any, trail: Trail) -> Pair:
 def join_elements(
     rt: Runtime, value: Any, trail: Trail, d: Pair = ("", None), attribute: Pair = NONE
 ) -> Pair:
-    found, found_trail = charge_elements(rt, value, trail)
+    found, found_trail = to_sequence(rt, value, trail)
     separator, separator_trail = to_text(rt, *d)
     if attribute[0] is not None:
+        path = read_path(rt, attribute[0], len(found))
         picked = [
-            get_by_path(rt, entry, (found_trail, number), attribute[0])
+            get_by_path(rt, entry, (found_trail, number), path)
             for number, entry in enumerate(found)
         ]
         found, found_trail = [pair[0] for pair in picked], (ITEMS, [pair[1] for pair in picked])
@@ -277,13 +266,12 @@ def format_with_percent(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kw
 
 def count_words(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, _ = to_text(rt, value, trail)
-    rt.charge_bytes(len(written))
-    rt.charge_steps(len(written) // 4)
-    return len(re.findall(r"\w+", written)), None
+    return sum(1 for _ in re.finditer(r"\w+", written)), None
 
 
 # ---- JSON ----
 
+MAX_DIGITS = 308  # of an integer, as in a float
 MAX_INDENT = 64  # characters of an indent or a separator
 
 
@@ -338,21 +326,26 @@ def filter_from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
             f"from_json: the value must be JSON text, not {type_name(value)}",
             value,
         )
-    rt.charge_bytes(16 * len(value))
     try:
-        return json.loads(value), (EACH, trail)
+        return json.loads(value, parse_int=_parse_integer), (EACH, trail)
     except ValueError as error:
         raise Failure(f"from_json: not JSON: {error}", f"the text is {short_repr(value)}") from None
+
+
+def _parse_integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise limit_error("bytes")
+    return int(digits)
 
 
 def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
     # as in jinja2, a value that is false has no elements
     found, found_trail = to_sequence(rt, value or (), trail)
-    rt.charge_steps(8 * len(found))
     if not args and "attribute" in kwargs:
-        path, default = kwargs.pop("attribute")[0], kwargs.pop("default", NONE)
+        attribute, default = kwargs.pop("attribute"), kwargs.pop("default", NONE)
         if kwargs:
             raise Failure(f"Unexpected keyword argument {next(iter(kwargs))!r}")
+        path = read_path(rt, attribute[0], len(found))
         pairs = [
             get_by_path(rt, entry, (found_trail, i), path, default) for i, entry in enumerate(found)
         ]
@@ -363,7 +356,6 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
         pairs = [
             run(rt, entry, (found_trail, i), *args[1:], **kwargs) for i, entry in enumerate(found)
         ]
-    rt.charge_bytes(16 * len(pairs))
     return Stream([pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])), None
 
 
@@ -372,7 +364,7 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
 
 def get_attribute_only(rt: Runtime, value: Any, trail: Trail, name: Pair) -> Pair:
     """Return `value|attr("name")`: a method or attribute, never an item."""
-    key = str(require_defined(name))
+    key = to_text(rt, require_defined(name), None)[0]
     if isinstance(value, dict) and key not in METHODS[dict]:
         return make_undefined({}, key)
     return get_attribute(rt, value, trail, key)
@@ -391,8 +383,8 @@ def as_integer(
 ) -> Pair:
     try:
         if isinstance(value, str):
-            rt.charge_bytes(len(value))
-            return int(value, require_integer(base)), _number_trail(value, trail)
+            number = int(value, require_integer(base))
+            return bound_integer(number), _number_trail(value, trail)
         return int(value), trail
     except (TypeError, ValueError, OverflowError):
         pass
@@ -428,7 +420,7 @@ def round_number(
         raise Failure(f"round: {digits} digits are too many")
     try:
         if method[0] == "common":
-            return round(value, digits), None
+            return bound_integer(round(bound_integer(value), digits)), None
         return getattr(math, method[0])(value * 10**digits) / 10**digits, None
     except (TypeError, OverflowError, ValueError) as error:
         raise ValueFailure(f"round: {error}", value) from None
@@ -436,7 +428,7 @@ def round_number(
 
 def take_absolute(rt: Runtime, value: Any, trail: Trail) -> Pair:
     try:
-        return abs(value), None
+        return abs(bound_integer(value)), None
     except TypeError as error:
         raise ValueFailure(str(error), value) from None
 
@@ -454,7 +446,7 @@ def format_file_size(rt: Runtime, value: Any, trail: Trail, binary: Pair = FALSE
     return f"{size / base**power:.1f} {unit.upper() + 'i' if binary[0] else unit}B", None
 
 
-FILTERS: dict[str, Builtin] = {
+UNCHARGED_FILTERS: dict[str, Builtin] = {
     "abs": take_absolute,
     "attr": get_attribute_only,
     "batch": split_into_batches,
@@ -508,6 +500,8 @@ FILTERS: dict[str, Builtin] = {
     "wordcount": count_words,
     "wordwrap": wrap_words,
 }
+
+FILTERS = attach_costs(FILTER_COSTS, UNCHARGED_FILTERS)
 
 WITHHELD = {
     "pprint": "use tojson(indent=2)",

@@ -21,7 +21,14 @@ from turnwise.engine.provenance.container_rules import is_from_input
 from turnwise.engine.provenance.text_rules import BLEND, JOINED, PADDED, PART
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_values import JSON, REPR, JsonStyle
-from turnwise.engine.runtime.limits import Runtime, limit_error
+from turnwise.engine.runtime.charges import (
+    FIELD_STEPS,
+    FORMAT_COSTS,
+    pay_percent,
+    pay_width,
+)
+from turnwise.engine.runtime.limits import Runtime
+from turnwise.engine.runtime.measures import char_bytes, charge_value
 from turnwise.engine.runtime.values import (
     Denied,
     Failure,
@@ -38,7 +45,7 @@ from turnwise.errors import short_repr
 
 PERCENT = re.compile(r"%(?:\(([^)]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d+)?)?[hlL]?(.)", re.S)
 DIGITS = re.compile(r"\d+")
-NESTED_TYPES = (dict, list, tuple, Namespace, View)  # values that are written with what they hold
+REPR_BYTES = 4  # for each character: a control character is written as \x00
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
 
 
@@ -59,6 +66,8 @@ def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
         repr(value)  # raises the error that it cannot be printed
     if kind in PLACEHOLDERS:
         return f"<{kind.__name__}>", trail
+    if kind is int:
+        charge_value(rt, value)
     return str(value), trail
 
 
@@ -67,48 +76,13 @@ def _to_repr(rt: Runtime, value: Any, trail: Trail) -> str:
     is_cacheable = id(value) in rt.cacheable_ids
     text: str | None = rt.json_cache.get((id(value), "repr")) if is_cacheable else None
     if text is None:
-        charge_container(rt, value, trail)
+        if not is_from_input(trail):
+            charge_value(rt, value, REPR_BYTES)
         text = repr(value)
         if is_cacheable:
             rt.json_cache[id(value), "repr"] = text
     rt.charge_bytes(len(text))
     return text
-
-
-def charge_container(rt: Runtime, value: Any, trail: Trail = None) -> None:
-    """Pay for writing out a container, unless it is part of the input; other values are free.
-
-    It is read level by level, and a container that is shared is counted as often as it would be
-    written.
-    """
-    if not isinstance(value, NESTED_TYPES) or is_from_input(trail):
-        return
-    level: list[Any] = [value]
-    for _ in range(rt.limits.depth):
-        inner: list[Any] = []
-        for container in level:
-            if isinstance(container, dict):
-                inner += container.keys()
-                inner += container.values()
-            elif isinstance(container, Namespace):
-                inner += [pair[0] for pair in container.pairs.values()]
-            elif isinstance(container, View):
-                inner += container.items
-            else:
-                inner += container
-            rt.charge_bytes(8 * len(inner))
-        rt.charge_bytes(sum(len(item) for item in inner if isinstance(item, str)))
-        level = [item for item in inner if isinstance(item, NESTED_TYPES)]
-        if not level:
-            return
-    raise limit_error("depth")
-
-
-def charge_key(rt: Runtime, key: Any) -> Any:
-    """Pay for the hash of a key, and return the key: the hash of a tuple reads all of the tuple."""
-    if type(key) is tuple:
-        charge_container(rt, key)
-    return key
 
 
 def to_texts(rt: Runtime, parts: tuple[Any, ...]) -> list[Any]:
@@ -128,7 +102,10 @@ def join_parts(rt: Runtime, parts: Any) -> Pair:
     """Join flat texts and trails to one text."""
     texts = parts[::2]
     rt.charge_bytes(sum(map(len, texts)))
-    return "".join(texts), (JOINED, parts)
+    result = "".join(texts)
+    if not result.isascii():  # as wide as its widest character
+        rt.charge_bytes((char_bytes(result) - 1) * len(result))
+    return result, (JOINED, parts)
 
 
 # ---- % ----
@@ -136,10 +113,10 @@ def join_parts(rt: Runtime, parts: Any) -> Pair:
 
 def format_percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail: Trail) -> Pair:
     """Return `form % value`, one conversion at a time."""
+    pay_percent(rt, form, value)
     arguments = PercentArguments(value, value_trail)
     parts: list[Any] = []
     start = 0
-    rt.charge_steps(16 * form.count("%"))
     for spec in PERCENT.finditer(form):
         parts += (form[start : spec.start()], (PART, form, trail, start))
         parts += _format_conversion(rt, spec, arguments)
@@ -189,10 +166,10 @@ def _format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArgum
     value, trail = arguments.take_next() if key is None else arguments.take_named(key)
     if kind == "s":
         value, trail = to_text(rt, value, trail)
-    elif kind in "ra":
-        charge_container(rt, value)
-    elif type(value) is Undefined:
+    elif type(value) is Undefined and kind not in "ra":
         raise value.failure()
+    elif kind in FORMAT_COSTS:
+        FORMAT_COSTS[kind](rt, value)
     dot = "." if "." in spec[0] else ""
     if precision is not None:
         dot += str(digits)
@@ -205,7 +182,7 @@ def _conversion_size(rt: Runtime, size: str | None, arguments: PercentArguments)
     number = arguments.take_next()[0] if size == "*" else int(size or 0)
     if not isinstance(number, int):
         raise Failure("* wants int")
-    rt.charge_bytes(abs(number))
+    pay_width(rt, number)
     return number
 
 
@@ -267,7 +244,6 @@ def format_braces(
     """Return `form.format(*args, **kwargs)`; fields read items, never Python attributes."""
     if depth < 0:
         raise Failure("Max string recursion exceeded")
-    rt.charge_steps(32 * form.count("{"))
     parsed = list(string.Formatter().parse(form))
     parts: list[Any] = []
     start = 0
@@ -278,6 +254,7 @@ def format_braces(
         if name is not None:
             pair = fields.find(name)
             if spec and "{" in spec:  # a width may be a field too
+                rt.charge_steps(FIELD_STEPS * spec.count("{"))
                 spec = format_braces(rt, spec, None, fields, depth - 1)[0]
             parts += _format_field(rt, pair, spec or "", convert)
     return join_parts(rt, parts)
@@ -289,14 +266,17 @@ def _format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pa
     Convert it with `!r`, `!a` or `!s`, then apply the format after `:`.
     """
     value, trail = pair
-    rt.charge_bytes(sum(int(number[:12]) for number in DIGITS.findall(spec)))
+    for number in DIGITS.findall(spec):
+        pay_width(rt, int(number))
     if convert in ("r", "a"):
-        charge_container(rt, value, trail)
+        FORMAT_COSTS[convert](rt, value)
         value, trail = CONVERSIONS[convert](value), (REPR, value, trail)
     elif convert == "s" or not isinstance(value, (str, int, float)):
         if spec and convert is None:
             raise Failure(f"unsupported format string passed to {type(value).__name__}.__format__")
         value, trail = to_text(rt, value, trail)
+    else:
+        FORMAT_COSTS[spec[-1:] if spec[-1:].isalpha() else ""](rt, value)
     result = format(value, spec)
     return _trail_of_formatted(result, value, trail)
 
@@ -305,6 +285,7 @@ def _format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pa
 
 DEFAULT_STYLE = JsonStyle(ensure_ascii=False, indent=None, comma=", ", colon=": ", sort_keys=False)
 MAX_CACHED_TEXTS = 512  # JSON texts that are cached for one list of tools
+JSON_BYTES = 6  # for each character: a control character is written as \u0000
 PLACEHOLDERS = (bytes, complex, set, frozenset)  # types that are written as their name
 
 
@@ -321,7 +302,7 @@ def to_json(
         if known is not None:
             rt.charge_bytes(len(known))
             return known, (JSON, value, trail, style, node, cache)
-    charge_container(rt, value, trail)
+    _charge_json(rt, value, trail, style)
     try:
         result = _make_json_writer(style)(value)
     except TypeError as error:
@@ -334,6 +315,19 @@ def to_json(
     if cache is not None and len(cache) < MAX_CACHED_TEXTS:
         cache[id(value), style] = result
     return result, (JSON, value, trail, style, node, cache)
+
+
+def _charge_json(rt: Runtime, value: Any, trail: Trail, style: JsonStyle) -> None:
+    """Pay for writing JSON: for a value of the input the result is enough.
+
+    A style with an indent is written by Python, element by element.
+    """
+    if style.indent is not None:
+        paid = charge_value(rt, value, JSON_BYTES, len(style.indent) + len(style.comma))
+        rt.charge_steps(paid // 4)
+    elif not is_from_input(trail):
+        punctuation = len(style.comma) + len(style.colon)
+        charge_value(rt, value, JSON_BYTES, punctuation if punctuation > 4 else 0)
 
 
 @lru_cache(maxsize=64)

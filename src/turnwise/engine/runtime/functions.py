@@ -14,8 +14,10 @@ from typing import Any
 from turnwise.engine.provenance.container_rules import ITEMS
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import to_sequence
-from turnwise.engine.runtime.formatting import charge_key, to_text
+from turnwise.engine.runtime.costs import FUNCTION_COSTS, attach_costs
+from turnwise.engine.runtime.formatting import to_text
 from turnwise.engine.runtime.limits import Runtime
+from turnwise.engine.runtime.measures import charge_keys
 from turnwise.engine.runtime.methods import require_defined, require_integer
 from turnwise.engine.runtime.values import (
     Builtin,
@@ -31,6 +33,7 @@ from turnwise.engine.runtime.values import (
 from turnwise.errors import short_repr
 
 MAX_RANGE = 100_000  # as in jinja2's sandbox
+MAX_BOUND = 1 << 62
 MAX_RAISED_LENGTH = 100_000  # characters of a raised text that are kept
 STRFTIME_WIDTH = re.compile(r"%[_\-^0#]*\d")
 
@@ -49,7 +52,6 @@ def strftime_now(rt: Runtime, form: Pair) -> Pair:
             f"strftime_now: this format is not portable: {short_repr(layout)}",
             "use plain codes such as %Y-%m-%d",
         )
-    rt.charge_bytes(16 * len(layout))
     try:
         now = rt.now if isinstance(rt.now, datetime) else rt.now()
         return now.strftime(layout), None
@@ -59,6 +61,9 @@ def strftime_now(rt: Runtime, form: Pair) -> Pair:
 
 def make_range(rt: Runtime, *bounds: Pair) -> Pair:
     numbers = [require_integer(bound) for bound in bounds]
+    for number in numbers:
+        if abs(number) >= MAX_BOUND:
+            raise Failure(f"range: the bounds must be smaller than 2**62, not {short_repr(number)}")
     result = range(*numbers)
     if len(result) > MAX_RANGE:
         raise Failure(
@@ -70,7 +75,7 @@ def make_range(rt: Runtime, *bounds: Pair) -> Pair:
 def make_namespace(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
     if args:
         values, trails = _make_dict(rt, args, kwargs)
-        kwargs = {str(key): (value, trails[key]) for key, value in values.items()}
+        kwargs = {to_text(rt, key, None)[0]: (item, trails[key]) for key, item in values.items()}
     return Namespace(kwargs), None
 
 
@@ -94,13 +99,13 @@ def _make_dict(
             entries = [(key, item, (trail, key)) for key, item in source.items()]
         else:
             found, found_trail = to_sequence(rt, source, trail)
-            rt.charge_steps(2 * len(found))
             entries = [
                 (*_require_entry(entry), ((found_trail, i), 1)) for i, entry in enumerate(found)
             ]
-        rt.charge_bytes(16 * len(entries))
+        for _ in range(2):  # two dicts are made
+            charge_keys(rt, [entry[0] for entry in entries])
         for key, item, item_trail in entries:
-            values[charge_key(rt, key)], trails[key] = item, item_trail
+            values[key], trails[key] = item, item_trail
     for key, pair in kwargs.items():
         values[key], trails[key] = pair
     return values, trails
@@ -133,4 +138,4 @@ TABLE: dict[str, Builtin] = {
     "range": make_range,
     "strftime_now": strftime_now,
 }
-FUNCTIONS = {name: Function(name, run) for name, run in TABLE.items()}
+FUNCTIONS = {name: Function(name, run) for name, run in attach_costs(FUNCTION_COSTS, TABLE).items()}

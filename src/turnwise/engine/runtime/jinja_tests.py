@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from turnwise.engine.runtime.costs import TEST_COSTS, attach_costs
 from turnwise.engine.runtime.formatting import to_text
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.operations import compare, contains, is_equal
@@ -79,13 +80,12 @@ def is_divisible(rt: Runtime, value: Any, by: Any) -> bool:
 def make_text_test(name: str) -> Test:
     def run(rt: Runtime, value: Any) -> bool:
         written, _ = to_text(rt, value, None)
-        rt.charge_bytes(len(written))
         return bool(getattr(written, name)())
 
     return run
 
 
-TESTS: dict[str, Test] = {
+UNCHARGED_TESTS: dict[str, Test] = {
     **{name: make_inline_test(name) for name in INLINE},
     "callable": lambda rt, value: isinstance(value, (Macro, Function, Undefined)),
     "divisibleby": is_divisible,
@@ -117,3 +117,4 @@ TESTS: dict[str, Test] = {
     "upper": make_text_test("isupper"),
     "escaped": lambda rt, value: isinstance(value, Safe),
 }
+TESTS = attach_costs(TEST_COSTS, UNCHARGED_TESTS)

@@ -57,7 +57,7 @@ MAX_TEMPLATE_CHARACTERS = 1 << 20  # a longer text is refused before it is read
 # about three times the longest template known; reading one costs microseconds each
 MAX_TEMPLATE_TOKENS = 12_000
 MAX_NESTING = 60  # blocks within blocks, brackets within brackets
-MAX_INTEGER_BITS = 14_000  # about the 4,300 digits that Python itself agrees to print
+MAX_INTEGER_BITS = 1024  # the range of a float; such an integer is printed and hashed in no time
 
 
 NO_IDS: frozenset[int] = frozenset()

@@ -13,13 +13,13 @@ from typing import Any
 from turnwise.engine.provenance.container_rules import ITEMS, KEYS, PAIRS, SPLIT
 from turnwise.engine.provenance.text_rules import BLEND, JOINED, PADDED, PART, RECASED, REPLACED
 from turnwise.engine.provenance.trails import Trail
+from turnwise.engine.runtime.costs import METHOD_COSTS, attach_costs
 from turnwise.engine.runtime.formatting import (
     FormatFields,
-    charge_container,
-    charge_key,
     format_braces,
 )
 from turnwise.engine.runtime.limits import Runtime
+from turnwise.engine.runtime.measures import ELEMENT_BYTES, char_bytes
 from turnwise.engine.runtime.values import (
     FALSE,
     NONE,
@@ -67,11 +67,12 @@ def make_strip(start: bool, end: bool) -> Builtin:
             raise Failure(
                 f"strip arg must be None or str, not {type(require_defined(chars)).__name__}"
             )
+        if letters is not None and len(letters) > 8:
+            letters = "".join(dict.fromkeys(letters))
         rest = value.lstrip(letters) if start else value
         result = rest.rstrip(letters) if end else rest
         if len(result) == len(value):  # nothing was copied
             return value, trail
-        rt.charge_bytes(2 * len(value))
         return result, (PART, value, trail, len(value) - len(rest))
 
     return run
@@ -83,14 +84,11 @@ def make_split(name: str) -> Builtin:
     ) -> Pair:
         separator = require_defined(sep)
         limit = require_integer(maxsplit)
-        if isinstance(separator, str) and separator:
-            rt.charge_bytes(2 * len(value) + 60 * value.count(separator) + 60)
-        else:
-            if separator == "":
+        if isinstance(separator, str):
+            if not separator:
                 raise Failure("empty separator")
-            if separator is not None:
-                raise Failure(f"must be str or None, not {type(separator).__name__}")
-            rt.charge_bytes(30 * len(value) + 60)
+        elif separator is not None:
+            raise Failure(f"must be str or None, not {type(separator).__name__}")
         parts = getattr(value, name)(separator, limit)
         return parts, (SPLIT, value, trail, parts)
 
@@ -98,14 +96,12 @@ def make_split(name: str) -> Builtin:
 
 
 def splitlines(rt: Runtime, value: str, trail: Trail, keepends: Pair = FALSE) -> Pair:
-    rt.charge_bytes(60 * value.count("\n") + 2 * len(value) + 60)
     parts = value.splitlines(bool(require_defined(keepends)))
     return parts, (SPLIT, value, trail, parts)
 
 
 def make_partition(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, sep: Pair) -> Pair:
-        rt.charge_bytes(2 * len(value))
         parts = getattr(value, name)(require_defined(sep))
         return parts, (SPLIT, value, trail, parts)
 
@@ -114,7 +110,6 @@ def make_partition(name: str) -> Builtin:
 
 def make_affix_remover(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, affix: Pair) -> Pair:
-        rt.charge_bytes(len(value))
         result = getattr(value, name)(require_defined(affix))
         start = len(value) - len(result) if name == "removeprefix" else 0
         return result, (PART, value, trail, start)
@@ -127,7 +122,6 @@ def make_affix_remover(name: str) -> Builtin:
 
 def make_case_change(change: Callable[[str], str]) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail) -> Pair:
-        rt.charge_bytes(3 * len(value))
         return change(value), (RECASED, value, trail, change)
 
     return run
@@ -141,9 +135,6 @@ def replace(
         raise Failure(
             f"replace() arguments must be str, not {type(needle).__name__} and {type(other).__name__}"
         )
-    rt.charge_bytes(len(value))
-    found = value.count(needle) if limit < 0 else min(value.count(needle), limit)
-    rt.charge_bytes(len(value) + found * max(len(other) - len(needle), 0) + found)
     return value.replace(needle, other, limit), (
         REPLACED,
         value,
@@ -158,7 +149,6 @@ def replace(
 def make_padding(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, width: Pair, fill: Pair = (" ", None)) -> Pair:
         size = require_integer(width)
-        rt.charge_bytes(max(size, len(value)))
         arguments = (size,) if name == "zfill" else (size, require_defined(fill))
         result = getattr(value, name)(*arguments)
         return result, (PADDED, value, trail)
@@ -168,7 +158,6 @@ def make_padding(name: str) -> Builtin:
 
 def expandtabs(rt: Runtime, value: str, trail: Trail, tabsize: Pair = (8, None)) -> Pair:
     size = require_integer(tabsize)
-    rt.charge_bytes(len(value) + value.count("\t") * max(size, 1))
     return value.expandtabs(size), (BLEND, value, trail)
 
 
@@ -182,7 +171,7 @@ def format_map(rt: Runtime, value: str, trail: Trail, mapping: Pair) -> Pair:
     fields = require_defined(mapping)
     if not isinstance(fields, dict):
         raise Failure("format_map() needs a mapping")
-    named = {str(key): (item, (mapping[1], key)) for key, item in fields.items()}
+    named = {key: (item, (mapping[1], key)) for key, item in fields.items() if type(key) is str}
     return format_braces(rt, value, trail, FormatFields((), named))
 
 
@@ -213,8 +202,12 @@ def _to_joinable_list(items: Pair) -> tuple[list[Any], Trail]:
 def join_with_separator(
     rt: Runtime, texts: list[str], trail: Trail, separator: str, separator_trail: Trail
 ) -> Pair:
-    """Return `separator.join(texts)`, paid for before it is built."""
-    rt.charge_bytes(sum(map(len, texts)) + len(separator) * len(texts) + len(texts))
+    """Return `separator.join(texts)`, paid for before it is built, with a trail for each text."""
+    width = char_bytes(separator) if separator else 1
+    if not all(map(str.isascii, texts)):
+        width = 4
+    rt.charge_bytes(width * (sum(map(len, texts)) + len(separator) * len(texts)))
+    rt.charge_bytes(ELEMENT_BYTES * len(texts))
     parts: list[Any] = []
     for number, text in enumerate(texts):
         if number and separator:
@@ -228,7 +221,6 @@ def join_with_separator(
 
 def make_query(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
-        rt.charge_bytes(len(value))
         return getattr(value, name)(*map(require_defined, args)), None
 
     return run
@@ -238,36 +230,30 @@ def make_query(name: str) -> Builtin:
 
 
 def get(rt: Runtime, value: dict[Any, Any], trail: Trail, key: Pair, default: Pair = NONE) -> Pair:
-    if charge_key(rt, key[0]) in value:
+    if key[0] in value:
         return value[key[0]], (trail, key[0])
     return default
 
 
 def items(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
-    rt.charge_bytes(16 * len(value))
     return View("dict_items", list(value.items()), (PAIRS, trail, list(value))), None
 
 
 def keys(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
     names = list(value)
-    rt.charge_bytes(8 * len(names))
     return View("dict_keys", names, (KEYS, trail, names)), None
 
 
 def values(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
-    rt.charge_bytes(8 * len(value))
     return View("dict_values", list(value.values()), (ITEMS, [(trail, key) for key in value])), None
 
 
 def copy(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    rt.charge_bytes(16 * len(value))
     return value.copy(), trail
 
 
 def make_search(name: str) -> Builtin:
     def run(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
-        rt.charge_steps(len(value))
-        charge_container(rt, wanted[0])
         return getattr(value, name)(wanted[0]), None
 
     return run
@@ -295,7 +281,6 @@ def cycle(rt: Runtime, loop: Loop, trail: Trail, *items: Pair) -> Pair:
 
 def has_changed(rt: Runtime, loop: Loop, trail: Trail, *values: Pair) -> Pair:
     seen = tuple(pair[0] for pair in values)
-    charge_container(rt, seen)
     if loop.last_seen == seen:
         return False, None
     loop.last_seen = seen
@@ -336,7 +321,7 @@ STRING_QUERIES = [
 ]
 
 LIST_SEARCHES = {name: make_search(name) for name in ("index", "count")}
-METHODS: dict[type, dict[str, Builtin]] = {
+UNCHARGED_METHODS: dict[type, dict[str, Builtin]] = {
     str: {
         "strip": make_strip(True, True),
         "lstrip": make_strip(True, False),
@@ -381,6 +366,9 @@ METHODS: dict[type, dict[str, Builtin]] = {
     tuple: LIST_SEARCHES,
     Loop: {"cycle": cycle, "changed": has_changed},
     Cycler: {"next": next_item, "reset": reset},
+}
+METHODS = {
+    kind: attach_costs(METHOD_COSTS[kind], table) for kind, table in UNCHARGED_METHODS.items()
 }
 METHODS[Safe] = METHODS[str]
 

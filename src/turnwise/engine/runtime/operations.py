@@ -16,13 +16,16 @@ from turnwise.engine.provenance.container_rules import ITEMS, TIMES, chain_trail
 from turnwise.engine.provenance.text_rules import JOINED, RECASED, REPEATED
 from turnwise.engine.provenance.trails import Output, Trail
 from turnwise.engine.runtime.access import get_attribute, to_sequence, type_name
-from turnwise.engine.runtime.formatting import (
-    charge_container,
-    charge_key,
-    format_percent,
-    join_parts,
+from turnwise.engine.runtime.charges import pay_equality, pay_membership
+from turnwise.engine.runtime.costs import OPERATOR_COSTS, attach_costs
+from turnwise.engine.runtime.formatting import format_percent, join_parts
+from turnwise.engine.runtime.limits import Runtime
+from turnwise.engine.runtime.measures import (
+    ELEMENT_BYTES,
+    MAX_FREE_LENGTH,
+    bound_integer,
+    char_bytes,
 )
-from turnwise.engine.runtime.limits import MAX_INTEGER_BITS, Runtime, limit_error
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import (
     ABSENT,
@@ -42,8 +45,6 @@ from turnwise.engine.runtime.values import (
 from turnwise.errors import short_repr
 
 MACRO_CALL_COST = 12  # steps for calling a macro, beside its body
-CONTAINERS = (list, tuple, dict)
-MAX_FREE_LENGTH = 4096  # characters of a text that can be read without paying for it
 
 
 def add_values(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
@@ -73,7 +74,7 @@ def add_pair(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail:
     if type(left) is type(right) and isinstance(left, (list, tuple)):
         rt.charge_bytes(8 * (len(left) + len(right)))
         return left + right, chain_trails(len(left), left_trail, len(right), right_trail)
-    return _compute(operator.add, left, right), None
+    return _compute(operator.add, bound_integer(left), bound_integer(right)), None
 
 
 def _escape_beside_safe(value: str, trail: Trail) -> Pair:
@@ -93,9 +94,7 @@ def _compute(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any
         result = operation(left, right)
     except (TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
         raise _operand_failure(error, left, right) from None
-    if type(result) is int and result.bit_length() > MAX_INTEGER_BITS:
-        raise limit_error("bytes")
-    return result
+    return bound_integer(result)
 
 
 def _operand_failure(error: Exception, left: Any, right: Any) -> Failure:
@@ -115,26 +114,16 @@ def multiply(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail:
     if isinstance(left, int) and isinstance(right, (str, list, tuple)):
         left, left_trail, right, right_trail = right, right_trail, left, left_trail
     if isinstance(left, (str, list, tuple)) and isinstance(right, int):
-        size = len(left) * max(int(right), 0)
         if isinstance(left, str):
-            rt.charge_bytes(size)
             return left * right, (REPEATED, left, left_trail)
-        rt.charge_bytes(8 * size)
         return left * right, (TIMES, left_trail, len(left) or 1)
-    _refuse_huge_integer(left, right, lambda a, b: a.bit_length() + b.bit_length())
     return _compute(operator.mul, left, right), None
 
 
 def raise_to_power(
     rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail
 ) -> Pair:
-    _refuse_huge_integer(left, right, lambda a, b: a.bit_length() * max(b, 0))
     return _compute(operator.pow, left, right), None
-
-
-def _refuse_huge_integer(left: Any, right: Any, bits: Callable[[int, int], int]) -> None:
-    if isinstance(left, int) and isinstance(right, int) and bits(left, right) > MAX_INTEGER_BITS:
-        raise limit_error("bytes")
 
 
 def take_modulo(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
@@ -150,7 +139,7 @@ def make_operator(operation: Callable[[Any, Any], Any]) -> Builtin:
     return run
 
 
-OPERATORS: dict[str, Builtin] = {
+UNCHARGED_OPERATORS: dict[str, Builtin] = {
     "Sub": make_operator(operator.sub),
     "Mul": multiply,
     "Div": make_operator(operator.truediv),
@@ -158,9 +147,11 @@ OPERATORS: dict[str, Builtin] = {
     "Mod": take_modulo,
     "Pow": raise_to_power,
 }
+OPERATORS = attach_costs(OPERATOR_COSTS, UNCHARGED_OPERATORS)
 
 
 def apply_sign(value: Any, negative: bool) -> Any:
+    bound_integer(value)
     try:
         return -value if negative else +value
     except TypeError as error:
@@ -179,10 +170,6 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _comparison_cost(value: Any) -> int:
-    return len(value) if isinstance(value, (str, list, tuple, dict)) else 1
-
-
 def is_equal(rt: Runtime, left: Any, right: Any) -> bool:
     """Return `left == right`; only long texts and containers pay for it."""
     kind = type(left)
@@ -193,38 +180,23 @@ def is_equal(rt: Runtime, left: Any, right: Any) -> bool:
 
 def compare(rt: Runtime, name: str, left: Any, right: Any) -> Any:
     """Return `left < right` and the like; `name` is jinja2's name of the operator."""
-    rt.charge_bytes(min(_comparison_cost(left), _comparison_cost(right)))
-    are_containers = isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS)
-    if are_containers and left is not right and _has_containers(left):
-        charge_container(rt, left)
+    pay_equality(rt, left, right)
     try:
         return COMPARISONS[name](left, right)
     except TypeError as error:
         raise _operand_failure(error, left, right) from None
 
 
-def _has_containers(value: Any) -> bool:
-    """Return whether a container has containers inside."""
-    items = value.values() if isinstance(value, dict) else value
-    return any(isinstance(item, CONTAINERS) for item in items)
+SEARCHABLE = (str, list, tuple, dict, range, Safe, Undefined, View)
 
 
 def contains(rt: Runtime, value: Any, container: Any) -> bool:
     """Return `value in container`."""
     kind = type(container)
-    if kind is str:
-        rt.charge_bytes(len(container))
-    elif kind in (list, tuple):
-        rt.charge_steps(len(container))
-        rt.charge_bytes(len(container) * _comparison_cost(value))
-        charge_container(rt, value)
-    elif kind is dict:
-        charge_key(rt, value)
-    elif kind is Stream:
+    pay_membership(rt, value, container)
+    if kind is Stream:
         container = container.take_items()
-        rt.charge_steps(len(container))
-        charge_container(rt, value)
-    elif kind not in (dict, range, Safe, Undefined, View):
+    elif kind not in SEARCHABLE:
         raise ValueFailure(
             f"argument of type {type_name(container)!r} is not iterable",
             container,
@@ -294,7 +266,10 @@ def capture_output(rt: Runtime, out: Output) -> Pair:
     """Return what a block or macro wrote as one text."""
     texts = out[::2]
     rt.charge_bytes(sum(map(len, texts)))
-    return "".join(texts), (JOINED, out)
+    result = "".join(texts)
+    if not result.isascii():  # as wide as its widest character
+        rt.charge_bytes((char_bytes(result) - 1) * len(result))
+    return result, (JOINED, out)
 
 
 def spread_arguments(rt: Runtime, value: Any, trail: Trail) -> list[Pair]:
@@ -303,14 +278,18 @@ def spread_arguments(rt: Runtime, value: Any, trail: Trail) -> list[Pair]:
         value, trail = to_sequence(rt, value, trail)
     if not isinstance(value, (list, tuple, range)):
         raise Failure(f"argument after * must be an iterable, not {type_name(value)}")
-    rt.charge_bytes(16 * len(value))
+    rt.charge_bytes(ELEMENT_BYTES * len(value))
     rt.charge_steps(8 * len(value))
     return [(item, (trail, number)) for number, item in enumerate(value)]
 
 
 def spread_keywords(rt: Runtime, value: Any, trail: Trail) -> dict[str, Pair]:
     """Return the arguments of `**value` in a call."""
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+    if not isinstance(value, dict):
+        raise Failure(f"argument after ** must be a mapping, not {type_name(value)}")
+    rt.charge_bytes(ELEMENT_BYTES * len(value))
+    rt.charge_steps(8 * len(value))
+    if not all(isinstance(key, str) for key in value):
         raise Failure(f"argument after ** must be a mapping, not {type_name(value)}")
     return {key: (item, (trail, key)) for key, item in value.items()}
 
@@ -327,9 +306,7 @@ def require_text(value: Any, trail: Trail) -> Pair:
 
 def unpack_values(rt: Runtime, value: Any, trail: Trail, count: int) -> list[Any]:
     """Return the values and trails of `a, b = value`, flat."""
-    if isinstance(value, (str, dict)):
-        value = list(value)
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, (str, dict, list, tuple)):
         raise Failure(f"cannot unpack non-iterable {type_name(value)} object")
     if len(value) != count:
         quantity = "not enough" if len(value) < count else "too many"

@@ -13,9 +13,10 @@ from turnwise.engine.provenance.container_rules import ITEMS, PAIRS, pick_trail
 from turnwise.engine.provenance.text_rules import BLEND
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import get_item, to_sequence, type_name
-from turnwise.engine.runtime.formatting import charge_container
+from turnwise.engine.runtime.charges import charge_sort, pay_case
 from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.limits import Runtime
+from turnwise.engine.runtime.measures import PART_BYTES, charge_keys
 from turnwise.engine.runtime.methods import require_integer
 from turnwise.engine.runtime.operations import add_pair
 from turnwise.engine.runtime.values import (
@@ -28,13 +29,14 @@ from turnwise.engine.runtime.values import (
     Undefined,
     ValueFailure,
 )
+from turnwise.errors import short_repr
+
+PATH_STEPS = 8  # of looking up one key of an `attribute=`
 
 
-def charge_elements(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
-    """Return a list of the elements, and pay for reading each."""
+def _to_list(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
+    """Return a list of the elements, and its trail."""
     found, found_trail = to_sequence(rt, value, trail)
-    rt.charge_steps(8 * len(found))
-    rt.charge_bytes(8 * len(found))
     return list(found), found_trail
 
 
@@ -49,10 +51,7 @@ def count_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
 
 
 def to_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    found, found_trail = to_sequence(rt, value, trail)
-    rt.charge_steps(len(found))
-    rt.charge_bytes(8 * len(found))
-    return list(found), found_trail
+    return _to_list(rt, value, trail)
 
 
 def make_end_filter(last: bool) -> Builtin:
@@ -70,9 +69,8 @@ def make_end_filter(last: bool) -> Builtin:
 
 def reverse_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if isinstance(value, str):
-        rt.charge_bytes(len(value))
         return value[::-1], (BLEND, value, trail)
-    found, found_trail = charge_elements(rt, value, trail)
+    found, found_trail = _to_list(rt, value, trail)
     return Stream(found[::-1], pick_trail(found_trail, range(len(found) - 1, -1, -1))), None
 
 
@@ -81,14 +79,16 @@ def item_pairs(rt: Runtime, value: Any, trail: Trail) -> Pair:
         return Stream([], None), None
     if not isinstance(value, dict):
         raise ValueFailure("Can only get item pairs from a mapping.", value)
-    rt.charge_bytes(16 * len(value))
     return Stream(list(value.items()), (PAIRS, trail, list(value))), None
 
 
-def _fold_case(keys: list[Any], case_sensitive: Pair) -> list[Any]:
+def _fold_case(rt: Runtime, keys: list[Any], case_sensitive: Pair) -> list[Any]:
     """Return the keys as they are compared: in lower case, unless case matters."""
     if case_sensitive[0]:
         return keys
+    for key in keys:
+        if isinstance(key, str):
+            pay_case(rt, key, None)
     return [key.lower() if isinstance(key, str) else key for key in keys]
 
 
@@ -110,7 +110,7 @@ def sort_dict(
     if by[0] not in ("key", "value"):
         raise Failure('You can only sort by either "key" or "value"')
     column = 0 if by[0] == "key" else 1
-    keys = _fold_case([pair[column] for pair in value.items()], case_sensitive)
+    keys = _fold_case(rt, [pair[column] for pair in value.items()], case_sensitive)
     order = _sort_indices(rt, keys, reverse)
     pairs = list(value.items())
     return [pairs[i] for i in order], pick_trail((PAIRS, trail, list(value)), order)
@@ -119,8 +119,7 @@ def sort_dict(
 def _sort_indices(rt: Runtime, keys: list[Any], reverse: Pair = FALSE) -> list[int]:
     """Return the indices of the keys in sorted order."""
     is_reversed = bool(require_integer(reverse))
-    rt.charge_steps(len(keys) * (2 + len(keys).bit_length()))
-    _charge_containers(rt, keys)
+    charge_sort(rt, keys)
     try:
         return sorted(range(len(keys)), key=keys.__getitem__, reverse=is_reversed)
     except TypeError as error:
@@ -128,15 +127,6 @@ def _sort_indices(rt: Runtime, keys: list[Any], reverse: Pair = FALSE) -> list[i
             if type(key) is Undefined:
                 raise key.failure() from None
         raise Failure(str(error)) from None
-
-
-def _charge_containers(rt: Runtime, keys: list[Any]) -> None:
-    """Pay for comparing or hashing containers.
-
-    Each is read as a whole, as often as it is shared.
-    """
-    for key in keys:
-        charge_container(rt, key)
 
 
 def sort_elements(
@@ -147,15 +137,17 @@ def sort_elements(
     case_sensitive: Pair = FALSE,
     attribute: Pair = NONE,
 ) -> Pair:
-    found, found_trail = charge_elements(rt, value, trail)
+    found, found_trail = _to_list(rt, value, trail)
     names = attribute[0].split(",", 16) if isinstance(attribute[0], str) else [attribute[0]]
     if len(names) > 16:
         raise Failure("sort: too many attributes")
-    keys = _fold_case(found, case_sensitive)
+    keys = _fold_case(rt, found, case_sensitive)
     if names != [None]:
-        rt.charge_steps(8 * len(found) * len(names))
+        paths = [read_path(rt, name, len(found)) for name in names]
         keys = [
-            _fold_case([get_by_path(rt, entry, None, name)[0] for name in names], case_sensitive)
+            _fold_case(
+                rt, [get_by_path(rt, entry, None, path)[0] for path in paths], case_sensitive
+            )
             for entry in found
         ]
     order = _sort_indices(rt, keys, reverse)
@@ -165,9 +157,9 @@ def sort_elements(
 def drop_duplicates(
     rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
 ) -> Pair:
-    found, found_trail = charge_elements(rt, value, trail)
-    keys = _fold_case(_get_keys(rt, found, attribute), case_sensitive)
-    _charge_containers(rt, keys)
+    found, found_trail = _to_list(rt, value, trail)
+    keys = _fold_case(rt, _get_keys(rt, found, attribute), case_sensitive)
+    charge_keys(rt, keys)
     first_indices: dict[Any, int] = {}
     for index, key in enumerate(keys):
         first_indices.setdefault(key, index)
@@ -179,10 +171,10 @@ def make_extreme_filter(name: str) -> Builtin:
     def run(
         rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
     ) -> Pair:
-        found, found_trail = charge_elements(rt, value, trail)
+        found, found_trail = _to_list(rt, value, trail)
         if not found:
             return Undefined("No aggregated item, sequence was empty."), None
-        keys = _fold_case(_get_keys(rt, found, attribute), case_sensitive)
+        keys = _fold_case(rt, _get_keys(rt, found, attribute), case_sensitive)
         best = _sort_indices(rt, keys)[0]
         if name == "max":  # the last in order need not be the first of equals
             best = max(range(len(keys)), key=keys.__getitem__)
@@ -194,10 +186,11 @@ def make_extreme_filter(name: str) -> Builtin:
 def sum_elements(
     rt: Runtime, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)
 ) -> Pair:
-    found, found_trail = charge_elements(rt, value, trail)
+    found, found_trail = _to_list(rt, value, trail)
     total, total_trail = start
+    path = read_path(rt, attribute[0], len(found))
     for number, entry in enumerate(found):
-        part = get_by_path(rt, entry, (found_trail, number), attribute[0])
+        part = get_by_path(rt, entry, (found_trail, number), path)
         if isinstance(total, str):
             raise Failure("sum() can't sum strings", "use |join")
         total, total_trail = add_pair(rt, total, total_trail, *part)
@@ -207,9 +200,8 @@ def sum_elements(
 def split_into_batches(
     rt: Runtime, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE
 ) -> Pair:
-    found, found_trail = charge_elements(rt, value, trail)
+    found, found_trail = _to_list(rt, value, trail)
     size = require_integer(linecount)
-    rt.charge_bytes(8 * max(size, 0))
     rows: list[list[Any]] = []
     trails: list[list[Trail]] = []
     row: list[Any] = []
@@ -231,11 +223,10 @@ def split_into_batches(
 def split_into_slices(
     rt: Runtime, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE
 ) -> Pair:
-    found, found_trail = charge_elements(rt, value, trail)
+    found, found_trail = _to_list(rt, value, trail)
     count = require_integer(slices)
     if count < 1:
         raise Failure("slice: the number of slices is at least 1")
-    rt.charge_bytes(64 * count)
     each, extra = divmod(len(found), count)
     rows, trails, at = [], [], 0
     for number in range(count):
@@ -257,16 +248,17 @@ def group_elements(
     default: Pair = NONE,
     case_sensitive: Pair = FALSE,
 ) -> Pair:
-    found, found_trail = charge_elements(rt, value, trail)
+    found, found_trail = _to_list(rt, value, trail)
     keys = _get_keys(rt, found, attribute, default)
-    compared = _fold_case(keys, case_sensitive)
+    path = read_path(rt, attribute[0], len(found))
+    compared = _fold_case(rt, keys, case_sensitive)
     order = _sort_indices(rt, compared)
     groups, trails = [], []
     for _, indices in groupby(order, key=compared.__getitem__):
         members = list(indices)
         first = members[0]
         groups.append((keys[first], [found[i] for i in members]))
-        _, key_trail = get_by_path(rt, found[first], (found_trail, first), attribute[0], default)
+        _, key_trail = get_by_path(rt, found[first], (found_trail, first), path, default)
         trails.append((ITEMS, (key_trail, pick_trail(found_trail, members))))
     return groups, (ITEMS, trails)
 
@@ -274,16 +266,27 @@ def group_elements(
 # ---- choosing elements ----
 
 
-def get_by_path(rt: Runtime, value: Any, trail: Trail, path: Any, default: Pair = NONE) -> Pair:
-    """Return the value at the `attribute=` of many filters.
+def read_path(rt: Runtime, path: Any, count: int) -> list[Any]:
+    """Return the keys of an `attribute=`, and pay for looking them up in `count` elements.
 
-    `a.b.0`, an index, or None for the value itself.
+    A path is `a.b.0`, an index, or None for the element itself.
     """
     if path is None:
-        return value, trail
-    steps = path.split(".") if isinstance(path, str) else [path]
-    for step in steps:
-        key = int(step) if isinstance(step, str) and step.isdigit() else step
+        return []
+    if not isinstance(path, str):
+        rt.charge_steps(PATH_STEPS * count)
+        return [path]
+    keys = path.count(".") + 1
+    rt.charge_bytes(len(path) + PART_BYTES * keys)
+    rt.charge_steps(PATH_STEPS * keys * (count + 1))
+    return [int(key) if key.isdigit() else key for key in path.split(".")]
+
+
+def get_by_path(
+    rt: Runtime, value: Any, trail: Trail, path: list[Any], default: Pair = NONE
+) -> Pair:
+    """Return the value at the path of an element."""
+    for key in path:
         value, trail = get_item(rt, value, trail, key)
         if type(value) is Undefined and default[0] is not None:
             return default
@@ -292,7 +295,8 @@ def get_by_path(rt: Runtime, value: Any, trail: Trail, path: Any, default: Pair 
 
 def _get_keys(rt: Runtime, elements: list[Any], attribute: Pair, default: Pair = NONE) -> list[Any]:
     """Return the value of each element that a filter compares."""
-    return [get_by_path(rt, element, None, attribute[0], default)[0] for element in elements]
+    path = read_path(rt, attribute[0], len(elements))
+    return [get_by_path(rt, element, None, path, default)[0] for element in elements]
 
 
 def make_selection(keep: bool, by_attribute: bool) -> Builtin:
@@ -300,20 +304,19 @@ def make_selection(keep: bool, by_attribute: bool) -> Builtin:
         if by_attribute and not args:
             raise Failure("Missing parameter for attribute name")
         found, found_trail = to_sequence(rt, value or (), trail)
-        rt.charge_steps(8 * len(found))
-        path, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
+        name, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
+        path = read_path(rt, name, len(found))
         test = find_by_name(TESTS, rest[0][0], "test") if rest else None
         arguments = [pair[0] for pair in rest[1:]]
         order = []
         for index, entry in enumerate(found):
-            if type(entry) is dict and type(path) is str and path in entry:
-                tested = entry[path]  # the common case
+            if type(entry) is dict and type(name) is str and name in entry:
+                tested = entry[name]  # the common case
             else:
                 tested = get_by_path(rt, entry, None, path)[0]
             passes = tested if test is None else test(rt, tested, *arguments)
             if bool(passes) is keep:
                 order.append(index)
-        rt.charge_bytes(8 * len(order))
         return Stream([found[i] for i in order], pick_trail(found_trail, order)), None
 
     return run
@@ -321,5 +324,5 @@ def make_selection(keep: bool, by_attribute: bool) -> Builtin:
 
 def find_by_name(table: dict[str, Any], name: Any, what: str) -> Any:
     if not isinstance(name, str) or name not in table:
-        raise Failure(f"No {what} named {name!r}.")
+        raise Failure(f"No {what} named {short_repr(name)}.")
     return table[name]
