@@ -15,14 +15,17 @@ field like any other.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.trails import NOWHERE, Field, Leaf, Written
+from turnwise.engine.provenance.written_values import JSON_PUNCTUATION, json_source
 from turnwise.errors import MessageError, did_you_mean
 from turnwise.messages import REASONING_KEYS
 from turnwise.tokens.token_matcher import TokenMatch, TokenMatcher, make_match
@@ -74,6 +77,9 @@ class Attribution:
         self.trust_table = parse_trust(trust)
         self.has_lookalikes = False  # an author without enough trust spelled an added token
         self.assistant_tokens: set[int] = set()  # where assistants wrote ordinary added tokens
+        # By the index of a text.
+        self._authors: dict[int, tuple[list[int], list[AuthorKey | Field]]] = {}
+        self._foreign_json: dict[int, bool] = {}
 
     def find_allowed_tokens(self, matcher: TokenMatcher, text: str) -> list[TokenMatch]:
         """Return the added tokens whose authors may write them.
@@ -82,7 +88,9 @@ class Attribution:
         turns must still be removed, with `remove_delimiters`.
         """
         matches = find_template_tokens(matcher, text, self.table.starts, self.table.trails)
-        return matcher.find(text, self._is_allowed) if matches is None else matches
+        if matches is None:
+            matches = matcher.find(text, self._is_allowed, partial(self._narrow, matcher))
+        return matches
 
     def _is_allowed(self, token: Added, start: int, end: int) -> bool:
         """Return whether the author of characters `start` to `end` may write this token."""
@@ -135,11 +143,72 @@ class Attribution:
     def trust_of(self, start: int, end: int) -> Trust:
         """Return the trust in the author of characters `start` to `end`; NONE if there are several."""
         table = self.table
-        first = table.index_at(start)
-        last = first if end <= table.starts[first + 1] else table.index_at(end - 1)
-        if first == last and type(table.trails[first]) is int:
+        index = table.index_at(start)
+        if end > table.starts[index + 1]:
+            authors = {self._author_of(*fragment) for fragment in table.split_between(start, end)}
+            return self._level_of(*authors)
+        if type(table.trails[index]) is int:
             return Trust.ALL
-        authors = {self._author_of(*fragment) for fragment in table.split_between(start, end)}
+        if self._is_foreign_json(index):
+            offset = table.starts[index]
+            if not JSON_PUNCTUATION.issuperset(table.texts[index][start - offset : end - offset]):
+                return Trust.NONE
+        starts, runs = self._find_authors(index)
+        if len(runs) == 1:
+            return self._level_of(*runs)
+        first = bisect_right(starts, start) - 1
+        return self._level_of(*set(runs[first : bisect_left(starts, end)]))
+
+    def _narrow(self, matcher: TokenMatcher, start: int) -> tuple[TokenMatcher, int] | None:
+        """Return the tokens that the author at `start` may write, and where that author's text ends; None if all."""
+        table = self.table
+        index = table.index_at(start)
+        end = table.starts[index + 1]
+        if type(table.trails[index]) is int:
+            return None
+        if self._is_foreign_json(index):
+            return None if matcher.has_punctuation else (matcher.blank, end)
+        starts, authors = self._find_authors(index)
+        run = bisect_right(starts, start) - 1
+        level = self._level_of(authors[run])
+        if level == Trust.ALL:
+            return None
+        end = starts[run + 1] if run + 1 < len(starts) else end
+        return matcher.ordinary if level == Trust.ORDINARY else matcher.blank, end
+
+    def _find_authors(self, index: int) -> tuple[list[int], list[AuthorKey | Field]]:
+        """Return where the fragments of a text begin, and their authors; a text is asked once for each token in it."""
+        known = self._authors.get(index)
+        if known is None:
+            fragments = self.table.split(index)
+            lengths = (len(part) for part, _ in fragments[:-1])
+            starts = list(accumulate(lengths, initial=self.table.starts[index]))
+            known = starts, [self._author_of(*fragment) for fragment in fragments]
+            self._authors[index] = known
+        return known
+
+    def _is_foreign_json(self, index: int) -> bool:
+        """Return whether a text is the JSON of an input in which nobody may write control tokens.
+
+        Then its trail need not be followed: whatever is not punctuation is not the template's.
+        """
+        known = self._foreign_json.get(index)
+        if known is None:
+            source = json_source(self.table.trails[index])
+            known = source is not None and self._is_untrusted(source)
+            self._foreign_json[index] = known
+        return known
+
+    def _is_untrusted(self, source: Field) -> bool:
+        """Return whether neither the texts nor the keys inside of an input are trusted."""
+        path = source.path
+        if path[0] in SPECIAL_TOKENS or (path[0] == "messages" and len(path) < 3):
+            return False  # roles are trusted, and are in there
+        authors = [self.author_of(Field(path, is_key)) for is_key in (False, True)]
+        return all(self._level_of(author) == Trust.NONE for author in authors)
+
+    def _level_of(self, *authors: AuthorKey | Field) -> Trust:
+        """Return the trust in one author; in several together there is none."""
         if len(authors) != 1:
             return Trust.NONE
         (author,) = authors

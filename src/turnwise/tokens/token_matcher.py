@@ -4,7 +4,7 @@ Matching is leftmost and longest, as the tokenizer libraries do it, but a caller
 user wrote the text, see `attribution.py`). All texts of the table become one regular expression in the form of a trie
 (`<(?:\|im_(?:start|end)\|>|think>)`), so a text is scanned once, however many tokens there are. After a rejected match
 the scan tries a shorter token at the same place, then goes on one character later: a forged token may overlap a real
-one.
+one. The rest of what the same author wrote is scanned for the tokens that this author may write, mostly none.
 
 Limit: a token that its library matches after normalisation is matched here in the text as it is.
 """
@@ -12,10 +12,12 @@ Limit: a token that its library matches after normalisation is matched here in t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
 
+from turnwise.engine.provenance.written_values import JSON_PUNCTUATION
 from turnwise.tokens.tokenizers.protocol import Added
 
 # The characters that `lstrip` and `rstrip` strip: white space as Rust defines it.
@@ -24,6 +26,8 @@ SPACES = re.compile(rf"{SPACE}+")
 MAX_NESTING = 40
 
 Filter = Callable[[Added, int, int], bool]  # may this token count at characters start to end?
+# From a character on: the tokens that may count, and up to which character; None if all may.
+Narrow = Callable[[int], tuple["TokenMatcher", int] | None]
 
 
 class TokenMatch(NamedTuple):
@@ -44,24 +48,68 @@ class TokenMatcher:
 
     def __init__(self, added: Mapping[str, Added]) -> None:
         self.added = {text: token for text, token in added.items() if text}
-        self.pattern = re.compile(_trie_pattern(self.added) if self.added else "(?!)")
-        # True if no token looks at its surroundings: then every match of the pattern is a match.
-        self.is_simple = not any(
+        self._texts = sorted(self.added)
+        self._longest = max(map(len, self._texts), default=0)
+        self._shorter = _link_prefixes(self._texts)
+        trie = _TriePattern(self._texts)
+        self.pattern = re.compile(trie.pattern)
+        self._is_exact = trie.is_exact
+        # True if every match of the pattern is a match: no token looks at its surroundings.
+        self.is_simple = self._is_exact and not any(
             token.lstrip or token.rstrip or token.single_word for token in self.added.values()
         )
-        sizes = sorted({len(text) for text in self.added}, reverse=True)
-        prefixes = {text: _known_prefixes(text, self.added, sizes) for text in self.added}
-        self._shorter = {text: known for text, known in prefixes.items() if known}
 
-    def find(self, text: str, is_allowed: Filter | None = None) -> list[TokenMatch]:
-        """Return the tokens of the text in order; only those that `is_allowed` accepts, if it is given."""
+    @cached_property
+    def blank(self) -> TokenMatcher:
+        """A matcher of the tokens that are only white space: they can steer nothing, so anybody may write them."""
+        return TokenMatcher(
+            {text: token for text, token in self.added.items() if not token.control}
+        )
+
+    @cached_property
+    def ordinary(self) -> TokenMatcher:
+        """A matcher of the tokens that are not special, and of white space."""
+        return TokenMatcher(
+            {
+                text: token
+                for text, token in self.added.items()
+                if not (token.special and token.control)
+            }
+        )
+
+    @cached_property
+    def has_punctuation(self) -> bool:
+        """Whether a token is nothing but the punctuation of JSON, which templates write around the texts of others."""
+        return any(
+            token.control and JSON_PUNCTUATION.issuperset(text)
+            for text, token in self.added.items()
+        )
+
+    def find(
+        self, text: str, is_allowed: Filter | None = None, narrow: Narrow | None = None
+    ) -> list[TokenMatch]:
+        """Return the tokens of the text in order.
+
+        Args:
+            text: the text.
+            is_allowed: accepts or rejects a token; all count if it is not given.
+            narrow: which tokens may count from a rejected one on, and up to which character. So a text of thousands
+                of look-alikes is asked about once.
+        """
         matches: list[TokenMatch] = []
-        position, search = 0, self.pattern.search
-        while (candidate := search(text, position)) is not None:
-            start, longest = candidate.start(), candidate.group()
+        matcher, limit, position = self, len(text), 0
+        while True:
+            candidate = matcher._search(text, position, limit)
+            if candidate is None:
+                if matcher is self:
+                    return matches
+                matcher, limit, position = self, len(text), max(position, limit)
+                continue
+            start, content = candidate
             position = start + 1
-            for content in (longest, *self._shorter.get(longest, ())):
+            while content is not None:
                 token, end = self.added[content], start + len(content)
+                content = matcher._shorter.get(content)
                 if is_allowed is not None and not is_allowed(token, start, end):
                     continue
                 if token.single_word and _is_inside_word(text, start, end):
@@ -71,7 +119,34 @@ class TokenMatcher:
                 matches.append(match)
                 position = match.end
                 break
-        return matches
+            else:
+                narrowed = narrow(start) if narrow is not None and matcher is self else None
+                if narrowed is not None:
+                    matcher, limit = narrowed
+
+    def _search(self, text: str, position: int, limit: int) -> tuple[int, str | None] | None:
+        """Return the first place before `limit` where a token begins, and the longest token there."""
+        if not self.added:
+            return None
+        end = limit + self._longest  # a token may reach beyond the limit
+        candidate = self.pattern.search(text, position, end)
+        if candidate is None or candidate.start() >= limit:
+            return None
+        start = candidate.start()
+        return start, candidate.group() if self._is_exact else self._longest_at(text, start)
+
+    def _longest_at(self, text: str, start: int) -> str | None:
+        """Return the longest token that the text has at this place, None if there is none.
+
+        All texts that sort between a prefix of a text and the text itself begin with that prefix. So the token that
+        sorts just before the text is the one, or begins with it.
+        """
+        following = text[start : start + self._longest]
+        index = bisect_right(self._texts, following)
+        known = self._texts[index - 1] if index else None
+        while known is not None and not following.startswith(known):
+            known = self._shorter.get(known)
+        return known
 
 
 def _with_stripped_space(
@@ -94,57 +169,64 @@ def _is_inside_word(text: str, start: int, end: int) -> bool:
     return any(character.isalnum() or character == "_" for character in neighbours)
 
 
-def _known_prefixes(text: str, known: Mapping[str, Any], sizes: list[int]) -> tuple[str, ...]:
-    """Return the other tokens that this one starts with, longest first; `sizes` are those of all tokens."""
-    prefixes = (text[:size] for size in sizes if size < len(text))
-    return tuple(prefix for prefix in prefixes if prefix in known)
-
-
-def _trie_pattern(texts: Iterable[str]) -> str:
-    """Return a regular expression for the longest of these texts that fits."""
-    trie: dict[str, Any] = {}
+def _link_prefixes(texts: Sequence[str]) -> dict[str, str]:
+    """Return for each text the longest other one that it begins with, where there is one; `texts` are sorted."""
+    links: dict[str, str] = {}
+    prefixes: list[str] = []  # of the text before, each the beginning of the next
     for text in texts:
-        branch = trie
-        for character in text:
-            branch = branch.setdefault(character, {})
-        branch[""] = {}  # a text ends here
-    return _branch_pattern(trie)
+        while prefixes and not text.startswith(prefixes[-1]):
+            prefixes.pop()
+        if prefixes:
+            links[text] = prefixes[-1]
+        prefixes.append(text)
+    return links
 
 
-def _branch_pattern(trie: dict[str, Any], depth: int = 0) -> str:
-    """Return the pattern of one level.
+class _TriePattern:
+    """A regular expression for the longest of some texts, which are sorted.
 
-    Chains without branches are written at once, which keeps nesting shallow. Where it is deep all the same (tokens
-    that begin with each other), the rest is a list of texts, the longest first: `re` has a limit of nesting.
+    Texts that share a beginning are neighbours, so a branch of the trie is a range of the list, and its shared
+    beginning is that of the first and the last text. Chains without branches are written at once, which keeps nesting
+    shallow. Where it is deep all the same (tokens that begin with each other), the pattern ends with the shared
+    beginning, and is not exact: `re` has a limit of nesting, and a list of what may follow has the square of its size.
     """
-    if depth == MAX_NESTING:
-        return "(?:" + "|".join(map(re.escape, _texts_below(trie))) + ")"
-    alternatives = []
-    for character, branch in sorted(trie.items()):
-        if not character:
-            continue
-        chain = character
-        while len(branch) == 1 and "" not in branch:
-            ((following, branch),) = branch.items()
-            chain += following
-        has_more = branch.keys() - {""}
-        alternatives.append(
-            re.escape(chain) + (_branch_pattern(branch, depth + 1) if has_more else "")
-        )
-    if "" in trie:
-        return f"(?:{'|'.join(alternatives)})?"
-    return alternatives[0] if len(alternatives) == 1 else f"(?:{'|'.join(alternatives)})"
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.is_exact = True
+        self._texts = texts
+        self.pattern = self._write_branch(0, len(texts), 0, 0) if texts else "(?!)"
+
+    def _write_branch(self, first: int, last: int, offset: int, depth: int) -> str:
+        """Return the pattern of what follows `offset` characters in the texts from `first` to `last`."""
+        texts = self._texts
+        ends_here = len(texts[first]) == offset
+        if ends_here and last - first == 1:
+            return ""
+        if depth == MAX_NESTING:
+            self.is_exact = False
+            return ""
+        alternatives = []
+        start = first + ends_here
+        while start < last:
+            end = _end_of_group(texts, start, last, offset)
+            shared = _count_shared(texts[start], texts[end - 1], offset)
+            chain = re.escape(texts[start][offset:shared])
+            alternatives.append(chain + self._write_branch(start, end, shared, depth + 1))
+            start = end
+        if ends_here:
+            return f"(?:{'|'.join(alternatives)})?"
+        return alternatives[0] if len(alternatives) == 1 else f"(?:{'|'.join(alternatives)})"
 
 
-def _texts_below(trie: dict[str, Any]) -> list[str]:
-    """Return what may follow at this level, the longest first."""
-    texts: list[str] = []
-    waiting = [("", trie)]
-    while waiting:
-        text, branch = waiting.pop()
-        for character, following in branch.items():
-            if character:
-                waiting.append((text + character, following))
-            else:
-                texts.append(text)
-    return sorted(texts, key=len, reverse=True)
+def _end_of_group(texts: Sequence[str], start: int, last: int, offset: int) -> int:
+    """Return the index after the last text that has the same character at `offset` as the text `start`."""
+    character = texts[start][offset]
+    return bisect_right(texts, character, start, last, key=lambda text: text[offset])
+
+
+def _count_shared(text: str, other: str, start: int) -> int:
+    """Return how many characters two texts share at their beginning, of which `start` are known."""
+    length = min(len(text), len(other))
+    if text[start:length] == other[start:length]:
+        return length
+    return next(index for index in range(start, length) if text[index] != other[index])

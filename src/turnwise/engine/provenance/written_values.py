@@ -63,6 +63,23 @@ def _split_json(
     return fragments
 
 
+JSON_PUNCTUATION = frozenset('{}[]:," \n')
+
+
+def json_source(trail: Trail) -> Field | None:
+    """Return the input that a text is the JSON of, None if it is not JSON or not of one input.
+
+    All of such a text that is not `JSON_PUNCTUATION` came from the input: its keys, texts and numbers.
+    """
+    written = resolve(trail)
+    if type(written) is not tuple or written[0] is not JSON:
+        return None
+    _, _, value_trail, style, *_ = written
+    marks = style.comma + style.colon + (style.indent or "")
+    source = resolve(value_trail) if JSON_PUNCTUATION.issuperset(marks) else None
+    return source if type(source) is Field else None
+
+
 @dataclass(slots=True)
 class OpenContainer:
     """A container that is being written.
