@@ -34,6 +34,7 @@ class ReplyTokens:
         self._request = request
         self._tokenizer = request.tokenizer
         self._stops = stops
+        self._longest_stop = max(map(len, stops), default=0)
         self._valid_ids: set[int] = set()
         self._decoded_lengths: dict[int, int] = {}  # of ids that were last before a reply
         added = self._tokenizer.added
@@ -79,7 +80,9 @@ class ReplyTokens:
 
     def _may_write(self, text: str, level: Trust, token: Added, start: int, end: int) -> bool:
         """Return whether an assistant may write this token: a stop at the end, or what its trust level allows."""
-        if level == Trust.ALL or not token.control or text[start:] in self._stops:
+        if level == Trust.ALL or not token.control:
+            return True
+        if len(text) - start <= self._longest_stop and text[start:] in self._stops:
             return True
         if level == Trust.NONE or token.special:
             return False
