@@ -1,0 +1,130 @@
+"""Time grows with messages as they do, whatever they hold: a law over shapes, verbs, templates and tokenizers.
+
+The shapes are in `tests/support/hostile_messages.py`. In the sample that every run tests, each shape meets some verbs,
+and each verb, template and tokenizer comes often; the whole matrix is slow. For figures:
+`benchmarks/message_scaling.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from itertools import product
+
+import pytest
+
+import corpus
+import hostile_messages as hostile
+import turnwise
+import vocabularies
+from timing import FACTOR, ROOM, ROUNDS, assert_linear
+from turnwise import Template, TurnwiseError
+from turnwise.tokens.tokenizers import Tokenizer
+
+pytestmark = [corpus.needs_corpus, pytest.mark.filterwarnings("ignore")]
+
+SIZE = 6_000
+TEMPLATES = (
+    "npm-qwen3",
+    "llamacpp-meta-llama-Llama-3.1-8B-Instruct",
+    "llamacpp-deepseek-ai-DeepSeek-V3.1",
+    "llamacpp-GLM-4.6",
+    "npm-qwen2_5",
+    "llamacpp-google-gemma-4-31B-it",
+    "llamacpp-openai-gpt-oss-120b",
+    "llamacpp-mistralai-Mistral-Nemo-Instruct-2407",
+)
+TOKENIZERS = ("qwen3", "internlm2", "llama3")
+JSON_TEMPLATES = ("npm-qwen3", "npm-qwen2_5", "llamacpp-meta-llama-Llama-3.1-8B-Instruct")
+ARGUMENTS = ("arguments as list", "arguments as keys", "arguments nested")
+# Templates that walk through all messages for each message, as `benchmarks/scaling.py` says.
+WALKING = ("llamacpp-google-gemma-4-31B-it", "llamacpp-openai-gpt-oss-120b")
+CELLS = list(product(hostile.SHAPES, hostile.VERBS))
+SAMPLE = [
+    (shape, verb, TEMPLATES[number % len(TEMPLATES)], TOKENIZERS[number % len(TOKENIZERS)])
+    for number, (shape, verb) in enumerate(CELLS)
+    if number % 7 == 0
+]
+
+
+@cache
+def template(name: str) -> Template:
+    found = corpus.published()[name]
+    return turnwise.compile(found.text, options=dict(found.options))
+
+
+@cache
+def vocabulary(name: str) -> Tokenizer:
+    return vocabularies.load(name)
+
+
+def check_cell(shape: str, verb: str, name: str, tokenizer: str) -> None:
+    if name in WALKING and shape in hostile.MANY_MESSAGES:
+        pytest.skip("the template itself walks through all messages for each message")
+    size = SIZE // 4 if verb == "examples" and shape in hostile.MANY_MESSAGES else SIZE
+    own = vocabulary(tokenizer)
+    try:
+        cases = {n: hostile.make_case(template(name), own, shape, n) for n in (size, FACTOR * size)}
+    except TurnwiseError:
+        pytest.skip("the template does not take such messages")
+    call = hostile.VERBS[verb]
+    if verb != "examples":
+        assert_linear(lambda n: call(cases[n]), size)
+        return
+    # A template that rewrites history makes a sample of each turn: linear in what is returned.
+    best = min(_growth_by_output(cases[size], cases[FACTOR * size]) for _ in range(ROUNDS))
+    assert best < ROOM
+
+
+def _growth_by_output(small: hostile.Case, large: hostile.Case) -> float:
+    """Return how much longer a character takes in a longer conversation."""
+    seconds = []
+    for case in (small, small, large):
+        start = time.process_time()
+        returned = hostile.make_examples(case)
+        spent = time.process_time() - start
+        seconds.append(spent / hostile.count_characters(case, "examples", returned))
+    return seconds[-1] / min(seconds[:-1])
+
+
+@pytest.mark.parametrize(("shape", "verb", "name", "tokenizer"), SAMPLE)
+def test_time_grows_with_messages(shape: str, verb: str, name: str, tokenizer: str) -> None:
+    check_cell(shape, verb, name, tokenizer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("verb", hostile.VERBS)
+def test_time_grows_with_messages_everywhere(verb: str, name: str, tokenizer: str) -> None:
+    failed: dict[str, str] = {}
+    for shape in hostile.SHAPES:
+        try:
+            check_cell(shape, verb, name, tokenizer)
+        except AssertionError as error:
+            failed[shape] = str(error)
+        except pytest.skip.Exception:
+            continue
+    assert not failed
+
+
+def test_the_sample_has_everything() -> None:
+    columns = [set(column) for column in zip(*SAMPLE, strict=True)]
+    assert columns == [set(hostile.SHAPES), set(hostile.VERBS), set(TEMPLATES), set(TOKENIZERS)]
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("name", JSON_TEMPLATES)
+def test_lookalikes_in_arguments_cost_little_more_than_words(name: str, tokenizer: str) -> None:
+    """56 kB of arguments that spell control tokens take at most 3 times as long as words."""
+    own = vocabulary(tokenizer)
+    shapes = ("ordinary arguments", *ARGUMENTS)
+    cases = {shape: hostile.make_case(template(name), own, shape, 56_000) for shape in shapes}
+    spent = dict.fromkeys(shapes, float("inf"))
+    for _ in range(ROUNDS):
+        for shape, case in cases.items():
+            start = time.process_time()
+            hostile.encode(case)
+            spent[shape] = min(spent[shape], time.process_time() - start)
+    ordinary = spent.pop("ordinary arguments")
+    assert max(spent.values()) < 3 * ordinary, (ordinary, spent)
