@@ -284,10 +284,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "conversation: must be a list",
     ),
     "no round": (lambda: mapped(5), r"conversation\[0\]"),
-    "unmapped": (
-        lambda: xtuner.segments({"conversation": [{"input": "q", "output": "a"}]}),
-        "template_map_fn",
-    ),
+    "no output": (lambda: xtuner.segments({"conversation": [{"input": "q"}]}), "no 'output'"),
     "no system text": (lambda: xtuner.load("internlm_chat", system="codr"), "Did you mean 'coder'"),
     "context list": (lambda: FILE("q", [1]), "context_data"),  # type: ignore[arg-type]
     "context text": (lambda: FILE("q", "x"), "context_data"),  # type: ignore[arg-type]

@@ -1,58 +1,113 @@
-"""XTuner's own names: PROMPT_TEMPLATE, SYSTEM_TEMPLATE, the map functions and the rules of its encoder.
+"""XTuner's own names: PROMPT_TEMPLATE, SYSTEM_TEMPLATE, the map functions, the encoder and the packer.
 
-    from turnwise.compat.xtuner import PROMPT_TEMPLATE, template_map_fn      # was: xtuner.utils, xtuner.dataset
+    from turnwise.compat.xtuner import PROMPT_TEMPLATE, alpaca_map_fn, template_map_fn_factory
+    # was: xtuner.utils, xtuner.dataset, xtuner.dataset.map_fns
 
-The prompt of a round is rendered from the template's Jinja. The rules of XTuner's encoder (which part is trained, where
-bos and eos are inserted) give *segments*, and `encode_fn` turns those into ids with any tokenizer.
-`load(name, system=...)` returns the whole template, with a text of SYSTEM_TEMPLATE by name.
+The steps of a training row: a dataset map function makes rounds of it (`xtuner_datasets.py`), `template_map_fn` renders
+their prompts from the template's Jinja, `encode_fn` encodes them with any tokenizer, and `Packer` joins the rows
+(`xtuner_packing.py`). The rules of XTuner's encoder (which part is trained, where bos and eos are inserted) give
+*segments*, which can be looked at before they become ids. Without a template, as in pretraining, the second step is
+left out. `load(name, system=...)` returns the whole template, with a text of SYSTEM_TEMPLATE by name.
 
 This is the training side, so it does what XTuner's code does: a system text in every round that has one, SEP after the
-last round, bos again after each eos. Not covered: loading of LLaVA's images, packing, `max_dataset_length`.
+last round, bos again after each eos. Not covered: loading of LLaVA's images, `process_hf_dataset`, tensors.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
-from turnwise.compat import MissingKey
-from turnwise.compat.batches import AttributeDict, check_length
+from turnwise.compat.batches import check_length
 from turnwise.compat.tokenizer_shim import encode_text, with_calls
+from turnwise.compat.xtuner_datasets import (
+    DATASET_FORMAT_MAPPING,
+    alpaca_map_fn,
+    alpaca_zh_map_fn,
+    arxiv_map_fn,
+    code_alpaca_map_fn,
+    colors_map_fn,
+    crime_kg_assitant_map_fn,
+    default_map_fn,
+    intel_orca_dpo_map_fn,
+    law_reference_map_fn,
+    llava_image_only_map_fn,
+    llava_map_fn,
+    medical_map_fn,
+    msagent_react_map_fn,
+    oasst1_map_fn,
+    openai_map_fn,
+    openorca_map_fn,
+    orpo_dpo_mix_40k_map_fn,
+    pretrain_map_fn,
+    sql_map_fn,
+    stack_exchange_map_fn,
+    tiny_codes_map_fn,
+    wizardlm_map_fn,
+)
+from turnwise.compat.xtuner_packing import Packer
+from turnwise.compat.xtuner_rows import InvalidRow, require_list, require_text
+from turnwise.compat.xtuner_tables import (
+    DEFAULT_IMAGE_TOKEN,
+    DEFAULT_PAD_TOKEN_INDEX,
+    IGNORE_INDEX,
+    IMAGE_TOKEN_INDEX,
+    PROMPT_TEMPLATE,
+    SYSTEM_TEMPLATE,
+    ConfigDict,
+)
 from turnwise.dialects import xtuner
 from turnwise.errors import MessageError, SourceError, TokenizerError, did_you_mean, short_repr
-from turnwise.registry.entry import ENTRIES
 from turnwise.template import Template, compile_jinja
 from turnwise.token_ids import to_token_ids
 
 __all__ = [
+    "DATASET_FORMAT_MAPPING",
     "DEFAULT_IMAGE_TOKEN",
+    "DEFAULT_PAD_TOKEN_INDEX",
     "IGNORE_INDEX",
     "IMAGE_TOKEN_INDEX",
     "PROMPT_TEMPLATE",
     "SYSTEM_TEMPLATE",
     "ConfigDict",
+    "Packer",
     "TrainingSegment",
+    "alpaca_map_fn",
+    "alpaca_zh_map_fn",
+    "arxiv_map_fn",
+    "code_alpaca_map_fn",
+    "colors_map_fn",
+    "crime_kg_assitant_map_fn",
+    "default_map_fn",
     "encode_fn",
+    "intel_orca_dpo_map_fn",
+    "law_reference_map_fn",
+    "llava_image_only_map_fn",
+    "llava_map_fn",
     "load",
+    "medical_map_fn",
+    "msagent_react_map_fn",
+    "oasst1_map_fn",
     "openai_map_fn",
+    "openorca_map_fn",
+    "orpo_dpo_mix_40k_map_fn",
+    "pretrain_map_fn",
     "segments",
+    "sql_map_fn",
+    "stack_exchange_map_fn",
     "stop_words",
     "template_map_fn",
     "template_map_fn_factory",
+    "tiny_codes_map_fn",
+    "wizardlm_map_fn",
 ]
 
-IGNORE_INDEX = -100
-IMAGE_TOKEN_INDEX = -200
-DEFAULT_IMAGE_TOKEN = "<image>"
-
-# XTuner tells these tokenizers by the name of their class: one starts with no token, one with two.
-BOS_IDS: Mapping[str, list[int]] = {"QWenTokenizer": [], "ChatGLMTokenizer": [64790, 64792]}
-
-
-class ConfigDict(AttributeDict):
-    """A dict whose keys are attributes too, as in mmengine."""
+# XTuner tells these tokenizers by the name of their class: some start with no token, one with two.
+BOS_IDS: Mapping[str, list[int]] = {
+    **dict.fromkeys(("QWenTokenizer", "QWen2Tokenizer", "Qwen2TokenizerFast"), []),
+    "ChatGLMTokenizer": [64790, 64792],
+}
 
 
 class TrainingSegment(NamedTuple):
@@ -63,11 +118,8 @@ class TrainingSegment(NamedTuple):
     learnt: bool
 
 
-_DATA = json.loads((ENTRIES / "xtuner.json").read_text(encoding="utf-8"))
-PROMPT_TEMPLATE = ConfigDict(
-    {name: ConfigDict(fields) for name, fields in _DATA["entries"].items()}
-)
-SYSTEM_TEMPLATE = ConfigDict(_DATA["systems"])
+class InputSegment(TrainingSegment):
+    """The input of a round, which alone may have an image."""
 
 
 def stop_words(template: Mapping[str, Any] | str, eos_token: str | None = None) -> list[str]:
@@ -130,51 +182,6 @@ def load(
     )
 
 
-def openai_map_fn(example: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert OpenAI messages to XTuner's rounds.
-
-    Assistant messages before any other message, and a last user message without an answer, are left out, as in XTuner.
-
-    Raises:
-        MessageError: If a message has no text content or a role that XTuner does not know.
-
-    Example:
-        >>> chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
-        >>> openai_map_fn({"messages": chat})["conversation"][0]["output"]
-        'yes'
-    """
-    system = text = ""
-    has_begun = False
-    rounds = []
-    for index, message in enumerate(_require_list(example, "messages")):
-        path = f"messages[{index}]"
-        role = _require(message, "role", path)
-        content = _require(message, "content", path)
-        if not isinstance(content, str):
-            problem = f"content is text here, not {short_repr(content)}"
-            raise MessageError(problem, path=f"{path}.content")
-        if role == "system":
-            system = content
-        elif role == "user":
-            text += content
-        elif role != "assistant":
-            problem = f"XTuner does not know the role {short_repr(role)}"
-            hint = "Roles: system, user, assistant."
-            raise MessageError(problem, path=f"{path}.role", hint=hint)
-        elif has_begun:
-            turn = {"system": system, "input": text, "output": content}
-            rounds.append({**turn, "output_with_loss": _is_trained(message)})
-            system = text = ""
-        has_begun = has_begun or role != "assistant"
-    return {"conversation": rounds}
-
-
-def _is_trained(message: Mapping[str, Any]) -> bool:
-    """Return the `loss` of a message, True if it has none; of texts only "true" counts."""
-    loss = message.get("loss", True)
-    return loss.lower() == "true" if isinstance(loss, str) else bool(loss)
-
-
 def template_map_fn(example: dict[str, Any], template: Mapping[str, Any] | str) -> dict[str, Any]:
     """Render the `input` and `output` of each round, in place, and add what `encode_fn` needs.
 
@@ -193,7 +200,7 @@ def template_map_fn(example: dict[str, Any], template: Mapping[str, Any] | str) 
     fields = _find_fields(template)
     spec = xtuner.XtunerSpec.of(fields)
     prompt = _compile_prompt(xtuner.write_prompt_jinja(fields))
-    rounds = [] if example == {} else _require_list(example, "conversation")
+    rounds = [] if example == {} else require_list(example, "conversation")
     for index, turn in enumerate(rounds):
         system = _text_of(turn, "system", index)
         text = _text_of(turn, "input", index)
@@ -207,23 +214,6 @@ def template_map_fn(example: dict[str, Any], template: Mapping[str, Any] | str) 
         turn["need_eos_token"] = not spec.suffix_as_eos
         turn["sep"] = spec.sep
     return {"conversation": rounds}
-
-
-def _require_list(example: Any, key: str) -> list[Any]:
-    value = _require(example, key, "")
-    if not isinstance(value, list | tuple):
-        raise MessageError(f"must be a list, not {short_repr(value)}", path=key)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _require(value: Any, key: str, path: str) -> Any:
-    """Return a value of a mapping; a missing one is also a KeyError, as in XTuner."""
-    if not isinstance(value, Mapping):
-        raise MessageError(f"must be a mapping with {key!r}, not {short_repr(value)}", path=path)
-    if key not in value:
-        hint = did_you_mean(key, value, "It has") or "It is empty."
-        raise MissingKey(f"there is no {key!r}", path=path, hint=hint)
-    return value[key]
 
 
 def _text_of(turn: Any, key: str, index: int) -> str:
@@ -261,41 +251,39 @@ def segments(
     """Return the segments that the encoder writes for mapped rounds; each text is encoded by itself.
 
     Args:
-        example: What `template_map_fn` returned.
+        example: What `template_map_fn` returned, or a dataset map function if there is no template.
         bos: Insert a bos token at the start and after each eos.
         with_output: Include the outputs; without them there may be one round only.
 
     Raises:
-        MessageError: If a round has not been mapped.
+        MessageError: If a round has no input or no output.
 
     Example:
         >>> row = template_map_fn({"conversation": [{"input": "hi", "output": "yes"}]}, "zephyr")
         >>> [segment.text for segment in segments(row) if segment.learnt]
         ['yes', '']
     """
-    rounds = _require_list(example, "conversation")
+    rounds = require_list(example, "conversation")
     if len(rounds) > 1 and not with_output:
         problem = "several rounds cannot be encoded without their outputs"
-        raise MessageError(problem, path="conversation")
+        raise InvalidRow(problem, path="conversation")
     parts = []
     needs_bos = bos
     for index, turn in enumerate(rounds):
         path = f"conversation[{index}]"
-        if not isinstance(turn, Mapping) or "sep" not in turn:
-            hint = "template_map_fn renders a round, and adds `sep` and `need_eos_token`."
-            problem = f"this round has not been mapped: {short_repr(turn)}"
-            raise MessageError(problem, path=path, hint=hint)
+        text = require_text(turn, "input", path)
         if needs_bos:
             parts.append(TrainingSegment("bos", "", False))
-        parts.append(TrainingSegment("text", _require(turn, "input", path), False))
+        parts.append(InputSegment("text", text, False))
         if not with_output:
             continue
-        learnt = turn.get("output_with_loss", True)
-        parts.append(TrainingSegment("text", _require(turn, "output", path), learnt))
-        has_eos = _require(turn, "need_eos_token", path)
+        learnt = bool(turn.get("output_with_loss", True))
+        parts.append(TrainingSegment("text", require_text(turn, "output", path), learnt))
+        # A round that no template has mapped, as in pretraining, has an eos token and no separator.
+        has_eos = turn.get("need_eos_token", True)
         if has_eos:
             parts.append(TrainingSegment("eos", "", learnt))
-        parts.append(TrainingSegment("text", turn["sep"], False))
+        parts.append(TrainingSegment("text", require_text({"sep": "", **turn}, "sep", path), False))
         needs_bos = bos and has_eos
     return [part for part in parts if part.kind != "text" or part.text]
 
@@ -310,7 +298,7 @@ def encode_fn(
     """Encode mapped rounds segment by segment.
 
     Args:
-        example: What `template_map_fn` returned.
+        example: What `template_map_fn` returned, or a dataset map function if there is no template.
         tokenizer: A tokenizer of transformers, or anything that turnwise can read.
         max_length: The length at which ids and labels are truncated.
         input_ids_with_output: Include the outputs.
@@ -320,7 +308,7 @@ def encode_fn(
         `input_ids` and `labels`.
 
     Raises:
-        MessageError: If a round has not been mapped, or has several images.
+        MessageError: If a round has no input or no output, or has several images.
         TokenizerError: If the tokenizer fails, or has no eos token and one is needed.
 
     Example:
@@ -339,7 +327,9 @@ def encode_fn(
     for part in parts:
         if part.kind in special:
             new = special[part.kind]
-        elif with_image_token and not part.learnt and DEFAULT_IMAGE_TOKEN in part.text:
+        elif (
+            with_image_token and isinstance(part, InputSegment) and DEFAULT_IMAGE_TOKEN in part.text
+        ):
             new = _encode_with_image(part.text, tokenizer)
         else:
             new = encode_text(tokenizer, part.text)
@@ -369,6 +359,6 @@ def _encode_with_image(text: str, tokenizer: Any) -> list[int]:
     chunks = text.split(DEFAULT_IMAGE_TOKEN)
     if len(chunks) != 2:
         found = f"found {len(chunks) - 1}"
-        raise MessageError(f"a round holds one {DEFAULT_IMAGE_TOKEN} at most; {found}")
+        raise InvalidRow(f"a round holds one {DEFAULT_IMAGE_TOKEN} at most; {found}")
     before, after = (encode_text(tokenizer, chunk) for chunk in chunks)
     return [*before, IMAGE_TOKEN_INDEX, *after]
