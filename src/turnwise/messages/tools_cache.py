@@ -12,7 +12,29 @@ from typing import Any
 from turnwise.messages.input_reader import InputReader
 
 CACHE_SIZE = 64
+MAX_CACHED_SIZE = 4_000_000  # characters that are cached for one tool list, or what takes as much
 MAX_KEY_BYTES = 1 << 20  # larger tool lists are copied each time, so that the cache stays small
+
+
+class JsonCache(dict[Any, Any]):
+    """What was made of the tools before: JSON texts, and their fragments and pieces.
+
+    A template can write one list in any number of styles, so the size of all is bounded.
+    """
+
+    __slots__ = ("_room",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = MAX_CACHED_SIZE
+
+    def add(self, key: Any, value: Any, size: int) -> None:
+        """Keep a value of this size if there is room for it."""
+        if key in self:
+            self[key] = value
+        elif size <= self._room:
+            self._room -= size
+            self[key] = value
 
 
 class PreparedTools:
@@ -26,7 +48,7 @@ class PreparedTools:
 
     def __init__(self, tools: Any) -> None:
         self.plain = InputReader().read_tools(tools)
-        self.json_cache: dict[Any, Any] = {}
+        self.json_cache = JsonCache()
         self.cacheable_ids = frozenset(_container_ids(self.plain))
 
 

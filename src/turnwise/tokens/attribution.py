@@ -194,7 +194,7 @@ class Attribution:
         """
         known = self._foreign_json.get(index)
         if known is None:
-            source = json_source(self.table.trails[index])
+            source = json_source(self.table.follower, self.table.trails[index])
             known = source is not None and self._is_untrusted(source)
             self._foreign_json[index] = known
         return known

@@ -48,6 +48,7 @@ from turnwise.messages.media import find_media_parts
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
 COMPUTED = "\x1b[2;3m"
+PIECE_SIZE = 128  # characters that take about as much memory as a piece
 SMALL_BUDGET: OriginBudget = (1000, lambda: 0)  # of a rendering that no template made
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
@@ -463,7 +464,7 @@ class PieceBuilder:
                 self._add(part, leaf, None, generation, origins)
             self._finish_piece()
             pieces, self._pieces = self._pieces, before
-            cache[key] = (self._rendering._nodes, pieces)
+            cache.add(key, (self._rendering._nodes, pieces), PIECE_SIZE * len(pieces))
         self._pieces += pieces
 
 

@@ -13,7 +13,7 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.container_rules import KEY
-from turnwise.engine.provenance.splitting import Follower
+from turnwise.engine.provenance.splitting import Follower, OutOfBudget
 from turnwise.engine.provenance.trails import (
     NOWHERE,
     Computed,
@@ -25,7 +25,9 @@ from turnwise.engine.provenance.trails import (
     Trail,
 )
 from turnwise.messages.paths import Path
+from turnwise.messages.tools_cache import JsonCache
 
+FRAGMENT_SIZE = 64  # characters that take about as much memory as a fragment
 ENTRY_COST = 3  # steps of the budget for an element, beside those for the fragments that it makes
 
 
@@ -46,7 +48,7 @@ def _split_json(
     trail: Trail,
     style: JsonStyle,
     node: int | None,
-    cache: dict[Any, Any] | None,
+    cache: JsonCache | None,
 ) -> Splitting:
     """Split JSON text.
 
@@ -59,24 +61,27 @@ def _split_json(
     splitter = JsonSplitter(follower, style, NOWHERE if node is None else node)
     fragments = yield from splitter.split(value, trail)
     if cache is not None:
-        cache[key] = fragments
+        cache.add(key, fragments, FRAGMENT_SIZE * len(fragments))
     return fragments
 
 
 JSON_PUNCTUATION = frozenset('{}[]:," \n')
 
 
-def json_source(trail: Trail) -> Field | None:
+def json_source(follower: Follower, trail: Trail) -> Field | None:
     """Return the input that a text is the JSON of, None if it is not JSON or not of one input.
 
     All of such a text that is not `JSON_PUNCTUATION` came from the input: its keys, texts and numbers.
     """
-    written = resolve(trail)
-    if type(written) is not tuple or written[0] is not JSON:
+    try:
+        written = follower.resolve(trail)
+        if type(written) is not tuple or written[0] is not JSON:
+            return None
+        _, _, value_trail, style, *_ = written
+        marks = style.comma + style.colon + (style.indent or "")
+        source = follower.resolve(value_trail) if JSON_PUNCTUATION.issuperset(marks) else None
+    except OutOfBudget:
         return None
-    _, _, value_trail, style, *_ = written
-    marks = style.comma + style.colon + (style.indent or "")
-    source = resolve(value_trail) if JSON_PUNCTUATION.issuperset(marks) else None
     return source if type(source) is Field else None
 
 

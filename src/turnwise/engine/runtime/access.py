@@ -241,7 +241,7 @@ def _name_container(value: dict[Any, Any]) -> str:
 NO_TRAILS = repeat(None)
 NO_MESSAGES = (PAIRS, KEYS, LETTERS, SPLIT)  # rules whose elements are neither messages nor parts
 LOOP_START_COST = 24  # steps for starting a loop
-MAX_CACHED_TRAILS = 1 << 20
+MAX_CACHED_TRAILS = 1 << 16  # of all inputs together; for a longer one they are made each time
 ROOT_TRAILS: dict[str, list[Trail]] = {}
 
 
@@ -250,11 +250,14 @@ def _root_trails(name: str, count: int) -> list[Trail]:
 
     They are the same in every rendering, so they are cached.
     """
-    trails = ROOT_TRAILS.setdefault(name, [])
-    if len(trails) < count:
-        if count > MAX_CACHED_TRAILS or len(ROOT_TRAILS) > 64:
-            return [((ROOT, name), number) for number in range(count)]
-        trails = ROOT_TRAILS[name] = [((ROOT, name), number) for number in range(2 * count)]
+    trails = ROOT_TRAILS.get(name, [])
+    if len(trails) >= count:
+        return trails
+    if 2 * count > MAX_CACHED_TRAILS:
+        return [((ROOT, name), number) for number in range(count)]
+    if sum(map(len, list(ROOT_TRAILS.values()))) + 2 * count > MAX_CACHED_TRAILS:
+        ROOT_TRAILS.clear()
+    trails = ROOT_TRAILS[name] = [((ROOT, name), number) for number in range(2 * count)]
     return trails
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from turnwise.errors import TemplateLimitError
 from turnwise.messages import measure_input
+from turnwise.messages.tools_cache import JsonCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ MAX_INTEGER_BITS = 1024  # the range of a float; such an integer is printed and 
 
 
 NO_IDS: frozenset[int] = frozenset()
+NO_CACHE = JsonCache()  # nothing is put into it, since there are no tools
 
 
 class Runtime:
@@ -99,7 +101,7 @@ class Runtime:
         self.depth = limits.depth
         self.now = now
         # JSON texts of tools and their identities, see `PreparedTools`
-        self.json_cache: dict[Any, Any] = {}
+        self.json_cache = NO_CACHE
         self.cacheable_ids: frozenset[int] = NO_IDS
         self._context: Mapping[str, Any] | None = context
 
