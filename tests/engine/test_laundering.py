@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from itertools import chain
+
 import pytest
 
 import turnwise
-from laundering import USER_LETTERS, USER_TEXTS, make_template
+from laundering import (
+    LEFT_OUT,
+    QUESTIONS,
+    RULES,
+    STATEMENTS,
+    USER_LETTERS,
+    choose_texts,
+    make_template,
+)
+from turnwise.engine.runtime.filters import FILTERS
+from turnwise.engine.runtime.functions import FUNCTIONS
+from turnwise.engine.runtime.jinja_tests import TESTS
+from turnwise.engine.runtime.methods import METHODS
 
+# What is too long to be followed is not trusted; that is what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore:the template makes its text in more steps")
 QUICK = 1_500
 MANY = 100_000
 LAUNDERED = {
@@ -18,6 +35,10 @@ LAUNDERED = {
     "a key that begins with a space": "{{ {(' ' ~ m.content)[0:]: 1}|tojson }}",
     "JSON that was cut": "{{ (' \"' ~ m.content ~ '\"')[1:]|from_json }}",
     "lines": "{{ ('a\\n' ~ m.content)|indent(3)|trim }}",
+    "a separator of JSON": "{{ [1, 2]|tojson(separators=(m.content, ':')) }}",
+    "an indent of JSON": "{{ [1, 2]|tojson(indent=m.content) }}",
+    "what a number is padded with": "{{ ('{:' ~ m.content[3] ~ '>9}').format(7) }}",
+    "a letter of a text that was trimmed": "{{ '-'.join((' 用户'~ m.content)|trim) }}",
 }
 
 
@@ -41,6 +62,26 @@ def test_what_was_once_laundered(name: str) -> None:
     assert assert_attributed(template, "007用户")
 
 
+def test_every_operation_is_tried() -> None:
+    text = "\n".join([*chain(*RULES.values()), *STATEMENTS])
+    tried = {
+        "filter": set(re.findall(r"(?:\||filter |(?:map|select|reject)\(')\s*([a-z_]+)", text)),
+        "method": set(re.findall(r"\.([a-z_]+)\(", text)),
+        "function": set(re.findall(r"(?<![.\w])([a-z_]+)[.(]", text)),
+        "test": set(QUESTIONS),
+    }
+    known = {
+        "filter": set(FILTERS),
+        "method": set(chain(*METHODS.values())),
+        "function": set(FUNCTIONS),
+        "test": set(TESTS),
+    }
+    for kind, names in known.items():
+        assert names - tried[kind] - set(LEFT_OUT) == set(), kind
+    for sign in ("-", "*", "/", "//", "%", "**", "+", "~", "==", "!=", "<", "<=", ">", ">="):
+        assert f" {sign} " in text
+
+
 def test_random_expressions() -> None:
     assert sum(map(written_by_user, range(QUICK))) > QUICK
 
@@ -58,7 +99,7 @@ def written_by_user(seed: int) -> int:
         template = turnwise.compile(make_template(seed))
     except turnwise.TemplateError:
         return 0
-    return sum(assert_attributed(template, content) for content in USER_TEXTS)
+    return sum(assert_attributed(template, content) for content in choose_texts(seed))
 
 
 def test_an_empty_text_that_was_repeated() -> None:

@@ -1,8 +1,8 @@
 """Random expressions over a user's text, to see whether an operation gives it to another author.
 
-The user's letters are Chinese and the template's are not, so a letter that is attributed to the template and is
-Chinese was laundered. An expression is built from a kind (text, list, dict, number) by rules that name the kinds of
-their operands.
+The user's letters are Chinese or for private use, and the template's are not, so such a letter that is attributed to
+the template was laundered. An expression is built from a kind (text, list, dict, number) by rules that name the kinds
+of their operands. Every operation of the engine is in a rule, or in `LEFT_OUT` with a reason.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 import re
 
-USER_LETTERS = re.compile("[一-鿿]")
+USER_LETTERS = re.compile("[一-鿿\ue000-\uf8ff]")
+UNIQUE = "".join(map(chr, range(0xE000, 0xE040)))  # each letter once, for private use
 USER_TEXTS = (
     "用户",
     " 用7户\n输入|甲 乙 ",
@@ -22,6 +23,8 @@ USER_TEXTS = (
     '{"用户": ["输", "入"]}',
     "用,户,输,入",
     "",
+    UNIQUE,
+    f"{UNIQUE[:20]} a\n{UNIQUE[20:]}",
 )
 LITERALS = (
     "'ab'",
@@ -106,6 +109,66 @@ RULES: dict[str, tuple[str, ...]] = {
         "(T|list|reverse|join)",
         "(T|tojson)",
         "(T|string)",
+        "(T|lower)",
+        "(T|title)",
+        "(T|upper|lower)",
+        "(T|e)",
+        "(T|forceescape)",
+        "(T|d(T, true))",
+        "(undefined_name|default(T))",
+        "(T|replace(T, T))",
+        "(L|min|string)",
+        "(L|sum(start=T))",
+        "(L|join(T, attribute=0))",
+        "(L|attr(T)|default(T))",
+        "T.rjust(9, T[:1])",
+        "T.center(15, T[:1])",
+        "T.lower()",
+        "T.capitalize()",
+        "T.format_map(D)",
+        "T.format(*L)",
+        "T.format(**D)",
+        "('{0:' ~ T[:1] ~ '>9}').format(T)",
+        "('{0:' ~ T[:1] ~ '>9}{0}').format(N)",
+        "'{:{}}'.format(T, T[:1] ~ '<5')",
+        "'{:>7}{:.2f}'.format(N, N|float)",
+        "'{0[0]!r:>8}{1!s}{0!a}'.format(L, D)",
+        "('{{' ~ T ~ '}}')",
+        "(T % L)",
+        "(T % D)",
+        "('%s %r' % (T, L))",
+        "('%-9.3s%%%c' % (T, N))",
+        "('%(a)r%(b)s' % dict(a=T, b=L))",
+        "(L|tojson(indent=T))",
+        "(D|tojson(separators=(T, T)))",
+        "(D|tojson(sort_keys=true, ensure_ascii=true))",
+        "(L|tojson(indent=3)|indent(2))",
+        "(T|tojson|from_json)",
+        "(L|tojson|from_json|join(T))",
+        "(L|tojson|fromjson|string)",
+        "(D|tojson|from_json|list|join)",
+        "(L|urlencode)",
+        "(T|indent(T, true, true))",
+        "(T|wordwrap(4, false, T))",
+        "(T|truncate(5, false, T))",
+        "D.get(T, T)|string",
+        "(D.values()|join)",
+        "(D.keys()|join(T))",
+        "(D|dictsort|first|join)",
+        "(L|groupby(0)|first|string)",
+        "(L|map('string')|groupby('0')|map(attribute='grouper')|join)",
+        "(L|batch(2, T)|map('join')|join)",
+        "(L|slice(2, T)|map('join', T)|join)",
+        "(range(N if N is integer and N < 9 else 2)|join(T))",
+        "(T if T is defined and T is string else T)",
+        "(T if T is lower or T is upper else T|upper)",
+        "(T if T in T else T)",
+        "strftime_now(T)",
+        "('' ~ T ~ 'ab')[2:][::-1][1:]",
+        "((T ~ 'ab')|upper)[1:].strip()",
+        "(T * 3)[2:7]",
+        "T.split(T)[0]",
+        "(T|list|unique|join)",
     ),
     "L": (
         "[T, T]",
@@ -142,6 +205,29 @@ RULES: dict[str, tuple[str, ...]] = {
         "(D.values()|list)",
         "(D|dictsort)",
         "(D|items|list)",
+        "(L|sort(reverse=true))",
+        "(L|map('string')|sort(attribute='0')|list)",
+        "(L|selectattr(0)|list)",
+        "(L|map('string')|rejectattr('0', 'equalto', T[:1])|list)",
+        "(L|select('string')|map('title')|list)",
+        "(L|select('in', T)|list)",
+        "([D, D]|map(attribute='a', default=T)|list)",
+        "([D]|selectattr('a')|list)",
+        "([D, {'a': T}]|map(attribute='a')|list)",
+        "([D]|groupby('a', default=T)|list)",
+        "(L|sum(start=[]))",
+        "(L|map('list')|list)",
+        "(L|string|list)",
+        "(T|map('upper')|list)",
+        "(T|reverse|list)",
+        "L.copy()",
+        "(L[0],) + (T,)",
+        "T.rsplit(T, 2)",
+        "T.splitlines(true)",
+        "(T|tojson|list)",
+        "([L, L]|sum(start=[]))",
+        "(L + L)[1:][::-1]",
+        "('[\"' ~ T ~ '\"]')|from_json",
     ),
     "D": (
         "{T: T}",
@@ -155,6 +241,15 @@ RULES: dict[str, tuple[str, ...]] = {
         "dict.fromkeys([T], N)",
         "D.copy()",
         "('{\"a\": \"' ~ T ~ '\"}')|from_json",
+        "dict(L|map('string')|map('list')|select|batch(2, T)|list)",
+        "dict(D, c=T)",
+        "dict(D.items())",
+        "dict(**D)",
+        "(D|tojson|from_json)",
+        "dict(D|dictsort)",
+        "{T|upper: L, (T ~ T)|trim: T}",
+        "dict.fromkeys(T, T)",
+        "dict.fromkeys(D, L)",
     ),
     "N": (
         "7",
@@ -170,6 +265,38 @@ RULES: dict[str, tuple[str, ...]] = {
         "(T|int|abs)",
         "(T == T)",
         "(N|round)",
+        "(TEST)",
+        "(N - 1)",
+        "(N * N)",
+        "(N / 3)",
+        "(N // 2)",
+        "(N % 5)",
+        "(N ** 2)",
+        "(+N)",
+        "(T|count)",
+        "(L|count)",
+        "(T|int(0, 16))",
+        "(T|float(N))",
+        "T.count(T)",
+        "T.index(T[:1])",
+        "T.rfind(T)",
+        "T.rindex(T[:1])",
+        "L.index(T)",
+        "L.count(T)",
+        "(L[:1] + [T]).count(T)",
+        "(T < T)",
+        "(T != T)",
+        "(N <= N)",
+        "(N > N)",
+        "(N >= N)",
+        "(not N)",
+        "(N and T|length)",
+        "T.startswith(T)",
+        "T.endswith(T)",
+        "(L|map('length')|sum)",
+        "(L|map('string')|map('int')|max)",
+        "(T|tojson|length)",
+        "(T in L)",
     ),
 }
 STATEMENTS = (
@@ -188,8 +315,79 @@ STATEMENTS = (
     "{% filter indent(2) %}{{ T }}\n{{ T }}{% endfilter %}",
     "{% filter reverse %}{{ T }}c{% endfilter %}",
     "{% for x in L recursive %}{{ x }}{{ loop.index }}{% endfor %}",
+    "{% macro f(x) %}[{{ caller(x) }}{{ varargs }}{{ kwargs }}]{% endmacro %}{% call(y) f(T, L, a=T) %}{{ y }}{{ T }}"
+    "{% endcall %}",
+    "{% macro f() %}{{ caller() }}{% endmacro %}{% set z %}{% call f() %}{{ T }}b{% endcall %}{% endset %}{{ z[1:] }}",
+    "{% filter replace('b', T)|upper %}{{ T }}b{{ L }}{% endfilter %}",
+    "{% filter tojson %}{{ T }}c{% endfilter %}",
+    "{% set x | trim | title %}  {{ T }} b{{ D }} {% endset %}{{ x }}{{ x|list|last }}",
+    "{% for k, v in D|dictsort %}{{ k }}{{ v }}{{ loop.previtem }}{{ loop.nextitem }}{% endfor %}",
+    "{% for k in D.keys() %}{{ k[1:] }}{{ D[k] }}{{ loop.cycle(T, k) }}{{ loop.changed(k) }}{% endfor %}",
+    "{% for x in L if x %}{{ loop.index ~ x }}{% else %}{{ T }}{% endfor %}",
+    "{% for x in L|batch(2) %}{% for y in x %}{{ y }},{% endfor %}{% endfor %}",
+    "{% for key, group in L|map('string')|groupby('0') %}{{ key }}{{ group|join }}{% endfor %}",
+    "{% for group in L|map('string')|groupby('0') %}{{ group.grouper }}{{ group.list }}{% endfor %}",
+    "{% for a, b in [[T, T], (T, L)] %}{{ a }}{{ b }}{% endfor %}",
+    "{% for x in [L, [T]] recursive %}{{ loop(x) if x is not string and loop.depth < 3 else x }}{% endfor %}",
+    "{% set c = cycler(T, 'b') %}{{ c.next() }}{{ c.current }}{{ c.next() }}{{ c.reset() }}{{ c.current }}",
+    "{% set j = joiner(T) %}{{ j() }}{{ T }}{{ j() }}{{ j() }}",
+    "{% set a, b = T, L %}{{ a ~ b }}{{ (a ~ 'b')[1:] }}",
+    "{% set ns = namespace(s='', l=[]) %}{% for x in L %}{% set ns.s = (ns.s ~ x)|trim %}"
+    "{% set ns.l = ns.l + [x, ns.s] %}{% endfor %}{{ ns.s[::-1] }}{{ ns.l|join('|') }}{{ ns.l[::-1]|tojson }}",
+    "{% set ns = namespace(**D) %}{{ ns.a }}{{ ns['a'] }}",
+    "{% set ns = namespace(D) %}{{ ns.a }}",
+    "{% if T %}{{ T }}{% elif N %}{{ L }}{% endif %}",
+    "{% with x = T, y = L %}{{ x }}{{ y }}{% endwith %}",
+    "{% generation %}{{ T }}{% endgeneration %}{{ T }}",
+    "{{ raise_exception(T) if T is none }}{{ T }}",
+    "{{ T.strip }}{{ T }}",
+    "{% set x = T %}{% for i in range(x|length) %}{{ x[i] }}{{ x[i:i + 2] }}{% endfor %}",
+    "{% set x = T.split(T) %}{% for i in range(x|length) %}{{ x[i] }}{{ x[i - 1] }}{% endfor %}",
+    "{{ (T, T)|join|replace(T, L|join)|upper|trim|list|batch(3)|map('join')|join(N) }}",
 )
-OPERAND = re.compile(r"\b[TLDN]\b|LITERAL")
+TESTS = (
+    "T is QUESTION",
+    "L is QUESTION",
+    "N is QUESTION",
+    "D is QUESTION",
+    "T is QUESTION(T)",
+    "N is QUESTION(N)",
+)
+QUESTIONS = tuple(
+    re.findall(
+        r"\w+",
+        "boolean callable defined divisibleby eq equalto escaped even false float ge greaterthan gt in integer "
+        "iterable le lessthan lower lt mapping ne none number odd sameas sequence string true undefined upper",
+    )
+)
+LEFT_OUT = {
+    **dict.fromkeys(
+        ("clear", "pop", "popitem", "setdefault", "update", "append", "extend", "insert", "remove"),
+        "always an error: a template cannot change its input",
+    ),
+    **dict.fromkeys(("reverse", "sort"), "as a method of a list always an error"),
+    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">="), "tests that are spelled as operators"),
+    **dict.fromkeys(
+        (
+            "isalnum",
+            "isalpha",
+            "isascii",
+            "isdecimal",
+            "isdigit",
+            "isidentifier",
+            "islower",
+            "isnumeric",
+            "isprintable",
+            "isspace",
+            "istitle",
+            "isupper",
+        ),
+        "a question about a text, like startswith: the answer is a boolean without a trail",
+    ),
+}
+DEPTHS = (1, 2, 2, 3, 3, 4, 5)
+OPERAND = re.compile(r"\b[TLDN]\b|LITERAL|TEST|QUESTION")
+WORDS = {"LITERAL": LITERALS, "TEST": TESTS, "QUESTION": QUESTIONS}
 SMALLEST = {"T": "m.content", "L": "[m.content]", "D": "{m.content: 1}", "N": "7"}
 
 
@@ -197,17 +395,22 @@ def make_template(seed: int) -> str:
     """Return a template of a few statements over random expressions."""
     choose = random.Random(seed)
     body = "".join(
-        _fill(choose, choose.choice(STATEMENTS), depth=choose.randint(1, 4))
+        _fill(choose, choose.choice(STATEMENTS), depth=choose.choice(DEPTHS))
         for _ in range(choose.randint(1, 2))
     )
     return "{% for m in messages %}" + body + "{% endfor %}"
 
 
+def choose_texts(seed: int) -> list[str]:
+    """Return a few texts of the user, one of them with every letter once."""
+    return [UNIQUE, *random.Random(seed).sample(USER_TEXTS, 3)]
+
+
 def _fill(choose: random.Random, pattern: str, depth: int) -> str:
     def operand(match: re.Match[str]) -> str:
         kind = match[0]
-        if kind == "LITERAL":
-            return choose.choice(LITERALS)
+        if kind in WORDS:
+            return _fill(choose, choose.choice(WORDS[kind]), depth)
         if depth == 0:
             return SMALLEST[kind]
         return _fill(choose, choose.choice(RULES[kind]), depth - 1)

@@ -272,6 +272,7 @@ def count_words(rt: Runtime, value: Any, trail: Trail) -> Pair:
 # ---- JSON ----
 
 MAX_DIGITS = 308  # of an integer, as in a float
+SEPARATORS = frozenset(" \t\r\n,:")  # characters of which separators and indents mostly are
 MAX_INDENT = 64  # characters of an indent or a separator
 
 
@@ -294,6 +295,8 @@ def filter_to_json(
     else:
         comma, colon = ", " if margin is None else ",", ": "
     style = JsonStyle(bool(ensure_ascii[0]), margin, comma, colon, bool(sort_keys[0]))
+    if not SEPARATORS.issuperset(f"{margin or ''}{comma}{colon}"):
+        node = None  # a separator may be anybody's text
     return to_json(rt, value, trail, style, node)
 
 

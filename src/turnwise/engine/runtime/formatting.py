@@ -44,6 +44,7 @@ from turnwise.engine.runtime.values import (
 from turnwise.errors import short_repr
 
 PERCENT = re.compile(r"%(?:\(([^)]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d+)?)?[hlL]?(.)", re.S)
+FILL = re.compile(r"[^ 0][<>=^]", re.S)  # at the start of a format: what numbers are padded with
 DIGITS = re.compile(r"\d+")
 REPR_BYTES = 4  # for each character: a control character is written as \x00
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
@@ -80,7 +81,7 @@ def _to_repr(rt: Runtime, value: Any, trail: Trail) -> str:
             charge_value(rt, value, REPR_BYTES)
         text = repr(value)
         if is_cacheable:
-            rt.json_cache[id(value), "repr"] = text
+            rt.json_cache.add((id(value), "repr"), text, len(text))
     rt.charge_bytes(len(text))
     return text
 
@@ -248,15 +249,20 @@ def format_braces(
     parts: list[Any] = []
     start = 0
     for literal, name, spec, convert in parsed:
-        start = max(form.find(literal, start), start)
         parts += (literal, (PART, form, trail, start))
         start += len(literal)
-        if name is not None:
-            pair = fields.find(name)
-            if spec and "{" in spec:  # a width may be a field too
-                rt.charge_steps(FIELD_STEPS * spec.count("{"))
-                spec = format_braces(rt, spec, None, fields, depth - 1)[0]
-            parts += _format_field(rt, pair, spec or "", convert)
+        if name is None:
+            start += 1  # the literal ends with the first of two braces, or with the text
+            continue
+        start += len(f"{{{name}!{convert}") if convert else len(f"{{{name}")
+        if form[start] == ":":
+            start += 1 + len(spec or "")
+        start += 1  # the closing brace
+        pair = fields.find(name)
+        if spec and "{" in spec:  # a width may be a field too
+            rt.charge_steps(FIELD_STEPS * spec.count("{"))
+            spec = format_braces(rt, spec, None, fields, depth - 1)[0]
+        parts += _format_field(rt, pair, spec or "", convert)
     return join_parts(rt, parts)
 
 
@@ -278,13 +284,14 @@ def _format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pa
     else:
         FORMAT_COSTS[spec[-1:] if spec[-1:].isalpha() else ""](rt, value)
     result = format(value, spec)
+    if not isinstance(value, str) and FILL.match(spec):
+        return result, (BLEND, str(value), trail, spec, None)  # the fill may be anybody's text
     return _trail_of_formatted(result, value, trail)
 
 
 # ---- JSON ----
 
 DEFAULT_STYLE = JsonStyle(ensure_ascii=False, indent=None, comma=", ", colon=": ", sort_keys=False)
-MAX_CACHED_TEXTS = 512  # JSON texts that are cached for one list of tools
 JSON_BYTES = 6  # for each character: a control character is written as \u0000
 PLACEHOLDERS = (bytes, complex, set, frozenset)  # types that are written as their name
 
@@ -312,8 +319,8 @@ def to_json(
         problem = f"the value cannot be written as JSON: {error}"
         raise ValueFailure(problem, value) from None
     rt.charge_bytes(len(result))
-    if cache is not None and len(cache) < MAX_CACHED_TEXTS:
-        cache[id(value), style] = result
+    if cache is not None:
+        cache.add((id(value), style), result, len(result))
     return result, (JSON, value, trail, style, node, cache)
 
 
