@@ -18,8 +18,8 @@ MAX_FUNCTION_LINES_P90 = 40
 MAX_PARTICIPLE_PERCENT = 3.0
 MAX_METHODS = 25
 MAX_NODES_PER_LINE = 6.3
-# 158,442 after the redesign; labels, media, trajectories and streams added a tenth.
-MAX_NODES = 185_000
+# 158,442 after the redesign; labels, media, trajectories and streams added a tenth, the seeds another tenth.
+MAX_NODES = 205_000
 
 BRANCHY: dict[str, str] = {}
 """`file.py function` -> why it is easier to read in one piece."""
