@@ -38,6 +38,7 @@ LAUNDERED = {
     "a separator of JSON": "{{ [1, 2]|tojson(separators=(m.content, ':')) }}",
     "an indent of JSON": "{{ [1, 2]|tojson(indent=m.content) }}",
     "what a number is padded with": "{{ ('{:' ~ m.content[3] ~ '>9}').format(7) }}",
+    "a margin of lines": "{{ ({m.content: 1}.values()|join)|indent(m.content, true, true) }}",
     "a letter of a text that was trimmed": "{{ '-'.join((' 用户'~ m.content)|trim) }}",
 }
 

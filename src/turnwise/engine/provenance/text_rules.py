@@ -107,8 +107,10 @@ def _split_within(follower: Follower, text: str, inner: Trail, element: Trail) -
 
 def _split_part(follower: Follower, text: str, whole: str, trail: Trail, start: int) -> Splitting:
     before = yield whole, trail
-    if not whole.startswith(text, start) or text is ANY:
+    if text is ANY:
         return [(text, merge_fragments(before))]
+    if not whole.startswith(text, start):
+        return []  # a defect: the text is no part
     return follower.slice_fragments(before, start, start + len(text))
 
 
@@ -186,11 +188,14 @@ def _split_replaced(
     return fragments + follower.slice_fragments(before, start, len(whole))
 
 
+PADDING: Fragment = ("", NOWHERE)  # may be anybody's text
+
+
 def _split_padded(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
     before = yield whole, trail
     start = text.find(whole)
     if start < 0:
-        return [(text, merge_fragments(before))]
+        return [(text, merge_fragments([*before, PADDING]))]
     end = start + len(whole)
     padded = [(text[:start], NOWHERE), *before, (text[end:], NOWHERE)]
     return [fragment for fragment in padded if fragment[0]]
@@ -208,7 +213,7 @@ def _split_indented(follower: Follower, text: str, whole: str, trail: Trail) -> 
         fragments += follower.slice_fragments(before, start, end)
         start = end
     if "".join([part for part, _ in fragments]) != text:
-        return [(text, merge_fragments(before))]
+        return [(text, merge_fragments([*before, PADDING]))]
     return [fragment for fragment in fragments if fragment[0]]
 
 
