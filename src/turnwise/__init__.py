@@ -7,6 +7,7 @@ message = template.parse(reply, prompt)
 
 from turnwise.engine.provenance.media import MediaPart
 from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
+from turnwise.engine.runtime.limits import Limits
 from turnwise.errors import (
     MessageError,
     SourceError,
@@ -57,6 +58,7 @@ __all__ = [
     "FunctionCall",
     "FunctionDefinition",
     "Grammar",
+    "Limits",
     "Match",
     "MediaPart",
     "Message",

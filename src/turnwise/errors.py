@@ -6,7 +6,7 @@
     │   ├── TemplateRuntimeError      the template cannot render this conversation
     │   │   └── TemplateRaised        the template refused it with raise_exception(text)
     │   ├── TemplateSecurityError     the template used something outside of the white list
-    │   └── TemplateLimitError        it exceeded a budget: steps, bytes, output, depth, size
+    │   └── TemplateLimitError        it exceeded a budget: steps, bytes, output, depth, size, call ...
     ├── MessageError                  wrong messages, tools or documents; has the path
     ├── SourceError                   no template can be read from this file, folder or name
     ├── TokenizerError                not a tokenizer, or something that this tokenizer cannot do
@@ -131,7 +131,8 @@ class TemplateSecurityError(TemplateError):
 class TemplateLimitError(TemplateError):
     """The template exceeded a budget.
 
-    `.budget` is "steps", "bytes", "output", "depth" or "size".
+    `.budget` is "steps", "bytes", "output", "depth" or "size"; "call" for what all renderings of
+    one call share, "deadline", or "isolation" for the limits of a worker process.
     """
 
     def __init__(self, message: str, *, budget: str, **rest: Any) -> None:

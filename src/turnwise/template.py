@@ -239,7 +239,7 @@ class Template:
             compatible=compatible,
             add_stop=add_stop,
         )
-        encoded = encode(request)
+        encoded = encode(request.for_one_call())
         if arguments.get("strict"):
             kept = [request.messages[index] for index in encoded.kept]
             refuse_losses(
@@ -298,7 +298,7 @@ class Template:
             overflow=overflow,
             trust=trust,
         )
-        found = examples(request, self._codec)
+        found = examples(request.for_one_call(), self._codec)
         if not any(message.get("role") in ASSISTANT_ROLES for message in request.messages):
             problem = f"{self.name}: no message has the role assistant, so nothing is trained"
             if strict:
@@ -463,6 +463,10 @@ class Template:
     def with_options(self, options: Mapping[str, Any]) -> Template:
         """Return a copy with these options in addition to its own, or instead of them."""
         return Template(self.renderer.with_options(options), self.dialect, self.translation)
+
+    def with_limits(self, limits: Limits) -> Template:
+        """Return a copy with other limits, such as a deadline: `with_limits(turnwise.Limits(deadline=0.5))`."""
+        return Template(self.renderer.with_limits(limits), self.dialect, self.translation)
 
     def __dir__(self) -> list[str]:
         return [name for name in object.__dir__(self) if not name.startswith("_") or "__" in name]

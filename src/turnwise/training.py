@@ -29,6 +29,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.rendering import append_reply
+from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import MessageError, TemplateError, TurnwiseError
 from turnwise.replies.codec import ReplyCodec
 from turnwise.tokens.attribution import ASSISTANT_ROLES
@@ -143,6 +144,7 @@ class _ExampleBuilder:
             found = self._encode_fitting(request, encode_once)
             problem = found if isinstance(found, Untrained) else self._find_problem(found, last)
         except TemplateError as error:
+            raise_if_call_ended(error)
             if is_final:
                 raise
             reason = f"the template refuses the conversation up to it: {error.message}"
@@ -155,6 +157,7 @@ class _ExampleBuilder:
         try:
             written = self._encode_fitting(request, partial(_encode_written_reply, self.codec))
         except TurnwiseError as error:
+            raise_if_call_ended(error)
             return problem._replace(reason=f"{problem.reason}; {error.message}")
         return written if isinstance(written, Untrained) else _Sample(written, {last})
 
@@ -286,6 +289,7 @@ class _ExampleBuilder:
             try:
                 self._prompts[key] = self.uncached.render_prompt(before).text
             except TurnwiseError as error:
+                raise_if_call_ended(error)
                 self._prompts[key] = error
         return self._prompts[key]
 
@@ -296,7 +300,8 @@ class _ExampleBuilder:
             messages = [self.request.messages[i] for i in sample.kept if i <= turn.message]
             try:
                 self._finished[key] = self.uncached.render(messages).text
-            except TemplateError:
+            except TemplateError as error:
+                raise_if_call_ended(error)
                 self._finished[key] = None
         return self._finished[key]
 

@@ -67,7 +67,14 @@ CLOCK = {
     ),
     *(
         f"time.{name}"
-        for name in ("ctime", "monotonic_ns", "perf_counter_ns", "process_time", "sleep")
+        for name in (
+            "ctime",
+            "monotonic_ns",
+            "perf_counter_ns",
+            "process_time",
+            "sleep",
+            "thread_time",
+        )
     ),
 }
 NETWORK = {
@@ -93,6 +100,10 @@ ALLOWED = {
         "turnwise.tokens.request_builder",
         "datetime.datetime.now",
     ): "encode: one time for all prompts of a call",
+    (
+        "turnwise.engine.runtime.limits",
+        "time.thread_time",
+    ): "a deadline, where the caller asks for one",
 }
 
 CHEAP_SECONDS = 0.2

@@ -22,6 +22,7 @@ from typing import Any
 from turnwise.analysis.conversations import NOW, Probe
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
+from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError, short_repr
 
 MAX_SHRINK_STEPS = 400
@@ -76,6 +77,7 @@ def try_render(renderer: Renderer, probe: Probe) -> RenderOutcome:
     try:
         return renderer.render(probe.messages, **probe.arguments())
     except TurnwiseError as error:
+        raise_if_call_ended(error)
         return error
 
 

@@ -29,8 +29,10 @@ from turnwise.engine.compiler.lookahead import analyse_history
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
+from turnwise.engine.runtime.limits import Allowance
 
 EOS = "eos_token"
+PROBING = 2  # times the budgets of one rendering, for all probes; the corpus needs a third of it
 
 
 class Facts:
@@ -51,11 +53,17 @@ class Facts:
         self.renderer = renderer
         self.declared_stops = tuple(declared_stops)
         self.model_stops = tuple(model_stops)
+        self._allowance = Allowance(renderer.limits, PROBING)  # all probes share it
 
     @cached_property
     def prober(self) -> Prober:
-        """A prober with settings that the template accepts; any settings if it refuses every user message."""
-        prober = Prober(self.renderer.with_reduced_limits())
+        """A prober with settings that the template accepts; any settings if it refuses every user message.
+
+        Raises:
+            TemplateLimitError: a user message alone is more than a probe may cost.
+        """
+        renderer = self.renderer.with_reduced_limits().with_allowance(self._allowance)
+        prober = Prober(renderer)
         return prober.find_accepted() or prober
 
     @cached_property

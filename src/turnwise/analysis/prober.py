@@ -37,7 +37,8 @@ from turnwise.analysis.segment import EMPTY, Segment, common_prefix, leading_spa
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import TurnwiseError
+from turnwise.engine.runtime.limits import raise_if_call_ended
+from turnwise.errors import TemplateLimitError, TurnwiseError
 from turnwise.messages import REASONING_KEYS
 
 # Sentinels
@@ -152,6 +153,9 @@ class Prober:
         """Return a prober with settings that the template accepts; None if it refuses every user message.
 
         Preferably the content of an assistant message is rendered too.
+
+        Raises:
+            TemplateLimitError: the template goes over its budgets for a user message.
         """
         first = None
         for user_follows in (False, True):
@@ -173,9 +177,23 @@ class Prober:
                     prober = self.with_settings(
                         parts=parts, system_first=system_first, tools=tools, fill_variables=fill
                     )
-                    if prober.render([prober.user()], add_generation_prompt=True) is not None:
+                    if prober._is_accepted():
                         return prober
         return None
+
+    def _is_accepted(self) -> bool:
+        """Whether the template renders one user message with these settings.
+
+        Raises:
+            TemplateLimitError: it costs too much, so nothing else is asked.
+        """
+        try:
+            rendering = self._render([self.user()], {"add_generation_prompt": True})
+        except TemplateLimitError:
+            raise
+        except TurnwiseError:
+            return False
+        return not self._is_too_long(rendering)
 
     def reasoning_options(self, values: Sequence[Any] = (True, False)) -> Iterator[dict[str, Any]]:
         """Values of the options that may turn reasoning on or off."""
@@ -229,21 +247,30 @@ class Prober:
     # Renderings
 
     def render(self, messages: Sequence[Mapping[str, Any]], **arguments: Any) -> Rendering | None:
-        """Render a conversation; None if the template refuses it, or writes too much."""
+        """Render a conversation; None if the template refuses it, or writes too much.
+
+        Raises:
+            TemplateLimitError: all probes together have cost too much.
+        """
         try:
             rendering = self._render(messages, arguments)
-        except TurnwiseError:
+        except TurnwiseError as error:
+            raise_if_call_ended(error)
             return None
-        if len(rendering.text) > MAX_RENDERING_LENGTH:
-            self.cache.too_long = True
-            return None
-        return rendering
+        return None if self._is_too_long(rendering) else rendering
+
+    def _is_too_long(self, rendering: Rendering) -> bool:
+        if len(rendering.text) <= MAX_RENDERING_LENGTH:
+            return False
+        self.cache.too_long = True
+        return True
 
     def refusal(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
         """Return the template's error message for a conversation; None if it is rendered."""
         try:
             self._render(messages, {})
         except TurnwiseError as error:
+            raise_if_call_ended(error)
             return error.message
         return None
 

@@ -31,6 +31,7 @@ from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.schema import STRING, check, or_null
 
 MISPLACED_SYSTEM = Obstacle("a system text that is left out, or that is not first")
+CONVERTING = 2  # times the budgets of one rendering, for all that a conversion renders
 DATE = Obstacle("the date, which it writes anew every day")
 
 
@@ -64,7 +65,7 @@ class Conversion:
         tokens: Mapping[str, str | None],
         without: Collection[str] | None = (),
     ) -> None:
-        self.renderer = renderer
+        self.renderer = renderer = renderer.allow(CONVERTING)
         self.stops = tuple(stops)
         self.dialect = dialect
         self.known_tokens = self._find_tokens(tokens)
@@ -163,7 +164,9 @@ class Conversion:
         """Read a source that was written; return how it fails to render like the template."""
         translation = self.dialect.read(copy_source(source))
         options = {**translation.options, **self.renderer.options}
-        translated = Renderer(compile_program(translation.jinja, "template"), options)
+        translated = Renderer(
+            compile_program(translation.jinja, "template"), options
+        ).with_allowance(self.renderer.allowance)
         probe = self.verification.find_difference(translated)
         if probe is not None:
             return VerificationFailure(translated, probe=probe)

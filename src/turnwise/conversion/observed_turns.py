@@ -33,6 +33,7 @@ from turnwise.dialects.turns import (
     fill_slots,
 )
 from turnwise.engine.renderer import Renderer
+from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import SourceError, TurnwiseError, short_repr
 
 EOS = TOKEN_MARKS["eos_token"]
@@ -134,7 +135,8 @@ def _read_surroundings(
         rendering = renderer.render(
             chat, add_generation_prompt=generation_prompt, now=NOW, **tokens
         )
-    except TurnwiseError:
+    except TurnwiseError as error:
+        raise_if_call_ended(error)
         return None
     texts, at = [], 0
     for index in range(len(chat)):

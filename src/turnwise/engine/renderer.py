@@ -20,7 +20,7 @@ from typing import Any
 from turnwise.engine.continuation import Continuation
 from turnwise.engine.program import Program
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Limits, Runtime
+from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Allowance, Limits, Runtime
 from turnwise.errors import MessageError
 from turnwise.immutable import Immutable
 from turnwise.messages import (
@@ -48,13 +48,14 @@ class Renderer(Immutable):
         limits: the budgets of one rendering.
     """
 
-    __slots__ = ("_named", "_options", "limits", "program", "variables")
+    __slots__ = ("_allowance", "_named", "_options", "limits", "program", "variables")
 
     program: Program
     limits: Limits
     variables: tuple[str, ...]
     _options: dict[str, Any]
     _named: dict[str, Program]
+    _allowance: Allowance | None
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class Renderer(Immutable):
             variables=tuple(dict.fromkeys(variables)),
             _options=plain,
             _named=others,
+            _allowance=None,
         )
 
     @property
@@ -146,15 +148,19 @@ class Renderer(Immutable):
             continuation = Continuation(chat, continue_final_message, program.text)
         if now is not None and not isinstance(now, datetime):
             raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
-        runtime = Runtime(self.limits, context, now or datetime.now)
+        runtime = Runtime(self.limits, context, now or datetime.now, self._allowance)
         if known_tools is not NO_TOOLS:
             runtime.json_cache = known_tools.json_cache
             runtime.cacheable_ids = known_tools.cacheable_ids
-        output = program.run(runtime, context)
-        texts = output[::2]
-        size = sum(map(len, texts))
-        if size > runtime.output:
-            program.charge_output(runtime, size)
+        size = 0
+        try:
+            output = program.run(runtime, context)
+            texts = output[::2]
+            size = sum(map(len, texts))
+            if size > runtime.output:
+                program.charge_output(runtime, size)
+        finally:
+            runtime.finish(size)
         text = "".join(texts)
         if not text.isascii():
             _refuse_lone_surrogates(text, context)
@@ -179,7 +185,31 @@ class Renderer(Immutable):
             output=full.output // REDUCED_BY,
             origins=full.origins // REDUCED_BY,
         )
-        return Renderer(self.program, self._options, self._named, limits)
+        return self._copy(limits=limits)
+
+    def with_limits(self, limits: Limits) -> Renderer:
+        """Return a copy with other limits."""
+        if not isinstance(limits, Limits):
+            raise MessageError(f"limits are turnwise.Limits, not {type(limits).__name__}")
+        return self._copy(limits=limits)
+
+    def with_allowance(self, allowance: Allowance | None) -> Renderer:
+        """Return a copy whose renderings share an allowance."""
+        return self._copy(_allowance=allowance)
+
+    def allow(self, renderings: float) -> Renderer:
+        """Return a copy whose renderings together may spend as much as so many whole ones."""
+        return self._copy(_allowance=Allowance(self.limits, renderings))
+
+    @property
+    def allowance(self) -> Allowance | None:
+        """What the renderings of one call share, if this is the renderer of a call."""
+        return self._allowance
+
+    def _copy(self, **changes: Any) -> Renderer:
+        copy = Renderer.__new__(Renderer)
+        copy._set_slots(**{name: getattr(self, name) for name in Renderer.__slots__} | changes)
+        return copy
 
     def _content(self) -> tuple[Any, ...]:
         named = {name: program.text for name, program in self._named.items()}

@@ -16,6 +16,9 @@ from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
 
+# Times the budgets of one rendering, for about a thousand conversations; the corpus needs a third of it.
+COMPARING = 20
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -75,6 +78,8 @@ def diff(a: Template | str, b: Template | str, tokenizer: Any = None) -> Compari
     """
     a = to_template(a)
     b = to_template(b)
+    one = a.renderer.allow(COMPARING)
+    other = b.renderer.with_allowance(one.allowance)
     tokens = dict(PROBE_TOKENS)
     if tokenizer is not None:
         for name, text in tokenizers.tokenizer(tokenizer).named.items():
@@ -89,11 +94,11 @@ def diff(a: Template | str, b: Template | str, tokenizer: Any = None) -> Compari
     is_rendered = False
     for probe in variations(variables, tokens):
         tried += 1
-        is_rendered = is_rendered or not isinstance(try_render(a.renderer, probe), TurnwiseError)
+        is_rendered = is_rendered or not isinstance(try_render(one, probe), TurnwiseError)
         covers[probe.covers] = None
         if not probe.about.startswith("option "):
             about[probe.about] = None
-        found = find_counterexample(a.renderer, b.renderer, probe)
+        found = find_counterexample(one, other, probe)
         if found is not None:
             break
     if found is None and not is_rendered:

@@ -30,6 +30,7 @@ from weakref import WeakKeyDictionary
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
+from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError, short_repr
 from turnwise.messages import REASONING_KEYS
 from turnwise.tokens.attribution import ASSISTANT_ROLES
@@ -238,6 +239,7 @@ def _learn_opening(text: str, start: int, before: Messages, render_prompt: Rende
     try:
         prompt = render_prompt(before)
     except TurnwiseError as error:
+        raise_if_call_ended(error)
         return Opening("", 0, "refused", error.message)
     if text.startswith(prompt.text):
         return _opening_between(text, start, len(prompt.text))
@@ -259,7 +261,8 @@ def _find_text_after_prompt(
     """
     try:
         prompt = render_prompt(before).text
-    except TurnwiseError:
+    except TurnwiseError as error:
+        raise_if_call_ended(error)
         return None, None
     if not text.startswith(prompt) or is_blank(text, len(prompt), len(text)):
         return None, None

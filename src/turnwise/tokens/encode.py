@@ -16,14 +16,15 @@ stays what the template wrote.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
+from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
-from turnwise.tokens.attribution import Attribution
+from turnwise.tokens.attribution import ASSISTANT_ROLES, Attribution
 from turnwise.tokens.boundaries import Messages, Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import STOP_POLICIES, TrainOn, weight_of
@@ -31,6 +32,10 @@ from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import is_blank
+
+# What one call may spend, in budgets of a rendering. A template of the corpus spends a tenth of one or less.
+RENDERINGS = 2
+RENDERINGS_PER_TURN = 0.4
 
 OTHER_ROLES = ("developer", "function", "environment", "ipython", "observation")
 FIRST, REPLY, SECOND = (
@@ -87,6 +92,16 @@ class EncodeRequest:
     kept_messages: Sequence[int] | None = None
     appends: bool = False
     renderings: RenderingCache | None = None
+
+    def for_one_call(self, messages: Messages | None = None) -> EncodeRequest:
+        """Return the request of one call, whose renderings share what a few may spend.
+
+        For each assistant turn of the messages a prompt may be rendered, and the conversation up to it.
+        """
+        chat = self.messages if messages is None else messages
+        turns = [None for message in chat if message.get("role") in ASSISTANT_ROLES]
+        renderings = RENDERINGS + RENDERINGS_PER_TURN * len(turns)
+        return replace(self, renderer=self.renderer.allow(renderings))
 
     @property
     def prompt_arguments(self) -> dict[str, Any]:
@@ -288,7 +303,8 @@ def find_turn_delimiters(request: EncodeRequest) -> frozenset[str]:
     for probe in DELIMITER_PROBES:
         try:
             rendering = request.render_prompt(probe)
-        except TurnwiseError:
+        except TurnwiseError as error:
+            raise_if_call_ended(error)
             continue  # the template does not take such turns
         attribution = Attribution(rendering.piece_table, probe)
         matches = attribution.find_allowed_tokens(matcher, rendering.text)

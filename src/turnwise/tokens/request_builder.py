@@ -140,7 +140,8 @@ class RequestBuilder:
         if not names:
             return {}
         if names not in self._needs_tokens:
-            self._needs_tokens[names] = needs_tokens(self.renderer, arguments, names)
+            renderer = self.renderer.with_reduced_limits()
+            self._needs_tokens[names] = needs_tokens(renderer, arguments, names)
         if not self._needs_tokens[names]:
             return {}
         warn(describe_unnamed_tokens(self.renderer, names), TurnwiseWarning, stacklevel=CALLER)

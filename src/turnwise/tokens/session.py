@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean, short_repr
 from turnwise.messages import InputReader
 from turnwise.tokens.attribution import ASSISTANT_ROLES, find_template_tokens
@@ -111,7 +112,8 @@ class Session:
     """
 
     def __init__(self, request: EncodeRequest, stops: Sequence[str], reader: ReplyReader) -> None:
-        self.request = request
+        self.request = request  # of the present call, see `_begin_call`
+        self._every_call = request
         self.tokenizer = request.tokenizer
         in_order = [stop for stop in dict.fromkeys(stops) if stop]
         self.stops = tuple(sorted(in_order, key=len, reverse=True))
@@ -181,7 +183,9 @@ class Session:
         Returns:
             The ids to send to the model.
         """
-        ids = self._start(to_plain_messages(self._reader.to_input(messages)))
+        chat = to_plain_messages(self._reader.to_input(messages))
+        self._begin_call(chat)
+        ids = self._start(chat)
         self._finished = []
         return ids
 
@@ -255,6 +259,7 @@ class Session:
                 "messages follow a reply, and there is none yet", hint="call add_reply first"
             )
         following = to_plain_messages(self._reader.to_input(messages))
+        self._begin_call([*self.messages, *following])
         if history == "rewrite":
             return self._rewrite(following)
         extension = self._extend_by_best_reading(following, history)
@@ -310,6 +315,10 @@ class Session:
 
     # ---- prompts ----
 
+    def _begin_call(self, chat: Chat) -> None:
+        """Take a new allowance for what a call renders; what is rendered later, for owners, has its own budgets."""
+        self.request = self._every_call.for_one_call(chat)
+
     def _start(self, chat: Chat) -> list[int]:
         """Encode a whole conversation as the next prompt, in a trajectory of its own."""
         request = self.request
@@ -317,7 +326,8 @@ class Session:
         self.diverged = False
         self._has_prompt = True
         self._text = encoded.text
-        self._trajectory = Trajectory(request, self._reader, Stretch(chat, encoded.text, len(chat)))
+        stretch = Stretch(chat, encoded.text, len(chat))
+        self._trajectory = Trajectory(self._every_call, self._reader, stretch)
         spans = encoded._offsets.spans
         self._trajectory.add_encoded(encoded.input_ids, 0, encoded.text, spans)
         return list(self.ids)
@@ -328,7 +338,8 @@ class Session:
         parsed, *others = finished.stretch.find_readings(following)
         try:
             ids = self._start(parsed)
-        except TurnwiseError:
+        except TurnwiseError as error:
+            raise_if_call_ended(error)
             if not others:
                 raise
             ids = self._start(others[0])
@@ -350,6 +361,7 @@ class Session:
                 try:
                     return self._render_extension(chat, may_diverge)
                 except TurnwiseError as error:
+                    raise_if_call_ended(error)
                     errors.append(error)
         raise errors[0]
 

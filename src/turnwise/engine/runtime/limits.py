@@ -8,9 +8,19 @@
 
 A loop is charged when it starts (its length times the size of its body), a macro when it is called,
 a builtin by the size of what it reads. So charging costs nothing per iteration, and an operation
-that would allocate too much never starts. Budgets grow with the input: a conversation of 10,000
-messages may cost a hundred times as much as one of a hundred, but a template that is quadratic in
-its input runs out.
+that would allocate too much never starts.
+
+The input adds its share to the budgets of a rendering: so much for each value and each character,
+and altogether at most `max_growth` times the budget itself. So 10,000 messages or a text of 1 MB
+are rendered, a template that is quadratic in its input runs out, and no input buys a template more
+than that.
+
+A call that renders many times (`stops`, `encode`, `convert`, `diff`) has an `Allowance`: its
+renderings share what a few whole ones may spend.
+
+A deadline is off unless it is asked for: a rendering that depends on the speed of the machine is
+not reproducible. With one, a rendering gets its budgets in slices, and the clock is read when a
+slice is used up.
 
 The defaults are set by two measurements: no template of the corpus spends a tenth of any, and what
 a hostile template can do with the whole of one takes less than 100 ms and 64 MB.
@@ -19,32 +29,85 @@ a hostile template can do with the whole of one takes less than 100 ms and 64 MB
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from threading import Lock
+from time import thread_time
 from typing import Any
 
-from turnwise.errors import TemplateLimitError
+from turnwise.errors import MessageError, TemplateLimitError, TurnwiseError
 from turnwise.messages import measure_input
 from turnwise.messages.tools_cache import JsonCache
+
+BUDGETS = ("steps", "bytes", "output")  # those that renderings of one call share
+CALL = "call"  # the name of the budget that they share
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one rendering may spend, before the input adds its share."""
+    """How much one rendering may spend, before the input adds its share.
+
+    Attributes:
+        steps: nodes that are evaluated, and elements that a builtin walks over.
+        bytes: characters and elements that are allocated.
+        output: characters of the result.
+        depth: macros within macros, and containers within containers.
+        origins: parts of a text whose origin is followed.
+        steps_per_value: steps that each message, part, call, tool or other container of the input adds.
+        steps_per_character: steps that each character of the input adds.
+        bytes_per_character: bytes that each character of the input adds.
+        output_per_character: output that each character of the input adds.
+        origins_per_value: origins that each container of the input adds.
+        origins_per_character: origins that each character of the input adds.
+        max_growth: how many times a budget the input may add to it.
+        deadline: seconds of processor time of one call; None for no deadline, so that results do
+            not depend on the machine.
+
+    Raises:
+        MessageError: a limit is not a positive number.
+
+    Example:
+        >>> template = turnwise.load("chatml").with_limits(turnwise.Limits(steps=1000))
+        >>> template.render([{"role": "user", "content": "Hi"}]).text
+        '<|im_start|>user\\nHi<|im_end|>\\n'
+    """
 
     steps: int = 600_000
     bytes: int = 6_000_000
     output: int = 4_000_000
     depth: int = 120
     origins: int = 20_000
-
-    # What the input adds. A value is a message, part, call, tool or any other container in it.
-    steps_per_value: int = 2_000
+    steps_per_value: int = 1_200
     steps_per_character: int = 20
     bytes_per_character: int = 12
     output_per_character: int = 6
     origins_per_value: int = 40
     origins_per_character: int = 1
+    max_growth: int = 35
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            is_deadline = limit.name == "deadline"
+            if is_deadline and value is None:
+                continue
+            kinds = (int, float) if is_deadline else int
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0:
+                kind = "a number of seconds" if is_deadline else "a whole number from 0 up"
+                raise MessageError(f"a limit is {kind}, not {value!r:.80}", path=limit.name)
+
+    def share_of(self, containers: int, characters: int) -> dict[str, int]:
+        """Return what an input of this size adds to each budget."""
+        shares = {
+            "steps": containers * self.steps_per_value + characters * self.steps_per_character,
+            "bytes": characters * self.bytes_per_character,
+            "output": characters * self.output_per_character,
+        }
+        return {
+            name: min(share, getattr(self, name) * self.max_growth)
+            for name, share in shares.items()
+        }
 
     def share_of_origins(self, context: Mapping[str, Any]) -> int:
         """Return what the input adds to the budget of origins."""
@@ -63,6 +126,46 @@ MAX_INTEGER_BITS = 1024  # the range of a float; such an integer is printed and 
 
 NO_IDS: frozenset[int] = frozenset()
 NO_CACHE = JsonCache()  # nothing is put into it, since there are no tools
+NO_SHARES: Mapping[str, int] = dict.fromkeys(BUDGETS, 0)
+SLICES = {"steps": 20_000, "bytes": 500_000}  # a few milliseconds, between two looks at the clock
+
+
+class Allowance:
+    """What all renderings of one call may spend together. Threads may share it.
+
+    Args:
+        limits: the limits of one rendering.
+        renderings: how many times the budgets of one rendering there are. A template of the corpus
+            spends less than a tenth of a budget, so there is room for ten times as many renderings.
+    """
+
+    __slots__ = ("_input_share", "_limits", "_lock", "_renderings", "_spent", "seconds")
+
+    def __init__(self, limits: Limits, renderings: float) -> None:
+        self.seconds = 0.0  # of processor time, if there is a deadline
+        self._limits = limits
+        self._renderings = renderings
+        self._spent = dict.fromkeys(BUDGETS, 0)
+        self._input_share = dict.fromkeys(BUDGETS, 0)  # of the largest input
+        self._lock = Lock()
+
+    def left(self, budget: str) -> int:
+        """Return what is left of a budget."""
+        one_rendering = getattr(self._limits, budget) + self._input_share[budget]
+        return int(self._renderings * one_rendering) - self._spent[budget]
+
+    def grow(self, shares: Mapping[str, int]) -> None:
+        """Add what an input adds, unless a larger one did."""
+        with self._lock:
+            for budget, share in shares.items():
+                self._input_share[budget] = max(share, self._input_share[budget])
+
+    def spend(self, amounts: Mapping[str, int], seconds: float = 0.0) -> None:
+        """Subtract what a rendering has used."""
+        with self._lock:
+            self.seconds += seconds
+            for budget, amount in amounts.items():
+                self._spent[budget] += amount
 
 
 class Runtime:
@@ -77,10 +180,12 @@ class Runtime:
         limits: the budgets.
         context: the variables of the template.
         now: the time for `strftime_now`, or a function that returns it.
+        allowance: what is left for all renderings of a call, if there are several.
     """
 
     __slots__ = (
         "_context",
+        "_ledger",
         "bytes",
         "cacheable_ids",
         "depth",
@@ -92,7 +197,11 @@ class Runtime:
     )
 
     def __init__(
-        self, limits: Limits, context: Mapping[str, Any], now: datetime | Callable[[], datetime]
+        self,
+        limits: Limits,
+        context: Mapping[str, Any],
+        now: datetime | Callable[[], datetime],
+        allowance: Allowance | None = None,
     ) -> None:
         self.limits = limits
         self.steps = limits.steps
@@ -104,6 +213,9 @@ class Runtime:
         self.json_cache = NO_CACHE
         self.cacheable_ids: frozenset[int] = NO_IDS
         self._context: Mapping[str, Any] | None = context
+        self._ledger: Ledger | None = None
+        if allowance is not None or limits.deadline is not None:
+            self._ledger = Ledger(self, allowance)
 
     def charge_steps(self, count: int) -> None:
         """Pay for work that is about to be done."""
@@ -123,17 +235,104 @@ class Runtime:
         if self.output < 0:
             self._extend("output")
 
+    def finish(self, output: int = 0) -> None:
+        """Tell the allowance what was used, and how many characters the result has."""
+        if self._ledger is not None:
+            self._ledger.close(output)
+
     def _extend(self, budget: str) -> None:
-        """Add the share of the input to all budgets, once, and check whether this one is enough."""
-        limits = self.limits
-        containers, characters = measure_input(self._context)
-        self._context = None  # an input without any size
-        self.steps += containers * limits.steps_per_value
-        self.steps += characters * limits.steps_per_character
-        self.bytes += characters * limits.bytes_per_character
-        self.output += characters * limits.output_per_character
+        """Put more into a budget that ran out, the share of the input last, or raise an error."""
+        ledger = self._ledger
+        if ledger is not None:
+            ledger.check_deadline()
+            ledger.refill(budget)
+        if getattr(self, budget) < 0 and self._context is not None:
+            shares = self.limits.share_of(*measure_input(self._context))
+            self._context = None  # an input without any size
+            if ledger is None:
+                for name, share in shares.items():
+                    setattr(self, name, getattr(self, name) + share)
+            else:
+                ledger.add_shares(shares)
+                ledger.refill(budget)
         if getattr(self, budget) < 0:
-            raise limit_error(budget)
+            raise limit_error(budget if ledger is None else ledger.blame(budget))
+
+
+class Ledger:
+    """The budgets of a rendering that has a deadline, or shares an allowance with others.
+
+    The rendering has a part of each budget at hand; the ledger holds the rest, and knows how much
+    there was at first. Without a deadline, all of it is at hand.
+    """
+
+    __slots__ = ("_allowance", "_granted", "_held", "_limit", "_runtime", "_shares", "_start")
+
+    def __init__(self, runtime: Runtime, allowance: Allowance | None) -> None:
+        self._runtime = runtime
+        self._allowance = allowance
+        self._shares = NO_SHARES
+        self._granted = {name: self._grant(name) for name in BUDGETS}
+        self._held = dict.fromkeys(BUDGETS, 0)
+        self._limit = self._start = 0.0
+        deadline = runtime.limits.deadline
+        if deadline is not None:
+            self._start = thread_time()
+            self._limit = deadline - (0.0 if allowance is None else allowance.seconds)
+        for name in BUDGETS:
+            setattr(runtime, name, 0)
+            self._add(name, self._granted[name])
+
+    def _grant(self, budget: str) -> int:
+        """Return how much of a budget the rendering may use in all."""
+        limit: int = getattr(self._runtime.limits, budget) + self._shares[budget]
+        return limit if self._allowance is None else min(limit, self._allowance.left(budget))
+
+    def _add(self, budget: str, amount: int) -> None:
+        """Put an amount at hand; with a deadline, a slice of it."""
+        self._held[budget] += amount
+        self.refill(budget)
+
+    def refill(self, budget: str) -> None:
+        """Put at hand what is missing, and the next slice."""
+        at_hand: int = getattr(self._runtime, budget)
+        held = self._held[budget]
+        wanted = held
+        if self._runtime.limits.deadline is not None and budget in SLICES:
+            wanted = min(held, max(0, -at_hand) + SLICES[budget])
+        self._held[budget] = held - wanted
+        setattr(self._runtime, budget, at_hand + wanted)
+
+    def add_shares(self, shares: Mapping[str, int]) -> None:
+        """Add what the input adds, as far as the allowance has it."""
+        self._shares = shares
+        if self._allowance is not None:
+            self._allowance.grow(shares)
+        for name in BUDGETS:
+            granted = self._grant(name)
+            self._add(name, granted - self._granted[name])
+            self._granted[name] = granted
+
+    def blame(self, budget: str) -> str:
+        """Return the name of the budget that ran out: that of the rendering, or that of the call."""
+        limit: int = getattr(self._runtime.limits, budget) + self._shares[budget]
+        return CALL if self._granted[budget] < limit else budget
+
+    def check_deadline(self) -> None:
+        """Raise an error if the time is over."""
+        if self._runtime.limits.deadline is not None and thread_time() - self._start > self._limit:
+            raise limit_error("deadline")
+
+    def close(self, output: int) -> None:
+        """Subtract from the allowance what was used."""
+        if self._allowance is None:
+            return
+        used = {"output": output}
+        for name in ("steps", "bytes"):
+            rest = max(0, getattr(self._runtime, name)) + self._held[name]
+            used[name] = max(0, self._granted[name] - rest)
+        seconds = thread_time() - self._start if self._start else 0.0
+        self._allowance.spend(used, seconds)
 
 
 def check_call_budget(rt: Runtime) -> None:
@@ -148,11 +347,23 @@ BUDGET_MEANINGS = {
     "bytes": "it would build more text than any real template",
     "output": "its output would be longer than any real prompt",
     "depth": "its macros or values are nested too deeply",
+    CALL: "it was rendered several times, and cost more each time than any real template",
+    "deadline": "it takes longer than the caller allows",
 }
+
+
+BUDGET_TITLES = {CALL: "the budget of one call", "deadline": "its deadline"}
 
 
 def limit_error(budget: str) -> TemplateLimitError:
     """Return the error for a budget that was exceeded."""
+    title = BUDGET_TITLES.get(budget, f"its budget of {budget}")
     return TemplateLimitError(
-        f"the template went over its budget of {budget}: {BUDGET_MEANINGS[budget]}", budget=budget
+        f"the template went over {title}: {BUDGET_MEANINGS[budget]}", budget=budget
     )
+
+
+def raise_if_call_ended(error: TurnwiseError) -> None:
+    """Raise an error again if it ends a whole call, and not just one of its renderings."""
+    if isinstance(error, TemplateLimitError) and error.budget in (CALL, "deadline"):
+        raise error

@@ -25,6 +25,7 @@ from turnwise.analysis.facts import Facts
 from turnwise.analysis.prober import CONTENT, REASONING, Prober, replace_placeholders
 from turnwise.analysis.segment import EMPTY, Segment, leading_space
 from turnwise.engine.compiler.searched import searched_strings
+from turnwise.errors import TemplateLimitError
 from turnwise.replies.derive.call_sections import CallDerivation, Notes
 from turnwise.replies.derive.calls import WrittenCalls
 from turnwise.replies.derive.content import find_content_layout, split_reasoning_close
@@ -47,6 +48,13 @@ TOO_LONG = "content, reasoning, calls: the rendering of a message is too long to
 
 def derive(facts: Facts) -> Grammar:
     """Return how replies to a template look, as far as its renderings show."""
+    try:
+        return _derive(facts)
+    except TemplateLimitError:  # it costs too much to be asked
+        return Grammar(unreached=(REFUSED,))
+
+
+def _derive(facts: Facts) -> Grammar:
     if not facts.is_accepting:
         return Grammar(unreached=(REFUSED,))
     notes = Notes()
