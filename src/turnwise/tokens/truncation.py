@@ -11,6 +11,7 @@ The sample names the turn in `incomplete`, and turns behind the cut in `untraine
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -78,8 +79,8 @@ def encode_newest_rounds(
     rounds, system = split_rounds(request.messages)
     if limit is None or request.overflow == "refuse" or len(rounds) < 2:
         return encode_whole(request)
-    # Fewer rounds are always shorter. So the numbers that fit and those that do not are bounded from both sides: all
-    # rounds are halved until they fit, but from a good guess it is only a few steps.
+    # Fewer rounds are always shorter. So the numbers that fit and those that do not are bounded from both sides, in
+    # steps that double around a good guess, and then in halves.
     fitting, too_many = 0, len(rounds) + 1
     count, step = min(first_try or len(rounds), len(rounds)), 1
     longest = shortest = None
@@ -87,18 +88,31 @@ def encode_newest_rounds(
         encoded = encode_whole(_keep_newest_rounds(request, rounds, system, count))
         if len(encoded) <= limit:
             longest, fitting = encoded, count
+            count, step = count + step, 2 * step
         else:
             shortest, too_many = encoded, count
-        if longest is not None and shortest is not None:
+            if count == len(rounds) and longest is None:
+                count = _guess_fitting_rounds(encoded, rounds, limit)
+            else:
+                count, step = count - step, 2 * step
+        if not fitting < count < too_many:
             count = (fitting + too_many) // 2
-        elif first_try is None:
-            count //= 2
-        else:
-            count += step if shortest is None else -step
-            count, step = min(max(count, 1), len(rounds)), 2 * step
     found = longest or shortest
     assert found is not None, "at least one number of rounds was tried"
     return found
+
+
+def _guess_fitting_rounds(encoded: Encoded, rounds: list[list[int]], limit: int) -> int:
+    """Return how many of the newest rounds probably fit, by the tokens of each in the whole conversation."""
+    table = encoded.rendering.piece_table
+    starts: dict[int | None, int] = {}
+    for index, message in zip(table.message_starts, table.messages, strict=True):
+        starts.setdefault(message, table.starts[index])
+    places = [starts.get(indices[0], -1) for indices in rounds]
+    if places != sorted(places) or places[0] < 0:
+        return len(rounds) // 2  # the template does not write the messages in their order
+    wanted = encoded.first_at(places[0]) + len(encoded) - limit
+    return len(rounds) - bisect_left(places, wanted, key=encoded.first_at)
 
 
 def split_rounds(messages: Messages) -> tuple[list[list[int]], list[int]]:
