@@ -258,22 +258,27 @@ class _ExampleBuilder:
         return (before.get("role"), *(bool(before.get(name)) for name in names))
 
     def _is_unchanged(self, sample: Encoded, turn: Turn) -> bool:
-        """Return whether a turn is written here as at the end of its own conversation, after the same prompt."""
-        if self._explain_mismatch(sample, turn):
-            return False
-        stop = sample.text[turn.stop : turn.end]
+        """Return whether a turn is written here as at the end of its own conversation, after the same prompt.
+
+        The turn itself is compared before the text that leads to it: mostly it is what differs, and it is short.
+        """
+        text = sample.text
+        stop = text[turn.stop : turn.end]
         if stop not in self.request.stops and trains_stops(self.request):
             return False  # nothing ends it here; to a sample that ends with it the stop is added
         if self.request.appends:
-            return True
+            return not self._explain_mismatch(sample, turn)
         finished = self._finished_conversation(sample, turn)
         if finished is None:
             return False
-        if finished[: turn.end] == sample.text[: turn.end]:
-            return True
-        # The stop opens the next turn here, and is added to a sample that ends with this one.
-        is_whole = finished.rstrip() == sample.text[: turn.stop].rstrip()
-        return is_whole and stop in (self.request.final_stops or ())
+        if not finished.startswith(text[turn.start : turn.end], turn.start):
+            # The stop opens the next turn here, and is added to a sample that ends with this one.
+            if stop not in (self.request.final_stops or ()):
+                return False
+            if finished[turn.start :].rstrip() != text[turn.start : turn.stop].rstrip():
+                return False
+        is_after_prompt = not self._explain_mismatch(sample, turn)
+        return is_after_prompt and finished.startswith(text[: turn.start])
 
     def _is_only_history(self, sample: Encoded, turn: Turn) -> bool:
         """Return whether a turn follows the served prompt, and the template refuses conversations that it ends."""
