@@ -6,7 +6,7 @@ The tools of an application rarely change between renderings.
 from __future__ import annotations
 
 import marshal
-from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 from turnwise.messages.input_reader import InputReader
@@ -14,6 +14,9 @@ from turnwise.messages.input_reader import InputReader
 CACHE_SIZE = 64
 MAX_CACHED_SIZE = 4_000_000  # characters that are cached for one tool list, or what takes as much
 MAX_KEY_BYTES = 1 << 20  # larger tool lists are copied each time, so that the cache stays small
+MAX_CACHE_BYTES = (
+    1 << 22
+)  # of all keys; a list with its copy and its texts takes about ten times its key
 
 
 class JsonCache(dict[Any, Any]):
@@ -52,6 +55,34 @@ class PreparedTools:
         self.cacheable_ids = frozenset(_container_ids(self.plain))
 
 
+class ToolsCache:
+    """Tool lists that were prepared before, by what `marshal` writes for them; the oldest go first."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, PreparedTools] = {}
+        self._bytes = 0
+        self._lock = Lock()
+
+    def prepare(self, key: bytes) -> PreparedTools:
+        """Return the tools that `marshal` wrote as `key`."""
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        prepared = PreparedTools(marshal.loads(key))
+        with self._lock:
+            if key not in self._known:
+                self._bytes += len(key)
+            self._known[key] = prepared
+            while self._bytes > MAX_CACHE_BYTES or len(self._known) > CACHE_SIZE:
+                oldest = next(iter(self._known))
+                del self._known[oldest]
+                self._bytes -= len(oldest)
+        return prepared
+
+
+_PREPARED = ToolsCache()
+
+
 def prepared_tools(tools: Any) -> PreparedTools:
     """Return the plain copy of a tool list, from the cache if it was seen before.
 
@@ -63,12 +94,7 @@ def prepared_tools(tools: Any) -> PreparedTools:
         return PreparedTools(tools)
     if len(key) >= MAX_KEY_BYTES:
         return PreparedTools(tools)
-    return _prepare_marshalled(key)
-
-
-@lru_cache(maxsize=CACHE_SIZE)
-def _prepare_marshalled(key: bytes) -> PreparedTools:
-    return PreparedTools(marshal.loads(key))
+    return _PREPARED.prepare(key)
 
 
 def _container_ids(value: Any) -> list[int]:
