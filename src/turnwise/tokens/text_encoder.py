@@ -26,11 +26,13 @@ from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added, Tok
 
 CACHE_SIZE = 4_000_000  # characters and ids of plain spans that are cached for each tokenizer
 MAX_CACHED_LENGTH = 100_000  # characters of a plain span that is worth caching
-MAX_CACHED_SPLITS = 10_000  # plain spans whose inner splits are remembered
+ENTRY_SIZE = 50  # what each span counts for besides: many are short
 MAX_SPLIT_ROUNDS = 8  # attempts at splitting before every character is encoded alone
 
 SpanRow = tuple[int, int, int, Added | None]  # a row of a SpanTable
 SpanKey = tuple[int, str]  # position (START, AFTER, WITHIN) and text of a plain span
+# The ids of a plain span; character and id index of every place where it was split to avoid special ids.
+EncodedSpan = tuple[list[int], Sequence[tuple[int, int]]]
 
 
 class SpanTable:
@@ -91,9 +93,8 @@ class TextEncoder:
         self._spellings = [token.text for token in specials]
         # Gemma has tokens for runs of line breaks: they match across the end of a prompt.
         self._has_blank_tokens = any(not token.control for token in tokenizer.added.values())
-        self._cache: dict[SpanKey, list[int]] = {}
-        # Spans that were split to avoid special ids: character and id index of every split.
-        self._splits: dict[SpanKey, list[tuple[int, int]]] = {}
+        # Read without the lock: an entry is whole, and never changed.
+        self._cache: dict[SpanKey, EncodedSpan] = {}
         self._size = 0
         self._lock = Lock()
 
@@ -128,12 +129,11 @@ class TextEncoder:
                     seam = next(remaining_seams, length)
                 part = text[done : seam if seam < start else start]
                 add_row((done, len(ids), position, None))
-                part_ids = cached((position, part)) or self.encode_plain_span(
+                part_ids, splits = cached((position, part)) or self._encode_span(
                     part, position, may_spell_specials
                 )
-                if self._splits:
-                    for offset, first in self._splits.get((position, part), ()):
-                        add_row((done + offset, len(ids) + first, WITHIN, None))
+                for offset, first in splits:
+                    add_row((done + offset, len(ids) + first, WITHIN, None))
                 ids += part_ids
                 done += len(part)
                 position = WITHIN
@@ -160,19 +160,19 @@ class TextEncoder:
             matches = [*matches[:index], *found, *matches[index + 1 :]]
         return matches
 
-    def encode_plain_span(
+    def _encode_span(
         self, text: str, position: int, may_spell_specials: bool = True
-    ) -> list[int]:
-        """Return the ids of a text as ordinary text, whatever it spells."""
-        ids = self.tokenizer.encode(text, position)
+    ) -> EncodedSpan:
+        """Return the ids of a text as ordinary text, and where it was split to avoid special ids."""
+        encoded: EncodedSpan = self.tokenizer.encode(text, position), ()
         is_checked = may_spell_specials or self.tokenizer.native
-        if is_checked and not self._special_ids.isdisjoint(ids):
-            ids = self.encode_without_specials(text, position)
+        if is_checked and not self._special_ids.isdisjoint(encoded[0]):
+            encoded = self._encode_without_specials(text, position)
         if len(text) <= MAX_CACHED_LENGTH:
-            self._add_to_cache((position, text), ids)
-        return ids
+            self._add_to_cache((position, text), encoded)
+        return encoded
 
-    def encode_without_specials(self, text: str, position: int) -> list[int]:
+    def _encode_without_specials(self, text: str, position: int) -> EncodedSpan:
         """Encode a text whose usual ids contain special ones, by splitting inside each spelling.
 
         Raises:
@@ -184,19 +184,21 @@ class TextEncoder:
             for part in parts:
                 split += _split_spellings(part, self._spellings, distance)
             parts = split
-            ids = self._encode_parts(parts, position)
+            ids, splits = self._encode_parts(parts, position)
             if self._special_ids.isdisjoint(ids):
-                return ids
-        ids = self._encode_parts(list(text), position)
+                return ids, splits
+        ids, splits = self._encode_parts(list(text), position)
         if not self._special_ids.isdisjoint(ids):
             raise TokenizerError(
                 f"{self.tokenizer.name} encodes ordinary text as a special token, and splitting does not help",
                 hint="refuse the text, or use another back end",
             )
-        return ids
+        return ids, splits
 
-    def _encode_parts(self, parts: Sequence[str], position: int) -> list[int]:
-        """Return the ids of a text that was split into these parts, and remember the splits."""
+    def _encode_parts(
+        self, parts: Sequence[str], position: int
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of a text that was split into these parts, and the splits."""
         ids: list[int] = []
         splits: list[tuple[int, int]] = []
         offset = 0
@@ -205,22 +207,24 @@ class TextEncoder:
                 splits.append((offset, len(ids)))
             ids += self.tokenizer.encode(part, WITHIN if offset else position)
             offset += len(part)
-        if len(self._splits) > MAX_CACHED_SPLITS:
-            # A cached span needs its splits, so both go.
-            self._splits.clear()
-            self._cache.clear()
-            self._size = 0
-        self._splits[position, "".join(parts)] = splits
-        return ids
+        return ids, splits
 
-    def _add_to_cache(self, key: SpanKey, ids: list[int]) -> None:
+    def _add_to_cache(self, key: SpanKey, encoded: EncodedSpan) -> None:
         with self._lock:
             if self._size > CACHE_SIZE:
                 older_half = list(self._cache)[: len(self._cache) // 2 + 1]
                 for old in older_half:
-                    self._size -= len(old[1]) + len(self._cache.pop(old))
-            self._cache[key] = ids
-            self._size += len(key[1]) + len(ids)
+                    self._size -= _size_of(old, self._cache.pop(old))
+            replaced = self._cache.get(key)
+            if replaced is not None:
+                self._size -= _size_of(key, replaced)
+            self._cache[key] = encoded
+            self._size += _size_of(key, encoded)
+
+
+def _size_of(key: SpanKey, encoded: EncodedSpan) -> int:
+    """Return what a cached span counts for: its characters, ids and splits, and something for itself."""
+    return len(key[1]) + len(encoded[0]) + 2 * len(encoded[1]) + ENTRY_SIZE
 
 
 _ENCODERS: WeakKeyDictionary[Tokenizer, TextEncoder] = WeakKeyDictionary()
