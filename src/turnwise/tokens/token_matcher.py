@@ -24,6 +24,7 @@ from turnwise.tokens.tokenizers.protocol import Added
 SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 SPACES = re.compile(rf"{SPACE}+")
 MAX_NESTING = 40
+MAX_PATTERN_LENGTH = 128  # characters of one token: compiling takes some microseconds for each
 
 Filter = Callable[[Added, int, int], bool]  # may this token count at characters start to end?
 # From a character on: the tokens that may count, and up to which character; None if all may.
@@ -187,8 +188,9 @@ class _TriePattern:
 
     Texts that share a beginning are neighbours, so a branch of the trie is a range of the list, and its shared
     beginning is that of the first and the last text. Chains without branches are written at once, which keeps nesting
-    shallow. Where it is deep all the same (tokens that begin with each other), the pattern ends with the shared
-    beginning, and is not exact: `re` has a limit of nesting, and a list of what may follow has the square of its size.
+    shallow. Where it is deep all the same (tokens that begin with each other), or long, the pattern ends with the
+    shared beginning, and is not exact: `re` has a limit of nesting, and a list of what may follow has the square of
+    its size.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -202,14 +204,14 @@ class _TriePattern:
         ends_here = len(texts[first]) == offset
         if ends_here and last - first == 1:
             return ""
-        if depth == MAX_NESTING:
+        if depth == MAX_NESTING or offset == MAX_PATTERN_LENGTH:
             self.is_exact = False
             return ""
         alternatives = []
         start = first + ends_here
         while start < last:
             end = _end_of_group(texts, start, last, offset)
-            shared = _count_shared(texts[start], texts[end - 1], offset)
+            shared = _count_shared(texts[start], texts[end - 1], offset, MAX_PATTERN_LENGTH)
             chain = re.escape(texts[start][offset:shared])
             alternatives.append(chain + self._write_branch(start, end, shared, depth + 1))
             start = end
@@ -224,9 +226,9 @@ def _end_of_group(texts: Sequence[str], start: int, last: int, offset: int) -> i
     return bisect_right(texts, character, start, last, key=lambda text: text[offset])
 
 
-def _count_shared(text: str, other: str, start: int) -> int:
-    """Return how many characters two texts share at their beginning, of which `start` are known."""
-    length = min(len(text), len(other))
+def _count_shared(text: str, other: str, start: int, limit: int) -> int:
+    """Return how many characters two texts share at their beginning, at most `limit`; `start` are known."""
+    length = min(len(text), len(other), limit)
     if text[start:length] == other[start:length]:
         return length
     return next(index for index in range(start, length) if text[index] != other[index])
