@@ -12,7 +12,7 @@ FSCHAT := fschat==0.2.36
 TRL := trl==1.16.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests lint types slow bench accept api clean
+.PHONY: help demo test tests lint types slow bench fuzz accept api clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ types: $(TESTING)  ## mypy, strict, on src
 
 slow: $(TESTING)  ## the tests marked slow
 	$(BIN)/python -m pytest -m slow
+
+# MINUTES for each target, TARGET for one of them, COUNT inputs instead of minutes, SEED for one input again.
+fuzz: $(TESTING)  ## inputs that nobody wrote, for minutes: make fuzz TARGET=gguf MINUTES=0.1
+	$(BIN)/python fuzz/run.py $(TARGET) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 bench: $(TESTING)  ## speed against the peers
 	$(BIN)/python benchmarks/render.py

@@ -22,47 +22,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import corpus
-import oracle
 import random_templates as grammar
 import turnwise
+from jinja_agreement import CHATS, TOOLS, same
 from turnwise import registry
 from turnwise.template import Template
 
 # Templates are given tokens that nobody named, and inputs that lose something: that is no failure here.
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning")
 
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "look",
-            "description": "Look it up.",
-            "parameters": {
-                "type": "object",
-                "properties": {"what": {"type": "string"}},
-                "required": ["what"],
-            },
-        },
-    }
-]
-ARGUMENTS = {"what": "1", "more": [1, None]}
-CALL = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": ARGUMENTS}}
-CHATS: list[list[dict[str, Any]]] = [
-    [{"role": "user", "content": "hi there"}],
-    [
-        {"role": "system", "content": " be\nkind "},
-        {"role": "user", "content": "q?"},
-        {"role": "assistant", "content": "yes", "thinking": "hm"},
-    ],
-    [
-        {"role": "user", "content": [{"type": "text", "text": "part"}]},
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
-        {"role": "tool", "content": "42", "name": "look", "tool_call_id": "call00001"},
-    ],
-]
-ADDRESS = re.compile(
-    r"<(built-in|bound|function|generator|reversed|class|method|map|filter|jinja2)[^>]*>?"
-)
 QUIET = settings(suppress_health_check=list(HealthCheck), max_examples=300)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -105,41 +73,6 @@ def rendered(template: Template, messages: Any, **arguments: Any) -> Any:
 
 
 # ---- the same as transformers, on templates that nobody wrote ----
-
-
-def theirs(text: str, chat: list[dict[str, Any]]) -> str | None:
-    """Their text, or None for any error."""
-    try:
-        return oracle.render(text, chat, tools=TOOLS, **grammar.OPTIONS)
-    except Exception:  # anything at all may leave the reference
-        return None
-
-
-BEYOND = "beyond the budgets"  # transformers has none, so there is nothing to compare
-
-
-def ours(text: str, chat: list[dict[str, Any]]) -> str | None:
-    try:
-        rendering = turnwise.compile(text).render(
-            chat, tools=TOOLS, now=corpus.NOW, **grammar.OPTIONS
-        )
-    except turnwise.TemplateLimitError:
-        return BEYOND
-    except turnwise.TurnwiseError:
-        return None
-    assert "".join(piece.text for piece in rendering.pieces) == rendering.text, (
-        "the pieces do not join to the text"
-    )
-    return rendering.text
-
-
-def same(text: str, chat: list[dict[str, Any]]) -> None:
-    expected = theirs(text, chat)
-    if expected is not None and ADDRESS.search(expected):
-        expected = (
-            None  # docs/compatibility.md: printing a function or a generator is an error here
-        )
-    assert ours(text, chat) in (expected, BEYOND)
 
 
 GENERATED = st.randoms(use_true_random=False).map(grammar.template)

@@ -82,7 +82,9 @@ def guess_dialect(source: Any) -> str:
     if isinstance(content, str) and ("{%" in content or "{{" in content):
         # The other dialects need not even be imported.
         return "ollama" if DIALECTS["ollama"].knows(content) else "jinja"
-    name = find_dialect(content) or find_dialect(source)
+    name = find_dialect(content)
+    if name is None and content is not source:
+        name = find_dialect(source)
     if name is not None:
         return name
     keys = ""

@@ -36,7 +36,7 @@ from typing import Any
 
 from turnwise.dialects.llamafactory_tools import FORMATS
 from turnwise.dialects.translation import Translation, object_in, to_mapping
-from turnwise.dialects.turns import TOKEN_MARKS, Slot, Text, Turns, literal
+from turnwise.dialects.turns import TOKEN_MARKS, Slot, Text, Turns, check_slots, literal
 from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.schema import (
     ANYTHING,
@@ -235,6 +235,7 @@ def _parse_slots(key: str, given: Any, exact: bool) -> Items:
     items: list[Item] = []
     for index, slot in enumerate(given):
         items += _parse_slot(f"{key}[{index}]", slot, exact)
+    check_slots(len(items), key, "slots")
     has_content = CONTENT in items
     if has_content and key == "format_prefix":
         raise SourceError(f"{key} must not contain {{{{content}}}}: {short_repr(list(given))}")

@@ -31,7 +31,7 @@ from typing import Any
 import jinja2
 
 from turnwise.dialects.translation import Translation, object_in, to_mapping
-from turnwise.dialects.turns import Slot, Text, Turns, concatenate, literal
+from turnwise.dialects.turns import Slot, Text, Turns, check_slots, concatenate, literal
 from turnwise.engine.program import compile_program
 from turnwise.errors import SourceError, TemplateError, short_repr
 from turnwise.schema import STRING, check_table, list_of, or_null
@@ -75,6 +75,7 @@ class PaddleNLPField:
     @classmethod
     def of(cls, source: str, where: str) -> PaddleNLPField:
         """Parse a field; `where` names it in errors."""
+        check_slots(source.count("{{") + source.count("{%"), where, "tags")
         try:
             variables = frozenset(compile_program(source, where).reads)
         except TemplateError as error:

@@ -29,6 +29,7 @@ from turnwise.errors import SourceError, did_you_mean, short_repr
 
 TOKEN_MARKS = {"bos_token": "⟪bos⟫", "eos_token": "⟪eos⟫"}
 """Placeholders for special tokens inside the texts of turns; no template writes them by itself."""
+MAX_SLOTS = 100  # of one text; templates that people use have three
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
@@ -125,6 +126,12 @@ def concatenate(text: Text, values: Mapping[str, str]) -> str:
     return " + ".join(parts) or "''"
 
 
+def check_slots(count: int, where: str, what: str = "placeholders") -> None:
+    """Refuse a text of so many placeholders that translating and compiling them would take long."""
+    if count > MAX_SLOTS:
+        raise SourceError(f"{where} has {count:,} {what}; at most {MAX_SLOTS} are read")
+
+
 def parse_format_string(text: str, names: Collection[str], where: str) -> Text:
     """Cut a Python format string at its `{name}` placeholders; `where` names it in errors."""
     try:
@@ -134,6 +141,7 @@ def parse_format_string(text: str, names: Collection[str], where: str) -> Text:
         hint = f"Placeholders: {known}. Write {{{{ and }}}} for braces that are text."
         problem = f"{where} is not a format string: {error}, in {short_repr(text)}"
         raise SourceError(problem, hint=hint) from None
+    check_slots(sum(name is not None for _, name, _, _ in fields), where)
     parts: list[str | Slot] = []
     plain_texts: list[str] = []  # the parser starts a new field after every escaped brace
     for plain, name, form, conversion in fields:

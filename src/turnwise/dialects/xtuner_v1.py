@@ -30,7 +30,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnwise.dialects.translation import Translation, object_in, to_mapping
-from turnwise.dialects.turns import Slot, Text, concatenate, literal, parse_format_string
+from turnwise.dialects.turns import (
+    Slot,
+    Text,
+    check_slots,
+    concatenate,
+    literal,
+    parse_format_string,
+)
 from turnwise.errors import SourceError, short_repr
 from turnwise.schema import ANYTHING, BOOLEAN, STRING, STRINGS, ValueRule, check_table
 
@@ -65,6 +72,7 @@ RULES = {
     "image_token_index": ANYTHING,
 }
 KEYS = tuple(RULES)
+MAX_TRAINED_TEXT = 100_000  # characters
 
 Fields = Mapping[str, Any]
 
@@ -176,6 +184,7 @@ def _write_system_start(fields: Fields) -> tuple[list[str], str]:
 def _write_default_system(text: str) -> str:
     """Return an expression for the default system text; `{date}` is the date, which XTuner computes."""
     first, *rest = text.split("{date}")
+    check_slots(len(rest), "default_system")
     parts: list[str | Slot] = [first]
     for piece in rest:
         parts += [Slot("date"), piece]
@@ -208,13 +217,22 @@ def _write_reply(fields: Fields, exact: bool) -> list[str]:
     ]
 
 
+def _replace(text: str, old: str, new: str) -> str:
+    """Replace a text; each replacement may double what the one before has written, so the size is limited."""
+    if len(text) + text.count(old) * (len(new) - len(old)) > MAX_TRAINED_TEXT:
+        problem = "loss_assistant_format_mapping makes more than"
+        raise SourceError(f"{problem} {MAX_TRAINED_TEXT:,} characters of the assistant's text")
+    return text.replace(old, new)
+
+
 def _write_trained_text(fields: Fields, exact: bool) -> str:
     """Return an expression for an assistant's text that is trained."""
     replacements: Mapping[str, str] = fields.get("loss_assistant_format_mapping", {})
+    check_slots(len(replacements), "loss_assistant_format_mapping", "replacements")
     if exact and replacements:
         rules = [f" | replace({literal(a)}, {literal(b)})" for a, b in replacements.items()]
         return f"({_wrap(fields, 'assistant', 'said')}){''.join(rules)}"
     text = fields["assistant"]
     for old, new in replacements.items():
-        text = text.replace(old, new)
+        text = _replace(text, old, new)
     return _wrap({"assistant": text}, "assistant", "said")

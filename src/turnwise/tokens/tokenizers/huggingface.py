@@ -66,11 +66,11 @@ class HuggingFace:
         self._wanted = choose_backend(backend)
         with wrap_errors(f"{name} is not a tokenizer that `tokenizers` can read"):
             self._reference = ReferenceBackend(source, declared)
-        self.name = name
-        self.named: Mapping[str, str] = dict(declared.named)
-        self.added: Mapping[str, Added] = self._reference.list_added()
-        self.normalised = self._reference.find_normalised()
-        self.native = self._find_native()
+            self.name = name
+            self.named: Mapping[str, str] = dict(declared.named)
+            self.added: Mapping[str, Added] = self._reference.list_added()
+            self.normalised = self._reference.find_normalised()
+            self.native = self._find_native()
         self.source: TokenizerSource | None = None  # set by the loader of files
         self._widths = TokenWidths(self._reference.token_bytes)
         self._encoder: Backend = self._reference
@@ -152,6 +152,15 @@ class HuggingFace:
                 return self._reference.whole(text)
 
     def offsets(self, text: str, ids: Sequence[int], position: int = START) -> list[Offsets]:
+        try:
+            return self._find_offsets(text, ids, position)
+        except (TokenizerError, *NOT_WRAPPED):
+            raise
+        except BaseException as problem:  # a panic in Rust is not an Exception
+            what = f"{self.name} cannot find the tokens of a text of {len(text)} characters"
+            raise TokenizerError(f"{what}: {describe_error(problem)}") from problem
+
+    def _find_offsets(self, text: str, ids: Sequence[int], position: int) -> list[Offsets]:
         pipeline = self._reference.pipeline
         if position != WHOLE and pipeline.keeps(text):
             # Fast path: the tokens spell the text, so their widths give the offsets.
