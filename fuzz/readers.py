@@ -327,7 +327,15 @@ GO_WORDS = (
 DIALECTS: dict[str, Callable[[Random], bytes]] = {
     **{
         name: partial(mutate_json, f"{name}-*.json")
-        for name in ("xtuner", "xtuner_v1", "fastchat", "llamafactory", "paddlenlp", "internlm2")
+        for name in (
+            "xtuner",
+            "xtuner_v1",
+            "fastchat",
+            "llamafactory",
+            "paddlenlp",
+            "internlm2",
+            "lmdeploy",
+        )
     },
     "ollama": partial(make_text, "ollama-*"),
     "jinja": partial(make_text, "jinja-*"),

@@ -175,7 +175,9 @@ def _write_exact_jinja(fields: Fields) -> str:
     """
     has_agents = None not in (fields["plugin"], fields["environment"])
     style = "internlm2" if has_agents else "base"
-    return write_jinja({**LMDEPLOY_DEFAULTS, **fields, "style": style}, exact=True)
+    # A missing one is written as Python writes it.
+    names = {"interpreter": "None"} if fields["interpreter"] is None else {}
+    return write_jinja({**LMDEPLOY_DEFAULTS, **fields, **names, "style": style}, exact=True)
 
 
 PUBLISHED = (
