@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,14 @@ ODD_FILES = {
     "not text": {"tokenizer_config.json": "\ufeff{"},
 }
 ODD_IDS = ["²", "9" * 5000, "-1", "", "٣", "1.5"]
+
+
+def sequence(key: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "Sequence", key: parts}
+
+
+def replacement(old: str, new: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": old}, "content": new}
 
 
 def make_folder(folder: Path, ids: Mapping[str, int], **files: str) -> Path:
@@ -76,3 +86,75 @@ def test_tokens_that_begin_with_each_other() -> None:
 
 def _nested(count: int) -> list[str]:
     return ["<" + "a" * (size + 1) for size in range(count)]
+
+
+# What a native library would die of
+
+CHARSMAP = {"type": "Precompiled", "precompiled_charsmap": "/////w=="}  # an index of 4 GB
+LONG_CHARSMAP = base64.b64encode(bytes(4) + b"a" * 5_000 + b"\0").decode()
+DEADLY: dict[str, tuple[dict[str, Any], str]] = {
+    "doubling": (
+        {"normalizer": sequence("normalizers", [replacement("a", "aa")] * 30)},
+        "its normalizer makes a text 1,073,741,824 times as long",
+    ),
+    "a long replacement": (
+        {"normalizer": {"type": "Replace", "pattern": {"Regex": "."}, "content": "x" * 100_000}},
+        "makes a text 100,000 times as long",
+    ),
+    "prefixes": (
+        {"normalizer": sequence("normalizers", [{"type": "Prepend", "prepend": "a" * 500}] * 3)},
+        "puts 1,500 characters before a text",
+    ),
+    "bytes of bytes": (
+        {"pre_tokenizer": sequence("pretokenizers", [{"type": "ByteLevel"}] * 25)},
+        "its pre_tokenizer makes a text 33,554,432 times as long",
+    ),
+    "components": (
+        {"normalizer": sequence("normalizers", [{"type": "NFC"}] * 500)},
+        "its normalizer has 501 components",
+    ),
+    "a long pattern": (
+        {
+            "pre_tokenizer": {
+                "type": "Split",
+                "pattern": {"Regex": "a|" * 2_000},
+                "behavior": "Isolated",
+            }
+        },
+        "has regular expressions of 4,000 characters",
+    ),
+    "a table": ({"normalizer": CHARSMAP}, "claims an index of 4,294,967,295 bytes"),
+    "a table with a long text": (
+        {"normalizer": {**CHARSMAP, "precompiled_charsmap": LONG_CHARSMAP}},
+        "has a replacement of 5,000 bytes",
+    ),
+    "a table in a decoder": (
+        {"decoder": {"type": "Sequence", "decoders": [CHARSMAP]}},
+        "claims an index",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEADLY)
+@pytest.mark.parametrize("layout", ["as usual", "last", "twice", "hidden"])
+def test_parts_that_end_the_process_are_refused(tmp_path: Path, name: str, layout: str) -> None:
+    """Wherever the part stands in the file, and however its name is spelled."""
+    parts, message = DEADLY[name]
+    path = make_folder(tmp_path, {}) / "tokenizer.json"
+    plain = json.loads(path.read_text())
+    ((key, value),) = parts.items()
+    if layout == "as usual":
+        text = json.dumps({key: value, **{k: v for k, v in plain.items() if k != key}})
+    else:
+        rest = {k: v for k, v in plain.items() if layout == "twice" or k != key}
+        spelling = key if layout != "hidden" else "".join(f"\\u{ord(c):04x}" for c in key)
+        text = json.dumps(rest)[:-1] + f', "{spelling}" : {json.dumps(value)}}}'
+    path.write_text(text)
+    with pytest.raises(turnwise.TokenizerError) as caught:
+        tokenizer(tmp_path)
+    assert message in str(caught.value)
+
+
+def test_words_of_a_vocabulary_are_no_parts(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, {"normalizer": 20, "decoder": 21})
+    assert tokenizer(folder).encode("ab") == [0, 1]

@@ -13,6 +13,7 @@ from typing import Any
 
 import tokenizers as library
 
+from turnwise.tokens.tokenizers.file_checks import check_tokenizer_file
 from turnwise.tokens.tokenizers.normalization import (
     Component,
     Pipeline,
@@ -38,6 +39,7 @@ class ReferenceBackend:
 
     def __init__(self, source: str | library.Tokenizer, declared: DeclaredTokens) -> None:
         if isinstance(source, str):
+            check_tokenizer_file(source)
             self.full = library.Tokenizer.from_str(source)
         else:
             self.full = share_model(source) or library.Tokenizer.from_str(source.to_str())

@@ -1,0 +1,187 @@
+"""Check a `tokenizer.json` before a native library sees it.
+
+The libraries trust the file: a table of characters that claims 4 GB, a chain of normalizers in which each doubles the
+text, or a regular expression of a hundred kilobytes ends the process or stalls it. Errors in Rust that are a panic can
+be caught; memory that cannot be had is the end of the process. So the small parts of a file that say how text is
+changed are read here first:
+
+* a chain may make a text at most `MAX_GROWTH` times as long and put `MAX_PREFIX` characters before it;
+* a table of characters (`precompiled_charsmap`) has the size that it claims, and no long replacements;
+* regular expressions are as short as people write them.
+
+A file has up to 20 MB, nearly all of it the vocabulary, which the libraries write last and which is not parsed here: it
+is enough that no other part can follow it. A file of another layout is parsed as a whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from turnwise.errors import TokenizerError
+
+PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens")
+MAX_GROWTH = 64  # times that a text may get longer
+MAX_PREFIX = 1_000  # characters put before a text
+MAX_COMPONENTS = 100
+MAX_PATTERN = 2_000  # characters of all regular expressions together; the longest known has 800
+MAX_REPLACEMENT = (
+    100  # bytes that a table of characters puts in the place of one; Unicode's longest has 33
+)
+BYTE_LEVEL_GROWTH = (
+    2  # times: each byte of a letter that is not ASCII becomes a letter of two bytes
+)
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+# No library writes an ASCII letter or `_` as an escape; somebody who does hides the name of a part.
+_HIDDEN_NAME = re.compile(r"\\u00(?:4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a])", re.IGNORECASE)
+# A part behind the model; a vocabulary has the same words, with a number behind them.
+_AFTER_MODEL = re.compile(f'"(?:{"|".join(PARTS)})"[ \t\r\n]*:[ \t\r\n]*[^-0-9 \t\r\n]')
+
+
+def check_tokenizer_file(text: str) -> None:
+    """Raise a TokenizerError for a file that a library must not read.
+
+    A text that is not JSON is left to the library, which says what is wrong with it.
+    """
+    try:
+        parts = list(_read_parts(text))
+    except (ValueError, RecursionError):
+        return  # the libraries refuse it too
+    for name, part in parts:
+        _check_part(name, part)
+
+
+def _read_parts(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a file that say how text is changed, also those that are there twice."""
+    if not _HIDDEN_NAME.search(text):
+        found, model = _read_before_model(text)
+        if model is None or not _AFTER_MODEL.search(text, model):
+            yield from found
+            return
+    for name, part in json.loads(text, object_pairs_hook=_keep_parts).items():
+        if name in PARTS:
+            for one in part if isinstance(part, _Several) else (part,):
+                yield name, one
+
+
+def _read_before_model(text: str) -> tuple[list[tuple[str, Any]], int | None]:
+    """Return the parts before the model, and where the model begins; None if there is none."""
+    decode = json.JSONDecoder().raw_decode
+    found: list[tuple[str, Any]] = []
+    at = _skip(text, 0, "{")
+    while text[at : at + 1] != "}":
+        name, at = decode(text, at)
+        at = _skip(text, at, ":")
+        if name == "model":
+            return found, at
+        value, at = decode(text, at)
+        if name in PARTS:
+            found.append((name, value))
+        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+        if text[at : at + 1] == ",":
+            at = _skip(text, at, ",")
+        elif text[at : at + 1] != "}":
+            raise ValueError("not JSON")
+    return found, None
+
+
+def _skip(text: str, at: int, mark: str) -> int:
+    """Return the position after a mark and the space around it."""
+    at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+    if text[at : at + 1] != mark:
+        raise ValueError("not JSON")
+    return _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
+
+
+class _Several(list[Any]):
+    """The values of a key that an object has more than once."""
+
+
+def _keep_parts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        for name in PARTS:
+            if name in made:
+                made[name] = _Several(value for key, value in pairs if key == name)
+    return made
+
+
+def _check_part(name: str, part: Any) -> None:
+    if name == "added_tokens":
+        return
+    growth, prefix, pattern, count = 1, 0, 0, 0
+    for component in _flatten(part):
+        count += 1
+        growth *= _growth_of(component)
+        prefix += len(_text(component, "prepend"))
+        pattern += len(_pattern_of(component))
+        _check_charsmap(component.get("precompiled_charsmap"))
+    problems = {
+        f"makes a text {growth:,} times as long": growth > MAX_GROWTH,
+        f"puts {prefix:,} characters before a text": prefix > MAX_PREFIX,
+        f"has regular expressions of {pattern:,} characters": pattern > MAX_PATTERN,
+        f"has {count:,} components": count > MAX_COMPONENTS,
+    }
+    for problem, is_broken in problems.items():
+        if is_broken:
+            raise TokenizerError(
+                f"its {name} {problem}", hint="No tokenizer that people use is like this."
+            )
+
+
+def _flatten(part: Any) -> Iterator[dict[str, Any]]:
+    """Yield the components of a part, those in sequences and lists too."""
+    waiting = [part]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            if isinstance(value.get("type"), str):
+                yield value
+            waiting += [inner for inner in value.values() if isinstance(inner, dict | list)]
+
+
+def _text(component: dict[str, Any], key: str) -> str:
+    value = component.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _pattern_of(component: dict[str, Any]) -> str:
+    pattern = component.get("pattern")
+    return _text(pattern, "Regex") if isinstance(pattern, dict) else ""
+
+
+def _growth_of(component: dict[str, Any]) -> int:
+    """Return how many times longer a component may make a text; Unicode's forms are not counted."""
+    if component["type"] == "ByteLevel":
+        return BYTE_LEVEL_GROWTH
+    if component["type"] != "Replace":
+        return 1
+    pattern = component.get("pattern")
+    size = len(_text(component, "content"))
+    searched = _text(pattern, "String") if isinstance(pattern, dict) else ""
+    if searched:
+        return max(1, -(-size // len(searched)))
+    # A regular expression may match one character, or none: then the text grows by what is put there.
+    return max(1, size) if _pattern_of(component) else size + 1
+
+
+def _check_charsmap(table: Any) -> None:
+    """Check a table of characters: the size of its index, the index, and texts that end in NUL."""
+    if not isinstance(table, str):
+        return
+    try:
+        data = base64.b64decode(table, validate=True)
+    except ValueError:
+        return  # the library refuses it too
+    size = int.from_bytes(data[:4], "little")
+    if len(data) < 4 or size > len(data) - 4 or size % 4:
+        raise TokenizerError(f"its precompiled_charsmap claims an index of {size:,} bytes")
+    longest = max(map(len, data[4 + size :].split(b"\0")))
+    if longest > MAX_REPLACEMENT:
+        raise TokenizerError(f"its precompiled_charsmap has a replacement of {longest:,} bytes")
