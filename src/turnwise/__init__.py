@@ -23,6 +23,7 @@ from turnwise.errors import (
     Unstable,
 )
 from turnwise.evidence import Comparison, diff
+from turnwise.isolation import IsolatedTemplate, WorkerPool, isolated
 from turnwise.messages import (
     ChatMessage,
     ContentPart,
@@ -58,6 +59,7 @@ __all__ = [
     "FunctionCall",
     "FunctionDefinition",
     "Grammar",
+    "IsolatedTemplate",
     "Limits",
     "Match",
     "MediaPart",
@@ -83,9 +85,11 @@ __all__ = [
     "TurnwiseError",
     "TurnwiseWarning",
     "Unstable",
+    "WorkerPool",
     "compile",
     "diff",
     "entries",
+    "isolated",
     "load",
     "match",
     "register",

@@ -83,7 +83,8 @@ def read_file(path: Path, limit: int, folder: Path | None = None) -> bytes:
     """Return the bytes of a file that has at most `limit` of them; the rest as for `open_file`."""
     with open_file(path, folder) as file:
         size = os.fstat(file.fileno()).st_size
-        data = b"" if size > limit else file.read(limit + 1)
+        # A buffer is allocated for as much as is asked for; a pipe has no size.
+        data = b"" if size > limit else file.read((size or limit) + 1)
     if size > limit or len(data) > limit:
         raise RefusedFile(path, f"it is larger than {limit:,} bytes")
     return data

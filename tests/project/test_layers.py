@@ -34,7 +34,7 @@ LAYERS = (
     ("training",),
     ("template",),
     ("registry",),
-    ("evidence",),
+    ("evidence", "isolation"),
     ("turnwise",),
     ("compat", "cli"),
 )
@@ -104,6 +104,7 @@ ALLOWED = {
         "turnwise.engine.runtime.limits",
         "time.thread_time",
     ): "a deadline, where the caller asks for one",
+    ("turnwise.isolation.process", "time.monotonic"): "how long to wait for a worker",
 }
 
 CHEAP_SECONDS = 0.2

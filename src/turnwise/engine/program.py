@@ -161,7 +161,7 @@ class Program:
         message = str(error)
         details: dict[str, Any] = {}
         if isinstance(error, (RecursionError, MemoryError)):
-            error = limit_error("depth")
+            error = limit_error("bytes" if isinstance(error, MemoryError) else "depth")
         if isinstance(error, TemplateLimitError):
             kind, message, details = TemplateLimitError, error.message, {"budget": error.budget}
         elif isinstance(error, Failure):

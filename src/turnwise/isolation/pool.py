@@ -1,0 +1,277 @@
+"""The pool of worker processes, and templates whose calls run in it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+from warnings import warn
+
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.runtime.limits import Limits
+from turnwise.errors import MessageError, TemplateLimitError, TurnwiseError, TurnwiseWarning
+from turnwise.isolation.answers import PROTOCOL
+from turnwise.isolation.process import WorkerLost, WorkerProcess
+from turnwise.replies.events import Message
+from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.markers import Markers
+from turnwise.tokens.stop_ids import Stops
+from turnwise.training import Examples
+
+SPARES = 1  # workers that are started ahead of time, for the next one that is killed
+PATIENCE = 10  # how many times its processor time a call may last: others use the processor too
+MIN_PATIENCE = 5.0
+CALLER = 4  # stack levels from here to the code that called a method of IsolatedTemplate
+HINT = "isolated(seconds=..., megabytes=...) allows more"
+
+
+def isolated(
+    workers: int = 4, *, seconds: float = 1.0, megabytes: int = 512, setup: str = ""
+) -> WorkerPool:
+    """Start worker processes for templates of strangers.
+
+    Args:
+        workers: how many calls run at the same time; others wait.
+        seconds: the processor time of one call. A call that sleeps is ended after ten times as long.
+        megabytes: the memory that a worker may take for its templates.
+        setup: Python code that each worker runs when it starts, before its limits hold: to register templates, or to
+            load large tokenizers.
+
+    Returns:
+        The pool. Use it in a `with` statement, or call `close`.
+
+    Raises:
+        MessageError: an argument is not a positive number.
+        TurnwiseError: this system has no such limits (Windows).
+
+    Example:
+        >>> with turnwise.isolated(workers=1) as pool:
+        ...     template = pool.compile("{% for m in messages %}{{ m.content }}{% endfor %}")
+        ...     template.render([{"role": "user", "content": "Hi"}]).text
+        'Hi'
+    """
+    return WorkerPool(workers, seconds, megabytes, setup)
+
+
+class WorkerPool:
+    """Worker processes that render templates, see `isolated`. Threads may share it; a forked process may not."""
+
+    def __init__(
+        self, workers: int = 4, seconds: float = 1.0, megabytes: int = 512, setup: str = ""
+    ) -> None:
+        if os.name != "posix":
+            raise TurnwiseError("isolated templates need the limits of a POSIX system")
+        for name, value in (("workers", workers), ("seconds", seconds), ("megabytes", megabytes)):
+            kinds: Any = (int, float) if name == "seconds" else int
+            if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 1e9:
+                raise MessageError(f"{name} is a positive number, not {value!r:.80}", path=name)
+        if not isinstance(setup, str):
+            raise MessageError(f"setup is Python code as text, not {type(setup).__name__}")
+        self._arguments = (seconds, megabytes, max(PATIENCE * seconds, MIN_PATIENCE), setup)
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(workers)
+        self._alive: set[WorkerProcess] = set()
+        self._idle: deque[WorkerProcess] = deque()
+        self._is_closed = False
+        self._finalizer = weakref.finalize(self, _kill_all, self._alive)
+        for _ in range(workers + SPARES):
+            self._start_worker()
+
+    def compile(
+        self, source: Any, dialect: str | None = None, limits: Limits | None = None, **options: Any
+    ) -> IsolatedTemplate:
+        """Compile a template in a worker. The arguments are those of `turnwise.compile`.
+
+        Args:
+            source: Jinja text, or the text or dict of another dialect.
+            dialect: the name of the dialect; guessed if not given.
+            limits: other limits than the usual ones.
+            options: the other arguments of `turnwise.compile`.
+
+        Raises:
+            TurnwiseError: as `turnwise.compile` does.
+            TemplateLimitError: it costs more than the pool allows.
+        """
+        return self._make("compile", source, {"dialect": dialect, **options}, limits)
+
+    def load(self, name: Any, limits: Limits | None = None, **options: Any) -> IsolatedTemplate:
+        """Load a template in a worker. The arguments are those of `turnwise.load`."""
+        return self._make("load", name, options, limits)
+
+    def _make(
+        self, maker: str, given: Any, options: Mapping[str, Any], limits: Limits | None
+    ) -> IsolatedTemplate:
+        source = _to_bytes((maker, given, dict(options), limits))
+        name = self.call(source, "", (), {})
+        return IsolatedTemplate(self, source, str(name))
+
+    def call(
+        self, source: bytes, verb: str, positional: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> Any:
+        """Call a verb of a template in a worker; waiting for a free one does not count.
+
+        Raises:
+            TurnwiseError: what the call raises.
+            TemplateLimitError: the call went over a limit of its worker.
+        """
+        request = _to_bytes((source, verb, positional, dict(named)))
+        if os.getpid() != self._owner:
+            raise TurnwiseError("a pool of workers cannot be used in a forked process")
+        with self._places:
+            worker = self._take()
+            is_lost = True
+            try:
+                worker.wait_until_ready()
+                answer = worker.ask(request)
+                is_lost = answer.retires
+            except WorkerLost as lost:
+                raise _make_error(str(lost)) from None
+            finally:
+                self._give_back(worker, is_lost)
+        for text in answer.warnings:
+            warn(text, TurnwiseWarning, stacklevel=CALLER)
+        if answer.out_of_memory:
+            raise _make_error(f"it took more than {self._arguments[1]} MB of memory")
+        if answer.error is not None:
+            raise answer.error
+        return answer.result
+
+    def _start_worker(self) -> None:
+        worker = WorkerProcess(*self._arguments)
+        with self._lock:
+            is_closed = self._is_closed
+            if not is_closed:
+                self._alive.add(worker)
+                self._idle.append(worker)
+        if is_closed:
+            worker.kill()
+
+    def _take(self) -> WorkerProcess:
+        with self._lock:
+            if self._is_closed:
+                raise TurnwiseError("the pool of workers is closed")
+            return self._idle.popleft()
+
+    def _give_back(self, worker: WorkerProcess, is_lost: bool) -> None:
+        """Take a worker back, or kill it and start another one."""
+        with self._lock:
+            keeps = not is_lost and not self._is_closed
+            if keeps:
+                self._idle.appendleft(worker)  # its templates are compiled
+            else:
+                self._alive.discard(worker)
+        if not keeps:
+            worker.kill()
+            self._start_worker()
+
+    @property
+    def pids(self) -> list[int]:
+        """The ids of the worker processes."""
+        with self._lock:
+            return sorted(worker.pid for worker in self._alive)
+
+    def close(self) -> None:
+        """Kill all workers; calls that are running end with an error."""
+        with self._lock:
+            self._is_closed = True
+            idle = list(self._idle)
+            running = self._alive.difference(idle)
+            self._idle.clear()
+            self._alive.difference_update(idle)
+            for worker in running:
+                worker.stop()  # the call that waits for it releases it
+        for worker in idle:
+            worker.kill()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class IsolatedTemplate:
+    """A template whose calls run in the workers of a pool. Made by `WorkerPool.compile` and `WorkerPool.load`.
+
+    The calls are those of `Template`, with the same arguments and results; a tokenizer is best given by its name or
+    file, since the worker loads it once. Renderings come with their pieces.
+    """
+
+    def __init__(self, pool: WorkerPool, source: bytes, name: str) -> None:
+        self.name = name
+        self._pool = pool
+        self._source = source
+
+    def render(self, /, messages: Any, *more: Any, **arguments: Any) -> Rendering:
+        """Render a conversation, as `Template.render` does."""
+        result: Rendering = self._call("render", messages, *more, **arguments)
+        return result
+
+    def encode(self, /, messages: Any, tokenizer: Any, *more: Any, **arguments: Any) -> Encoded:
+        """Encode a conversation, as `Template.encode` does."""
+        result: Encoded = self._call("encode", messages, tokenizer, *more, **arguments)
+        return result
+
+    def examples(self, /, messages: Any, tokenizer: Any, *more: Any, **arguments: Any) -> Examples:
+        """Encode training samples, as `Template.examples` does."""
+        result: Examples = self._call("examples", messages, tokenizer, *more, **arguments)
+        return result
+
+    def parse(self, reply: Any, *more: Any, **arguments: Any) -> Message:
+        """Parse a reply, as `Template.parse` does."""
+        result: Message = self._call("parse", reply, *more, **arguments)
+        return result
+
+    def stops(self, tokenizer: Any = None) -> Stops:
+        """Return the texts that end generation, as `Template.stops` does."""
+        result: Stops = self._call("stops", tokenizer)
+        return result
+
+    def markers(self, tokenizer: Any) -> Markers:
+        """Return the control tokens that the template writes, as `Template.markers` does."""
+        result: Markers = self._call("markers", tokenizer)
+        return result
+
+    def convert(self, dialect: str, **arguments: Any) -> Any:
+        """Write the template in another dialect, as `Template.convert` does."""
+        return self._call("convert", dialect, **arguments)
+
+    def _call(self, verb: str, /, *positional: Any, **named: Any) -> Any:
+        return self._pool.call(self._source, verb, positional, named)
+
+    def __repr__(self) -> str:
+        return f"<IsolatedTemplate {self.name}>"
+
+
+def _make_error(reason: str) -> TemplateLimitError:
+    return TemplateLimitError(
+        f"the worker process of the template was ended: {reason}", budget="isolation", hint=HINT
+    )
+
+
+def _to_bytes(value: Any) -> bytes:
+    """Return a request as bytes.
+
+    Raises:
+        MessageError: it holds something that cannot be sent to another process.
+    """
+    try:
+        return pickle.dumps(value, PROTOCOL)
+    except Exception as error:  # the caller's objects may raise anything
+        raise MessageError(f"it cannot be sent to a worker: {error!r:.200}") from error
+
+
+def _kill_all(workers: set[WorkerProcess]) -> None:
+    for worker in list(workers):
+        worker.kill()

@@ -1,0 +1,159 @@
+"""What runs in a worker process: set limits, then answer requests until the caller closes the pipe.
+
+A request and an answer are a length of eight bytes and so many bytes of pickle. Limits are those of the operating
+system, which no code in the process can forget: memory for all its life, processor time for each request. A signal
+whose action is to end the process needs no Python code to run, so it also ends an endless loop in C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, BinaryIO, NamedTuple
+
+from turnwise.errors import TurnwiseError, TurnwiseWarning
+from turnwise.isolation.answers import write_answer
+from turnwise.registry import load
+from turnwise.template import Template, compile
+
+LENGTH = struct.Struct(">Q")
+READY = b"R"
+MAX_TEMPLATES = 16  # that a worker keeps compiled
+MAX_OPEN_FILES = 64
+MEGABYTE = 1 << 20
+# The limit is the size at the start plus what the caller allows: the interpreter and its libraries are not counted.
+RETIRING_SHARE = 0.75  # of the memory; a worker whose caches have grown so far is replaced
+
+MAKERS: dict[str, Callable[..., Template]] = {"compile": compile, "load": load}
+VERBS = ("render", "encode", "examples", "stops", "markers", "parse", "convert")
+
+
+class Answer(NamedTuple):
+    """What a worker sends back, as a plain tuple."""
+
+    result: Any
+    error: Exception | None
+    warnings: tuple[str, ...]
+    out_of_memory: bool = False
+    retires: bool = False  # the worker ends after this answer
+
+
+def main(seconds: float, megabytes: int, setup: str) -> None:
+    """Serve requests on the standard streams."""
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "r+b") as nothing:  # what a library prints is no answer
+        for number in (0, 1, 2):
+            os.dup2(nothing.fileno(), number)
+    if setup:
+        exec(setup, {"__name__": "__worker__"})
+    sys.dont_write_bytecode = True
+    start = data_size()
+    set_limits(start + megabytes * MEGABYTE)
+    answers.write(READY)
+    answers.flush()
+    serve(requests, answers, seconds, start + int(RETIRING_SHARE * megabytes * MEGABYTE))
+
+
+def set_limits(data: int) -> None:
+    """Bound memory and files, for good; a worker writes no file and leaves no core dump."""
+    bounds = {
+        resource.RLIMIT_DATA: data,
+        resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, bound in bounds.items():
+        hard = resource.getrlimit(kind)[1]
+        if hard != resource.RLIM_INFINITY:
+            bound = min(bound, hard)
+        with contextlib.suppress(ValueError, OSError):  # not every system has every limit
+            resource.setrlimit(kind, (bound, bound))
+
+
+def data_size() -> int:
+    """Return the size of this process's data, as RLIMIT_DATA counts it; a guess where it is not known."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 256 * MEGABYTE
+
+
+def serve(requests: BinaryIO, answers: BinaryIO, seconds: float, size: int) -> None:
+    """Answer requests, each within so much processor time, until the process has grown to a size."""
+    templates: OrderedDict[bytes, Template] = OrderedDict()
+    retires = False
+    while not retires and (head := requests.read(LENGTH.size)):
+        # SIGPROF ends the process.
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        data = requests.read(*LENGTH.unpack(head))
+        answer = respond(data, templates)
+        retires = answer.retires or data_size() > size
+        sent = pack(answer._replace(retires=retires))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        answers.write(LENGTH.pack(len(sent)) + sent)
+        answers.flush()
+
+
+def pack(answer: Answer) -> bytes:
+    """Return an answer as bytes; one that cannot be sent is an error."""
+    try:
+        return write_answer(tuple(answer))
+    except Exception as error:
+        problem = TurnwiseError(f"a worker's result cannot be sent: {error!r:.200}")
+        return write_answer(tuple(answer._replace(result=None, error=problem)))
+
+
+def respond(data: bytes, templates: OrderedDict[bytes, Template]) -> Answer:
+    """Return the result of a request, or its error, with the warnings on the way."""
+    result: Any = None
+    problem: Exception | None = None
+    out_of_memory = False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            source, verb, positional, named = pickle.loads(data)
+            result = run(templates, source, verb, positional, named)
+        except TurnwiseError as error:
+            problem = error
+        except MemoryError:
+            out_of_memory = True
+        except (
+            Exception
+        ) as error:  # a defect, or a request with objects that only the caller's process has
+            problem = TurnwiseError(f"a worker failed with {error!r:.300}")
+        texts = tuple(str(w.message) for w in caught if issubclass(w.category, TurnwiseWarning))
+    return Answer(result, problem, texts, out_of_memory, retires=out_of_memory)
+
+
+def run(
+    templates: OrderedDict[bytes, Template],
+    source: bytes,
+    verb: str,
+    positional: tuple[Any, ...],
+    named: dict[str, Any],
+) -> Any:
+    """Call a verb of a template, which is compiled unless this worker knows it."""
+    template = templates.get(source)
+    if template is None:
+        maker, given, options, limits = pickle.loads(source)
+        template = MAKERS[maker](given, **options)
+        if limits is not None:
+            template = template.with_limits(limits)
+        templates[source] = template
+        if len(templates) > MAX_TEMPLATES:
+            templates.popitem(last=False)
+    if not verb:
+        return template.name
+    if verb not in VERBS:
+        raise TurnwiseError(f"a worker does not know the call {verb!r:.80}")
+    return getattr(template, verb)(*positional, **named)
