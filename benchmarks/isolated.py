@@ -1,15 +1,18 @@
-"""What isolation costs: rendering in a worker process, against rendering directly, and starting a worker."""
+"""What isolation costs: rendering in a worker process, against rendering directly, and starting a worker.
+
+Processor time of both processes, from the counters of Linux.
+"""
 
 from __future__ import annotations
 
-import statistics
+import os
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import turnwise
 
-CALLS = 300
+CALLS = 2000
 CHAT = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "What is a chat template? " * 4},
@@ -18,26 +21,34 @@ CHAT = [
 ]
 
 
-def microseconds(work: Callable[[], object]) -> float:
-    """The median time of a call, in wall time: a worker's time is not this process's."""
-    times = []
+def seconds(pids: Iterable[int]) -> float:
+    """The processor time of some processes."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def microseconds(work: Callable[[], object], pids: list[int]) -> float:
+    """The time of a call, in this process and in those of the workers."""
+    work()
+    start = seconds([os.getpid(), *pids])
     for _ in range(CALLS):
-        start = time.perf_counter()
         work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e6
+    return (seconds([os.getpid(), *pids]) - start) / CALLS * 1e6
 
 
 def main() -> int:
     with turnwise.isolated(workers=1) as pool:
-        start = time.perf_counter()
         pool.load("qwen3")
-        print(f"the first call, with the start of a worker: {time.perf_counter() - start:.2f} s\n")
+        pids = pool.pids
+        print(f"the start of a worker: {seconds(pids[:1]):.2f} s of processor time\n")
         print(f"{'':12} {'direct':>10} {'isolated':>10}  microseconds per rendering")
         for name in ("chatml", "qwen3"):
             here, there = turnwise.load(name), pool.load(name)
-            direct = microseconds(lambda t=here: t.render(CHAT).pieces)
-            isolated = microseconds(lambda t=there: t.render(CHAT).pieces)
+            direct = microseconds(lambda t=here: t.render(CHAT).pieces, [])
+            isolated = microseconds(lambda t=there: t.render(CHAT).pieces, pids)
             print(f"{name:12} {direct:10.0f} {isolated:10.0f}")
     return 0
 

@@ -31,7 +31,7 @@ MEGABYTES = 128
 GRACE = 60.0
 """Wall time for one answer on a machine that has much else to do; the limits themselves are processor time."""
 SETUP = """
-import ctypes, os, time
+import ctypes, os, tempfile, time
 import turnwise
 from turnwise.template import Template
 
@@ -47,7 +47,7 @@ def misbehave(self, messages, *more, **arguments):
     if word == "crash": ctypes.string_at(0)
     if word == "take over": return os.system
     if word == "fail": raise KeyError("oops")
-    if word == "write": open("/tmp/turnwise-isolated", "w").write("x")
+    if word == "write": tempfile.TemporaryFile(buffering=0).write(b"x")
     if word == "print": print("noise" * 1000)
     return plain_render(self, messages, *more, **arguments)
 
@@ -60,6 +60,15 @@ HARM = {
     "exit": "exit code 3",
     "crash": "SIGSEGV",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An installed package has bytecode, and this environment may forbid to write it: then a worker starts slowly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        yield
 
 
 @pytest.fixture(scope="module")
