@@ -44,9 +44,7 @@ PLAIN = [
     for dialect in TARGETS
     if dialect != "fastchat" or name not in EMPTY
 ]
-FASTCHAT = [
-    name for name in entries(dialect="fastchat") if name != "fastchat:yandexgpt"
-]  # has no style: is not read
+FASTCHAT = list(entries(dialect="fastchat"))
 NAMED = re.compile(
     r"(?:this template cannot be expressed as turns|\w+ cannot express this template): \w.*"
 )

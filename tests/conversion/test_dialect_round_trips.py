@@ -30,7 +30,6 @@ IMPORTED = [
     name
     for dialect in ("xtuner", "xtuner_v1", "fastchat", "llamafactory")
     for name in entries(dialect=dialect)
-    if name != "fastchat:yandexgpt"  # has no style: is not read
 ]
 USER = {"role": "user", "content": "hi"}
 CHAT = [{"role": "system", "content": "S"}, USER, {"role": "assistant", "content": "ho"}, USER]

@@ -79,9 +79,6 @@ def match(
 
 
 def _entry_line(entry: Entry, width: int) -> Text:
-    if entry.unusable:
-        reason = f"  cannot be loaded: {entry.unusable}"
-        return Text.assemble((printable(entry.name), "bold"), (printable(reason), "dim"))
     if not entry.notes and not entry.verified:  # imported: there is only a name
         return Text(printable(entry.name), "bold")
     evidence = "verified" if entry.verified else "not verified"

@@ -21,7 +21,9 @@ FastChat in this package:
     dialects/fastchat_jinja.py    writes the Jinja of a Conversation
     dialects/fastchat_write.py    writes turns of any template as a Conversation
     registry/fastchat.py          the templates that FastChat ships, as entries
-    compat/fastchat.py            FastChat's own class and functions, for code that calls them
+    compat/fastchat.py            FastChat's own functions and adapters, for code that calls them
+    compat/fastchat_conversation.py   its own class
+    compat/fastchat_exports.py    conversations in the formats of model services
     shapes/fastchat.py            rows of training data in FastChat's shape
 """
 

@@ -145,14 +145,9 @@ def match_path(model_path: str, exact: bool = False) -> FastChatMatch:
     """Return the template that FastChat uses for a model path."""
     if not isinstance(model_path, str):
         raise SourceError(f"a model path is text, not {type(model_path).__name__}")
-    path = _base_model(model_path)
+    path = find_base_model(model_path)
     rule, text = find_rule(path, exact)
-    choice = _choose_template(rule, path)
-    if choice.template is None:
-        raise SourceError(
-            f"{short_repr(path)} is a PEFT adapter by its name, and there is no {PEFT_FILE} that names its base model",
-            hint="Give the folder of the adapter, or the base model.",
-        )
+    choice, template = choose_template(rule, path)
     reason = "no pattern matches"
     if rule.pattern.text:
         reason = f"{text!r} matches {rule.pattern.text!r}"
@@ -160,17 +155,24 @@ def match_path(model_path: str, exact: bool = False) -> FastChatMatch:
         reason += f", and {choice.pattern.text!r} is in it"
     if path != model_path:
         reason = f"{model_path!r} is an adapter of {path!r}; {reason}"
-    return FastChatMatch(choice.template, rule.adapter, f"{reason} (FastChat's {rule.adapter})")
+    return FastChatMatch(template, rule.adapter, f"{reason} (FastChat's {rule.adapter})")
 
 
-def _choose_template(rule: AdapterRule, path: str) -> TemplateChoice:
-    """Return the first choice that matches; the last one always does."""
+def choose_template(rule: AdapterRule, path: str) -> tuple[TemplateChoice, str]:
+    """Return the first choice of a rule that matches a path, of which the last always does, and its template."""
     name = path.rstrip("/").rpartition("/")[2]
+    found = rule.choices[-1]
     for choice in rule.choices[:-1]:
         text = name if choice.name_only else path
         if choice.pattern.matches(text, text.lower()):
-            return choice
-    return rule.choices[-1]
+            found = choice
+            break
+    if found.template is None:
+        raise SourceError(
+            f"{short_repr(path)} is a PEFT adapter by its name, and there is no {PEFT_FILE} that names its base model",
+            hint="Give the folder of the adapter, or the base model.",
+        )
+    return found, found.template
 
 
 @cache
@@ -206,7 +208,7 @@ def _candidate_rules(lower: str, exact: bool) -> list[AdapterRule]:
     return [*(every_rule[number] for number in sorted(numbers)), every_rule[-1]]
 
 
-def _base_model(path: str) -> str:
+def find_base_model(path: str) -> str:
     """Follow PEFT adapters to their base model; other paths are returned as they are."""
     base = path
     for _ in range(MAX_ADAPTER_DEPTH + 1):

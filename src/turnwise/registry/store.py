@@ -131,7 +131,7 @@ def current_store() -> EntryStore:
 
 
 def entries(dialect: str | None = None, family: str | None = None) -> Mapping[str, Entry]:
-    """Return all entries by name.
+    """Return all entries by name; one that cannot be loaded is not listed (`load` tells why).
 
     Args:
         dialect: Only entries whose source is of this dialect.
@@ -147,7 +147,7 @@ def entries(dialect: str | None = None, family: str | None = None) -> Mapping[st
         >>> sorted(turnwise.entries(dialect="jinja", family="gemma"))
         ['gemma', 'gemma-2', 'gemma-3']
     """
-    found = current_store().entries
+    found = {name: entry for name, entry in current_store().entries.items() if not entry.unusable}
     if dialect is not None:
         found = {name: entry for name, entry in found.items() if entry.dialect == dialect}
     if family is not None:
