@@ -29,7 +29,7 @@ from turnwise.dialects.internlm2 import SPELLINGS
 from turnwise.errors import MessageError, short_repr
 
 HEADER = re.compile(r"(\w+)(?: name=(\S+))?")
-FENCED_CODE = re.compile(r"\n```(\w+)\n(.*)\n```", re.DOTALL)
+FENCED_CODE = re.compile(r"\n```([^\s`]+)\n(.*)\n```", re.DOTALL)
 REACT_CALL = re.compile(r"Action:[ \t]*(\S+)[ \t]*\nAction Input:[ \t]*(\{.*\})\s*", re.DOTALL)
 STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
 

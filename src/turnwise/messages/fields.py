@@ -3,7 +3,7 @@
     content     text, None, or a list of parts; the texts of the parts are joined
     reasoning   text under one of `REASONING_KEYS`, the first that is not None
     tool calls  `tool_calls` with or without the `function` level, or one old-style `function_call`;
-                arguments as a mapping or as JSON text
+                arguments as a mapping or as JSON text; code for an interpreter as `code` and `lang`
 
 What has another type is a `MessageError` with its path, never a Python error.
 """
@@ -22,6 +22,8 @@ REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 
 Where a message has several, the first counts: the order of transformers.
 """
+CODE_INTERPRETER = "code_interpreter"
+"""The type of a call whose argument is code for an interpreter, and the name of its function."""
 
 
 class CallFields(NamedTuple):
@@ -31,6 +33,8 @@ class CallFields(NamedTuple):
     arguments: Any
     """A mapping; what was given, if it is neither a mapping nor the JSON text of an object."""
     id: str | None
+    is_code: bool = False
+    """True for code that a code interpreter runs, False for a call of a tool."""
 
 
 def message_text(message: Mapping[str, Any]) -> str:
@@ -98,6 +102,10 @@ def message_tool_calls(message: Mapping[str, Any], *, strict: bool = True) -> li
 
 def _read_call(call: Any, path: str) -> CallFields:
     function = call.get("function", call) if isinstance(call, Mapping) else None
+    is_code = isinstance(call, Mapping) and call.get("type") == CODE_INTERPRETER
+    if is_code and function is call:
+        arguments = {key: call[key] for key in ("code", "lang") if call.get(key) is not None}
+        function = {"name": CODE_INTERPRETER, "arguments": arguments}
     if not isinstance(function, Mapping):
         raise MessageError(f"a tool call must be a mapping, not {short_repr(call)}", path=path)
     name = function.get("name")
@@ -106,7 +114,7 @@ def _read_call(call: Any, path: str) -> CallFields:
     identity = call.get("id")
     if identity is not None:
         _optional_text(identity, f"{path}.id")
-    return CallFields(name, parse_arguments(function.get("arguments")), identity)
+    return CallFields(name, parse_arguments(function.get("arguments")), identity, is_code)
 
 
 def parse_arguments(arguments: Any) -> Any:

@@ -42,11 +42,14 @@ class FunctionCall(TypedDict):
 
 
 class ToolCall(TypedDict, total=False):
-    """One entry of `tool_calls`."""
+    """One entry of `tool_calls`: a function, or code for an interpreter, which has `code` and `lang` besides."""
 
     id: str
-    type: Literal["function"]
+    type: Literal["function", "code_interpreter"]
     function: Required[FunctionCall]
+    code: str
+    lang: str | None
+    verbatim: str
 
 
 class ContentPart(TypedDict, total=False):

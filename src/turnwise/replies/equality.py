@@ -26,5 +26,5 @@ def messages_equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 
 def _compared_parts(message: Mapping[str, Any]) -> tuple[Any, ...]:
-    calls = [(call.name, call.arguments) for call in message_tool_calls(message)]
+    calls = [(call.name, call.arguments, call.is_code) for call in message_tool_calls(message)]
     return message_text(message).strip(), message_reasoning(message).strip(), calls

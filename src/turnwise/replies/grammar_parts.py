@@ -138,7 +138,7 @@ class RawCall:
 
     name: str
     argument: str = "code"
-    fenced: bool = False  # a fence around the text (```python ... ```) is removed
+    fenced: bool = False  # the text is in a fence (```python ... ```); the type of the call is its name
 
 
 @dataclass(frozen=True, slots=True)

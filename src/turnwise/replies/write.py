@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import CallFields, message_reasoning, message_text, message_tool_calls
+from turnwise.replies.code_block import write_code_block
 from turnwise.replies.grammar import (
     KEY,
     Calls,
@@ -109,7 +111,7 @@ def _join_regions(grammar: Grammar, reasoning: str, parts: MessageParts, content
     """Join reasoning, content and calls in the order in which the template writes them."""
     calls = ""
     if parts.calls and grammar.calls is not None:
-        calls = _write_calls(grammar, grammar.calls, parts.calls)
+        calls = _write_all_calls(grammar, grammar.calls, parts.calls)
     if parts.calls and not parts.content:
         content = ""
     regions = [reasoning, content, calls]
@@ -178,6 +180,22 @@ def _rest_of_marker(marker: Marker, prompt_parser: Parser) -> str:
 # -- calls
 
 
+def _write_all_calls(grammar: Grammar, calls: Calls, given: list[CallFields]) -> str:
+    """Write the calls in their order; code for an interpreter has a format of its own."""
+    texts = []
+    for is_code, run in groupby(given, key=lambda call: call.is_code):
+        format = _find_code_format(grammar) if is_code else None
+        texts.append(_write_calls(grammar, format or calls, list(run)))
+    return "".join(texts)
+
+
+def _find_code_format(grammar: Grammar) -> Calls | None:
+    for calls in grammar.more:
+        if isinstance(calls.call, RawCall) and calls.call.fenced:
+            return calls
+    return None
+
+
 def _write_calls(grammar: Grammar, calls: Calls, given: list[CallFields]) -> str:
     texts = [
         _enclose(calls.each, _write_call(calls, call, index)) for index, call in enumerate(given)
@@ -192,7 +210,11 @@ def _write_calls(grammar: Grammar, calls: Calls, given: list[CallFields]) -> str
 def _write_call(calls: Calls, given: CallFields, index: int) -> str:
     call = calls.call
     if isinstance(call, RawCall):
-        return str(given.arguments.get(call.argument, ""))
+        text = str(given.arguments.get(call.argument, ""))
+        if not call.fenced:
+            return text
+        # The line break before the fence is the end of the opening marker.
+        return write_code_block(text, given.arguments.get("lang")).removeprefix("\n")
     parts = call.parts
     if isinstance(call, JsonCall):
         arguments = _write_json(given.arguments, call.spacing)

@@ -13,6 +13,7 @@ import json
 from collections.abc import Generator, Mapping
 from enum import Enum, auto
 
+from turnwise.replies.code_block import parse_code_block
 from turnwise.replies.grammar_parts import JsonCall, RawCall
 from turnwise.replies.parser.arguments import ArgumentParser
 from turnwise.replies.parser.buffer import Answer, Steps, Wait
@@ -133,29 +134,41 @@ class CallParser:
 
     def _parse_raw(self, spec: RawCall) -> Steps:
         """Parse a call whose text is its one argument."""
+        if spec.fenced:
+            yield from self._parse_code(spec)
+            return
         buffer, builder = self._buffer, self._builder
-        end_matcher = self._state.call_format.end_matcher
         call = self._state.start_call(spec.name)
         yield from buffer.skip_space()
-        if spec.fenced:
-            # Only at its end is it known whether there is a fence, so nothing is emitted before.
-            texts: list[str] = []
-            match = yield from buffer.read_until(end_matcher, texts.append, "arguments")
-            if match is not None:
-                code = _remove_fence(self._state.unmask("".join(texts)))
-                arguments = json.dumps({spec.argument: code}, ensure_ascii=False)
-                builder.add_arguments(call, arguments)
-        else:
-            builder.add_arguments(call, f'{{"{spec.argument}": "')
-            match = yield from buffer.read_until(
-                end_matcher, builder.add_argument_text, "arguments"
-            )
-            if match is not None:
-                builder.add_arguments(call, '"}')
+        builder.add_arguments(call, f'{{"{spec.argument}": "')
+        match = yield from buffer.read_until(
+            self._state.call_format.end_matcher, builder.add_argument_text, "arguments"
+        )
         if match is None:
             builder.end_call(call, "unterminated")
-        else:
-            yield from self._call_end.finish(call, None)
+            return
+        builder.add_arguments(call, '"}')
+        yield from self._call_end.finish(call, None)
+
+    def _parse_code(self, spec: RawCall) -> Steps:
+        """Parse a call whose text is a block of code. Nothing is emitted before its end: there may be no fence."""
+        buffer, builder = self._buffer, self._builder
+        yield from buffer.skip_space()
+        opener = "".join(builder.buffered or ())
+        call = self._state.start_call(spec.name)
+        texts = [opener[len(opener.rstrip()) :]]
+        end_matcher = self._state.call_format.end_matcher
+        match = yield from buffer.read_until(end_matcher, texts.append, "arguments")
+        block = parse_code_block(self._state.unmask("".join(texts)))
+        call.fields = {"type": spec.name, **block.fields()}
+        if match is None:
+            builder.end_call(call, "unterminated")
+            return
+        arguments = {spec.argument: block.code}
+        if block.language:
+            arguments["lang"] = block.language
+        builder.add_arguments(call, json.dumps(arguments, ensure_ascii=False))
+        yield from self._call_end.finish(call, None)
 
     def reject(self, is_truncated: bool) -> None:
         """A call without a name is content, unless the reply ended before the name could come."""
@@ -408,12 +421,3 @@ def _name_in_id(id: str) -> str:
     """Return the name in an id such as `functions.NAME:0`."""
     name = id.rpartition(":")[0] or id
     return name.rpartition(".")[2]
-
-
-def _remove_fence(text: str) -> str:
-    """Return code without the fence around it."""
-    core = text.strip()
-    first_line, _, rest = core.partition("\n")
-    if not core.startswith("```") or len(first_line) >= MAX_NAME_LENGTH:
-        return text
-    return rest.removesuffix("```").removesuffix("\n")

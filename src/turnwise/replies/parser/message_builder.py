@@ -10,7 +10,7 @@ be content.
 from __future__ import annotations
 
 from io import StringIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turnwise.replies.call_ids import CallIds
 from turnwise.replies.events import (
@@ -31,7 +31,7 @@ from turnwise.replies.parser.values import escape
 class ParsedCall:
     """A call, as far as it has been parsed."""
 
-    __slots__ = ("arguments", "id", "index", "is_refused", "name")
+    __slots__ = ("arguments", "fields", "id", "index", "is_refused", "name")
 
     def __init__(self, index: int, name: str, id: str | None, is_refused: bool = False) -> None:
         self.is_refused = is_refused  # it is only parsed to find its end
@@ -39,6 +39,7 @@ class ParsedCall:
         self.name = name
         self.id = id
         self.arguments = StringIO()
+        self.fields: dict[str, Any] = {}  # of the call in the message, besides OpenAI's
 
 
 class AttemptRecord(NamedTuple):

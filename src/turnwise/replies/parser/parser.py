@@ -266,6 +266,7 @@ class Parser:
                     "id": call.id,
                     "type": "function",
                     "function": {"name": call.name, "arguments": call.arguments.getvalue()},
+                    **call.fields,
                 }
                 for call in builder.calls
             ]
