@@ -16,10 +16,10 @@ import turnwise
 from turnwise import shapes
 from turnwise.compat import fastchat, paddlenlp, xtuner
 from turnwise.dialects import DIALECTS
-from turnwise.dialects.internlm2_transcript import parse_transcript
 from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, TurnwiseError
 from turnwise.registry import entries, load, register, unregister
+from turnwise.shapes import parse_transcript
 
 CHAT = [{"role": "user", "content": "hello"}]
 ROUNDS = ["{{user}}", "{{bot}}"]

@@ -19,12 +19,9 @@ from internlm2_page import blocks
 from timing import assert_linear
 from turnwise.dialects import internlm2
 from turnwise.dialects.internlm2 import IDS, INTERPRETER_PROMPT, META_INSTRUCTION, SPELLINGS
-from turnwise.dialects.internlm2_transcript import (
-    parse_lenient_json,
-    parse_transcript,
-    to_openai,
-)
 from turnwise.errors import MessageError, SourceError
+from turnwise.shapes import parse_transcript
+from turnwise.shapes.transcript import parse_lenient_json, to_openai
 
 BASIC = """\
 [UNUSED_TOKEN_146]system
@@ -326,6 +323,12 @@ def test_files_are_kept() -> None:
 def test_tools_and_interpreter_together() -> None:
     messages = parse_transcript(blocks()[3]).messages()
     assert shape(messages) == "s s:i s:p u u:f ac e:i a u a u af e:p a"
+    chat, tools = parse_transcript(blocks()[3]).to_openai()
+    assert tools and tools[0]["function"]["name"] == "get_current_weather"
+    written = template().render(chat[2:], tools=tools, code_interpreter=True).text
+    assert written.count(f"system name={SPELLINGS['original'][4]}\n{INTERPRETER_PROMPT}") == 1
+    assert written.count(f"environment name={SPELLINGS['original'][4]}\n![image]") == 1
+    assert written.count(f"environment name={SPELLINGS['original'][5]}\n{{") == 1
 
 
 @needs_corpus

@@ -1,6 +1,6 @@
 """InternLM2's replies: the assistant turns of its page, as text and as ids, in both spellings of its tokens.
 
-What each turn says is known from `internlm2_transcript`, which reads the format by itself. The tokenizer's six ids have
+What each turn says is known from `parse_transcript`, which reads the format by itself. The tokenizer's six ids have
 the current names; the original ones are an older name of the same ids.
 """
 
@@ -12,14 +12,17 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import turnwise
 import vocabularies
 from corpus import needs_corpus
 from internlm2_page import blocks
 from turnwise.dialects.internlm2 import IDS, SPELLINGS
-from turnwise.dialects.internlm2_transcript import parse_transcript
 from turnwise.replies.events import Message
+from turnwise.replies.write import write
+from turnwise.shapes import parse_transcript
 
 CODE = "code_interpreter"
 CALL = '<|action_start|><|plugin|>\n{"name": "f", "parameters": {"a": [1, "x"]}}<|action_end|>'
@@ -131,6 +134,151 @@ def test_letter_by_letter() -> None:
     assert message == whole and message.spans == whole.spans
     deltas = (event.text for event in (*events, *message.events) if event.kind == "arguments")
     assert "".join(deltas) == whole["tool_calls"][0]["function"]["arguments"]
+
+
+# Code comes back
+
+
+USER = {"role": "user", "content": "q"}
+
+
+def rendered(spelling: str, message: Any, **options: Any) -> str:
+    """The turn of a message behind its header."""
+    found = template(spelling)
+    before = found.render([USER], add_generation_prompt=True, **options).text
+    whole = found.render([USER, message], **options).text
+    assert whole.startswith(before) and whole.endswith("\n")
+    return whole[len(before) : -1]
+
+
+@needs_corpus
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_the_seeds_code_has_its_language(spelling: str) -> None:
+    codes = 0
+    for turn in all_turns(spelling):
+        message = template(spelling).parse(turn.reply)
+        for call, said in zip(
+            message.get("tool_calls", ()), turn.says.get("tool_calls", ()), strict=True
+        ):
+            assert call["type"] == said["type"]
+            if call["type"] == CODE:
+                codes += 1
+                assert (call["code"], call["lang"]) == (said["code"], "python")
+                assert "verbatim" not in call
+        # A newline between the end of the call and the end of the turn is white space at a marker.
+        end = SPELLINGS[spelling][1]
+        as_written = turn.reply.removesuffix(end).rstrip("\n") + end
+        for again in (message, json.loads(json.dumps(message))):
+            assert rendered(spelling, again).removesuffix(end).rstrip("\n") + end == as_written
+    assert codes == 2
+
+
+CODE_BODIES = [
+    "\n```python\nprint(1)\n```",
+    "\n```javascript\nconsole.log(1)\n```",
+    "\n```c++\nint x;\n\n```",
+    "\n```\nprint(1)\n```",
+    "\n```python\n```",
+    "\n```python\n\n```",
+    "print(1)",
+    "\nprint(1)\n",
+    " ```python\nprint(1)\n```\n",
+    "\n```python title=x\nprint(1)\n```",
+    '\n```sh\necho "```"\n```',
+    "",
+]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("body", CODE_BODIES)
+def test_code_comes_back(body: str, spelling: str) -> None:
+    _, end, action_start, action_end, interpreter, _ = SPELLINGS[spelling]
+    reply = f"I run it.\n{action_start}{interpreter}{body}{action_end}{end}"
+    message = template(spelling).parse(reply)
+    (call,) = message["tool_calls"]
+    assert call["type"] == CODE and message.attempts[0].status == "complete"
+    assert json.loads(call["function"]["arguments"])["code"] == call["code"]
+    assert json.loads(call["function"]["arguments"]).get("lang") == call["lang"]
+    for again in (message, message.copy(), json.loads(json.dumps(message))):
+        assert rendered(spelling, again) == reply
+    assert template(spelling).parse(rendered(spelling, message)) == message
+
+
+def test_the_languages() -> None:
+    found = []
+    for body in CODE_BODIES:
+        reply = f"<|action_start|><|interpreter|>{body}<|action_end|>"
+        (call,) = template("current").parse(reply)["tool_calls"]
+        found.append((call["lang"], call["code"]))
+    assert found[:4] == [
+        ("python", "print(1)"),
+        ("javascript", "console.log(1)"),
+        ("c++", "int x;\n"),
+        (None, "print(1)"),
+    ]
+    assert found[6] == (None, "print(1)") and found[8] == found[9] == ("python", "print(1)")
+
+
+@settings(max_examples=40)
+@given(body=st.text(alphabet="`\npy x1{}<|>", max_size=16))
+def test_any_code_comes_back(body: str) -> None:
+    reply = f"<|action_start|><|interpreter|>{body}<|action_end|><|im_end|>"
+    message = template("current").parse(reply)
+    assert rendered("current", message) == reply
+
+
+def test_the_token_tells_the_kind() -> None:
+    """A tool may be called like the interpreter: its call is a function, and is written as one."""
+    call = f'<|action_start|><|plugin|>\n{{"name": "{CODE}", "parameters": {{"code": "1"}}}}<|action_end|>'
+    reply = f"{RUN}{call}{RUN}<|im_end|>"
+    message = template("current").parse(reply)
+    assert [call["type"] for call in message["tool_calls"]] == [CODE, "function", CODE]
+    assert {call["function"]["name"] for call in message["tool_calls"]} == {CODE}
+    assert rendered("current", message) == reply
+    assert write(template("current").grammar, message) == reply
+
+
+@pytest.mark.parametrize("entry", ["internlm2-tools", "lmdeploy:internlm2"])
+def test_code_comes_back_with_the_entries(entry: str) -> None:
+    found = turnwise.load(entry)
+    for run in (RUN, RUN.replace("python", "javascript"), RUN.replace("```python\n", "")):
+        message = found.parse(f"So:{run}<|im_end|>")
+        text = found.render([USER, json.loads(json.dumps(message))]).text
+        assert text.endswith(f"<|im_start|>assistant\nSo:{run}<|im_end|>\n")
+
+
+def test_results_of_code() -> None:
+    """The id of a call tells which of the two a result is from."""
+    message = template("current").parse(f"{RUN}{CALL}<|im_end|>")
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": call["type"]}
+        for call in message["tool_calls"]
+    ]
+    text = template("current").render([USER, message, *results]).text
+    assert f"<|im_start|>environment name=<|interpreter|>\n{CODE}<|im_end|>\n" in text
+    assert "<|im_start|>environment name=<|plugin|>\nfunction<|im_end|>\n" in text
+
+
+def test_a_streamed_call_is_known_by_its_name() -> None:
+    """OpenAI's chunks know functions only; with the interpreter offered, its name tells what the call is."""
+    arguments = json.dumps({"code": "print(1)", "lang": "python"})
+    streamed = {"type": "function", "function": {"name": CODE, "arguments": arguments}}
+    turn = {"role": "assistant", "content": "", "tool_calls": [streamed]}
+    assert rendered("current", turn, code_interpreter=True) == f"{RUN}<|im_end|>"
+    assert "<|plugin|>" in rendered("current", turn)
+
+
+def test_code_that_breaks_off() -> None:
+    message = template("current").parse("<|action_start|><|interpreter|>\n```python\nprint(")
+    (call,) = message["tool_calls"]
+    assert (call["type"], call["code"], call["lang"]) == (CODE, "print(", "python")
+    assert message.attempts[0].status == "unterminated" and message.finish_reason == "length"
+
+
+def test_a_call_without_code_is_refused() -> None:
+    turn = {"role": "assistant", "content": "", "tool_calls": [{"type": CODE, "lang": "python"}]}
+    with pytest.raises(turnwise.TurnwiseError, match="code interpreter has no code"):
+        template("current").render([turn])
 
 
 # As ids

@@ -306,7 +306,7 @@ FAULTS: dict[str, tuple[Any, str, list[str]]] = {
     "transcript": (
         "<|im_start|>user\nHi<|im_end|>",
         "",
-        ["turnwise.dialects.internlm2_transcript"],
+        ["turnwise.shapes.parse_transcript"],
     ),
     "rows": ([{"messages": TURNS}, {"messages": TURNS}], "", ["a list of 2 conversations"]),
     "number": (5, "", ["not int: 5", "sharegpt: {conversations"]),

@@ -24,7 +24,7 @@ the final assistant turn always left open, only the first of several content par
 templates are the dialect `lmdeploy`.
 
 A call may carry `verbatim` (its body, byte for byte), `before` (text between it and the previous
-call) and a message `tail` (text after the last call): that is how `internlm2_transcript.py` keeps
+call) and a message `tail` (text after the last call): that is how `shapes/transcript.py` keeps
 what is not canonical. A call of type `code_interpreter` has `code` and `lang`. This dialect can be
 read, not written.
 """
@@ -41,22 +41,10 @@ from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError
 from turnwise.schema import ANYTHING, STRING, STRINGS, ValueRule, check_table, one_of, or_null
+from turnwise.shapes.transcript import SPELLINGS
 
 TOKENS = ("start", "end", "action_start", "action_end", "interpreter", "plugin")
 IDS = (92543, 92542, 92541, 92540, 92539, 92538)
-SPELLINGS: dict[str, tuple[str, ...]] = {
-    "current": (
-        "<|im_start|>",
-        "<|im_end|>",
-        "<|action_start|>",
-        "<|action_end|>",
-        "<|interpreter|>",
-        "<|plugin|>",
-    ),
-    "original": tuple(f"[UNUSED_TOKEN_{number}]" for number in range(146, 140, -1)),
-}
-"""The six tokens in both spellings, in the order of TOKENS and IDS."""
-
 INTERPRETER_PROMPT = """\
 You now have access to a Jupyter notebook environment supporting Python code execution. \
 Just send code to python to run in this stateful environment. This feature is suitable for:

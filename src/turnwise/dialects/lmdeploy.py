@@ -46,7 +46,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from turnwise.dialects.lmdeploy_jinja import write_jinja
@@ -91,6 +90,8 @@ DEFAULTS: Mapping[str, Any] = {
 @cache
 def read_data() -> Mapping[str, Any]:
     """Return the data file: LMDeploy's own templates under `entries`, its rules for models under `models`."""
+    from importlib.resources import files  # slow to import, and only needed here
+
     text = files("turnwise.dialects").joinpath(DATA_FILE).read_text(encoding="utf-8")
     data: Mapping[str, Any] = json.loads(text)
     return data

@@ -54,7 +54,7 @@ yes
 {%- endif -%}
 {%- endmacro -%}
 {%- macro code_block(call) -%}
-{%- set given = call if call.code is defined else call.function.arguments -%}
+{%- set given = call.function.arguments if call.function and call.code is not defined else call -%}
 {%- if given is string -%}
 {%- set given = given | from_json -%}
 {%- endif -%}

@@ -101,11 +101,11 @@ def message_tool_calls(message: Mapping[str, Any], *, strict: bool = True) -> li
 
 
 def _read_call(call: Any, path: str) -> CallFields:
-    function = call.get("function", call) if isinstance(call, Mapping) else None
+    function: Any = call.get("function", call) if isinstance(call, Mapping) else None
     is_code = isinstance(call, Mapping) and call.get("type") == CODE_INTERPRETER
     if is_code and function is call:
-        arguments = {key: call[key] for key in ("code", "lang") if call.get(key) is not None}
-        function = {"name": CODE_INTERPRETER, "arguments": arguments}
+        code = {key: call[key] for key in ("code", "lang") if call.get(key) is not None}
+        function = {"name": CODE_INTERPRETER, "arguments": code}
     if not isinstance(function, Mapping):
         raise MessageError(f"a tool call must be a mapping, not {short_repr(call)}", path=path)
     name = function.get("name")

@@ -138,7 +138,9 @@ class RawCall:
 
     name: str
     argument: str = "code"
-    fenced: bool = False  # the text is in a fence (```python ... ```); the type of the call is its name
+    fenced: bool = (
+        False  # the text is in a fence (```python ... ```); the type of the call is its name
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ the first value that the shape cannot hold.
 Not kept: the names of roles (`human`, `USER`), whether tools were text or a list, Alpaca's split into `instruction` and
 `input`, and the name of the column. Ambiguous: pairs of texts are PaddleNLP's rounds, unless the first text of one pair
 is the name of a role, which makes them FastChat's. Not read: preference data, which holds two conversations, and
-rendered text (`turnwise.dialects.internlm2_transcript` reads InternLM2's).
+rendered text, except InternLM2's: `parse_transcript` reads it, byte for byte.
 """
 
 from __future__ import annotations
@@ -40,8 +40,18 @@ from turnwise.shapes.row import (
     join_names,
     tools_and_documents,
 )
+from turnwise.shapes.transcript import Transcript, parse_transcript
 
-__all__ = ["SHAPES", "DataShape", "ParsedRow", "are_rows", "conversation", "write"]
+__all__ = [
+    "SHAPES",
+    "DataShape",
+    "ParsedRow",
+    "Transcript",
+    "are_rows",
+    "conversation",
+    "parse_transcript",
+    "write",
+]
 
 TRANSCRIPT_MARKERS = ("<|im_start|>", "[UNUSED_TOKEN_146]")
 MISSING = object()
@@ -167,7 +177,9 @@ def _refuse_other_data(row: Any) -> None:
         problem = "a preference holds two conversations, `chosen` and `rejected`"
         raise MessageError(problem, hint=hint)
     if isinstance(row, str) and any(marker in row for marker in TRANSCRIPT_MARKERS):
-        hint = "turnwise.dialects.internlm2_transcript reads InternLM2's. As a question: shape='paddlenlp'."
+        hint = (
+            "turnwise.shapes.parse_transcript reads InternLM2's. As a question: shape='paddlenlp'."
+        )
         problem = f"this is rendered text, not a conversation: {short_repr(row)}"
         raise MessageError(problem, hint=hint)
     if are_rows(row):

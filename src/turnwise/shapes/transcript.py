@@ -4,7 +4,7 @@ r"""InternLM2 transcripts: text back to messages, and to the same bytes again.
     == [{"role": "user", "content": "Hi"}]
 
 A turn is a header (a role, or a role and a name), a line break, and text with calls in it; it ends
-with a token, and what follows up to the next turn is kept as its gap (the tokens: `internlm2.py`).
+with a token, and what follows up to the next turn is kept as its gap.
 Every byte is kept: white space inside a turn is content, invalid JSON is kept as text, and code is
 never compiled. So `parse_transcript(text).text() == text` always. Replies that are still arriving
 are parsed by the template's own parser.
@@ -25,8 +25,20 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnwise.dialects.internlm2 import SPELLINGS
 from turnwise.errors import MessageError, short_repr
+
+SPELLINGS: dict[str, tuple[str, ...]] = {
+    "current": (
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|action_start|>",
+        "<|action_end|>",
+        "<|interpreter|>",
+        "<|plugin|>",
+    ),
+    "original": tuple(f"[UNUSED_TOKEN_{number}]" for number in range(146, 140, -1)),
+}
+"""The six tokens in both spellings, in the order of `TOKENS` and `IDS` in `dialects/internlm2.py`."""
 
 HEADER = re.compile(r"(\w+)(?: name=(\S+))?")
 FENCED_CODE = re.compile(r"\n```([^\s`]+)\n(.*)\n```", re.DOTALL)
@@ -95,6 +107,10 @@ class Transcript:
         turns = self.turns[:-1] if self.has_generation_prompt else self.turns
         return [self._to_message(turn, react) for turn in turns]
 
+    def to_openai(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+        """Return messages and tools in OpenAI's shape; see the function `to_openai`."""
+        return to_openai(self.messages())
+
     def _to_message(self, turn: TranscriptTurn, react: bool) -> dict[str, Any]:
         message: dict[str, Any] = {"role": turn.role}
         if turn.name is not None:
@@ -124,7 +140,22 @@ class Transcript:
 
 
 def parse_transcript(text: str) -> Transcript:
-    """Parse the text of a transcript."""
+    r"""Parse text in InternLM2's format: a whole conversation, or a prompt.
+
+    Args:
+        text: The text, in either spelling of the format's tokens.
+
+    Returns:
+        The turns. `messages()` are what the dialect internlm2 renders to the same text, `to_openai()` the messages and
+        the tools in OpenAI's shape, `text()` is the text again.
+
+    Raises:
+        MessageError: If a turn has no header.
+
+    Example:
+        >>> parse_transcript("<|im_start|>user\nHi<|im_end|>\n").messages()
+        [{'role': 'user', 'content': 'Hi'}]
+    """
     if not isinstance(text, str):
         raise MessageError(f"a transcript is text, not {type(text).__name__}", path="transcript")
     spelling = _find_spelling(text)
