@@ -137,6 +137,11 @@ def test_an_adapter_of_ones_own() -> None:
     assert get_conversation_template("my-own-vicuna-7b").name == "vicuna_v1.1"
     model_adapters.insert(0, Mine())
     assert get_conversation_template("my-own-vicuna-7b").name == "zephyr"
+    # The switch of the call still counts.
+    assert get_conversation_template("prompt-7b").name == "one_shot"
+    assert get_conversation_template("prompt-7b", strict_fastchat=True).name == "zero_shot"
+    with pytest.raises(turnwise.SourceError, match="PEFT"):
+        get_conversation_template("some-peft", strict_fastchat=True)
 
 
 def test_adapters_can_be_inherited_from() -> None:

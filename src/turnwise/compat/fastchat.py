@@ -189,17 +189,18 @@ class RuleAdapter(BaseModelAdapter):
 
     def match(self, model_path: str) -> bool:
         """Return True if the rule's pattern is found in the path."""
-        rule = self._rule()
+        return self.match_rule(model_path, _is_exact())
+
+    def match_rule(self, model_path: str, exact: bool) -> bool:
+        """Return the same for one way of matching; `exact` matches short words anywhere in the path."""
+        # The rule for PEFT adapters, which FastChat tells by their names, is an exact one.
+        rule = _rules(exact).get(self.rule_name)
         return rule is not None and rule.pattern.matches(model_path, model_path.lower())
 
     def get_default_conv_template(self, model_path: str) -> Conversation:
         """Return the template that the rule chooses for the path."""
-        rule = self._rule() or registry.find_rule(model_path, _is_exact())[0]
+        rule = _rules(_is_exact()).get(self.rule_name) or _rules(True)[self.rule_name]
         return get_conv_template(registry.choose_template(rule, model_path)[1])
-
-    def _rule(self) -> registry.AdapterRule | None:
-        """Return the rule; None for that of PEFT adapters, which FastChat alone tells by their names."""
-        return _rules(_is_exact()).get(self.rule_name)
 
 
 def _is_exact() -> bool:
@@ -269,15 +270,28 @@ def get_model_adapter(model_path: str) -> Any:
         >>> type(get_model_adapter("lmsys/vicuna-7b-v1.5")).__name__
         'VicunaAdapter'
     """
-    path = _check_path(model_path)
+    return _find_adapter(_check_path(model_path), _is_exact())
+
+
+def _find_adapter(path: str, exact: bool) -> Any:
     name = os.path.basename(os.path.normpath(path))
     for adapter in model_adapters:
-        if not _is_base(adapter) and adapter.match(name):
+        if not _is_base(adapter) and _matches(adapter, name, exact):
             return adapter
     for adapter in model_adapters:
-        if adapter.match(path):
+        if _matches(adapter, path, exact):
             return adapter
-    raise NoModelAdapter(f"no model adapter takes {short_repr(model_path)}")
+    raise NoModelAdapter(f"no model adapter takes {short_repr(path)}")
+
+
+def _matches(adapter: Any, path: str, exact: bool) -> bool:
+    if _is_fastchats(adapter) and not _is_base(adapter):
+        return bool(adapter.match_rule(path, exact))
+    return bool(adapter.match(path))
+
+
+def _is_fastchats(adapter: Any) -> bool:
+    return type(adapter) in ADAPTERS.values()
 
 
 def _check_path(model_path: Any) -> str:
@@ -301,10 +315,14 @@ def get_conversation_template(model_path: str, strict_fastchat: bool | None = No
         >>> get_conversation_template("lmsys/vicuna-7b-v1.5").name
         'vicuna_v1.1'
     """
-    if tuple(model_adapters) == _OWN_ADAPTERS:  # fast path: the rules have an index
-        exact = _is_exact() if strict_fastchat is None else strict_fastchat
-        return get_conv_template(registry.match_path(model_path, exact).template)
-    found = get_model_adapter(model_path).get_default_conv_template(_check_path(model_path))
+    exact = _is_exact() if strict_fastchat is None else strict_fastchat
+    path = _check_path(model_path)
+    # The rules have an index, so the list is tried only if somebody changed it.
+    is_changed = tuple(model_adapters) != _OWN_ADAPTERS
+    adapter = _find_adapter(path, exact) if is_changed else None
+    if adapter is None or _is_fastchats(adapter):
+        return get_conv_template(registry.match_path(path, exact).template)
+    found = adapter.get_default_conv_template(path)
     if not hasattr(found, "get_prompt"):
         hint = "Its get_default_conv_template returns what get_conv_template returns."
         raise SourceError(f"an adapter returned {short_repr(found)}, no Conversation", hint=hint)
