@@ -6,36 +6,43 @@ A template may drop a part of a reply: the reasoning of earlier turns, the text 
 A field counts as written if its text occurs in the turn as it is, white space around it aside, which one search tells
 for nearly every turn. Otherwise the field may be escaped or split, so its words are looked for one by one; tags are not
 words, since templates write their own.
+
+A call may have thousands of arguments. They are mostly written in their order, so each is looked for behind the one
+before; the words of the turn are found once; and the number of searches through all of the turn is bounded.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from turnwise.messages import REASONING_KEYS
 
 CONTENT, REASONING, CALLS = "content", "reasoning", "calls"
-MAX_COMPARED_WORDS = 100  # that occur only inside of other words, as in `\\nHello`
+MAX_SEARCHES = 200  # through the whole turn: for texts out of order, and words inside of others, as in `\\nHello`
+NEAR = 1_000  # characters behind the last text that was found
 _REASONING = frozenset(REASONING_KEYS)
 _TAG = re.compile(r"</?[^<>\s]{1,60}>|\[/?[A-Z_]{1,30}\]")
+_ESCAPE = re.compile(r"\\+[bfnrt]")
 _WORD = re.compile(r"[a-z0-9]+")  # others may be written as escapes
 
 
 def find_missing_fields(message: Mapping[str, Any], text: str) -> tuple[str, ...]:
     """Return which of "content", "reasoning" and "calls" have text that the text of the turn lacks."""
     missing = []
+    turn = TurnText(text)
     content = message.get("content")
     # The usual content is found by one search; every turn passes here.
     is_found = type(content) is str and content in text
-    if content and not is_found and not all(contains(text, one) for one in _text_parts(content)):
+    if content and not is_found and not all(map(turn.contains, _text_parts(content))):
         missing.append(CONTENT)
     if not _REASONING.isdisjoint(message):
         reasoning = [message[name] for name in REASONING_KEYS if message.get(name)]
-        if reasoning and not any(contains(text, part) for part in reasoning):
+        if reasoning and not any(map(turn.contains, reasoning)):
             missing.append(REASONING)
-    if not all(_contains_call(text, call) for call in message.get("tool_calls") or ()):
+    if not all(_contains_call(turn, call) for call in message.get("tool_calls") or ()):
         missing.append(CALLS)
     return tuple(missing)
 
@@ -52,14 +59,47 @@ def has_other_text(message: Mapping[str, Any], missing: Sequence[str]) -> bool:
     return not present or any(name not in missing for name in present)
 
 
-def contains(text: str, part: Any) -> bool:
-    """Return whether a text contains another one, at least word by word."""
-    if not isinstance(part, str) or part.strip() in text:
+class TurnText:
+    """The text of a turn, in which many others are looked for."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._place = 0  # where the last text was found
+        self._searches = MAX_SEARCHES
+
+    def contains(self, part: Any) -> bool:
+        """Return whether the turn contains a text, at least word by word."""
+        if not isinstance(part, str) or self.find(part.strip()):
+            return True
+        wanted = set(_WORD.findall(_TAG.sub(" ", part.lower())))
+        others = wanted.difference(self._words)
+        for word in sorted(others):
+            if not self._searches:
+                return True  # too many to tell
+            self._searches -= 1
+            if word not in self._lowered:
+                return False
         return True
-    wanted = set(_WORD.findall(_TAG.sub(" ", part.lower())))
-    text = text.lower()
-    others = wanted.difference(_WORD.findall(text))
-    return all(word in text for word in sorted(others)[:MAX_COMPARED_WORDS])
+
+    def find(self, part: str) -> bool:
+        """Return whether a text is in the turn as it is; after too many searches only what is near is found."""
+        place = self.text.find(part, self._place, self._place + len(part) + NEAR)
+        if place < 0 and self._searches:
+            self._searches -= 1
+            place = self.text.find(part)
+        if place >= 0:
+            self._place = place
+        return place >= 0
+
+    @cached_property
+    def _lowered(self) -> str:
+        return self.text.lower()
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        """The words of the turn, with and without what looks like an escaped line break before them."""
+        unescaped = _ESCAPE.sub(" ", self._lowered)
+        return frozenset(_WORD.findall(self._lowered)).union(_WORD.findall(unescaped))
 
 
 def _text_parts(content: Any) -> Iterator[str]:
@@ -71,7 +111,7 @@ def _text_parts(content: Any) -> Iterator[str]:
             yield text
 
 
-def _contains_call(text: str, call: Any) -> bool:
+def _contains_call(turn: TurnText, call: Any) -> bool:
     """Return whether a text has the name or the id of a call, and its arguments.
 
     Some templates write only the id, which may hold the name.
@@ -82,9 +122,9 @@ def _contains_call(text: str, call: Any) -> bool:
     if not isinstance(function, Mapping):
         return True
     names = [name for name in (function.get("name"), call.get("id")) if isinstance(name, str)]
-    if any(names) and not any(name and name in text for name in names):
+    if any(names) and not any(name and turn.find(name) for name in names):
         return False
-    return all(contains(text, value) for value in _texts_in(function.get("arguments")))
+    return all(map(turn.contains, _texts_in(function.get("arguments"))))
 
 
 def _texts_in(value: Any) -> Iterator[str]:
