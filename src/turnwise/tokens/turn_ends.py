@@ -134,14 +134,27 @@ def _find_reply_end(table: PieceTable, turn: TextSpan) -> int:
     A tool result may repeat the name and the id of its call. So a name counts once, and an id not at all: no stop is
     written between the rest of a call and its id.
     """
-    end, seen = turn.start, set()
-    for _, part_end, leaf in origins_in(table, turn):
+    first_ends: dict[tuple[str | int, ...], int] = {}
+    for _, end, leaf in origins_in(table, turn, backwards=True):
         path = _field_of_message(leaf)
-        if path is None or path[-1] == "id" or (path in seen and path[-1] == "name"):
+        if path is None or path[-1] == "id":
             continue
-        seen.add(path)
-        end = min(part_end, turn.end)
-    return end
+        if path[-1] == "name":
+            first_ends = first_ends or _find_first_ends(table, turn)
+            if end != first_ends[path]:
+                continue
+        return min(end, turn.end)
+    return turn.start
+
+
+def _find_first_ends(table: PieceTable, turn: TextSpan) -> dict[tuple[str | int, ...], int]:
+    """Return where the first text of each field of a message in a turn ends."""
+    first_ends: dict[tuple[str | int, ...], int] = {}
+    for _, end, leaf in origins_in(table, turn):
+        path = _field_of_message(leaf)
+        if path is not None:
+            first_ends.setdefault(path, end)
+    return first_ends
 
 
 def _field_of_message(leaf: Any) -> tuple[str | int, ...] | None:
@@ -184,12 +197,17 @@ def find_content_end(table: PieceTable, span: TextSpan) -> int:
     return span.start
 
 
-def origins_in(table: PieceTable, span: TextSpan) -> Iterator[tuple[int, int, Any]]:
+def origins_in(
+    table: PieceTable, span: TextSpan, backwards: bool = False
+) -> Iterator[tuple[int, int, Any]]:
     """Yield the first character, the end and the origin of every text in a span."""
-    for index in range(table.index_at(span.start), table.index_at(span.end - 1) + 1):
+    indices = range(table.index_at(span.start), table.index_at(span.end - 1) + 1)
+    for index in reversed(indices) if backwards else indices:
         place = table.starts[index]
+        found = []
         for part, leaf in table.split(index):
             end = place + len(part)
             if end > span.start and place < min(end, span.end):
-                yield place, end, leaf
+                found.append((place, end, leaf))
             place = end
+        yield from reversed(found) if backwards else found
