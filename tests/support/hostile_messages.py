@@ -68,11 +68,6 @@ def errand(calls: list[Message], answer: str = "Rain", **fields: Any) -> Convers
     return {"messages": messages, "tools": [tool()]}
 
 
-def words(size: int, token: str, salt: str) -> Conversation:
-    """Ordinary arguments: what the others are compared with."""
-    return errand([call({"day": [salt, *["w" * len(token)] * (size // (len(token) + 4))]})])
-
-
 def listed(size: int, token: str, salt: str) -> Conversation:
     return errand([call({"day": [salt, *[token] * (size // (len(token) + 4))]})])
 
@@ -90,6 +85,17 @@ def nested(size: int, token: str, salt: str) -> Conversation:
 def texts(size: int, token: str, salt: str) -> Conversation:
     arguments = listed(size, token, salt)["messages"][1]["tool_calls"][0]["function"]["arguments"]
     return errand([call(json.dumps(arguments))])
+
+
+def distinct(size: int, token: str, salt: str) -> Conversation:
+    """Texts that JSON escapes, and no two alike: none is found where it is looked for."""
+    count = size // (len(token) + 20)
+    return errand([call({"day": [salt, *(f'{token}"w{number}' for number in range(count))]})])
+
+
+def distinct_calls(size: int, token: str, salt: str) -> Conversation:
+    made = [call({"day": f'x"w{number}{salt}'}, f"f{number}") for number in range(size // 100)]
+    return errand([call({"day": salt}), *made[::-1]])
 
 
 def deep(size: int, token: str, salt: str) -> Conversation:
@@ -189,12 +195,13 @@ def in_both(text: str) -> Shape:
 TOKEN = ""  # a control token of the tokenizer
 
 SHAPES: dict[str, Shape] = {
-    "ordinary arguments": words,
     "arguments as list": listed,
     "arguments as keys": keyed,
     "arguments nested": nested,
     "arguments as text": texts,
     "arguments deep": deep,
+    "distinct arguments": distinct,
+    "distinct calls": distinct_calls,
     "schema properties": properties,
     "schema enums": enums,
     "many tools": tools,
@@ -240,10 +247,12 @@ class Case:
     shape: str
     size: int
     reply: str = ""
+    is_harmless: bool = False
 
     def make(self) -> Conversation:
-        """Return a conversation with text that no other has."""
+        """Return a conversation with text that no other has; a harmless one has a word for each control token."""
         token = control_token(self.tokenizer)
+        token = "w" * len(token) if self.is_harmless else token
         return SHAPES[self.shape](self.size, token, f"s{next(SALTS)}")
 
 
