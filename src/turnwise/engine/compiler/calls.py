@@ -17,11 +17,12 @@ from turnwise.engine.compiler.lookups import LookupCompiler
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.runtime.filters import FILTERS, WITHHELD
 from turnwise.engine.runtime.jinja_tests import INLINE, TESTS
-from turnwise.engine.runtime.measures import MAX_FREE_LENGTH
+from turnwise.engine.runtime.measures import MAX_FREE_LENGTH, free_search_length
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.errors import did_you_mean
 
 CUT_RULES = {"strip": "STRIPPED", "lstrip": "LSTRIPPED", "rstrip": "RSTRIPPED", "split": "SPLIT"}
+MAX_FREE_PARTS = 32  # that a text may be split into inline
 PREFIX_METHODS = ("startswith", "endswith")  # cost no more than their argument is long
 TEXT_FILTERS = frozenset(
     [
@@ -220,19 +221,27 @@ class CallCompiler:
             return self._cut_inline(owner, f"{name}()", CUT_RULES[name], call)
         if len(arguments) == 1 and arguments[0].literal:
             operation = f"{name}({arguments[0].value})"
-            return self._cut_inline(owner, operation, CUT_RULES[name], call)
+            length = len(str(arguments[0].literal))
+            limit = free_search_length(length)
+            if name == "split":
+                limit = min(limit, MAX_FREE_PARTS * length)
+            return self._cut_inline(owner, operation, CUT_RULES[name], call, limit=limit)
         return None
 
     def _cut_inline(
-        self, owner: Code, operation: str, rule: str, call: str, kind: Kind = Kind.ANY
+        self,
+        owner: Code,
+        operation: str,
+        rule: str,
+        call: str,
+        kind: Kind = Kind.ANY,
+        limit: int = MAX_FREE_LENGTH,
     ) -> Code:
-        """Strip or split a short text inline; the call charges for a longer one."""
+        """Strip or split a text shorter than `limit` inline; the call charges for a longer one."""
         text = self.writer.store_value(owner)
         result = self.writer.new_pair(kind)
-        limit = MAX_FREE_LENGTH
         trail = f"{rule}, {text.pair}"
         if rule == "SPLIT":
-            limit //= 16
             trail += f", {result.value}"
         guard = f"{text.value}.__class__ is str and len({text.value}) < {limit}"
         cut = f"{result.value} = {text.value}.{operation}; {result.trail} = ({trail})"

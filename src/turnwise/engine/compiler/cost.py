@@ -1,8 +1,8 @@
 """Cost of template code in steps, which a loop or macro charges before it runs.
 
-A step is one node of the syntax tree. Nodes that call into the runtime count for more, so that every step takes about
-the same time. Of the branches of an `if` only the most expensive counts. Loops and macros inside the body charge
-for themselves when they start.
+A step is one node of the syntax tree, and stands for at most 100 ns. Nodes that call into the runtime or make a container
+count for more, long texts by their length. Of the branches of an `if` only the most expensive counts. Loops and macros
+inside the body charge for themselves when they start; what runs once beside their bodies counts here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ NODE_STEPS: dict[type, int] = {
     nodes.Concat: 10,
     nodes.Add: 2,
     nodes.Mod: 2,
+    nodes.Compare: 2,
+    nodes.List: 3,
+    nodes.Tuple: 3,
+    nodes.Dict: 12,
+    nodes.Pair: 4,
 }
+MACRO_CALL_STEPS = 12  # of calling a macro, or a recursive loop, beside its body
+MACRO_STEPS = 12  # of making a macro or the caller of a call block
+CHARACTERS_PER_STEP = 1024  # of a text that is compared or hashed
 
 
 def step_cost(body: Iterable[nodes.Node]) -> int:
@@ -29,11 +37,24 @@ def step_cost(body: Iterable[nodes.Node]) -> int:
     return sum(map(_node_cost, body))
 
 
+def loop_cost(node: nodes.For) -> int:
+    """Return how many steps one round of a loop takes at most, with its test."""
+    test = 0 if node.test is None else 2 + _node_cost(node.test)
+    return 2 + step_cost(node.body) + test
+
+
+def macro_cost(node: nodes.Macro | nodes.CallBlock) -> int:
+    """Return how many steps one call of a macro takes at most, with its defaults."""
+    return MACRO_CALL_STEPS + step_cost(node.body) + step_cost(node.defaults)
+
+
 def _node_cost(node: nodes.Node) -> int:
     if isinstance(node, nodes.For):
-        return 1 + _node_cost(node.iter)
+        return 1 + _node_cost(node.iter) + step_cost(node.else_)
     if isinstance(node, nodes.Macro):
-        return 1
+        return MACRO_STEPS
+    if isinstance(node, nodes.Const) and isinstance(node.value, str):
+        return 1 + len(node.value) // CHARACTERS_PER_STEP
     if isinstance(node, nodes.If):
         branches = [node, *node.elif_]
         tests = step_cost(branch.test for branch in branches)
@@ -41,4 +62,8 @@ def _node_cost(node: nodes.Node) -> int:
         return 1 + tests + max(map(step_cost, [*bodies, node.else_]))
     if isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Const):
         return LOOKUP_STEPS + _node_cost(node.node) + _node_cost(node.arg)
+    if isinstance(node, nodes.CallBlock) and not isinstance(
+        node.call.node, nodes.ExtensionAttribute
+    ):
+        return MACRO_STEPS + _node_cost(node.call)
     return NODE_STEPS.get(type(node), 1) + step_cost(flat_children(node))

@@ -32,10 +32,9 @@ from jinja2 import nodes
 from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.codegen import Code, Kind
 from turnwise.engine.compiler.context import CompileContext
-from turnwise.engine.compiler.cost import step_cost
+from turnwise.engine.compiler.cost import MACRO_CALL_STEPS, loop_cost
 from turnwise.engine.compiler.lookups import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 from turnwise.engine.compiler.scopes import CompileError, Frame
-from turnwise.engine.runtime.operations import MACRO_CALL_COST
 
 MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
 SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()
@@ -81,7 +80,7 @@ class LoopCompiler:
             return
         items = self.context.compile(node.iter)
         number = self.writer.temporary("")
-        cost = step_cost(node.body) + 2
+        cost = loop_cost(node)
         if items.kind is Kind.MESSAGES:
             elements = Elements.MESSAGES
             start = (
@@ -103,7 +102,7 @@ class LoopCompiler:
             writer.line("out = []")
             writer.line("if depth0 >= rt.depth: raise limit_error('depth')")
             writer.line(f"def {run}_(pair): return capture_output(rt, {run}(pair, depth0 + 1))")
-            cost = step_cost(node.body) + MACRO_CALL_COST
+            cost = loop_cost(node) + MACRO_CALL_STEPS
             writer.line(
                 f"t{number}, o{number}, k{number} = start_loop(rt, pair[0], pair[1], {cost})"
             )

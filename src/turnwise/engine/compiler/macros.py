@@ -14,9 +14,8 @@ from jinja2.compiler import find_undeclared
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, trail_of
 from turnwise.engine.compiler.context import CompileContext
-from turnwise.engine.compiler.cost import step_cost
+from turnwise.engine.compiler.cost import macro_cost
 from turnwise.engine.compiler.scopes import CompileError, KnownMacro
-from turnwise.engine.runtime.operations import MACRO_CALL_COST
 from turnwise.engine.runtime.values import Undefined
 
 SPECIAL_NAMES = ("caller", "kwargs", "varargs")
@@ -110,8 +109,7 @@ class MacroCompiler:
         writer = self.writer
         arguments = ", ".join(f"a{i}" for i in range(len(parameters)))
         with writer.function(f"def {function}({arguments}):"):
-            cost = step_cost(node.body) + MACRO_CALL_COST
-            writer.line(f"out = []; rt.steps -= {cost}; rt.depth -= 1")
+            writer.line(f"out = []; rt.steps -= {macro_cost(node)}; rt.depth -= 1")
             writer.line("if rt.steps < 0 or rt.depth < 0: check_call_budget(rt)")
             for number, parameter in enumerate(parameters):
                 writer.line(f"{parameter}, {trail_of(parameter)} = a{number}")

@@ -13,7 +13,7 @@ from jinja2 import nodes
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, join_pairs, scalar
 from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.syntax import flatten_chain
-from turnwise.engine.runtime.measures import MAX_FREE_LENGTH
+from turnwise.engine.runtime.measures import free_search_length
 
 EQUALITIES = {"eq": "==", "ne": "!="}
 ORDERINGS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
@@ -129,7 +129,8 @@ class OperatorCompiler:
                 return f"({inline})"
             # Searching a short text is cheaper than charging for it.
             kind = f"{right.value}.__class__"
-            short = f"{kind} is dict or {kind} is str and len({right.value}) < {MAX_FREE_LENGTH}"
+            limit = free_search_length(len(str(left.literal)))
+            short = f"{kind} is dict or {kind} is str and len({right.value}) < {limit}"
             return f"({inline} if {short} else {call})"
         if isinstance(container, (nodes.List, nodes.Tuple)) and all(
             isinstance(item, nodes.Const) for item in container.items

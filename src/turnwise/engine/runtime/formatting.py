@@ -28,7 +28,7 @@ from turnwise.engine.runtime.charges import (
     pay_width,
 )
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.measures import char_bytes, charge_value
+from turnwise.engine.runtime.measures import SMALL_INTEGER, char_bytes, charge_value
 from turnwise.engine.runtime.values import (
     Denied,
     Failure,
@@ -67,7 +67,7 @@ def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
         repr(value)  # raises the error that it cannot be printed
     if kind in PLACEHOLDERS:
         return f"<{kind.__name__}>", trail
-    if kind is int:
+    if kind is int and not -SMALL_INTEGER < value < SMALL_INTEGER:
         charge_value(rt, value)
     return str(value), trail
 

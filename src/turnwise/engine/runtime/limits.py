@@ -73,7 +73,7 @@ class Limits:
     """
 
     steps: int = 600_000
-    bytes: int = 6_000_000
+    bytes: int = 3_000_000
     output: int = 4_000_000
     depth: int = 120
     origins: int = 20_000

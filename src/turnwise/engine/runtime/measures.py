@@ -22,6 +22,8 @@ PART_BYTES = 60  # of a short text that is cut from another
 NESTED_TYPES = (dict, list, tuple, Namespace, View)  # values that are read with what they hold
 SMALL_INTEGER = 1 << 60  # smaller integers are hashed without collisions and printed at once
 MAX_FREE_LENGTH = 1024  # characters that can be compared or hashed within one step
+MAX_FREE_PRODUCT = 1024  # characters of a text times those of one that is searched in it
+WALK_STEPS = 10  # of starting to walk a container
 LINE_BREAKS = "\n\r\v\f\x1c\x1d\x1e"  # where `splitlines` cuts
 WIDE_LINE_BREAKS = "\x85\u2028\u2029"
 
@@ -77,6 +79,11 @@ def search_bytes(text: str, wanted: Any, backwards: bool = False) -> int:
     return size + places * min(length, size - length + 1) // 8
 
 
+def free_search_length(length: int) -> int:
+    """Return how long a text may be in which a text of `length` is searched without charging."""
+    return min(MAX_FREE_LENGTH, MAX_FREE_PRODUCT // max(length, 1))
+
+
 def count_lines(text: str) -> int:
     """Return how many lines `splitlines` makes of a text, or more."""
     breaks = sum(map(text.count, LINE_BREAKS))
@@ -103,6 +110,7 @@ def charge_value(rt: Runtime, value: Any, per_character: int = 1, indent: int = 
         return paid
     if not isinstance(value, NESTED_TYPES):
         return _charge_scalar(rt, value)
+    rt.charge_steps(WALK_STEPS)
     paid = 0
     level: list[Any] = [value]
     for depth in range(rt.limits.depth):

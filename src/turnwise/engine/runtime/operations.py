@@ -44,8 +44,6 @@ from turnwise.engine.runtime.values import (
 )
 from turnwise.errors import short_repr
 
-MACRO_CALL_COST = 12  # steps for calling a macro, beside its body
-
 
 def add_values(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
     """Return `a + b + c`, given flat.

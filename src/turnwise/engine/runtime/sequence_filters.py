@@ -305,11 +305,17 @@ def make_selection(keep: bool, by_attribute: bool) -> Builtin:
             raise Failure("Missing parameter for attribute name")
         found, found_trail = to_sequence(rt, value or (), trail)
         name, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
+        entries = found
+        if isinstance(value, str) and name is not None and found:
+            # A template that expects parts got text. All characters lack the same field.
+            field = get_by_path(rt, found[0], None, read_path(rt, name, 1))[0]
+            if type(field) is Undefined:
+                entries, name = [field] * len(found), None
         path = read_path(rt, name, len(found))
         test = find_by_name(TESTS, rest[0][0], "test") if rest else None
         arguments = [pair[0] for pair in rest[1:]]
         order = []
-        for index, entry in enumerate(found):
+        for index, entry in enumerate(entries):
             if type(entry) is dict and type(name) is str and name in entry:
                 tested = entry[name]  # the common case
             else:
