@@ -1,8 +1,8 @@
 """Cost of template code in steps, which a loop or macro charges before it runs.
 
-A step is one node of the syntax tree, and stands for at most 100 ns. Nodes that call into the runtime or make a container
-count for more, long texts by their length. Of the branches of an `if` only the most expensive counts. Loops and macros
-inside the body charge for themselves when they start; what runs once beside their bodies counts here.
+A step is one node of the syntax tree, and stands for at most 100 ns. Nodes that call into the runtime or make a
+container count for more, long texts by their length. Of the branches of an `if` only the most expensive counts. Loops
+and macros inside the body charge for themselves when they start; what runs once beside their bodies counts here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ NODE_STEPS: dict[type, int] = {
     nodes.Concat: 10,
     nodes.Add: 2,
     nodes.Mod: 2,
-    nodes.Compare: 2,
     nodes.List: 3,
     nodes.Tuple: 3,
     nodes.Dict: 12,

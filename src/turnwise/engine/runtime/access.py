@@ -27,7 +27,13 @@ from turnwise.engine.provenance.text_rules import BLEND, PART
 from turnwise.engine.provenance.trails import ROOT, Trail
 from turnwise.engine.runtime.costs import FROM_KEYS_COST, attach_cost
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.measures import ELEMENT_BYTES, ITEM_BYTES, char_bytes, charge_key
+from turnwise.engine.runtime.measures import (
+    ELEMENT_BYTES,
+    ITEM_BYTES,
+    RESULT_BYTES,
+    char_bytes,
+    charge_key,
+)
 from turnwise.engine.runtime.methods import METHODS, bind_method
 from turnwise.engine.runtime.values import (
     Cycler,
@@ -59,6 +65,7 @@ NO_NEXT = Undefined("there is no next item")
 
 def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
     """`value.name`"""
+    rt.charge_bytes(RESULT_BYTES)
     kind = type(value)
     if kind is dict:
         if name in METHODS[dict]:

@@ -4,8 +4,8 @@ An entry says what an operation costs before it runs:
 
     CONSTANT          no more than its node in the program is charged for (`compiler/cost.py`)
     COMPOSED          it consists of operations with entries of their own, which pay
-    Cost(steps)       constant, but much: setting up a regular expression, a call per element
-    Cost(steps, pay)  `pay` measures the arguments and charges by their sizes
+    Cost(fixed)       constant: the call, its result and trail, setting up a regular expression
+    Cost(fixed, pay)  the same, and `pay` measures the arguments and charges by their sizes
 
 `pay` (in `charges.py`) takes the same arguments as the operation. `attach_costs` puts both together; an operation
 without an entry, or an entry without an operation, is an error when the package is imported.
@@ -77,9 +77,13 @@ from turnwise.engine.runtime.values import Cycler, Loop
 
 
 class Cost(NamedTuple):
-    """What an operation costs: a number of steps, and a function that charges by size."""
+    """What an operation costs: bytes for its call, result and trail, and a function for its sizes.
 
-    steps: int
+    The call is paid in bytes, not in steps, because only what is executed pays them: the steps of a
+    loop are those of its most expensive round.
+    """
+
+    fixed: int
     pay: Callable[..., None] | None = None
 
 
@@ -104,8 +108,8 @@ def attach_costs(
 
 def attach_cost(name: str, cost: Cost, run: Any) -> Any:
     """Return an operation that charges its cost before it runs."""
-    steps, pay = cost
-    if pay is None and not steps:
+    fixed, pay = cost
+    if pay is None and not fixed:
         return run
     if pay is None:
         pay = _pay_nothing
@@ -114,9 +118,9 @@ def attach_cost(name: str, cost: Cost, run: Any) -> Any:
 
     @wraps(run)
     def charged(rt: Runtime, /, *args: Any, **kwargs: Any) -> Any:
-        rt.steps -= steps
-        if rt.steps < 0:
-            rt.charge_steps(0)
+        rt.bytes -= fixed
+        if rt.bytes < 0:
+            rt.charge_bytes(0)
         pay(rt, *args, **kwargs)
         return run(rt, *args, **kwargs)
 
@@ -136,69 +140,69 @@ def _takes_arguments_of(pay: Callable[..., None], run: Callable[..., Any]) -> bo
 
 
 STRING_COSTS: dict[str, Cost] = {
-    "capitalize": Cost(4, pay_case),
-    "casefold": Cost(4, pay_case),
-    "center": Cost(4, pay_padding),
-    "count": Cost(4, pay_find),
-    "endswith": Cost(4, pay_affix),
-    "expandtabs": Cost(4, pay_expandtabs),
-    "find": Cost(4, pay_find),
-    "format": Cost(20, pay_format),
-    "format_map": Cost(20, pay_format_map),
-    "index": Cost(4, pay_find),
-    "isalnum": Cost(4, pay_whole),
-    "isalpha": Cost(4, pay_whole),
+    "capitalize": Cost(100, pay_case),
+    "casefold": Cost(100, pay_case),
+    "center": Cost(100, pay_padding),
+    "count": Cost(100, pay_find),
+    "endswith": Cost(100, pay_affix),
+    "expandtabs": Cost(100, pay_expandtabs),
+    "find": Cost(100, pay_find),
+    "format": Cost(500, pay_format),
+    "format_map": Cost(500, pay_format_map),
+    "index": Cost(100, pay_find),
+    "isalnum": Cost(100, pay_whole),
+    "isalpha": Cost(100, pay_whole),
     "isascii": CONSTANT,
-    "isdecimal": Cost(4, pay_whole),
-    "isdigit": Cost(4, pay_whole),
-    "isidentifier": Cost(4, pay_whole),
-    "islower": Cost(4, pay_whole),
-    "isnumeric": Cost(4, pay_whole),
-    "isprintable": Cost(4, pay_whole),
-    "isspace": Cost(4, pay_whole),
-    "istitle": Cost(4, pay_whole),
-    "isupper": Cost(4, pay_whole),
-    "join": Cost(8, pay_join_method),
-    "ljust": Cost(4, pay_padding),
-    "lower": Cost(4, pay_case),
-    "lstrip": Cost(2, pay_strip),
-    "partition": Cost(4, pay_partition),
-    "removeprefix": Cost(4, pay_whole),
-    "removesuffix": Cost(4, pay_whole),
-    "replace": Cost(4, pay_replace),
-    "rfind": Cost(4, pay_find_backwards),
-    "rindex": Cost(4, pay_find_backwards),
-    "rjust": Cost(4, pay_padding),
-    "rpartition": Cost(4, pay_rpartition),
-    "rsplit": Cost(4, pay_rsplit),
-    "rstrip": Cost(2, pay_strip),
-    "split": Cost(4, pay_split),
-    "splitlines": Cost(8, pay_splitlines),
-    "startswith": Cost(4, pay_affix),
-    "strip": Cost(2, pay_strip),
-    "swapcase": Cost(4, pay_case),
-    "title": Cost(4, pay_case),
-    "upper": Cost(4, pay_case),
-    "zfill": Cost(4, pay_padding),
+    "isdecimal": Cost(100, pay_whole),
+    "isdigit": Cost(100, pay_whole),
+    "isidentifier": Cost(100, pay_whole),
+    "islower": Cost(100, pay_whole),
+    "isnumeric": Cost(100, pay_whole),
+    "isprintable": Cost(100, pay_whole),
+    "isspace": Cost(100, pay_whole),
+    "istitle": Cost(100, pay_whole),
+    "isupper": Cost(100, pay_whole),
+    "join": Cost(200, pay_join_method),
+    "ljust": Cost(100, pay_padding),
+    "lower": Cost(100, pay_case),
+    "lstrip": Cost(50, pay_strip),
+    "partition": Cost(100, pay_partition),
+    "removeprefix": Cost(100, pay_whole),
+    "removesuffix": Cost(100, pay_whole),
+    "replace": Cost(100, pay_replace),
+    "rfind": Cost(100, pay_find_backwards),
+    "rindex": Cost(100, pay_find_backwards),
+    "rjust": Cost(100, pay_padding),
+    "rpartition": Cost(100, pay_rpartition),
+    "rsplit": Cost(100, pay_rsplit),
+    "rstrip": Cost(50, pay_strip),
+    "split": Cost(100, pay_split),
+    "splitlines": Cost(200, pay_splitlines),
+    "startswith": Cost(100, pay_affix),
+    "strip": Cost(50, pay_strip),
+    "swapcase": Cost(100, pay_case),
+    "title": Cost(100, pay_case),
+    "upper": Cost(100, pay_case),
+    "zfill": Cost(100, pay_padding),
 }
 
 DICT_COSTS: dict[str, Cost] = {
-    "copy": Cost(4, pay_entries),
+    "copy": Cost(100, pay_entries),
     "get": Cost(0, pay_key),
-    "items": Cost(8, pay_entries),
-    "keys": Cost(8, pay_entries),
-    "values": Cost(8, pay_entries),
+    "items": Cost(200, pay_entries),
+    "keys": Cost(200, pay_entries),
+    "values": Cost(200, pay_entries),
     **dict.fromkeys(["clear", "pop", "popitem", "setdefault", "update"], CONSTANT),  # refused
 }
 
 TUPLE_COSTS: dict[str, Cost] = {
-    "count": Cost(4, pay_search),
-    "index": Cost(4, pay_search),
+    "count": Cost(100, pay_search),
+    "index": Cost(100, pay_search),
 }
 
 LIST_COSTS: dict[str, Cost] = {
     **TUPLE_COSTS,
-    "copy": Cost(4, pay_references),
+    "copy": Cost(100, pay_references),
     **dict.fromkeys(["append", "clear", "extend", "insert"], CONSTANT),  # refused
     **dict.fromkeys(["pop", "remove", "reverse", "sort"], CONSTANT),
 }
@@ -208,97 +212,97 @@ METHOD_COSTS: dict[type, dict[str, Cost]] = {
     dict: DICT_COSTS,
     list: LIST_COSTS,
     tuple: TUPLE_COSTS,
-    Loop: {"cycle": CONSTANT, "changed": Cost(4, pay_change)},
+    Loop: {"cycle": CONSTANT, "changed": Cost(100, pay_change)},
     Cycler: {"next": CONSTANT, "reset": CONSTANT},
 }
 
 FILTER_COSTS: dict[str, Cost] = {
     "abs": CONSTANT,
     "attr": COMPOSED,
-    "batch": Cost(20, pay_batch),
+    "batch": Cost(500, pay_batch),
     "capitalize": COMPOSED,
     "center": COMPOSED,
     "count": CONSTANT,
     "d": CONSTANT,
     "default": CONSTANT,
-    "dictsort": Cost(30, pay_new_elements),
-    "e": Cost(10, pay_escape),
-    "escape": Cost(10, pay_escape),
-    "filesizeformat": Cost(20, pay_number),
+    "dictsort": Cost(750, pay_new_elements),
+    "e": Cost(250, pay_escape),
+    "escape": Cost(250, pay_escape),
+    "filesizeformat": Cost(500, pay_number),
     "first": COMPOSED,
-    "float": Cost(8, pay_number),
-    "forceescape": Cost(10, pay_escape),
-    "format": Cost(20, pay_percent_filter),
-    "from_json": Cost(30, pay_from_json),
-    "fromjson": Cost(30, pay_from_json),
-    "groupby": Cost(30, pay_new_elements),
-    "indent": Cost(10, pay_indent),
-    "int": Cost(8, pay_number),
-    "items": Cost(4, pay_entries),
-    "join": Cost(10, pay_elements),
+    "float": Cost(200, pay_number),
+    "forceescape": Cost(250, pay_escape),
+    "format": Cost(500, pay_percent_filter),
+    "from_json": Cost(750, pay_from_json),
+    "fromjson": Cost(750, pay_from_json),
+    "groupby": Cost(750, pay_new_elements),
+    "indent": Cost(250, pay_indent),
+    "int": Cost(200, pay_number),
+    "items": Cost(100, pay_entries),
+    "join": Cost(250, pay_elements),
     "last": COMPOSED,
     "length": CONSTANT,
-    "list": Cost(4, pay_references),
+    "list": Cost(100, pay_references),
     "lower": COMPOSED,
-    "map": Cost(10, pay_new_elements),
-    "max": Cost(20, pay_elements),
-    "min": Cost(20, pay_elements),
-    "reject": Cost(10, pay_elements),
-    "rejectattr": Cost(10, pay_elements),
+    "map": Cost(250, pay_new_elements),
+    "max": Cost(500, pay_elements),
+    "min": Cost(500, pay_elements),
+    "reject": Cost(250, pay_elements),
+    "rejectattr": Cost(250, pay_elements),
     "replace": COMPOSED,
-    "reverse": Cost(8, pay_references),
-    "round": Cost(10),
-    "safe": Cost(4, pay_printed),
-    "select": Cost(10, pay_elements),
-    "selectattr": Cost(10, pay_elements),
-    "slice": Cost(20, pay_slice),
-    "sort": Cost(20, pay_elements),
+    "reverse": Cost(200, pay_references),
+    "round": Cost(250),
+    "safe": Cost(100, pay_printed),
+    "select": Cost(250, pay_elements),
+    "selectattr": Cost(250, pay_elements),
+    "slice": Cost(500, pay_slice),
+    "sort": Cost(500, pay_elements),
     "string": COMPOSED,
-    "striptags": Cost(40, pay_striptags),
-    "sum": Cost(10, pay_new_elements),
-    "title": Cost(20, pay_title),
+    "striptags": Cost(1000, pay_striptags),
+    "sum": Cost(250, pay_new_elements),
+    "title": Cost(500, pay_title),
     "tojson": COMPOSED,  # `to_json` pays, and less for tools that were written before
     "trim": COMPOSED,
-    "truncate": Cost(20, pay_truncate),
-    "unique": Cost(10, pay_elements),
+    "truncate": Cost(500, pay_truncate),
+    "unique": Cost(250, pay_elements),
     "upper": COMPOSED,
-    "urlencode": Cost(40, pay_urlencode),
-    "wordcount": Cost(10, pay_wordcount),
-    "wordwrap": Cost(200, pay_wordwrap),
+    "urlencode": Cost(1000, pay_urlencode),
+    "wordcount": Cost(250, pay_wordcount),
+    "wordwrap": Cost(5000, pay_wordwrap),
 }
 
-COMPARISON_COST = Cost(2, pay_equality)
+COMPARISON_COST = Cost(50, pay_equality)
 TEST_COSTS: dict[str, Cost] = {
     **dict.fromkeys(["defined", "undefined", "none", "string", "mapping"], CONSTANT),
     **dict.fromkeys(["boolean", "true", "false", "callable", "escaped"], CONSTANT),
     **dict.fromkeys(["integer", "float", "number", "iterable", "sequence"], CONSTANT),
     "sameas": CONSTANT,
-    **dict.fromkeys(["divisibleby", "even", "odd"], Cost(2, pay_division)),
+    **dict.fromkeys(["divisibleby", "even", "odd"], Cost(50, pay_division)),
     **dict.fromkeys(["eq", "==", "equalto", "ne", "!=", "in"], COMPOSED),
     **dict.fromkeys(["lt", "<", "lessthan", "le", "<="], COMPOSED),
     **dict.fromkeys(["gt", ">", "greaterthan", "ge", ">="], COMPOSED),
-    **dict.fromkeys(["lower", "upper"], Cost(4, pay_printed_test)),
+    **dict.fromkeys(["lower", "upper"], Cost(100, pay_printed_test)),
 }
 
 OPERATOR_COSTS: dict[str, Cost] = {
-    "Sub": Cost(2, pay_arithmetic),
-    "Mul": Cost(2, pay_product),
-    "Div": Cost(2, pay_arithmetic),
-    "FloorDiv": Cost(2, pay_arithmetic),
-    "Mod": Cost(2, pay_modulo),
-    "Pow": Cost(4, pay_power),
+    "Sub": Cost(50, pay_arithmetic),
+    "Mul": Cost(50, pay_product),
+    "Div": Cost(50, pay_arithmetic),
+    "FloorDiv": Cost(50, pay_arithmetic),
+    "Mod": Cost(50, pay_modulo),
+    "Pow": Cost(100, pay_power),
 }
 
 FUNCTION_COSTS: dict[str, Cost] = {
-    "cycler": Cost(4, pay_call),
-    "dict": Cost(10, pay_dict),
-    "joiner": Cost(8),
-    "namespace": Cost(8, pay_dict),
+    "cycler": Cost(100, pay_call),
+    "dict": Cost(250, pay_dict),
+    "joiner": Cost(200),
+    "namespace": Cost(200, pay_dict),
     "raise_exception": CONSTANT,  # printing the message is paid for
-    "range": Cost(8),
-    "strftime_now": Cost(40, pay_strftime),
+    "range": Cost(200),
+    "strftime_now": Cost(1000, pay_strftime),
 }
-FROM_KEYS_COST = Cost(10, pay_from_keys)  # of `dict.fromkeys`
+FROM_KEYS_COST = Cost(250, pay_from_keys)  # of `dict.fromkeys`
 
 # The other names that generated code can use. What is COMPOSED charges in its own body.
 NAME_COSTS: dict[str, Cost] = {

@@ -28,7 +28,7 @@ from turnwise.engine.runtime.charges import (
     pay_width,
 )
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.measures import SMALL_INTEGER, char_bytes, charge_value
+from turnwise.engine.runtime.measures import RESULT_BYTES, SMALL_INTEGER, char_bytes, charge_value
 from turnwise.engine.runtime.values import (
     Denied,
     Failure,
@@ -102,7 +102,7 @@ def concatenate(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
 def join_parts(rt: Runtime, parts: Any) -> Pair:
     """Join flat texts and trails to one text."""
     texts = parts[::2]
-    rt.charge_bytes(sum(map(len, texts)))
+    rt.charge_bytes(RESULT_BYTES + sum(map(len, texts)))
     result = "".join(texts)
     if not result.isascii():  # as wide as its widest character
         rt.charge_bytes((char_bytes(result) - 1) * len(result))
@@ -303,6 +303,7 @@ def to_json(
 
     Tools that were rendered before are not written again (`PreparedTools`).
     """
+    rt.charge_bytes(4 * RESULT_BYTES)
     cache = rt.json_cache if id(value) in rt.cacheable_ids else None
     if cache is not None:
         known = cache.get((id(value), style))

@@ -16,6 +16,7 @@ from typing import Any
 from turnwise.engine.runtime.limits import MAX_INTEGER_BITS, Runtime, limit_error
 from turnwise.engine.runtime.values import Loop, Namespace, Stream, View
 
+RESULT_BYTES = 60  # of a value that an operation makes, and of its trail
 ITEM_BYTES = 16  # of an element that is read, or of a reference that is copied
 ELEMENT_BYTES = 100  # of an element that is made, with its trail
 PART_BYTES = 60  # of a short text that is cut from another

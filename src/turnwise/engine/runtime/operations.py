@@ -23,6 +23,7 @@ from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import (
     ELEMENT_BYTES,
     MAX_FREE_LENGTH,
+    RESULT_BYTES,
     bound_integer,
     char_bytes,
 )
@@ -50,7 +51,7 @@ def add_values(rt: Runtime, parts: tuple[Any, ...]) -> Pair:
 
     Value, trail, value, trail. Text is the common case and is joined once.
     """
-    if all([type(value) is str for value in parts[::2]]):
+    if type(parts[0]) is str and all([type(value) is str for value in parts[::2]]):
         return join_parts(rt, parts)
     value, trail = parts[0], parts[1]
     for right, right_trail in zip(parts[2::2], parts[3::2], strict=True):
@@ -70,8 +71,9 @@ def add_pair(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail:
             return Safe(result), trail
         return join_parts(rt, (left, left_trail, right, right_trail))
     if type(left) is type(right) and isinstance(left, (list, tuple)):
-        rt.charge_bytes(8 * (len(left) + len(right)))
+        rt.charge_bytes(RESULT_BYTES + 8 * (len(left) + len(right)))
         return left + right, chain_trails(len(left), left_trail, len(right), right_trail)
+    rt.charge_bytes(RESULT_BYTES)
     return _compute(operator.add, bound_integer(left), bound_integer(right)), None
 
 
@@ -263,7 +265,7 @@ def _match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pai
 def capture_output(rt: Runtime, out: Output) -> Pair:
     """Return what a block or macro wrote as one text."""
     texts = out[::2]
-    rt.charge_bytes(sum(map(len, texts)))
+    rt.charge_bytes(RESULT_BYTES + sum(map(len, texts)))
     result = "".join(texts)
     if not result.isascii():  # as wide as its widest character
         rt.charge_bytes((char_bytes(result) - 1) * len(result))
