@@ -30,7 +30,6 @@ from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import (
     ELEMENT_BYTES,
     ITEM_BYTES,
-    RESULT_BYTES,
     char_bytes,
     charge_key,
 )
@@ -65,7 +64,7 @@ NO_NEXT = Undefined("there is no next item")
 
 def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
     """`value.name`"""
-    rt.charge_bytes(RESULT_BYTES)
+    rt.charge_bytes(MISS_BYTES)
     kind = type(value)
     if kind is dict:
         if name in METHODS[dict]:
@@ -178,7 +177,9 @@ def get_slice(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step
     if not isinstance(value, (str, list, tuple, range)):
         raise ValueFailure(f"{type_name(value)!r} object cannot be sliced", value)
     picked = range(len(value))[start:stop:step]
-    rt.charge_bytes(len(picked) * (char_bytes(value) if isinstance(value, str) and value else 40))
+    rt.charge_bytes(
+        len(picked) * (char_bytes(value) if isinstance(value, str) and value else ITEM_BYTES)
+    )
     result = value[start:stop:step]
     if not isinstance(value, str):
         return result, pick_trail(trail, picked)
@@ -247,6 +248,7 @@ def _name_container(value: dict[Any, Any]) -> str:
 
 NO_TRAILS = repeat(None)
 NO_MESSAGES = (PAIRS, KEYS, LETTERS, SPLIT)  # rules whose elements are neither messages nor parts
+MISS_BYTES = 24  # of an attribute that is not a field of a dict; most of those do not exist
 LOOP_START_COST = 24  # steps for starting a loop
 MAX_CACHED_TRAILS = 1 << 16  # of all inputs together; for a longer one they are made each time
 ROOT_TRAILS: dict[str, list[Trail]] = {}
@@ -285,10 +287,11 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
         return elements, [trail] * count, False
     if trail[0] is ROOT:
         return elements, _root_trails(trail[1], count), trail[1] == "messages"
-    rt.charge_bytes(ELEMENT_BYTES * count)
     if trail[0] is PICK and type(trail[1]) is tuple and trail[1][0] is ROOT:
+        rt.charge_bytes(ITEM_BYTES * count)
         kept = _root_trails(trail[1][1], max(trail[2], default=-1) + 1)
         return elements, [kept[index] for index in trail[2]], True
+    rt.charge_bytes(ELEMENT_BYTES * count)
     return (
         elements,
         [(trail, number) for number in range(count)],

@@ -55,6 +55,7 @@ class Limits:
         origins: parts of a text whose origin is followed.
         steps_per_value: steps that each message, part, call, tool or other container of the input adds.
         steps_per_character: steps that each character of the input adds.
+        bytes_per_value: bytes that each container of the input adds.
         bytes_per_character: bytes that each character of the input adds.
         output_per_character: output that each character of the input adds.
         origins_per_value: origins that each container of the input adds.
@@ -79,7 +80,8 @@ class Limits:
     origins: int = 20_000
     steps_per_value: int = 1_200
     steps_per_character: int = 20
-    bytes_per_character: int = 12
+    bytes_per_value: int = 4_000
+    bytes_per_character: int = 48
     output_per_character: int = 6
     origins_per_value: int = 40
     origins_per_character: int = 1
@@ -101,7 +103,7 @@ class Limits:
         """Return what an input of this size adds to each budget."""
         shares = {
             "steps": containers * self.steps_per_value + characters * self.steps_per_character,
-            "bytes": characters * self.bytes_per_character,
+            "bytes": containers * self.bytes_per_value + characters * self.bytes_per_character,
             "output": characters * self.output_per_character,
         }
         return {
