@@ -167,7 +167,7 @@ BOUNDED = {
 @pytest.mark.parametrize("name", BOUNDED)
 def test_work_is_charged_by_size(name: str) -> None:
     with pytest.raises((turnwise.TemplateLimitError, turnwise.TemplateSyntaxError)):
-        turnwise.compile(BOUNDED[name]).render([{"role": "user", "content": "x"}]).text
+        turnwise.compile(BOUNDED[name]).render([{"role": "user", "content": "x"}])
 
 
 def test_integers_of_the_input_are_printed_and_not_calculated_with() -> None:

@@ -6,6 +6,7 @@ filter reads every element, so it pays for each before it starts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -305,27 +306,35 @@ def make_selection(keep: bool, by_attribute: bool) -> Builtin:
             raise Failure("Missing parameter for attribute name")
         found, found_trail = to_sequence(rt, value or (), trail)
         name, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
-        entries = found
-        if isinstance(value, str) and name is not None and found:
-            # A template that expects parts got text. All characters lack the same field.
-            field = get_by_path(rt, found[0], None, read_path(rt, name, 1))[0]
-            if type(field) is Undefined:
-                entries, name = [field] * len(found), None
-        path = read_path(rt, name, len(found))
         test = find_by_name(TESTS, rest[0][0], "test") if rest else None
         arguments = [pair[0] for pair in rest[1:]]
         order = []
-        for index, entry in enumerate(entries):
-            if type(entry) is dict and type(name) is str and name in entry:
-                tested = entry[name]  # the common case
-            else:
-                tested = get_by_path(rt, entry, None, path)[0]
+        for index, tested in enumerate(_get_fields(rt, value, found, name)):
             passes = tested if test is None else test(rt, tested, *arguments)
             if bool(passes) is keep:
                 order.append(index)
         return Stream([found[i] for i in order], pick_trail(found_trail, order)), None
 
     return run
+
+
+def _get_fields(rt: Runtime, value: Any, elements: Sequence[Any], name: Any) -> Sequence[Any]:
+    """Return the value of each element that a selection tests; without a name it is the element."""
+    if name is None or not elements:
+        return elements
+    if isinstance(value, str):
+        # A template that expects parts was given text. All characters lack the same field.
+        field = get_by_path(rt, elements[0], None, read_path(rt, name, 1))[0]
+        if type(field) is Undefined:
+            return [field] * len(elements)
+    path = read_path(rt, name, len(elements))
+    fields = []
+    for element in elements:
+        if type(element) is dict and type(name) is str and name in element:
+            fields.append(element[name])  # the common case
+        else:
+            fields.append(get_by_path(rt, element, None, path)[0])
+    return fields
 
 
 def find_by_name(table: dict[str, Any], name: Any, what: str) -> Any:
