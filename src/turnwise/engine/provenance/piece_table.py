@@ -36,7 +36,7 @@ from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS
 from turnwise.engine.provenance.splitting import LOST, Follower, OutOfBudget, pairs_of
-from turnwise.engine.provenance.text_rules import JOINED, PART, is_joined
+from turnwise.engine.provenance.text_rules import JOINED, PART
 from turnwise.engine.provenance.trails import (
     ANY,
     BEGIN,
@@ -55,6 +55,9 @@ from turnwise.messages import Path
 
 MESSAGES = (ROOT, "messages")
 MARK_COST = 2  # steps of the budget for a mark whose trail is followed
+ROOM_FOR_BLOCKS = 64  # steps that are bought at once, since there are many small blocks
+WRITTEN_BY_TEMPLATE = {int}  # the types of trails of a block that only the template wrote
+NOTHING: Iterator[Any] = iter(())
 BLOCK_COST = 2  # steps of the budget for a block within a block, beside those for its texts
 
 
@@ -146,6 +149,9 @@ class PieceTable:
                 fragments = [(text, trail)]
             elif trail is None:
                 fragments = [(text, NOWHERE)]
+            elif len(trail) == 2 and type(trail[0]) is tuple and _is_message(trail[0]):
+                # the common case: a field of a message
+                fragments = [(text, Field(("messages", trail[0][1], trail[1])))]
             else:
                 fragments = self.follower.split(text, trail)
             self._fragments[index] = fragments
@@ -191,6 +197,7 @@ class MessageTracker:
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
+        self._block_room = 0
         self.texts: list[str] = []
         self.trails: list[Trail] = []
         self.message_starts = [0]
@@ -214,9 +221,11 @@ class MessageTracker:
         while waiting:
             for text, trail in waiting[-1]:
                 if text:
-                    if type(trail) is tuple and trail[0] is JOINED and self._can_enter(text, trail):
-                        waiting.append(pairs_of(trail[1]))
-                        break
+                    if type(trail) is tuple and trail[0] is JOINED:
+                        block = self._open_block(text, trail[1])
+                        if block is not None:
+                            waiting.append(block)
+                            break
                     texts.append(text)
                     trails.append(trail)
                 elif type(trail) is tuple:
@@ -230,13 +239,28 @@ class MessageTracker:
             else:
                 waiting.pop()
 
-    def _can_enter(self, text: str, trail: Trail) -> bool:
-        """Return whether a text is a block that can be read, and pay for it.
+    def _open_block(self, text: str, out: Sequence[Any]) -> Iterator[tuple[str, Trail]] | None:
+        """Return what a block wrote, and pay for it; None if it cannot be read.
 
         A block beyond the budget is one text, whose trail is followed by nobody either.
         """
-        cost = BLOCK_COST + len(trail[1]) // 2
-        return self._follower.take(cost) == cost and is_joined(text, trail[1])
+        texts = out[::2]
+        self._block_room -= BLOCK_COST + len(texts)
+        if self._block_room < 0 and not self._make_room():
+            return None
+        if "".join(texts) != text:
+            return None
+        trails = out[1::2]
+        if set(map(type, trails)) == WRITTEN_BY_TEMPLATE and all(texts):
+            self.texts += texts  # no marks and no blocks: most blocks are a marker and a line end
+            self.trails += trails
+            return NOTHING
+        return zip(texts, trails, strict=True)
+
+    def _make_room(self) -> bool:
+        """Buy room for blocks from the budget; return False if there is none left."""
+        self._block_room = self._follower.take(ROOM_FOR_BLOCKS)
+        return self._block_room > 0
 
     def _read_mark(self, trail: tuple[Any, ...]) -> None:
         if trail is BEGIN or trail is END:
