@@ -28,7 +28,7 @@ TEMPLATE = (
 )
 SECONDS = 0.5
 MEGABYTES = 128
-GRACE = 60.0
+GRACE = 120.0
 """Wall time for one answer on a machine that has much else to do; the limits themselves are processor time."""
 SETUP = """
 import ctypes, os, tempfile, time
@@ -54,7 +54,6 @@ def misbehave(self, messages, *more, **arguments):
 Template.render = misbehave
 """
 HARM = {
-    "sleep": "no answer",
     "spin": "processor time",
     "allocate": "memory|processor time",
     "exit": "exit code 3",
@@ -73,7 +72,9 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerPool]:
-    with turnwise.isolated(2, seconds=SECONDS, megabytes=MEGABYTES, setup=SETUP) as started:
+    with turnwise.isolated(
+        2, seconds=SECONDS, megabytes=MEGABYTES, patience=GRACE, setup=SETUP
+    ) as started:
         yield started
 
 
@@ -149,6 +150,14 @@ def test_a_worker_is_killed_and_replaced(pool: WorkerPool, word: str) -> None:
     assert len(pool.pids) == len(before) and pool.pids != before
 
 
+def test_a_worker_that_sleeps_is_killed() -> None:
+    with turnwise.isolated(1, patience=1.0, setup=SETUP) as pool:
+        template = pool.compile(TEMPLATE)
+        with pytest.raises(turnwise.TemplateLimitError, match="no answer after 1 s") as caught:
+            template.render(say("sleep"))
+        assert caught.value.budget == "isolation"
+
+
 def test_a_search_in_c_is_ended(pool: WorkerPool) -> None:
     """No Python code runs meanwhile: a handler of a signal would wait for the end."""
     with pytest.raises(turnwise.TemplateLimitError) as caught:
@@ -209,6 +218,32 @@ def test_threads_share_a_pool(pool: WorkerPool) -> None:
 def test_arguments_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(turnwise.MessageError):
         turnwise.isolated(**wrong)
+
+
+def test_a_setup_that_fails_is_named() -> None:
+    with (
+        turnwise.isolated(1, setup="import nothing_of_that_name") as pool,
+        pytest.raises(turnwise.TurnwiseError, match="did not start: it ended with exit code 1"),
+    ):
+        pool.compile(TEMPLATE)
+
+
+def test_processes_that_cannot_be_started_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise BlockingIOError("no more processes")
+
+    with turnwise.isolated(1, setup=SETUP) as pool:
+        template = pool.compile(TEMPLATE)
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "Popen", refuse)
+            for _ in range(2):
+                with pytest.raises(turnwise.TemplateLimitError):
+                    template.render(say("exit"))
+            with pytest.raises(turnwise.TurnwiseError, match="no more processes"):
+                template.render(CHAT)
+            with pytest.raises(turnwise.TurnwiseError, match="no more processes"):
+                turnwise.isolated(1)
+        assert template.render(CHAT).text
 
 
 def test_what_cannot_be_sent_is_named(pool: WorkerPool) -> None:
@@ -275,7 +310,9 @@ def survive(count: int) -> None:
     """Every template gets an answer within its limit; processes, descriptors and memory are as before."""
     before = len(os.listdir("/proc/self/fd"))
     harm = ["spin", "exit", "crash", "allocate"]
-    with turnwise.isolated(4, seconds=SECONDS, megabytes=MEGABYTES, setup=SETUP) as pool:
+    with turnwise.isolated(
+        4, seconds=SECONDS, megabytes=MEGABYTES, patience=GRACE, setup=SETUP
+    ) as pool:
         open_files = len(os.listdir("/proc/self/fd"))
         outcomes: dict[str, int] = {}
 

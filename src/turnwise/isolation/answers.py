@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import Any
+import struct
+from typing import Any, NamedTuple
 
 from turnwise import errors
 from turnwise.errors import TurnwiseError
 
 PROTOCOL = 5
+LENGTH = struct.Struct(">Q")  # before each request and each answer
+READY = b"R"  # the first byte that a worker sends
 KNOWN_NAMES = {
     "builtins": {"range"},
     "datetime": {"datetime"},
@@ -33,6 +36,16 @@ KNOWN_NAMES = {
     "turnwise.tokens.tokenizers.protocol": {"Added"},
     "turnwise.training": {"Examples"},
 }
+
+
+class Answer(NamedTuple):
+    """What a worker sends back, as a plain tuple."""
+
+    result: Any
+    error: Exception | None
+    warnings: tuple[str, ...]
+    out_of_memory: bool = False
+    retires: bool = False  # the worker ends after this answer
 
 
 class AnswerReader(pickle.Unpickler):
@@ -64,7 +77,5 @@ def read_answer(data: bytes) -> Any:
 
 
 def write_answer(answer: Any) -> bytes:
-    """Return an answer as bytes; the error that the reader would raise comes at once."""
-    data = pickle.dumps(answer, PROTOCOL)
-    read_answer(data)
-    return data
+    """Return an answer as bytes."""
+    return pickle.dumps(answer, PROTOCOL)

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 from warnings import warn
@@ -24,21 +25,27 @@ from turnwise.tokens.stop_ids import Stops
 from turnwise.training import Examples
 
 SPARES = 1  # workers that are started ahead of time, for the next one that is killed
-PATIENCE = 10  # how many times its processor time a call may last: others use the processor too
-MIN_PATIENCE = 5.0
+PATIENCE = 30  # how many times its processor time a call may last: others use the processor too
 CALLER = 4  # stack levels from here to the code that called a method of IsolatedTemplate
 HINT = "isolated(seconds=..., megabytes=...) allows more"
 
 
 def isolated(
-    workers: int = 4, *, seconds: float = 1.0, megabytes: int = 512, setup: str = ""
+    workers: int = 4,
+    *,
+    seconds: float = 1.0,
+    megabytes: int = 512,
+    patience: float | None = None,
+    setup: str = "",
 ) -> WorkerPool:
     """Start worker processes for templates of strangers.
 
     Args:
         workers: how many calls run at the same time; others wait.
-        seconds: the processor time of one call. A call that sleeps is ended after ten times as long.
+        seconds: the processor time of one call.
         megabytes: the memory that a worker may take for its templates.
+        patience: how many seconds a call may last by the clock, whatever it does; 30 times its processor time by
+            default, since others use the processor too.
         setup: Python code that each worker runs when it starts, before its limits hold: to register templates, or to
             load large tokenizers.
 
@@ -55,24 +62,32 @@ def isolated(
         ...     template.render([{"role": "user", "content": "Hi"}]).text
         'Hi'
     """
-    return WorkerPool(workers, seconds, megabytes, setup)
+    return WorkerPool(workers, seconds, megabytes, patience, setup)
 
 
 class WorkerPool:
     """Worker processes that render templates, see `isolated`. Threads may share it; a forked process may not."""
 
     def __init__(
-        self, workers: int = 4, seconds: float = 1.0, megabytes: int = 512, setup: str = ""
+        self,
+        workers: int = 4,
+        seconds: float = 1.0,
+        megabytes: int = 512,
+        patience: float | None = None,
+        setup: str = "",
     ) -> None:
         if os.name != "posix":
             raise TurnwiseError("isolated templates need the limits of a POSIX system")
-        for name, value in (("workers", workers), ("seconds", seconds), ("megabytes", megabytes)):
-            kinds: Any = (int, float) if name == "seconds" else int
+        numbers = {"workers": workers, "seconds": seconds, "megabytes": megabytes}
+        if patience is not None:
+            numbers["patience"] = patience
+        for name, value in numbers.items():
+            kinds: Any = int if name in ("workers", "megabytes") else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 1e9:
                 raise MessageError(f"{name} is a positive number, not {value!r:.80}", path=name)
         if not isinstance(setup, str):
             raise MessageError(f"setup is Python code as text, not {type(setup).__name__}")
-        self._arguments = (seconds, megabytes, max(PATIENCE * seconds, MIN_PATIENCE), setup)
+        self._arguments = (seconds, megabytes, patience or PATIENCE * seconds, setup)
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(workers)
@@ -80,8 +95,12 @@ class WorkerPool:
         self._idle: deque[WorkerProcess] = deque()
         self._is_closed = False
         self._finalizer = weakref.finalize(self, _kill_all, self._alive)
-        for _ in range(workers + SPARES):
-            self._start_worker()
+        try:
+            for _ in range(workers + SPARES):
+                self._start_worker()
+        except OSError as error:
+            self.close()
+            raise _not_started(str(error)) from error
 
     def compile(
         self, source: Any, dialect: str | None = None, limits: Limits | None = None, **options: Any
@@ -127,7 +146,7 @@ class WorkerPool:
             worker = self._take()
             is_lost = True
             try:
-                worker.wait_until_ready()
+                _wait_for(worker)
                 answer = worker.ask(request)
                 is_lost = answer.retires
             except WorkerLost as lost:
@@ -156,7 +175,14 @@ class WorkerPool:
         with self._lock:
             if self._is_closed:
                 raise TurnwiseError("the pool of workers is closed")
-            return self._idle.popleft()
+            if self._idle:
+                return self._idle.popleft()
+        # The last one could not be replaced.
+        try:
+            self._start_worker()
+        except OSError as error:
+            raise _not_started(str(error)) from error
+        return self._take()
 
     def _give_back(self, worker: WorkerProcess, is_lost: bool) -> None:
         """Take a worker back, or kill it and start another one."""
@@ -168,7 +194,8 @@ class WorkerPool:
                 self._alive.discard(worker)
         if not keeps:
             worker.kill()
-            self._start_worker()
+            with suppress(OSError):  # the next call tries again
+                self._start_worker()
 
     @property
     def pids(self) -> list[int]:
@@ -252,6 +279,18 @@ class IsolatedTemplate:
 
     def __repr__(self) -> str:
         return f"<IsolatedTemplate {self.name}>"
+
+
+def _wait_for(worker: WorkerProcess) -> None:
+    try:
+        worker.wait_until_ready()
+    except WorkerLost as lost:
+        raise _not_started(str(lost)) from None
+
+
+def _not_started(reason: str) -> TurnwiseError:
+    hint = "is the code in `setup` right?"
+    return TurnwiseError(f"a worker process did not start: {reason}", hint=hint)
 
 
 def _make_error(reason: str) -> TemplateLimitError:

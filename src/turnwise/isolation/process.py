@@ -17,8 +17,7 @@ import sys
 from time import monotonic
 from typing import Any
 
-from turnwise.isolation.answers import read_answer
-from turnwise.isolation.worker import LENGTH, READY, Answer
+from turnwise.isolation.answers import LENGTH, READY, Answer, read_answer
 
 START_SECONDS = 60.0  # a machine may be very busy
 MAX_ANSWER_BYTES = 1 << 30

@@ -1,8 +1,9 @@
 """What runs in a worker process: set limits, then answer requests until the caller closes the pipe.
 
-A request and an answer are a length of eight bytes and so many bytes of pickle. Limits are those of the operating
+Limits are those of the operating
 system, which no code in the process can forget: memory for all its life, processor time for each request. A signal
-whose action is to end the process needs no Python code to run, so it also ends an endless loop in C.
+whose action is to end the process needs no Python code to run, so it also ends an endless loop in C. Only workers
+import this module: not every system has what it needs.
 """
 
 from __future__ import annotations
@@ -12,38 +13,26 @@ import os
 import pickle
 import resource
 import signal
-import struct
 import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from turnwise.errors import TurnwiseError, TurnwiseWarning
-from turnwise.isolation.answers import write_answer
+from turnwise.isolation.answers import LENGTH, READY, Answer, write_answer
 from turnwise.registry import load
 from turnwise.template import Template, compile
 
-LENGTH = struct.Struct(">Q")
-READY = b"R"
 MAX_TEMPLATES = 16  # that a worker keeps compiled
 MAX_OPEN_FILES = 64
 MEGABYTE = 1 << 20
 # The limit is the size at the start plus what the caller allows: the interpreter and its libraries are not counted.
+MEASURING_PERIOD = 16  # requests
 RETIRING_SHARE = 0.75  # of the memory; a worker whose caches have grown so far is replaced
 
 MAKERS: dict[str, Callable[..., Template]] = {"compile": compile, "load": load}
 VERBS = ("render", "encode", "examples", "stops", "markers", "parse", "convert")
-
-
-class Answer(NamedTuple):
-    """What a worker sends back, as a plain tuple."""
-
-    result: Any
-    error: Exception | None
-    warnings: tuple[str, ...]
-    out_of_memory: bool = False
-    retires: bool = False  # the worker ends after this answer
 
 
 def main(seconds: float, megabytes: int, setup: str) -> None:
@@ -92,12 +81,15 @@ def serve(requests: BinaryIO, answers: BinaryIO, seconds: float, size: int) -> N
     """Answer requests, each within so much processor time, until the process has grown to a size."""
     templates: OrderedDict[bytes, Template] = OrderedDict()
     retires = False
+    count = 0
     while not retires and (head := requests.read(LENGTH.size)):
         # SIGPROF ends the process.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         data = requests.read(*LENGTH.unpack(head))
         answer = respond(data, templates)
-        retires = answer.retires or data_size() > size
+        count += 1
+        has_grown = count % MEASURING_PERIOD == 0 and data_size() > size
+        retires = answer.retires or has_grown
         sent = pack(answer._replace(retires=retires))
         signal.setitimer(signal.ITIMER_PROF, 0)
         answers.write(LENGTH.pack(len(sent)) + sent)
