@@ -76,6 +76,16 @@ def test_what_is_learnt_is_the_reply_and_its_end() -> None:
     assert learnt == ["Ho<|im_end|>"] * 2
 
 
+def test_exact_is_trained_too() -> None:
+    """A final reply has no end in LMDeploy's text; `encode` adds it."""
+    exact = turnwise.compile(DOCUMENTED, exact=True)
+    rendering = exact.render([HI, HO, HI, HO])
+    learnt = [rendering.text[start:end] for start, end in rendering.spans(generation=True)]
+    assert learnt == ["Ho<|im_end|>", "Ho"]
+    encoded = exact.encode([HI, HO, HI, HO], "turnwise")
+    assert encoded.labels.count(-100) == len(encoded.labels) - 6
+
+
 def test_no_messages() -> None:
     assert turnwise.compile(DOCUMENTED, exact=True).render([]).text == "<|im_start|>assistant\n"
     plain = turnwise.compile(DOCUMENTED)

@@ -17,7 +17,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.dialects.lmdeploy_styles import EXACT_TEXT, JOINED_TEXT, STYLES
+from turnwise.dialects.lmdeploy_styles import (
+    CALL_MESSAGE_END,
+    EXACT_TEXT,
+    JOINED_TEXT,
+    STYLES,
+)
 from turnwise.dialects.turns import literal
 
 Fields = Mapping[str, Any]
@@ -127,23 +132,39 @@ def _write_exact_chat(fields: Fields) -> str:
     if style == "completion":
         return NO_CHAT
     turns = "{{- @start@ -}}\n" + STYLES[style](fields, True)
-    for tag in GENERATION_TAGS:  # text that is captured has no place yet
-        turns = turns.replace(tag, "")
     end = len(fields["eoa"] + fields["separator"])
     reply_start, think = "@assistant@", _write_think(fields)
     if style == "chatglm2":
         reply_start = "''"
     if style == "intern-s1":  # the others write it after a final assistant turn, too
         reply_start, think = f"@assistant@ ~ {think}", "''"
-    whole = f"(text ~ {reply_start})"
+    # Styles that never continue a reply, or do so only if there is an end to cut.
     always_opens = style in ("chatglm2", "qwen2.5") or (style in ("base", "codellama") and not end)
-    if not always_opens:
-        # Where the end is empty, this leaves nothing of the text, as in LMDeploy.
-        is_last = "messages and messages[-1].role == 'assistant'"
-        whole = f"(text[:-{end}] if {is_last} else text ~ {reply_start})"
+    is_open = "false" if always_opens else "messages and messages[-1].role == 'assistant'"
+    cuts_end_only = always_opens or 0 < end <= len(CALL_MESSAGE_END)
+    if not fields["cut"] and (cuts_end_only or (end and style != "llama3.1")):
+        if not always_opens:
+            turns = _leave_open(turns, end)
+        return f"{turns}{{{{- ('' if {is_open} else {reply_start}) ~ {think} -}}}}\n"
+    for tag in GENERATION_TAGS:  # text that is captured has no place yet
+        turns = turns.replace(tag, "")
+    # Where the end is empty, a cut of its length leaves nothing, as in LMDeploy.
+    whole = f"(text[:-{end}] if {is_open} else text ~ {reply_start})"
     if fields["cut"]:
         whole += "[:-1]"
     return _capture(turns, f"{whole} ~ {think}")
+
+
+def _leave_open(turns: str, end: int) -> str:
+    """Return turns that do not write the end of a final assistant turn.
+
+    Llama 3.1 ends a turn with a call otherwise, of which as many characters are left out.
+    """
+    texts = {"@eoa@": "''", "@separator@": "''"}
+    texts[literal(CALL_MESSAGE_END)] = literal(CALL_MESSAGE_END[:-end])
+    for text, open_text in texts.items():
+        turns = turns.replace(text, f"({open_text} if loop.last else {text})")
+    return turns
 
 
 def _write_think(fields: Fields) -> str:

@@ -307,6 +307,7 @@ def _write_s1(fields: Fields, exact: bool) -> str:
 
 # -- llama3.1 ----------------------------------------------------------------------------------------
 
+CALL_MESSAGE_END = "<|eom_id|>"
 IPYTHON_HEADERS = """\
 {%- set headers = {'system': @system@, 'user': @user@, 'assistant': @assistant@, 'ipython': @ipython@,
  'tool': @ipython@} -%}
