@@ -28,7 +28,13 @@ from turnwise.engine.runtime.charges import (
     pay_width,
 )
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.measures import RESULT_BYTES, SMALL_INTEGER, char_bytes, charge_value
+from turnwise.engine.runtime.measures import (
+    RESULT_BYTES,
+    SMALL_INTEGER,
+    char_bytes,
+    charge_value,
+    text_bytes,
+)
 from turnwise.engine.runtime.values import (
     Denied,
     Failure,
@@ -56,6 +62,7 @@ def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if kind is str:
         return value, trail
     if kind is Safe:
+        rt.charge_bytes(text_bytes(value))  # a copy, unlike that of plain text
         return str(value), trail
     if kind is Undefined:
         return "", None
