@@ -364,8 +364,9 @@ def test_files_of_a_model(tmp_path: Path) -> None:
     chat.save_pretrained(other)
     assert not (other / "chat_template.json").exists()
     assert compat.Chat.from_pretrained(other, Letters()).chat_template is None
-    with pytest.raises(turnwise.SourceError, match="is not a folder"):
-        compat.Chat.from_pretrained(tmp_path / "nothing")
+    for place in (tmp_path / "nothing", "no/such/folder", None, 5):
+        with pytest.raises(turnwise.TurnwiseError, match="this is not a folder"):
+            compat.Chat.from_pretrained(place)  # type: ignore[arg-type]
     config.write_text("[1]", encoding="utf-8")
     with pytest.raises(turnwise.SourceError, match="is a JSON object"):
         compat.Chat.from_pretrained(tmp_path, Letters())
@@ -410,6 +411,9 @@ def test_special_tokens_of_a_file(tmp_path: Path) -> None:
     tokens = chat.convert_ids_to_tokens([1, 2])
     assert tokens == ["a", "b"] and chat.convert_tokens_to_ids(tokens) == [1, 2]
     assert chat.decode([0, 1, 3], skip_special_tokens=True) == "a"
+    for wrong in (None, 5, [1], "a"):
+        with pytest.raises(turnwise.TokenizerError, match="tokens are a list of texts"):
+            chat.convert_tokens_to_string(wrong)
     chat.save_pretrained(tmp_path / "saved")
     assert compat.Chat.from_pretrained(tmp_path / "saved")("a b")["input_ids"] == [1, 2]
     with pytest.raises(turnwise.TokenizerError, match="which special tokens"):

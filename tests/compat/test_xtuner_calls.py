@@ -227,6 +227,8 @@ def test_packing_of_two_batches() -> None:
     for labels in ([[1]], [[1], [2]]):
         with pytest.raises(turnwise.MessageError, match="as many labels as ids"):
             compat.Packer(4)({"input_ids": [[1, 2]], "labels": labels})
+    with pytest.raises(turnwise.MessageError, match="a row is a list of ids, not 5"):
+        compat.Packer(4)({"input_ids": [5], "labels": [5]})
     for size in (0, -1, "4", True):
         with pytest.raises(turnwise.MessageError, match="chunk_size"):
             compat.Packer(size)

@@ -281,10 +281,11 @@ class PaddleChat(ChatTemplateMixin):
             SourceError: If it is not a folder, or a template in it cannot be read.
             TokenizerError: If the folder has no tokenizer.
         """
-        folder = Path(pretrained_model_name_or_path)
-        if not folder.is_dir():
+        place = pretrained_model_name_or_path
+        if not isinstance(place, str | os.PathLike) or not os.path.isdir(place):
             hint = "Models are not downloaded here."
-            raise SourceError(f"{folder} is not a folder", hint=hint)
+            raise SourceError(f"this is not a folder: {short_repr(place)}", hint=hint)
+        folder = Path(place)
         chat = cls(tokenizer=folder if tokenizer is None else tokenizer, exact=exact)
         text = _config_of(folder).get("chat_template")
         if is_present(folder / FILE_NAME):

@@ -117,11 +117,11 @@ class TokenizerShim:
         """Return the id of a token, or the ids of several."""
         if isinstance(tokens, str):
             return self.known.id(tokens)
-        return [self.known.id(token) for token in tokens]
+        return [self.known.id(token) for token in _check_tokens(tokens)]
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Return the text of tokens."""
-        return self.decode(self.convert_tokens_to_ids(list(tokens)))
+        return self.decode(self.convert_tokens_to_ids(_check_tokens(tokens)))
 
     def save_pretrained(self, save_directory: str, **_: Any) -> tuple[str, ...]:
         """Copy the tokenizer's file, and write the special tokens to a `tokenizer_config.json`."""
@@ -171,6 +171,13 @@ def with_calls(given: Any) -> Any:
     if given is None or has_calls or callable(given):
         return given
     return TokenizerShim(tokenizer(given), given)
+
+
+def _check_tokens(tokens: Any) -> list[str]:
+    is_list = isinstance(tokens, list | tuple)
+    if not is_list or not all(isinstance(token, str) for token in tokens):
+        raise TokenizerError(f"tokens are a list of texts, not {short_repr(tokens)}")
+    return list(tokens)
 
 
 def _find_tokenizer_file(given: Any) -> Path | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from turnwise.compat.batches import check_length
 from turnwise.compat.xtuner_rows import InvalidRow, require_list
+from turnwise.errors import short_repr
 
 COLUMNS = ("input_ids", "labels")
 
@@ -118,5 +119,8 @@ class Packer:
 
 def _check_lengths(ids: Sequence[Any], labels: Sequence[Any]) -> None:
     """Refuse rows whose labels do not belong to their ids: they would shift all that follow."""
+    for row in chain(ids, labels):
+        if not isinstance(row, list | tuple):
+            raise InvalidRow(f"a row is a list of ids, not {short_repr(row)}", path="input_ids")
     if [len(row) for row in ids] != [len(row) for row in labels]:
         raise InvalidRow("each row has as many labels as ids", path="labels")
