@@ -259,7 +259,7 @@ def _swap(tree: Any, path: Path, paths: list[Path], chance: Random) -> None:
     shorter, longer = sorted((path, other), key=len)
     if longer[: len(shorter)] == shorter:  # one inside of the other: the tree would contain itself
         return
-    first, second = look_up(tree, path), look_up(tree, other)
+    first, second = copy.deepcopy((look_up(tree, path), look_up(tree, other)))
     _put(tree, path, second)
     _put(tree, other, first)
 
@@ -269,16 +269,22 @@ def _copy_from(tree: Any, path: Path, paths: list[Path], chance: Random) -> None
 
 
 def _wrap(tree: Any, path: Path, paths: list[Path], chance: Random) -> None:
-    value = look_up(tree, path)
-    _put(tree, path, chance.choice(([value], {"a": value}, [value, value], {"content": value})))
+    value = copy.deepcopy(look_up(tree, path))
+    _put(
+        tree,
+        path,
+        chance.choice(([value], {"a": value}, [value, copy.deepcopy(value)], {"content": value})),
+    )
 
 
 def _repeat(tree: Any, path: Path, paths: list[Path], chance: Random) -> None:
     value = look_up(tree, path)
     size = len(json.dumps(value, default=str)) + 1
     times = min(chance.choice((2, 2, 30, 30, 1_000, 20_000)), MAX_GROWTH // size)
-    if isinstance(value, str | list):
+    if isinstance(value, str):
         _put(tree, path, value * times)
+    elif isinstance(value, list):
+        _put(tree, path, [copy.deepcopy(item) for _ in range(times) for item in value])
     elif isinstance(value, dict) and value:
         key, item = next(iter(value.items()))
         value.update({f"{key}{i}": copy.deepcopy(item) for i in range(min(times, 2_000))})

@@ -37,6 +37,7 @@ from typing import Any
 MAX_MESSAGE_LENGTH = 1000  # characters of a message that `str()` shows
 MAX_LISTED_NAMES = 30  # longer lists of names are cut after LISTED_OF_MANY
 LISTED_OF_MANY = 12
+MAX_WARNING_LENGTH = 4000  # characters of a warning that `str()` shows
 SOURCE_WIDTH = 100  # characters of a source line that `str()` shows
 
 
@@ -185,7 +186,13 @@ class Unstable(TurnwiseError):
 
 
 class TurnwiseWarning(UserWarning):
-    """It works, but maybe not as expected: the only category of warnings of this library."""
+    """It works, but maybe not as expected: the only category of warnings of this library.
+
+    `str()` escapes control characters, since Python prints warnings to the terminal as they are.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), limit=MAX_WARNING_LENGTH)
 
 
 def _show_source_line(source_line: str, line: int, column: int | None) -> str:

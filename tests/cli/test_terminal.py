@@ -7,11 +7,13 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 import sources
+from turnwise import TurnwiseWarning, cli
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 
@@ -21,6 +23,8 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 HOSTILE = "{%- for m in messages -%}<|" + ATTACK + "{{ m.role }}|>{{ m.content }}</s>{%- endfor -%}"
 OTHER = HOSTILE.replace("</s>", "</s>!" + ATTACK)
 CHAT = [{"role": "user", "content": ATTACK}, {"role": "assistant", "content": f"Yes{ATTACK}"}]
+FILE = "\x1b]0;a\x07\u202e.jinja"
+ENTRY = {"name": ATTACK, "source": "a.jinja", "notes": ATTACK, "family": ATTACK}
 COMMANDS = (
     ["render", "a.jinja", "chat.json"],
     ["render", "a.jinja", "chat.json", "--pieces"],
@@ -43,7 +47,32 @@ COMMANDS = (
     ["convert", "a.jinja", "--to", "fastchat"],
     ["doctor", ATTACK, "a.jinja"],
     ["match", ATTACK],
+    ["match", ATTACK, "--source", ATTACK],
+    ["list"],
+    ["list", "--json"],
+    ["list", "--dialect", ATTACK],
+    ["demo"],
     ["render", ATTACK, "chat.json"],
+)
+# What typer quotes in its own words, and file names.
+MISUSES = (
+    [f"rend{ATTACK}er"],
+    [f"--{ATTACK}"],
+    [f"-x{ATTACK}"],
+    ["render", f"--option{ATTACK}=1"],
+    ["render", "a.jinja", "chat.json", ATTACK],
+    ["render", "a.jinja", "chat.json", "--shape", ATTACK],
+    ["render", "a.jinja", "chat.json", "--line", ATTACK],
+    ["render", "a.jinja", "chat.json", "--now", ATTACK],
+    ["render", "a.jinja", "chat.json", "--option", ATTACK],
+    ["render", "a.jinja", "chat.json", "--tools", ATTACK],
+    ["render", "a.jinja", f"{ATTACK}.json"],
+    ["render", "a.jinja", FILE],
+    ["render", FILE, "chat.json"],
+    ["encode", "a.jinja", "chat.json", "--tokenizer", ATTACK],
+    ["explain", ATTACK, ATTACK],
+    ["parse", "a.jinja", f"@{ATTACK}"],
+    ["convert", "a.jinja", "--to", ATTACK],
 )
 
 
@@ -53,10 +82,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "a.jinja").write_text(HOSTILE, encoding="utf-8")
     (place / "b.jinja").write_text(OTHER, encoding="utf-8")
     (place / "chat.json").write_text(json.dumps(CHAT), encoding="utf-8")
+    (place / FILE).write_text("{{ nope(", encoding="utf-8")
+    entries = place / "entries"
+    entries.mkdir()
+    lines = [f"{key} = {json.dumps(value)}" for key, value in ENTRY.items()]
+    (entries / "mine.toml").write_text("\n".join(lines), encoding="utf-8")
+    (entries / "a.jinja").write_text(HOSTILE, encoding="utf-8")
+    (entries / f"bad{FILE}.toml").write_text(f"name = {json.dumps(ATTACK)}\nnope = 1")
     return place
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[::2])[:40])
+def test_every_command_is_here() -> None:
+    assert {command[0] for command in COMMANDS} == set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "command", COMMANDS + MISUSES, ids=lambda command: " ".join(command[::2])[:40]
+)
 def test_nothing_raw_on_a_terminal(folder: Path, command: list[str]) -> None:
     shown = run_on_terminal(folder, command)
     plain = STYLE.sub("", shown).replace("\r\n", "\n")
@@ -71,6 +113,7 @@ def run_on_terminal(folder: Path, command: list[str]) -> str:
 
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(sources.PACKAGE.parent), "TERM": "xterm"}
+    environment["TURNWISE_PATH"] = str(folder / "entries")
     process = subprocess.Popen(
         [sys.executable, "-c", "from turnwise.cli import main; main()", *command],
         stdout=theirs,
@@ -92,3 +135,16 @@ def run_on_terminal(folder: Path, command: list[str]) -> str:
     os.close(ours)
     process.wait()
     return received.decode()
+
+
+def test_help_on_a_terminal(folder: Path) -> None:
+    """What others write keeps its colours and its drawing."""
+    shown = run_on_terminal(folder, ["render", "--help"])
+    assert "\x1b[" in shown and "Usage" in STYLE.sub("", shown) and "╭" in shown
+
+
+def test_a_warning_is_escaped() -> None:
+    """Python itself prints it, where there is no command."""
+    shown = warnings.formatwarning(TurnwiseWarning(ATTACK), TurnwiseWarning, "a.py", 1, "")
+    assert not set(shown) & set("\x1b\x9b\u202e\u200b\x7f")
+    assert str(TurnwiseWarning("a\nb é")) == "a\nb é"

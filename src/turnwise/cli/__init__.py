@@ -18,7 +18,7 @@ from turnwise.cli.demo import demo
 from turnwise.cli.doctor import doctor
 from turnwise.cli.encode import encode, stops
 from turnwise.cli.explain import explain
-from turnwise.cli.output import FAULT, USAGE, report_errors
+from turnwise.cli.output import FAULT, USAGE, escape_terminals, report_errors
 from turnwise.cli.parse import parse
 from turnwise.cli.registry import list_entries, match
 from turnwise.cli.render import render
@@ -79,4 +79,5 @@ def _global_options(
 
 def main() -> None:
     """Run the console script."""
-    app(prog_name="turnwise")
+    with escape_terminals():
+        app(prog_name="turnwise")

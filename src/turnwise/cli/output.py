@@ -1,8 +1,10 @@
 """Output of commands: results on stdout, notes and errors on stderr.
 
 Messages and templates are untrusted text, and a terminal obeys control characters. So everything that goes to a
-terminal is escaped here, whatever the command; only the colours of `write_styled` pass. Output for programs (stdout
-that is not a terminal) is exact. A lone surrogate has no UTF-8 bytes, so it is written as its escape, as in JSON.
+terminal is escaped here, whatever the command; only the colours of `write_styled` pass. What others write (the errors
+of typer quote arguments, tracebacks quote anything) goes through `EscapedTerminal`, which does the same. Output for
+programs (stdout that is not a terminal) is exact. A lone surrogate has no UTF-8 bytes, so it is written as its
+escape, as in JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TextIO
 
 import typer
 from rich.console import Console
@@ -31,6 +33,46 @@ USAGE = 2
 P = ParamSpec("P")
 
 STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+class EscapedTerminal:
+    """A stream to a terminal that passes on printable text, line breaks, tabs and colours; the rest is escaped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text; the number of its characters is returned."""
+        self._stream.write(_escape_unstyled(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def escape_terminals() -> Iterator[None]:
+    """Let nothing raw reach a terminal, whoever writes to stdout and stderr."""
+    streams = sys.stdout, sys.stderr
+    if sys.stdout.isatty():
+        sys.stdout = EscapedTerminal(sys.stdout)
+    if sys.stderr.isatty():
+        sys.stderr = EscapedTerminal(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def _escape_unstyled(text: str) -> str:
+    parts = STYLE.split(text)  # text and style in turn
+    parts[::2] = [printable(part, limit=len(part)) for part in parts[::2]]
+    return "".join(parts)
 
 
 def is_terminal() -> bool:
@@ -52,11 +94,7 @@ def write(text: str) -> None:
 
 def write_styled(text: str) -> None:
     """Write a result with colours, which are all that a terminal gets unescaped."""
-    if is_terminal():
-        parts = STYLE.split(text)  # text and style in turn
-        parts[::2] = [printable(part, limit=len(part)) for part in parts[::2]]
-        text = "".join(parts)
-    _write(text)
+    _write(_escape_unstyled(text) if is_terminal() else text)
 
 
 def write_json(value: Any, indent: int | None = 2) -> None:
@@ -131,7 +169,7 @@ def report_errors(command: Callable[P, None], fault: int) -> Callable[P, None]:
 
 def _bug_report(error: Exception) -> str:
     if os.environ.get("TURNWISE_DEBUG"):
-        return "".join(traceback.format_exception(error))
+        return printable("".join(traceback.format_exception(error)), limit=100_000)
     where = traceback.extract_tb(error.__traceback__)[-1]
     what = printable(f"{type(error).__name__}: {error}")
     place = f"{os.path.basename(where.filename)}:{where.lineno}"
