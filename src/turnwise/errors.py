@@ -24,7 +24,7 @@ joins them:
       there is no such filter; known: abs, attr, ... Did you mean 'tojson'?
 
 Text that a template or a message put into an error is untrusted: `str()` escapes control characters
-and truncates it, while `.message` keeps it as it was.
+and truncates it, while `.message` and `.hint` keep it as it was, up to `MAX_KEPT_LENGTH` characters.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ from itertools import islice
 from typing import Any
 
 MAX_MESSAGE_LENGTH = 1000  # characters of a message that `str()` shows
+MAX_KEPT_LENGTH = 4_000  # characters of a message or a hint that are kept, but for raised texts
+MAX_RAISED_LENGTH = 100_000  # characters of a text of `raise_exception` that are kept
+MAX_NAME_SHOWN = 40  # characters of a name in a list of names
 MAX_LISTED_NAMES = 30  # longer lists of names are cut after LISTED_OF_MANY
 LISTED_OF_MANY = 12
 MAX_WARNING_LENGTH = 4000  # characters of a warning that `str()` shows
@@ -45,14 +48,17 @@ class TurnwiseError(Exception):
     """The base class: `except turnwise.TurnwiseError` catches every error of this library.
 
     Attributes:
-        message: what is wrong, in full.
+        message: what is wrong.
         hint: what to do about it, if that is known.
     """
 
+    _kept_length = MAX_KEPT_LENGTH
+
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        message = truncate_text(message, self._kept_length)
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = hint and truncate_text(hint, MAX_KEPT_LENGTH)
 
     def __str__(self) -> str:
         lines = [printable(self.message), self.where()]
@@ -124,6 +130,8 @@ class TemplateRuntimeError(TemplateError):
 class TemplateRaised(TemplateRuntimeError):
     """The template refused the conversation with `raise_exception`; `.message` is its text."""
 
+    _kept_length = MAX_RAISED_LENGTH
+
 
 class TemplateSecurityError(TemplateError):
     """The template used an attribute or method outside of the white list."""
@@ -154,7 +162,7 @@ class SourceError(TurnwiseError):
 
     def within(self, where: str) -> SourceError:
         """Put `where` before the message, and return the same error."""
-        self.message = f"{where}: {self.message}"
+        self.message = truncate_text(f"{where}: {self.message}", MAX_KEPT_LENGTH)
         return self
 
 
@@ -223,6 +231,13 @@ def printable(text: str, limit: int = MAX_MESSAGE_LENGTH) -> str:
     return shown
 
 
+def truncate_text(text: str, limit: int) -> str:
+    """Return the text, or its first `limit` characters and how many there were."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text)} characters)"
+
+
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
@@ -263,10 +278,11 @@ def did_you_mean(word: str, known: Iterable[str], what: str) -> str | None:
 
     Returns None if no names are known.
     """
-    names = list(dict.fromkeys(str(name)[:40] for name in islice(known, 50)))
+    names = list(dict.fromkeys(map(_show_name, islice(known, 50))))
     if not names:
         return None
-    nearest = difflib.get_close_matches(word, names, 1)
+    # comparing takes the product of the lengths, and a long word is no misspelt name
+    nearest = difflib.get_close_matches(word, names, 1) if len(word) <= MAX_NAME_SHOWN else []
     listed = names
     if len(names) > MAX_LISTED_NAMES:
         listed = [*names[:LISTED_OF_MANY], "…"]
@@ -274,3 +290,7 @@ def did_you_mean(word: str, known: Iterable[str], what: str) -> str | None:
     if nearest:
         hint += f" Did you mean {nearest[0]!r}?"
     return hint
+
+
+def _show_name(name: object) -> str:
+    return name[:MAX_NAME_SHOWN] if isinstance(name, str) else short_repr(name, MAX_NAME_SHOWN)

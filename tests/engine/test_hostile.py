@@ -6,13 +6,16 @@ The corpus has many; `GROWING` adds what fixed lists lack: attacks that scale, a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import corpus
 import turnwise
 from containment import Bounds, Step, find_problems
+from turnwise.tokens.tokenizers import SHIPPED, tokenizer
 
 CHAT = [
     {"role": "system", "content": "S"},
@@ -88,22 +91,87 @@ GROWING = {
 }
 
 
+VERBS = ("compile", "render", "pieces", "stops", "encode")
+BOUNDS = {**dict.fromkeys(VERBS, Bounds()), "grammar": Bounds(ms=500)}
+"""What each verb may take. A grammar takes dozens of renderings, and still no more time than a few hostile ones."""
+KNOWN_OPEN: dict[str, str] = {}
+"""Templates that are not contained yet, with the reason. One that is contained is a failure."""
+INTERNALS = (
+    "class '",
+    "<built-in",
+    "object at 0x",
+    "__builtins__",
+    "root:",
+    "uid=",
+    "<function",
+    "<bound",
+)
+"""What only a template that reached Python could print."""
+
+
 def templates() -> Iterator[tuple[str, str]]:
     yield from GROWING.items()
     yield from ((row.id, row.text) for row in corpus.hostile())
+    yield from ((row.id, row.text) for row in corpus.more_hostile())
 
 
-@pytest.mark.parametrize("template", [pytest.param(text, id=name) for name, text in templates()])
-def test_contained(template: str) -> None:
-    steps: dict[str, Step] = {"render": lambda _: turnwise.compile(template).render(CHAT)}
-    assert not find_problems(steps, {"render": Bounds()})
+@pytest.mark.parametrize("name", [name for name, _ in templates()])
+def test_contained(name: str) -> None:
+    """Every verb gives a text or an error of ours within its bounds, one after the other in one child."""
+    problems = find_problems(verbs_of(dict(templates())[name]), BOUNDS)
+    if name in KNOWN_OPEN:
+        assert problems, "this template is contained: take it out of KNOWN_OPEN"
+    else:
+        assert not problems
 
 
-@pytest.mark.parametrize("template", [pytest.param(text, id=name) for name, text in templates()])
-def test_deriving_is_contained(template: str) -> None:
-    """A grammar takes dozens of renderings, and still no more time than a few hostile ones."""
-    steps: dict[str, Step] = {"grammar": lambda _: turnwise.compile(template).grammar}
-    assert not find_problems(steps, {"grammar": Bounds(ms=500)})
+def verbs_of(text: str) -> dict[str, Step]:
+    """Return what a service does with a template, each verb with the results of those before it."""
+
+    def compile_template(state: dict[str, Any]) -> None:
+        state["template"] = turnwise.compile(text)
+
+    def render(state: dict[str, Any]) -> str:
+        state["rendering"] = state["template"].render(CHAT)
+        return str(state["rendering"])
+
+    return {
+        "compile": compile_template,
+        "render": render,
+        "pieces": lambda state: len(state["rendering"].pieces),
+        "stops": lambda state: state["template"].stops(),
+        "encode": lambda state: len(state["template"].encode(CHAT, tokenizer(SHIPPED))),
+        "grammar": lambda state: state["template"].grammar,
+    }
+
+
+def of_kind(kind: str) -> list[Any]:
+    """Return the rows of a kind as parameters of a test."""
+    rows = [row for row in corpus.more_hostile() if row.facts["kind"] == kind]
+    return [pytest.param(row, id=row.id) for row in rows]
+
+
+@pytest.mark.parametrize("row", of_kind("escape"))
+def test_nothing_escapes(row: corpus.Hostile) -> None:
+    chat = copy.deepcopy(CHAT)
+    try:
+        text = str(turnwise.compile(row.text).render(chat))
+    except turnwise.TurnwiseError:
+        text = ""
+    assert not [word for word in INTERNALS if word in text], text
+    assert chat == CHAT
+
+
+@pytest.mark.parametrize("row", of_kind("forge"))
+def test_nothing_is_forged(row: corpus.Hostile) -> None:
+    """The token in the text is the user's: no piece of the template's holds a character of it."""
+    chat = [{"role": "user", "content": row.facts["content"]}]
+    rendering = turnwise.compile(row.text).render(chat)
+    text, token = str(rendering), row.facts["token"]
+    assert token in text and "".join(piece.text for piece in rendering.pieces) == text
+    authors = [piece.origin.kind for piece in rendering.pieces for _ in piece.text]
+    start = text.index(token)
+    assert "template" not in authors[start : start + len(token)]
 
 
 def test_what_a_template_raises_is_cut_and_escaped() -> None:

@@ -15,10 +15,11 @@ import gc
 import json
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import turnwise
 from turnwise.engine import program
@@ -28,8 +29,7 @@ REFERENCE_MILLISECONDS = 17.0
 (Python 3.11.7). Other work on the same core doubles it."""
 MAX_SLOWNESS = 2.5
 TRIES = 8  # the best of these counts: the machine has other things to do
-HOPELESS = 8  # a step that takes so many times its bound is not tried again
-CPU_SECONDS = 4  # of a whole child, after which it is killed
+HOPELESS = 6  # a step that takes so many times its bound is not tried again, and is soon killed
 MAX_GROWTH = 1 << 30  # bytes that a child may allocate; it gets a MemoryError for more
 
 Step = Callable[[dict[str, Any]], object]
@@ -38,7 +38,7 @@ Step = Callable[[dict[str, Any]], object]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What became of one step: "done", "error" (one of ours), "raw" (any other) or how the child died."""
+    """What became of one step: "done", "error" (one of ours), "skipped", "raw" or how the child died."""
 
     outcome: str
     detail: str = ""
@@ -47,7 +47,7 @@ class Measurement:
 
     @property
     def is_ours(self) -> bool:
-        return self.outcome in ("done", "error")
+        return self.outcome in ("done", "error", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,8 @@ def measure_in_child(
 ) -> tuple[dict[str, Measurement], float]:
     """Return what each step took in a child of its own, and how slow the machine is if one took too long.
 
-    Steps after one that raised an error of ours are run too: a template that cannot be rendered still has stops.
+    Steps after one that failed are run too: a template that cannot be rendered still has stops. A step that looks in
+    vain for what a failed one would have made is skipped.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -133,19 +134,33 @@ def measure_in_child(
             found[name] = Measurement(**row)
     missing = [name for name in steps if name not in found]
     if missing:
-        found[missing[0]] = Measurement(f"died with status {status}", ms=1e9)
+        found[missing[0]] = Measurement(f"died with signal {status}", ms=1e9)
     return found, slowness
+
+
+class _State(dict[str, Any]):
+    """What the steps of one child have made."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise _Skipped(name)
+
+
+class _Skipped(Exception):
+    pass
 
 
 def _run_steps(steps: Mapping[str, Step], bounds: Mapping[str, Bounds], writer: int) -> None:
     _limit_child()
-    state: dict[str, Any] = {}
+    state = _State()
     is_slow = False
     for name, step in steps.items():
+        # the default answer to this alarm is to die
+        signal.setitimer(signal.ITIMER_PROF, 1.5 * HOPELESS * bounds[name].ms / 1000)
         row = _measure(step, state)
         is_slow = is_slow or row.ms > bounds[name].ms
         fields = {field: getattr(row, field) for field in Measurement.__slots__}
         os.write(writer, json.dumps({"step": name, **fields}).encode() + b"\n")
+    signal.setitimer(signal.ITIMER_PROF, 0)
     if is_slow:
         times = [calibrate() for _ in range(3)]
         os.write(writer, json.dumps({"slowness": slowness_of(min(times))}).encode() + b"\n")
@@ -153,7 +168,7 @@ def _run_steps(steps: Mapping[str, Step], bounds: Mapping[str, Bounds], writer: 
 
 def _limit_child() -> None:
     gc.freeze()  # what the tests before this one have left is not looked through
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     size = int(_status("VmSize") * 1024) or (8 << 30)
     resource.setrlimit(resource.RLIMIT_AS, (size + MAX_GROWTH, size + MAX_GROWTH))
     # A rendering answers a MemoryError as if a budget had run out; here that would hide what was not charged.
@@ -169,6 +184,8 @@ def _measure(step: Step, state: dict[str, Any]) -> Measurement:
         detail, outcome = str(step(state))[:80], "done"
     except turnwise.TurnwiseError as error:
         outcome, detail = "error", str(error)[:200]
+    except _Skipped as error:
+        outcome, detail = "skipped", str(error)
     except BaseException as error:  # exactly what must not happen
         outcome, detail = "raw", repr(error)[:200]
     spent = (time.process_time() - start) * 1000  # of this process: others may be using the machine

@@ -198,6 +198,19 @@ def hostile() -> tuple[Hostile, ...]:
     )
 
 
+@cache
+def more_hostile() -> tuple[Hostile, ...]:
+    """Newer attacks; `facts` has their kind: cpu, memory, raw, escape or forge (with `content` and `token`)."""
+    return tuple(
+        Hostile(
+            row["name"],
+            row["template"] if "template" in row else generated(row["template_gen"]),
+            row,
+        )
+        for row in lines("security/hostile_more.jsonl")
+    )
+
+
 def generated(expression: str) -> str:
     """The text of a template too long to be stored: a Python expression over strings, `join` and `range`."""
     text = eval(expression, {"__builtins__": {"range": range}})

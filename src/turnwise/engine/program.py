@@ -30,6 +30,7 @@ from turnwise.errors import (
     TemplateRuntimeError,
     TemplateSecurityError,
     TemplateSyntaxError,
+    short_repr,
 )
 
 FILE = "<turnwise program>"
@@ -158,7 +159,8 @@ class Program:
         for _, line in frames:
             lineno = self._line_positions[line - 1] or lineno
         kind: type[TemplateError] = TemplateRuntimeError
-        message = str(error)
+        # the text of a KeyError is the `repr` of its key, which may be any value of the template
+        message = short_repr(error.args[:1]) if isinstance(error, KeyError) else str(error)
         details: dict[str, Any] = {}
         if isinstance(error, (RecursionError, MemoryError)):
             error = limit_error("bytes" if isinstance(error, MemoryError) else "depth")

@@ -14,6 +14,7 @@ from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, scalar, trail
 from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Undefined
+from turnwise.errors import short_repr
 
 # `loop` as expressions over the variables of loop {0}: the counter i, the elements t, their trails o
 LOOP_ATTRIBUTES = {
@@ -117,7 +118,7 @@ class LookupCompiler:
 
     def _read_field(self, owner: Code, name: str, call: str, trail: bool) -> Code:
         key = repr(name)
-        message = f"'dict object' has no attribute {name!r}"
+        message = f"'dict object' has no attribute {short_repr(name)}"
         undefined = Undefined(message, owner=owner.value, key=name)
         absence = self.writer.share_constant("U", undefined)
         lookup = Lookup(

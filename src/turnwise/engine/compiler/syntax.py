@@ -301,9 +301,26 @@ def locate_error(
 ) -> TemplateError:
     """Return an error of this kind, with its position and the source line there."""
     line, column = unpack_position(lineno)
-    lines = normalise_newlines(text).split("\n")
-    source_line = lines[line - 1] if 0 < line <= len(lines) else None
+    source_line = _find_line(normalise_newlines(text), line)
     return kind(message, name=name, line=line, column=column, source_line=source_line, **details)
+
+
+def _find_line(text: str, line: int) -> str | None:
+    """Return a line of the text, counted from 1; its start is found by bisection, as there may be a million lines."""
+    newlines = line - 1
+    if newlines > text.count("\n"):
+        return None
+    start, stop = 0, len(text)
+    while newlines and stop - start > 1:
+        middle = (start + stop) // 2
+        before = text.count("\n", start, middle)
+        if before < newlines:
+            start, newlines = middle, newlines - before
+        else:
+            stop = middle
+    start = stop if newlines else 0
+    end = text.find("\n", start)
+    return text[start:] if end < 0 else text[start:end]
 
 
 def _refuse_surrogates(text: str, name: str) -> None:

@@ -220,7 +220,7 @@ def make_undefined(value: Any, key: Any) -> Pair:
 def _describe_absence(value: Any, key: Any) -> str:
     owner = "None" if value is None else f"{type_name(value)} object"
     if isinstance(key, str):
-        return f"{owner!r} has no attribute {key!r}"
+        return f"{owner!r} has no attribute {short_repr(key)}"
     return f"{owner} has no element {short_repr(key)}"
 
 

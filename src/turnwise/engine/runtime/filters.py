@@ -347,7 +347,7 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
     if not args and "attribute" in kwargs:
         attribute, default = kwargs.pop("attribute"), kwargs.pop("default", NONE)
         if kwargs:
-            raise Failure(f"Unexpected keyword argument {next(iter(kwargs))!r}")
+            raise Failure(f"Unexpected keyword argument {short_repr(next(iter(kwargs)))}")
         path = read_path(rt, attribute[0], len(found))
         pairs = [
             get_by_path(rt, entry, (found_trail, i), path, default) for i, entry in enumerate(found)

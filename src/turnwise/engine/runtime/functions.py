@@ -30,11 +30,10 @@ from turnwise.engine.runtime.values import (
     Undefined,
     ValueFailure,
 )
-from turnwise.errors import short_repr
+from turnwise.errors import MAX_RAISED_LENGTH, short_repr
 
 MAX_RANGE = 100_000  # as in jinja2's sandbox
 MAX_BOUND = 1 << 62
-MAX_RAISED_LENGTH = 100_000  # characters of a raised text that are kept
 STRFTIME_WIDTH = re.compile(r"%[_\-^0#]*\d")
 
 

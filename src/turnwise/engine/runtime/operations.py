@@ -253,7 +253,8 @@ def _match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pai
         trails = {key: pair[1] for key, pair in kwargs.items()}
         given.append((entries, (ITEMS, trails, {})))
     elif kwargs:
-        raise Failure(f"macro {macro.name!r} takes no keyword argument {next(iter(kwargs))!r}")
+        name = short_repr(next(iter(kwargs)))
+        raise Failure(f"macro {macro.name!r} takes no keyword argument {name}")
     if macro.catch_varargs:
         rest = args[len(names) :]
         given.append((tuple(pair[0] for pair in rest), (ITEMS, [pair[1] for pair in rest])))
