@@ -17,6 +17,7 @@ import os
 import resource
 import signal
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -167,6 +168,7 @@ def _run_steps(steps: Mapping[str, Step], bounds: Mapping[str, Bounds], writer: 
 
 
 def _limit_child() -> None:
+    warnings.simplefilter("ignore")
     gc.freeze()  # what the tests before this one have left is not looked through
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     size = int(_status("VmSize") * 1024) or (8 << 30)

@@ -246,7 +246,9 @@ class Prober:
 
     # Renderings
 
-    def render(self, messages: Sequence[Mapping[str, Any]], **arguments: Any) -> Rendering | None:
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], /, **arguments: Any
+    ) -> Rendering | None:
         """Render a conversation; None if the template refuses it, or writes too much.
 
         Raises:
@@ -293,7 +295,7 @@ class Prober:
             arguments["documents"] = DOCUMENTS
         return arguments
 
-    def generation_prompt(self, **options: Any) -> Segment | None:
+    def generation_prompt(self, /, **options: Any) -> Segment | None:
         """Return what `add_generation_prompt` adds to a conversation; None if the template refuses it."""
         closed = self.render([self.user()], **options)
         opened = self.render([self.user()], add_generation_prompt=True, **options)
@@ -316,7 +318,7 @@ class Prober:
                 prompt = prompt.slice(common_prefix(prompt, self.after_user(closed) or EMPTY))
         return self._trim(prompt) if prompt is not None else None
 
-    def _unconditional_prompt(self, opened: Rendering, **options: Any) -> Segment:
+    def _unconditional_prompt(self, opened: Rendering, /, **options: Any) -> Segment:
         """Return the generation prompt of a template that writes it after every last message, asked for or not."""
         message = self.reply()
         finished = self.render(
@@ -341,7 +343,7 @@ class Prober:
         return tail.slice(start + len(user_end))
 
     def turn(
-        self, message: Mapping[str, Any], *following: Mapping[str, Any], **options: Any
+        self, message: Mapping[str, Any], /, *following: Mapping[str, Any], **options: Any
     ) -> Segment | None:
         """Return what the template writes for an assistant message after a user's, and for those that follow."""
         probe = json.dumps([message, following, options], sort_keys=True, default=str)
@@ -378,7 +380,7 @@ class Prober:
             return None
         return turn
 
-    def _text_before(self, **options: Any) -> str | None:
+    def _text_before(self, /, **options: Any) -> str | None:
         """Return the conversation before the assistant message."""
         key = (self.settings, str(options))
         if key not in self.cache.prefixes:
@@ -386,7 +388,7 @@ class Prober:
             self.cache.prefixes[key] = rendering.text if rendering is not None else None
         return self.cache.prefixes[key]
 
-    def after_result(self, shape: CallShape, **options: Any) -> Segment:
+    def after_result(self, shape: CallShape, /, **options: Any) -> Segment:
         """Return the end of a prompt whose last message is a tool result, after the text of the result."""
         call = {"role": "assistant", **self.call(shape, ARGUMENTS[0])}
         messages = [self.user(), call, RESULTS[0]]

@@ -170,7 +170,7 @@ class StopFinder:
     # Probes
 
     def _render(
-        self, prober: Prober, *chats: list[MessageDict], **options: Any
+        self, prober: Prober, /, *chats: list[MessageDict], **options: Any
     ) -> list[ProbedConversation]:
         """Render conversations; those that the template refuses are left out."""
         found: list[ProbedConversation] = []
