@@ -14,7 +14,13 @@ from typing import Any
 
 from turnwise.engine.compiler.compiler import GeneratedCode, generate_code
 from turnwise.engine.compiler.scopes import CompileError
-from turnwise.engine.compiler.syntax import locate_error, pack_position, parse, unpack_position
+from turnwise.engine.compiler.syntax import (
+    TemplateTooLarge,
+    locate_error,
+    pack_position,
+    parse,
+    unpack_position,
+)
 from turnwise.engine.provenance import container_rules, text_rules, trails
 from turnwise.engine.runtime import access, formatting, limits, measures, operations, values
 from turnwise.engine.runtime.filters import FILTERS
@@ -106,6 +112,11 @@ class Program:
         except CompileError as error:
             raise locate_error(
                 TemplateSyntaxError, str(error), self.text, self.name, error.lineno, hint=error.hint
+            ) from None
+        except TemplateTooLarge as error:
+            raise locate_error(
+                *(TemplateLimitError, str(error), self.text, self.name, error.lineno),
+                budget=error.budget,
             ) from None
         except RecursionError:
             raise self._too_deep("the template is nested too deeply") from None

@@ -15,8 +15,8 @@ Three things make the lines fast:
 * Every line carries the position in the template that it was generated for, so programs need no code for
   positions: `Program` looks a failing line up from the traceback.
 
-Names of the template become numbered or ASCII identifiers and its texts appear only through `repr`, so no text of a
-template can become code.
+Names of the template become numbered or ASCII identifiers and its texts appear only through `repr`, or not at all if
+they are long, so no text of a template can become code.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ from enum import Enum
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from turnwise.engine.compiler.syntax import TemplateTooLarge
 from turnwise.engine.provenance.text_rules import JOINED
+from turnwise.engine.runtime.limits import MAX_PROGRAM_CHARACTERS, MAX_PROGRAM_LINES
 
 NO_TRAIL = "None"
+MAX_INLINE_TEXT = 250  # characters; Python takes longer to read a long text than to look up a name
 
 
 class Kind(Enum):
@@ -143,6 +146,8 @@ class CodeWriter:
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
+        self.line_count = 0  # of all lines, also those that are not part of the program yet
+        self.size = 0  # their characters
         self.lineno = 0  # of the node that is being compiled
         self.indent = 0
         self.temporaries = 0
@@ -153,6 +158,10 @@ class CodeWriter:
         self.pending: list[Code] = []
 
     def line(self, text: str) -> None:
+        self.line_count += 1
+        self.size += len(text)
+        if self.line_count > MAX_PROGRAM_LINES or self.size > MAX_PROGRAM_CHARACTERS:
+            raise TemplateTooLarge("too many lines of Python to run it", self.lineno)
         self.lines.append(Line("    " * self.indent + text, self.lineno))
 
     def temporary(self, prefix: str = "t") -> str:
@@ -169,6 +178,12 @@ class CodeWriter:
         name = f"{prefix}{len(self.constants)}"
         self.constants[name] = value
         return name
+
+    def quote(self, text: str) -> str:
+        """Return the Python expression for a text of the template."""
+        if len(text) <= MAX_INLINE_TEXT:
+            return repr(text)
+        return self.share_constant("K", text)
 
     # ---- blocks ----
 
@@ -298,7 +313,7 @@ class CodeWriter:
                 texts_and_trails += (str(code.literal), int(code.trail))
             joined = "".join(str(code.literal) for code in neighbours)
             trail = self.share_constant("J", (JOINED, texts_and_trails))
-            result.append(Code(repr(joined), trail, Kind.LITERAL))
+            result.append(Code(self.quote(joined), trail, Kind.LITERAL))
         return result
 
 

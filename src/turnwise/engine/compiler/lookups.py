@@ -117,7 +117,7 @@ class LookupCompiler:
         return self.writer.store_pair(f"{function}(rt, {owner.pair}{bounds})")
 
     def _read_field(self, owner: Code, name: str, call: str, trail: bool) -> Code:
-        key = repr(name)
+        key = self.writer.quote(name)
         message = f"'dict object' has no attribute {short_repr(name)}"
         undefined = Undefined(message, owner=owner.value, key=name)
         absence = self.writer.share_constant("U", undefined)

@@ -15,41 +15,58 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
 from jinja2._identifier import pattern as name_re
 from jinja2.ext import Extension, loopcontrols
-from jinja2.lexer import Lexer, float_re, integer_re, newline_re
+from jinja2.lexer import Lexer, float_re, integer_re
 from jinja2.parser import Parser
 
-from turnwise.engine.runtime.limits import MAX_NESTING, MAX_TEMPLATE_CHARACTERS, MAX_TEMPLATE_TOKENS
+from turnwise.engine.runtime.limits import (
+    MAX_NESTING,
+    MAX_SCANNED_TOKENS,
+    MAX_TEMPLATE_CHARACTERS,
+    MAX_TEMPLATE_NAMES,
+    MAX_TEMPLATE_NODES,
+    MAX_TEMPLATE_TOKENS,
+)
 from turnwise.errors import TemplateError, TemplateLimitError, TemplateSyntaxError
 
 COLUMN_BITS = 21
 MAX_TREE_DEPTH = 150
+MAX_COMPARISONS = 16  # in one chain, `a < b < c`; known templates have one
+MAX_OPERANDS = 100  # of one chain of `+`; known templates have 27
 TOO_DEEP = "expressions or blocks nested too deeply"
 
 CLOSING = {"{": "}", "(": ")", "[": "]"}
 TAG_TOKEN = re.compile(
     r"(?P<whitespace>\s+)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*+(?![^\x00-\x7f]))"
-    r"|(?P<string>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")"
+    r"|(?P<string>'[^'\\]*+(?:\\.[^'\\]*+)*+'|\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\")"
     r"|(?P<operator>//|\*\*|==|!=|>=|<=|[-+/*%~\[\](){}><=.:|,;])",
     re.S,
 )
 MAX_DIGITS = 400
 MAX_NAME_LENGTH = 1_000  # characters; the longest in a known template has 36
 LONG_NUMBER = re.compile(f"[0-9][0-9A-Za-z_]{{{MAX_DIGITS}}}")
-RARE_TOKENS = (("float", float_re), ("integer", integer_re), ("name", name_re))
+PLAIN_INTEGER = re.compile(r"[1-9][0-9]*+(?![0-9A-Za-z_.])")
+RARE_TOKENS = (
+    ("integer", PLAIN_INTEGER),
+    ("float", float_re),
+    ("integer", integer_re),
+    ("name", name_re),
+)
 TAG_END = {
     "block": re.compile(r"\+%}|-%}\s*|%}\n?"),
     "variable": re.compile(r"-}}\s*|}}"),
 }
-COMMENT_END = re.compile(r"(.*?)(\+#}|-#}\s*|#}\n?)", re.S)
-RAW_END = re.compile(r"(.*?)(\{%([-+]?)\s*endraw\s*(?:\+%}|-%}\s*|%}\n?))", re.S)
-OPENING = re.compile(r"\{(?:(%([-+]?)\s*raw\s*(?:-%}\s*|%}))|(%[-+]?)|(\{[-+]?)|(#[-+]?))")
+COMMENT_END = re.compile(r"\+#}|-#}\s*+|#}\n?")
+RAW_END = re.compile(r"\{%([-+]?)\s*+endraw\s*+(?:\+%}|-%}\s*+|%}\n?)")
+OPENING = re.compile(r"\{(?:(%([-+]?)\s*+raw\s*+(?:-%}\s*+|%}))|(%[-+]?)|(\{[-+]?)|(#[-+]?))")
+UNPARSED = frozenset(["whitespace", "comment", "comment_begin", "comment_end"])
 OPENING_NAMES = (None, "raw", None, "block", "variable", "comment")
 
 
@@ -79,6 +96,9 @@ class Scanner(Lexer):
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
     ) -> Iterator[tuple[int, str, str]]:
         return iter(TokenScan(normalise_newlines(source)).scan())
+
+    def _normalize_newlines(self, value: str) -> str:
+        return value  # the whole text is normalised before it is scanned
 
 
 class TokenScan:
@@ -111,6 +131,7 @@ class TokenScan:
                 scan_rest[kind]()
             else:
                 self._scan_tag(kind)
+        self._check_size()
         return self.tokens
 
     def _add_token(self, kind: str, value: str) -> None:
@@ -136,8 +157,19 @@ class TokenScan:
             self._add_token("data", data)
 
     def _check_token_count(self) -> None:
-        if len(self.tokens) > MAX_TEMPLATE_TOKENS:
+        if len(self.tokens) > MAX_SCANNED_TOKENS:
+            raise TemplateTooLarge(f"more than {MAX_SCANNED_TOKENS} tokens", self._lineno())
+
+    def _check_size(self) -> None:
+        """Refuse what the parser would take long for."""
+        count = sum(kind not in UNPARSED for _, kind, _ in self.tokens)
+        if count > MAX_TEMPLATE_TOKENS:
             raise TemplateTooLarge(f"more than {MAX_TEMPLATE_TOKENS} tokens", self._lineno())
+        names = {value for _, kind, value in self.tokens if kind == "name"}
+        if len(names) > MAX_TEMPLATE_NAMES:
+            raise TemplateTooLarge(
+                f"more than {MAX_TEMPLATE_NAMES} different names", self._lineno()
+            )
 
     def _lineno(self) -> int:
         return pack_position(self.line, self.offset - self.line_start + 1)
@@ -207,20 +239,24 @@ class TokenScan:
         raise TemplateTooLarge(message, self._lineno())
 
     def _scan_comment(self) -> None:
-        comment = COMMENT_END.match(self.text, self.offset)
-        if comment:
-            if comment[1]:
-                self._add_token("comment", comment[1])
-            self._add_token("comment_end", comment[2])
+        text, start = self.text, self.offset
+        closing = text.find("#}", start)
+        if closing >= 0:
+            if closing > start and text[closing - 1] in "+-":
+                closing -= 1
+            if closing > start:
+                self._add_token("comment", text[start:closing])
+            end = COMMENT_END.match(text, closing)
+            self._add_token("comment_end", end[0] if end else "#}")
         elif self.offset < len(self.text):
             self._fail("this comment has no end: '#}' is missing")
 
     def _scan_raw(self) -> None:
-        raw = RAW_END.match(self.text, self.offset)
-        if raw:
-            self._add_data(raw[1], raw[3], strip_line=True)
-            self._move_to(raw.start(2))
-            self._add_token("raw_end", raw[2])
+        end = RAW_END.search(self.text, self.offset)
+        if end:
+            self._add_data(self.text[self.offset : end.start()], end[1], strip_line=True)
+            self._move_to(end.start())
+            self._add_token("raw_end", end[0])
         elif self.offset < len(self.text):
             self._fail("this raw block has no end: '{% endraw %}' is missing")
 
@@ -231,7 +267,7 @@ class TokenScan:
 def normalise_newlines(source: str) -> str:
     """Return the text as jinja2 sees it: newlines are `\\n`, and one at the very end is dropped."""
     if "\r" in source:
-        source = newline_re.sub("\n", source)
+        source = source.replace("\r\n", "\n").replace("\r", "\n")
     return source.removesuffix("\n")
 
 
@@ -276,8 +312,7 @@ def parse(text: str, name: str) -> nodes.Template:
         raise _limit_error(f"the template is too large: {size}", name)
     _refuse_surrogates(text, name)
     try:
-        tree = Parser(ENVIRONMENT, text, name).parse()
-        _refuse_depth(tree)
+        return _parse_tree(text)
     except jinja2.TemplateSyntaxError as error:
         message = error.message or "not a template"
         raise locate_error(TemplateSyntaxError, message, text, name, error.lineno) from None
@@ -289,6 +324,13 @@ def parse(text: str, name: str) -> nodes.Template:
         raise _limit_error(f"the template is too large: {TOO_DEEP}", name, "depth") from None
     except ValueError as error:  # an integer literal longer than Python reads
         raise TemplateSyntaxError(str(error), name=name) from None
+
+
+@lru_cache(maxsize=2)
+def _parse_tree(text: str) -> nodes.Template:
+    """Return the tree; what is compiled is soon searched, so the last ones are kept. Nobody changes them."""
+    tree = Parser(ENVIRONMENT, text).parse()
+    _refuse_large_tree(tree)
     return tree
 
 
@@ -338,14 +380,32 @@ def _refuse_surrogates(text: str, name: str) -> None:
         ) from None
 
 
-def _refuse_depth(tree: nodes.Node) -> None:
-    """Walk the tree level by level."""
-    level = [tree]
+def _refuse_large_tree(tree: nodes.Node) -> None:
+    """Walk the tree level by level, and refuse one that is too deep or has too many nodes."""
+    level: list[nodes.Node] = [tree]
+    count = 1
     for _ in range(MAX_TREE_DEPTH):
-        level = [child for node in level for child in flat_children(node)]
-        if not level:
+        children: list[nodes.Node] = []
+        for node in level:
+            found = list(flat_children(node))
+            _refuse_long_chain(node, len(found))
+            children += found
+        count += len(children)
+        if count > MAX_TEMPLATE_NODES:
+            message = f"more than {MAX_TEMPLATE_NODES} expressions and statements"
+            raise TemplateTooLarge(message, level[0].lineno)
+        if not children:
             return
+        level = children
     raise TemplateTooLarge(TOO_DEEP, level[0].lineno, "depth")
+
+
+def _refuse_long_chain(node: nodes.Node, operands: int) -> None:
+    if isinstance(node, nodes.Compare) and operands > MAX_COMPARISONS + 1:
+        message = f"more than {MAX_COMPARISONS} comparisons in one chain"
+        raise TemplateTooLarge(message, node.lineno)
+    if isinstance(node, nodes.Add) and operands > MAX_OPERANDS:
+        raise TemplateTooLarge(f"a sum of more than {MAX_OPERANDS} operands", node.lineno)
 
 
 def flat_children(node: nodes.Node) -> Iterator[nodes.Node]:

@@ -24,7 +24,7 @@ class ValueCompiler:
 
     def visit_Const(self, node: nodes.Const | nodes.TemplateData, trail: bool) -> Code:
         value = node.data if isinstance(node, nodes.TemplateData) else node.value
-        source = repr(value)
+        source = self.writer.quote(value) if isinstance(value, str) else repr(value)
         position = self.writer.add_text_position(node.lineno)
         if isinstance(value, str):
             if not value.isascii() and SURROGATE.search(value):
