@@ -92,8 +92,14 @@ GROWING = {
 
 
 VERBS = ("compile", "render", "pieces", "stops", "encode")
-BOUNDS = {**dict.fromkeys(VERBS, Bounds()), "grammar": Bounds(ms=500)}
-"""What each verb may take. A grammar takes dozens of renderings, and still no more time than a few hostile ones."""
+BOUNDS = {
+    **dict.fromkeys(VERBS, Bounds()),
+    "encode long": Bounds(ms=4_000, mb=600),
+    "grammar": Bounds(ms=500),
+}
+"""What each verb may take. A grammar takes dozens of renderings, and still no more time than a few hostile ones. A
+prompt of up to 4 million characters is encoded in time and memory that grow with it: a microsecond, a hundred bytes."""
+LONG_TEXT = 20_000  # characters
 KNOWN_OPEN: dict[str, str] = {}
 """Templates that are not contained yet, with the reason. One that is contained is a failure."""
 INTERNALS = (
@@ -136,12 +142,19 @@ def verbs_of(text: str) -> dict[str, Step]:
         state["rendering"] = state["template"].render(CHAT)
         return str(state["rendering"])
 
+    def encode(state: dict[str, Any], is_long: bool) -> int:
+        size = len(state["rendering"].text) if "rendering" in state else 0
+        if (size > LONG_TEXT) is not is_long:
+            return 0
+        return len(state["template"].encode(CHAT, tokenizer(SHIPPED)))
+
     return {
         "compile": compile_template,
         "render": render,
         "pieces": lambda state: len(state["rendering"].pieces),
         "stops": lambda state: state["template"].stops(),
-        "encode": lambda state: len(state["template"].encode(CHAT, tokenizer(SHIPPED))),
+        "encode": lambda state: encode(state, False),
+        "encode long": lambda state: encode(state, True),
         "grammar": lambda state: state["template"].grammar,
     }
 

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any
 from warnings import warn
 
 from turnwise.compat.batches import BatchLayout, Encoding, TokenRow
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
+from turnwise.engine.sized_cache import SizedCache
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.registry import load
 from turnwise.shapes.row import ARGUMENT_NAMES
@@ -219,7 +220,7 @@ class TransformersChat:
         if isinstance(chosen, Template):
             return chosen
         if isinstance(chosen, str):
-            return _compile_text(chosen)
+            return TEMPLATES.get(chosen)
         if chosen is None:
             hint = "Say chat_template=..., or TransformersChat(template, tokenizer)."
             raise SourceError("there is no chat template", hint=hint)
@@ -276,9 +277,11 @@ def _with_variables(template: Template, given: Mapping[str, Any]) -> Template:
     return template.with_options(named) if named else template
 
 
-@lru_cache(64)
 def _compile_text(text: str) -> Template:
     return compile_jinja(text, name="chat_template")
+
+
+TEMPLATES = SizedCache(_compile_text, lambda template: template.program.measure_size())
 
 
 def _split_conversations(given: Any) -> tuple[list[Any], bool]:

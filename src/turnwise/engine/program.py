@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from sys import getsizeof
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -29,6 +29,7 @@ from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.limits import Runtime, limit_error
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Denied, Failure, Raised, UndefinedFailure
+from turnwise.engine.sized_cache import SizedCache
 from turnwise.errors import (
     TemplateError,
     TemplateLimitError,
@@ -49,7 +50,8 @@ RUNTIME_ERRORS = (
     *(TemplateLimitError, Raised, Failure, RecursionError, MemoryError),
     *(TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
 )
-CACHE_SIZE = 256  # programs
+MAX_CACHED_BYTES = 32 << 20  # of all programs that are cached: about 230 published templates
+CODE_BYTES = 8  # of a program for each character of its Python source, measured: 5 to 7
 
 
 def _select(module: Any, names: str) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class Program:
         self.reads = tuple(name for name in generated.inputs if name not in FUNCTIONS)
         scope: dict[str, Any] = NAMES | generated.constants
         exec(self._compile_python(), scope)
-        self._run = scope["run"]
+        self._run = scope.pop("run")  # or scope and function would keep each other in memory
 
     def _generate_code(self) -> GeneratedCode:
         tree = parse(self.text, self.name)
@@ -131,6 +133,11 @@ class Program:
 
     def _too_deep(self, message: str) -> TemplateLimitError:
         return TemplateLimitError(message, budget="depth", name=self.name)
+
+    def measure_size(self) -> int:
+        """Return about how many bytes the program takes, beside its text."""
+        texts = sum(map(getsizeof, self._run.__globals__.values()))
+        return CODE_BYTES * len(self.python) + texts
 
     def run(self, rt: Runtime, context: Mapping[str, Any]) -> list[Any]:
         """Render the template.
@@ -222,9 +229,11 @@ def _hide_engine_arguments(error: TypeError) -> str:
     return ARGUMENT_COUNT.sub(lambda count: str(max(int(count[0]) - hidden, 0)), problem)
 
 
-@lru_cache(maxsize=CACHE_SIZE)
+PROGRAMS = SizedCache(Program, lambda program: program.measure_size(), MAX_CACHED_BYTES)
+
+
 def compile_program(
     text: str, name: str = "template", shadowed: frozenset[str] = frozenset()
 ) -> Program:
-    """Return the program of a template; it is compiled once and cached."""
-    return Program(text, name, shadowed)
+    """Return the program of a template; it is compiled once and cached, unless it is very large."""
+    return PROGRAMS.get(text, name, shadowed)

@@ -77,6 +77,7 @@ def generate_code(tree: nodes.Template, shadowed: frozenset[str]) -> GeneratedCo
         variables.define_names()
         context.compile_body(tree.body)
     macros.remove_unused_values()
+    context.release_parts()
     writer.lines[1:1] = [Line(text, 0) for text in variables.input_lines]
     return GeneratedCode(
         writer.lines, writer.text_positions, writer.constants, list(variables.inputs)

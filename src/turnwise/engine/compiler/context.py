@@ -28,6 +28,11 @@ class CompileContext:
         self.parts: list[object] = []
         self._visitors: dict[type, Callable[..., Any]] = {}
 
+    def release_parts(self) -> None:
+        """Forget the parts: they hold this context, and large texts would wait for the garbage collector."""
+        self.parts.clear()
+        self._visitors.clear()
+
     def _visit(self, node: nodes.Node, **options: bool) -> Any:
         self.writer.lineno = node.lineno or self.writer.lineno
         kind = type(node)

@@ -18,14 +18,13 @@ Not covered: templates that read the messages through a filter (`messages|select
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import parse
+from turnwise.engine.sized_cache import SizedCache
 
-CACHE_SIZE = 256
 PROMPT_FLAG = "add_generation_prompt"
 LOOKAHEAD = frozenset(["last", "nextitem", "length", "revindex", "revindex0"])
 ASSISTANT_ROLES = frozenset(["assistant", "model", "bot", "gpt", "chatbot"])
@@ -47,9 +46,12 @@ class _LooksAhead(Exception):
     """Raised where nothing can be proven."""
 
 
-@lru_cache(maxsize=CACHE_SIZE)
 def analyse_history(text: str) -> History:
     """Return what the source of a template proves about the way in which it writes history."""
+    return HISTORIES.get(text)
+
+
+def _analyse_history(text: str) -> History:
     tree = parse(text, "template")
     proof = _Proof()
     try:
@@ -57,6 +59,9 @@ def analyse_history(text: str) -> History:
     except _LooksAhead:
         return History(False, False)
     return History(True, _is_prompt_constant(tree, proof.guarded, proof.loop_names))
+
+
+HISTORIES = SizedCache(_analyse_history)
 
 
 class _Place(NamedTuple):

@@ -7,13 +7,13 @@ conversations by them. They also show which markers of a reply the template know
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from sys import getsizeof
 
 from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import parse
+from turnwise.engine.sized_cache import SizedCache
 
-CACHE_SIZE = 256
 SEARCH_METHODS = frozenset(
     [
         "startswith",
@@ -31,15 +31,21 @@ MESSAGE_TEXTS = frozenset(["content", "text", "reasoning_content", "thinking", "
 ORDERINGS = frozenset(["gt", "gteq", "lt", "lteq"])
 
 
-@lru_cache(maxsize=CACHE_SIZE)
 def searched_strings(text: str) -> tuple[str, ...]:
     """Return the constant strings that the template `text` searches for, without repetition."""
+    return SEARCHED.get(text)
+
+
+def _find_searched_strings(text: str) -> tuple[str, ...]:
     tree = parse(text, "template")
     strings: dict[str, None] = {}  # a set that keeps the order
     for node in _find_search_operands(tree):
         if isinstance(node, nodes.Const) and isinstance(node.value, str) and node.value.strip():
             strings[node.value] = None
     return tuple(strings)
+
+
+SEARCHED = SizedCache(_find_searched_strings, lambda strings: sum(map(getsizeof, strings)))
 
 
 def _find_search_operands(tree: nodes.Template) -> Iterator[nodes.Node]:
@@ -56,12 +62,15 @@ def _find_search_operands(tree: nodes.Template) -> Iterator[nodes.Node]:
             yield call.args[0]
 
 
-@lru_cache(maxsize=CACHE_SIZE)
 def branches_on_length(text: str) -> bool:
     """Whether a condition orders a message's text or its length, as `content|length > 100` does.
 
     No constant of the template shows where such a condition changes.
     """
+    return LENGTH_BRANCHES.get(text)
+
+
+def _find_length_branches(text: str) -> bool:
     tree = parse(text, "template")
     tests = [node.test for node in tree.find_all(nodes.If)]
     tests += [node.test for node in tree.find_all(nodes.CondExpr)]
@@ -70,6 +79,9 @@ def branches_on_length(text: str) -> bool:
         for test in tests
         for node in (test, *test.find_all(nodes.Compare))
     )
+
+
+LENGTH_BRANCHES = SizedCache(_find_length_branches)
 
 
 def _orders_message_text(node: nodes.Node) -> bool:

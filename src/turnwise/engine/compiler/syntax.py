@@ -38,6 +38,7 @@ from turnwise.errors import TemplateError, TemplateLimitError, TemplateSyntaxErr
 COLUMN_BITS = 21
 MAX_TREE_DEPTH = 150
 MAX_COMPARISONS = 16  # in one chain, `a < b < c`; known templates have one
+MAX_BRANCHES = 60  # of one `if`; known templates have 8
 MAX_OPERANDS = 100  # of one chain of `+`; known templates have 27
 TOO_DEEP = "expressions or blocks nested too deeply"
 
@@ -404,6 +405,8 @@ def _refuse_long_chain(node: nodes.Node, operands: int) -> None:
     if isinstance(node, nodes.Compare) and operands > MAX_COMPARISONS + 1:
         message = f"more than {MAX_COMPARISONS} comparisons in one chain"
         raise TemplateTooLarge(message, node.lineno)
+    if isinstance(node, nodes.If) and len(node.elif_) > MAX_BRANCHES:
+        raise TemplateTooLarge(f"an if with more than {MAX_BRANCHES} branches", node.lineno)
     if isinstance(node, nodes.Add) and operands > MAX_OPERANDS:
         raise TemplateTooLarge(f"a sum of more than {MAX_OPERANDS} operands", node.lineno)
 
