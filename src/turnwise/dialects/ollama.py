@@ -77,15 +77,18 @@ def read(source: Any, exact: bool = False) -> Translation:
 # -- Modelfiles ------------------------------------------------------------------------------------
 
 
+FIRST_LINE = re.compile(r"\s*+(?:#[^\n]*+\s*+)*+([^\n]*)")  # that is neither empty nor a comment
+
+
 def _is_skipped(line: str) -> bool:
     return not line.strip() or line.lstrip().startswith("#")
 
 
 def _is_modelfile(text: str) -> bool:
-    first = next((line for line in text.splitlines() if not _is_skipped(line)), "")
-    if INSTRUCTION.match(first + " "):
+    first = FIRST_LINE.match(text)
+    if first and INSTRUCTION.match(first[1] + " "):
         return True
-    return bool(re.search(r"^(FROM|TEMPLATE) ", text, re.MULTILINE))
+    return text.startswith(("FROM ", "TEMPLATE ")) or "\nFROM " in text or "\nTEMPLATE " in text
 
 
 def _parse_modelfile(text: str) -> Modelfile:
