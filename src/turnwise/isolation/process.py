@@ -19,7 +19,7 @@ from typing import Any
 
 from turnwise.isolation.answers import LENGTH, READY, Answer, read_answer
 
-START_SECONDS = 60.0  # a machine may be very busy
+START_SECONDS = 300.0  # a machine may be very busy
 MAX_ANSWER_BYTES = 1 << 30
 CHUNK = 1 << 16
 MAIN = """
@@ -77,7 +77,7 @@ class WorkerProcess:
             WorkerLost: it did not.
         """
         if not self._is_ready:
-            started = self._exchange(b"", len(READY), monotonic() + START_SECONDS)
+            started = self._exchange(b"", len(READY), START_SECONDS, monotonic())
             if bytes(started) != READY:
                 raise WorkerLost("it did not start")
             self._is_ready = True
@@ -89,16 +89,18 @@ class WorkerProcess:
             WorkerLost: there is none.
             TurnwiseError: it cannot be read.
         """
-        end = monotonic() + self.patience
-        head = self._exchange(LENGTH.pack(len(request)) + request, LENGTH.size, end)
+        start = monotonic()
+        sent = LENGTH.pack(len(request)) + request
+        head = self._exchange(sent, LENGTH.size, self.patience, start)
         (size,) = LENGTH.unpack(head)
         if size > MAX_ANSWER_BYTES:
             raise WorkerLost(f"its answer has {size} bytes")
-        answer: Any = read_answer(bytes(self._exchange(b"", size, end)))
+        answer: Any = read_answer(bytes(self._exchange(b"", size, self.patience, start)))
         return Answer(*answer)
 
-    def _exchange(self, sent: bytes, wanted: int, end: float) -> bytearray:
-        """Write some bytes and read some, until a point in time."""
+    def _exchange(self, sent: bytes, wanted: int, patience: float, start: float) -> bytearray:
+        """Write some bytes and read some, for so many seconds from a point in time on."""
+        end = start + patience
         rest = memoryview(sent)
         received = bytearray()
         while rest or len(received) < wanted:
@@ -107,7 +109,7 @@ class WorkerProcess:
             if rest:
                 poll.register(self._requests, select.POLLOUT)
             if not poll.poll(max(0.0, end - monotonic()) * 1000) and monotonic() >= end:
-                raise WorkerLost(f"there was no answer after {self.patience:g} s")
+                raise WorkerLost(f"there was no answer after {patience:g} s")
             try:
                 if rest and (written := self._requests.write(rest[:CHUNK])):
                     rest = rest[written:]
