@@ -42,6 +42,14 @@ def pay_case(rt: Runtime, value: str, trail: Trail) -> None:
     rt.charge_bytes(len(value) * (2 if value.isascii() else 24))
 
 
+def charge_cases(rt: Runtime, values: list[Any]) -> None:
+    """Pay for changing the case of the texts among some values."""
+    texts = [value for value in values if isinstance(value, str)]
+    rt.charge_bytes(2 * sum(map(len, texts)))
+    if not all(map(str.isascii, texts)):
+        rt.charge_bytes(24 * sum(map(len, texts)))
+
+
 def pay_strip(rt: Runtime, value: str, trail: Trail, chars: Pair = NONE) -> None:
     """Each character is looked up among `chars`, which are few: the operation drops repetitions."""
     letters = chars[0]
@@ -316,6 +324,13 @@ def pay_slice(rt: Runtime, value: Any, trail: Trail, slices: Pair, fill_with: Pa
     rt.charge_steps(10 * max(rows, 0))
 
 
+def pay_keys(rt: Runtime, value: Any, trail: Trail, *_: Pair, **__: Pair) -> None:
+    """Each element is listed, and its key looked up and folded; sorting the keys is paid apart."""
+    count = len(list_elements(value))
+    rt.charge_steps(14 * count)
+    rt.charge_bytes(ELEMENT_BYTES * count)
+
+
 def charge_sort(rt: Runtime, keys: list[Any]) -> None:
     """Pay for sorting keys: each is read about log n times, a text sixteen characters at once."""
     count = len(keys)
@@ -410,7 +425,7 @@ def pay_membership(rt: Runtime, value: Any, container: Any) -> None:
     elif isinstance(container, dict):
         charge_key(rt, value, len(container))
     elif type(container) is range:
-        rt.charge_steps(1 if type(value) in (int, bool) else len(container))
+        rt.charge_steps(1 if type(value) in (int, bool) else 3 * len(container))
     elif isinstance(container, (list, tuple, View, Stream)):
         charge_search(rt, list_elements(container), value)
 

@@ -271,6 +271,7 @@ def count_words(rt: Runtime, value: Any, trail: Trail) -> Pair:
 
 # ---- JSON ----
 
+STYLE_BYTES = 400  # of a style other than the default
 MAX_DIGITS = 308  # of an integer, as in a float
 SEPARATORS = frozenset(" \t\r\n,:")  # characters of which separators and indents mostly are
 MAX_INDENT = 64  # characters of an indent or a separator
@@ -289,6 +290,7 @@ def filter_to_json(
     """Write JSON with transformers' defaults; `node` is the template node of the punctuation."""
     if ensure_ascii is FALSE and indent is NONE and separators is NONE and sort_keys is FALSE:
         return to_json(rt, value, trail, DEFAULT_STYLE, node)
+    rt.charge_bytes(STYLE_BYTES)
     margin = _read_indent(indent[0])
     if separators[0] is not None:
         comma, colon = _read_separators(separators[0])

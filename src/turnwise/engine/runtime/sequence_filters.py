@@ -14,7 +14,7 @@ from turnwise.engine.provenance.container_rules import ITEMS, PAIRS, pick_trail
 from turnwise.engine.provenance.text_rules import BLEND
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import get_item, to_sequence, type_name
-from turnwise.engine.runtime.charges import charge_sort, pay_case
+from turnwise.engine.runtime.charges import charge_cases, charge_sort
 from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import PART_BYTES, charge_keys
@@ -32,7 +32,7 @@ from turnwise.engine.runtime.values import (
 )
 from turnwise.errors import short_repr
 
-PATH_STEPS = 8  # of looking up one key of an `attribute=`
+PATH_STEPS = 12  # of looking up one key of an `attribute=`
 
 
 def _to_list(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
@@ -87,9 +87,7 @@ def _fold_case(rt: Runtime, keys: list[Any], case_sensitive: Pair) -> list[Any]:
     """Return the keys as they are compared: in lower case, unless case matters."""
     if case_sensitive[0]:
         return keys
-    for key in keys:
-        if isinstance(key, str):
-            pay_case(rt, key, None)
+    charge_cases(rt, keys)
     return [key.lower() if isinstance(key, str) else key for key in keys]
 
 
@@ -296,6 +294,8 @@ def get_by_path(
 
 def _get_keys(rt: Runtime, elements: list[Any], attribute: Pair, default: Pair = NONE) -> list[Any]:
     """Return the value of each element that a filter compares."""
+    if attribute[0] is None:
+        return elements
     path = read_path(rt, attribute[0], len(elements))
     return [get_by_path(rt, element, None, path, default)[0] for element in elements]
 
