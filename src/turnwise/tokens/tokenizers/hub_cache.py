@@ -26,6 +26,8 @@ def find_cached_model(model_id: str) -> Path | None:
     if not MODEL_ID.fullmatch(model_id):
         return None
     model = _cache_folder() / f"models--{model_id.replace('/', '--')}"
+    if not os.path.isdir(model):  # of most ids there is nothing: that must be quick to find
+        return None
     snapshots = model / "snapshots"
     try:
         reference = model / "refs" / "main"
