@@ -52,6 +52,7 @@ from turnwise.errors import short_repr
 PERCENT = re.compile(r"%(?:\(([^)]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d+)?)?[hlL]?(.)", re.S)
 FILL = re.compile(r"[^ 0][<>=^]", re.S)  # at the start of a format: what numbers are padded with
 DIGITS = re.compile(r"\d+")
+PRINT_BYTES = 120  # of printing a value that is no text, and of its place in the output
 REPR_BYTES = 4  # for each character: a control character is written as \x00
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
 
@@ -61,6 +62,7 @@ def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     kind = type(value)
     if kind is str:
         return value, trail
+    rt.charge_bytes(PRINT_BYTES)
     if kind is Safe:
         rt.charge_bytes(text_bytes(value))  # a copy, unlike that of plain text
         return str(value), trail
