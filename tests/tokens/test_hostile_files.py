@@ -12,9 +12,11 @@ import pytest
 
 import turnwise
 from timing import assert_quick
+from turnwise.errors import TokenizerError
 from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers import tokenizer
 from turnwise.tokens.tokenizers.protocol import Added
+from turnwise.tokens.tokenizers.special_tokens_config import read_declarations
 
 DEEP = "[" * 100_000
 ODD_FILES = {
@@ -88,6 +90,14 @@ def _nested(count: int) -> list[str]:
     return ["<" + "a" * (size + 1) for size in range(count)]
 
 
+def test_a_long_token_beside_the_tokenizer_is_refused(tmp_path: Path) -> None:
+    config = {"added_tokens_decoder": {"9": {"content": "x" * 90_000}}}
+    with pytest.raises(TokenizerError, match="an added token has 90,000 characters"):
+        read_declarations(
+            make_folder(tmp_path, {}, **{"tokenizer_config.json": json.dumps(config)})
+        )
+
+
 # What a native library would die of
 
 CHARSMAP = {"type": "Precompiled", "precompiled_charsmap": "/////w=="}  # an index of 4 GB
@@ -122,6 +132,10 @@ DEADLY: dict[str, tuple[dict[str, Any], str]] = {
             }
         },
         "has regular expressions of 4,000 characters",
+    ),
+    "a long token": (
+        {"added_tokens": [{"id": 9, "content": "x" * 90_000}]},
+        "an added token has 90,000 characters",
     ),
     "a table": ({"normalizer": CHARSMAP}, "claims an index of 4,294,967,295 bytes"),
     "a table with a long text": (

@@ -7,7 +7,7 @@ changed are read here first:
 
 * a chain may make a text at most `MAX_GROWTH` times as long and put `MAX_PREFIX` characters before it;
 * a table of characters (`precompiled_charsmap`) has the size that it claims, and no long replacements;
-* regular expressions are as short as people write them.
+* regular expressions and added tokens are as short as people write them.
 
 A file has up to 20 MB, nearly all of it the vocabulary, which the libraries write last and which is not parsed here: it
 is enough that no other part can follow it. A file of another layout is parsed as a whole.
@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnwise.errors import TokenizerError
+from turnwise.tokens.tokenizers.special_tokens_config import check_token_length
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens")
 MAX_GROWTH = 64  # times that a text may get longer
@@ -112,6 +113,8 @@ def _keep_parts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_part(name: str, part: Any) -> None:
     if name == "added_tokens":
+        for row in part if isinstance(part, list) else ():
+            check_token_length(_text(row, "content") if isinstance(row, dict) else "")
         return
     growth, prefix, pattern, count = 1, 0, 0, 0
     for component in _flatten(part):

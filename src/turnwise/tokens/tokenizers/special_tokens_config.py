@@ -22,6 +22,7 @@ TokenRow = dict[str, Any]  # an added token: its `content` and its flags
 CONFIG_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # later ones win
 LIST_KEYS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 ID = re.compile("[0-9]{1,10}")
+MAX_TOKEN_LENGTH = 1_000  # characters of an added token; those that people use have at most 100
 MAX_CONFIG = 64 * 2**20  # bytes; with a whole vocabulary of added tokens it has several MB
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
@@ -64,7 +65,19 @@ def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _content(token: object) -> str | None:
     text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
+    if not isinstance(text, str):
+        return None
+    check_token_length(text)
+    return text
+
+
+def check_token_length(text: str) -> None:
+    """Refuse an added token of thousands of characters, which takes the libraries long to add."""
+    if len(text) > MAX_TOKEN_LENGTH:
+        raise TokenizerError(
+            f"an added token has {len(text):,} characters: {text[:20]!r}...",
+            hint=f"At most {MAX_TOKEN_LENGTH:,} are taken; those that people use have less than 100.",
+        )
 
 
 def _flags(token: object) -> dict[str, bool]:
