@@ -353,7 +353,9 @@ def pay_call(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> None:
 
 def pay_dict(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> None:
     """Each entry is copied, with a trail; the keys are paid for as they are found."""
-    count = len(kwargs) + sum([len(list_elements(value)) for value, _ in args])
+    count = len(kwargs)
+    if args:
+        count += sum([len(list_elements(value)) for value, _ in args])
     rt.charge_steps(6 * count)
     rt.charge_bytes(2 * ELEMENT_BYTES * count)
 

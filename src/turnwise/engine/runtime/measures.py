@@ -76,6 +76,8 @@ def search_bytes(text: str, wanted: Any, backwards: bool = False) -> int:
         return size + 1
     if not backwards and size >= 2500 and length >= 100:
         return 4 * size
+    if not backwards and size >= 30_000:  # linear, but for the rest behind the last match
+        return 4 * size + 30_000 * length // 8
     places = text.count(wanted[0] if backwards else wanted[-1])
     return size + places * min(length, size - length + 1) // 8
 
