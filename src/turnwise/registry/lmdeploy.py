@@ -6,11 +6,12 @@ The rules are tried in LMDeploy's order on the whole path in lower case, so the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from turnwise.dialects.lmdeploy import read_data
+from turnwise.registry.store import LMDEPLOY_FILE
 
 
 class WordRule(NamedTuple):
@@ -42,7 +43,8 @@ class WordRule(NamedTuple):
 
 @cache
 def _rules() -> tuple[WordRule, ...]:
-    rows: Sequence[Mapping[str, str]] = read_data()["models"]
+    data: Mapping[str, Any] = json.loads(LMDEPLOY_FILE.read_text(encoding="utf-8"))
+    rows: Sequence[Mapping[str, Any]] = data["models"]
     return tuple(WordRule(**row) for row in rows)
 
 
