@@ -287,6 +287,8 @@ class Ledger:
         if deadline is not None:
             self._start = thread_time()
             self._limit = deadline - (0.0 if allowance is None else allowance.seconds)
+            if self._limit < 0:  # earlier renderings of the call took all of it
+                raise limit_error("deadline")
         for name in BUDGETS:
             setattr(runtime, name, 0)
             self._add(name, self._granted[name])
