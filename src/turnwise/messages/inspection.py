@@ -7,9 +7,11 @@ from typing import Any
 from turnwise.errors import MessageError
 from turnwise.messages.paths import Path, format_path
 
+NUMBER_LENGTH = 4  # characters that a number, boolean or null is taken for
+
 
 def measure_input(value: Any) -> tuple[int, int]:
-    """Return how many containers and how many characters an input has."""
+    """Return how many containers and how many characters an input has; a number counts as a short text."""
     containers = characters = 0
     waiting = [value]
     while waiting:
@@ -23,6 +25,8 @@ def measure_input(value: Any) -> tuple[int, int]:
         elif isinstance(item, (list, tuple)):
             containers += 1
             waiting += item
+        else:
+            characters += NUMBER_LENGTH
     return containers, characters
 
 
