@@ -108,6 +108,12 @@ def test_results_are_those_of_a_template(pool: WorkerPool) -> None:
     assert there.convert("jinja") == here.convert("jinja")
 
 
+def test_text_that_was_marked_safe_comes_back(pool: WorkerPool) -> None:
+    source = "{{ '<b>'|safe }}{{ messages[0].content|escape }}"
+    there = pool.compile(source).render(CHAT)
+    assert there.pieces == turnwise.compile(source).render(CHAT).pieces
+
+
 def test_errors_are_those_of_a_template(pool: WorkerPool) -> None:
     for source in (
         "{{ messages[0].content.nothing.more }}",

@@ -23,6 +23,7 @@ KNOWN_NAMES = {
     "datetime": {"datetime"},
     "turnwise.engine.provenance.media": {"MediaPart"},
     "turnwise.engine.provenance.rendering": {"Origin", "Piece", "_restore_rendering"},
+    "turnwise.engine.runtime.values": {"Safe"},  # the text of a piece that was marked `|safe`
     "turnwise.errors": {
         "_restore",
         *(name for name, value in vars(errors).items() if isinstance(value, type)),
