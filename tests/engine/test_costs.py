@@ -124,7 +124,7 @@ def test_a_search_costs_the_product() -> None:
     needle = "a" * 49 + "b" + "a" * 49
     assert search_bytes("a" * 20_000, needle) > 20_000 * len(needle) // 10
     assert search_bytes("a" * 20_000, "a" * 10_000, backwards=True) > 20_000 * 1000
-    assert search_bytes("hello " * 1000, "</think>") <= 2 * 6000
+    assert search_bytes("hello " * 1000, "</think>") <= 3 * 6000
     assert search_bytes("short", "a" * 10_000) < 10
 
 
@@ -175,7 +175,7 @@ def test_integers_of_the_input_are_printed_and_not_calculated_with() -> None:
     chat = [{"role": "user", "content": "x", "n": huge}]
     assert turnwise.compile("{{ messages[0].n }}").render(chat).text == str(huge)
     assert turnwise.compile("{{ messages[0].n|tojson }}").render(chat).text == str(huge)
-    for use in ("n + 1", "n * 2", "-n", "n // 3", "n|abs", "n is odd", "n % 7"):
+    for use in ("n + 1", "n * 2", "-n", "n // 3", "n|abs", "n is divisibleby 3", "n % 7"):
         template = turnwise.compile("{% set n = messages[0].n %}{{ " + use + " }}")
         with pytest.raises(turnwise.TemplateLimitError):
             template.render(chat)

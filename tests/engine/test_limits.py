@@ -162,8 +162,19 @@ def test_the_input_adds_a_bounded_share() -> None:
     few, many, most = (limits.share_of(count, 20 * count) for count in (100, 10_000, 1_000_000))
     for budget in ("steps", "bytes", "output"):
         bound = getattr(limits, budget) * limits.max_growth
-        assert 100 * few[budget] == many[budget] <= most[budget] <= bound
+        assert 0 < few[budget] < many[budget] <= most[budget] <= bound
     assert most["steps"] == limits.steps * limits.max_growth
+    assert 100 * few["output"] == many["output"]
+
+
+def test_a_template_may_look_from_every_message_at_all_before_it() -> None:
+    template = turnwise.compile(
+        "{% for m in messages %}{% set ns = namespace(last=none) %}{% for i in range(loop.index0 - 1, -1, -1) %}"
+        "{% if ns.last is none %}{% if messages[i].role == 'user' %}{% set ns.last = messages[i].content|trim %}"
+        "{% elif messages[i].role == 'tool' %}{% set ns.last = messages[i].name ~ messages[i].content %}{% endif %}"
+        "{% endif %}{% endfor %}{{ ns.last }}{% endfor %}"
+    )
+    assert template.render(CHAT * 500).text.count("None") < 1000
 
 
 def test_many_messages_buy_no_more_than_that() -> None:

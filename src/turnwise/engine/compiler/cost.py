@@ -1,8 +1,9 @@
 """Cost of template code in steps, which a loop or macro charges before it runs.
 
 A step is one node of the syntax tree, and stands for at most 100 ns. Nodes that call into the runtime or make a
-container count for more, long texts by their length. Of the branches of an `if` only the most expensive counts. Loops
-and macros inside the body charge for themselves when they start; what runs once beside their bodies counts here.
+container count for more, long texts by their length. Loops and macros inside the body charge for themselves when they
+start; what runs once beside their bodies counts here. So do the expensive branches of an `if`: many loops look for
+something, and do nothing for most of their elements. Of cheap branches the most expensive one counts.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ NODE_STEPS: dict[type, int] = {
 }
 MACRO_CALL_STEPS = 12  # of calling a macro, or a recursive loop, beside its body
 MACRO_STEPS = 12  # of making a macro or the caller of a call block
+MAX_BRANCH_STEPS = 24  # of a branch that counts whether it is taken or not
+BRANCH_STEPS = 2  # of charging a branch when it is taken
 CHARACTERS_PER_STEP = 1024  # of a text that is compared or hashed
 
 
@@ -47,6 +50,12 @@ def macro_cost(node: nodes.Macro | nodes.CallBlock) -> int:
     return MACRO_CALL_STEPS + step_cost(node.body) + step_cost(node.defaults)
 
 
+def branch_cost(body: Iterable[nodes.Node]) -> int:
+    """Return how many steps a branch of an `if` charges when it is taken; none if it is cheap."""
+    steps = step_cost(body)
+    return steps if steps > MAX_BRANCH_STEPS else 0
+
+
 def _node_cost(node: nodes.Node) -> int:
     if isinstance(node, nodes.For):
         return 1 + _node_cost(node.iter) + step_cost(node.else_)
@@ -57,8 +66,11 @@ def _node_cost(node: nodes.Node) -> int:
     if isinstance(node, nodes.If):
         branches = [node, *node.elif_]
         tests = step_cost(branch.test for branch in branches)
-        bodies = [branch.body for branch in branches]
-        return 1 + tests + max(map(step_cost, [*bodies, node.else_]))
+        bodies = [*(branch.body for branch in branches), node.else_]
+        costs = [
+            steps if steps <= MAX_BRANCH_STEPS else BRANCH_STEPS for steps in map(step_cost, bodies)
+        ]
+        return 1 + tests + max(costs)
     if isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Const):
         return LOOKUP_STEPS + _node_cost(node.node) + _node_cost(node.arg)
     if isinstance(node, nodes.CallBlock) and not isinstance(

@@ -10,6 +10,7 @@ from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Kind, join_pairs, text_condition
 from turnwise.engine.compiler.context import CompileContext
+from turnwise.engine.compiler.cost import branch_cost
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.compiler.syntax import flatten_chain
 
@@ -91,12 +92,20 @@ class StatementCompiler:
         self.writer.flush()
         with self.variables.change_frame(conditional=True), ExitStack() as else_blocks:
             with self.writer.block(f"if {self.context.compile_value(node.test)}:"):
-                self.context.compile_body(node.body)
+                self._compile_branch(node.body)
             for branch in node.elif_:
                 self._compile_elif(branch, else_blocks)
             if node.else_:
                 with self.writer.block("else:"):
-                    self.context.compile_body(node.else_)
+                    self._compile_branch(node.else_)
+
+    def _compile_branch(self, body: list[nodes.Node]) -> None:
+        """Write a branch, which pays for itself if it is expensive."""
+        steps = branch_cost(body)
+        if steps:
+            self.writer.line(f"rt.steps -= {steps}")
+            self.writer.line("if rt.steps < 0: check_call_budget(rt)")
+        self.context.compile_body(body)
 
     def _compile_elif(self, branch: nodes.If, else_blocks: ExitStack) -> None:
         """Write `elif test:`, or `else:` and `if test:` in it where the test needs lines of its own."""
@@ -108,7 +117,7 @@ class StatementCompiler:
             self.writer.adopt(draft)
             head = f"if {test}:"
         with self.writer.block(head):
-            self.context.compile_body(branch.body)
+            self._compile_branch(branch.body)
 
     def visit_Break(self, node: nodes.Break | nodes.Continue) -> None:
         keyword = type(node).__name__.lower()

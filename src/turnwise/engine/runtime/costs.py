@@ -278,7 +278,8 @@ TEST_COSTS: dict[str, Cost] = {
     **dict.fromkeys(["boolean", "true", "false", "callable", "escaped"], CONSTANT),
     **dict.fromkeys(["integer", "float", "number", "iterable", "sequence"], CONSTANT),
     "sameas": CONSTANT,
-    **dict.fromkeys(["divisibleby", "even", "odd"], Cost(50, pay_division)),
+    "divisibleby": Cost(50, pay_division),
+    **dict.fromkeys(["even", "odd"], CONSTANT),
     **dict.fromkeys(["eq", "==", "equalto", "ne", "!=", "in"], COMPOSED),
     **dict.fromkeys(["lt", "<", "lessthan", "le", "<="], COMPOSED),
     **dict.fromkeys(["gt", ">", "greaterthan", "ge", ">="], COMPOSED),
@@ -298,7 +299,7 @@ FUNCTION_COSTS: dict[str, Cost] = {
     "cycler": Cost(100, pay_call),
     "dict": Cost(250, pay_dict),
     "joiner": Cost(200),
-    "namespace": Cost(200, pay_dict),
+    "namespace": COMPOSED,  # of the keywords that the template writes, or of a dict
     "raise_exception": CONSTANT,  # printing the message is paid for
     "range": Cost(200),
     "strftime_now": Cost(1000, pay_strftime),

@@ -14,6 +14,7 @@ from typing import Any
 from turnwise.engine.provenance.container_rules import ITEMS
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import to_sequence
+from turnwise.engine.runtime.charges import pay_dict
 from turnwise.engine.runtime.costs import FUNCTION_COSTS, attach_costs
 from turnwise.engine.runtime.formatting import to_text
 from turnwise.engine.runtime.limits import Runtime
@@ -73,6 +74,7 @@ def make_range(rt: Runtime, *bounds: Pair) -> Pair:
 
 def make_namespace(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
     if args:
+        pay_dict(rt, *args, **kwargs)
         values, trails = _make_dict(rt, args, kwargs)
         kwargs = {to_text(rt, key, None)[0]: (item, trails[key]) for key, item in values.items()}
     return Namespace(kwargs), None

@@ -10,10 +10,10 @@ A loop is charged when it starts (its length times the size of its body), a macr
 a builtin by the size of what it reads. So charging costs nothing per iteration, and an operation
 that would allocate too much never starts.
 
-The input adds its share to the budgets of a rendering: so much for each value and each character,
-and altogether at most `max_growth` times the budget itself. So 10,000 messages or a text of 1 MB
-are rendered, a template that is quadratic in its input runs out, and no input buys a template more
-than that.
+The input adds its share to the budgets of a rendering: so much for each value, each pair of values
+and each character, and altogether at most `max_growth` times the budget itself. So 10,000 messages
+or a text of 1 MB are rendered, a template that looks from every message at all others renders a
+thousand of them, and no input buys a template more than that.
 
 A call that renders many times (`stops`, `encode`, `convert`, `diff`) has an `Allowance`: its
 renderings share what a few whole ones may spend.
@@ -54,8 +54,10 @@ class Limits:
         depth: macros within macros, and containers within containers.
         origins: parts of a text whose origin is followed.
         steps_per_value: steps that each message, part, call, tool or other container of the input adds.
+        steps_per_pair: steps that each pair of containers adds: some templates look from every message at all others.
         steps_per_character: steps that each character of the input adds.
         bytes_per_value: bytes that each container of the input adds.
+        bytes_per_pair: bytes that each pair of containers adds.
         bytes_per_character: bytes that each character of the input adds.
         output_per_character: output that each character of the input adds.
         origins_per_value: origins that each container of the input adds.
@@ -79,13 +81,15 @@ class Limits:
     depth: int = 120
     origins: int = 20_000
     steps_per_value: int = 1_200
+    steps_per_pair: int = 3
     steps_per_character: int = 20
     bytes_per_value: int = 4_000
+    bytes_per_pair: int = 12
     bytes_per_character: int = 48
     output_per_character: int = 6
     origins_per_value: int = 40
     origins_per_character: int = 1
-    max_growth: int = 35
+    max_growth: int = 20
     deadline: float | None = None
 
     def __post_init__(self) -> None:
@@ -102,8 +106,10 @@ class Limits:
     def share_of(self, containers: int, characters: int) -> dict[str, int]:
         """Return what an input of this size adds to each budget."""
         shares = {
-            "steps": containers * self.steps_per_value + characters * self.steps_per_character,
-            "bytes": containers * self.bytes_per_value + characters * self.bytes_per_character,
+            "steps": containers * (self.steps_per_value + containers * self.steps_per_pair)
+            + characters * self.steps_per_character,
+            "bytes": containers * (self.bytes_per_value + containers * self.bytes_per_pair)
+            + characters * self.bytes_per_character,
             "output": characters * self.output_per_character,
         }
         return {

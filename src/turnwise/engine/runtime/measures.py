@@ -23,6 +23,9 @@ PART_BYTES = 60  # of a short text that is cut from another
 NESTED_TYPES = (dict, list, tuple, Namespace, View)  # values that are read with what they hold
 SMALL_INTEGER = 1 << 60  # smaller integers are hashed without collisions and printed at once
 MAX_FREE_LENGTH = 1024  # characters that can be compared or hashed within one step
+MAX_SMALL_PRODUCT = (
+    1 << 16
+)  # below it the product itself is charged; counting places costs more than it saves
 MAX_FREE_PRODUCT = 1024  # characters of a text times those of one that is searched in it
 WALK_STEPS = 10  # of starting to walk a container
 LINE_BREAKS = "\n\r\v\f\x1c\x1d\x1e"  # where `splitlines` cuts
@@ -72,8 +75,8 @@ def search_bytes(text: str, wanted: Any, backwards: bool = False) -> int:
     length = len(wanted)
     if length > size:
         return 1
-    if length < 8:
-        return size + 1
+    if length < 8 or size * length < MAX_SMALL_PRODUCT:
+        return size + (size * length >> 3) + 1
     if not backwards and size >= 2500 and length >= 100:
         return 4 * size
     if not backwards and size >= 30_000:  # linear, but for the rest behind the last match

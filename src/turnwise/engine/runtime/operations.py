@@ -194,6 +194,8 @@ def contains(rt: Runtime, value: Any, container: Any) -> bool:
     """Return `value in container`."""
     kind = type(container)
     pay_membership(rt, value, container)
+    if kind is str and type(value) is str:
+        return value in container
     if kind is Stream:
         container = container.take_items()
     elif kind not in SEARCHABLE:

@@ -78,20 +78,25 @@ def _unreadable(file: Path, problem: Exception) -> TokenizerError:
 
 def cache_key(path: Path, backend: str | None) -> Hashable:
     """Return a value that changes when any file changes from which the tokenizer was read."""
-    folder = path if path.is_dir() else path.parent
-    sources = [folder / name for name in CONFIG_FILES]
-    if path.is_dir():
-        sources += [*sorted(folder.glob("*token*")), *sorted(folder.glob("tekken*"))]
-    else:
-        sources.append(path)
+    # plain texts instead of `Path`s: this runs in every call that names its tokenizer
+    place = os.path.abspath(path)
+    folder, name = os.path.split(place)
+    names = [*CONFIG_FILES, name]
+    if os.path.isdir(place):
+        folder = place
+        names = sorted({*CONFIG_FILES, *filter(_is_token_file, os.listdir(place))})
     stamps = []
-    for file in sources:
+    for name in names:
         try:
-            stat = file.stat()
+            stat = os.stat(os.path.join(folder, name))
         except OSError:
             continue
-        stamps.append((file.name, stat.st_mtime_ns, stat.st_size))
-    return os.fspath(path.absolute()), tuple(stamps), backend
+        stamps.append((name, stat.st_mtime_ns, stat.st_size))
+    return place, tuple(stamps), backend
+
+
+def _is_token_file(name: str) -> bool:
+    return "token" in name or name.startswith("tekken")
 
 
 def _read_huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
