@@ -89,8 +89,8 @@ def shares() -> dict[str, tuple[float, str]]:
     runs: list[Runtime] = []
 
     class Watched(Runtime):
-        def __init__(self, limits: Any, context: Any, now: Any) -> None:
-            super().__init__(limits, context, now)
+        def __init__(self, limits: Any, context: Any, now: Any, allowance: Any = None) -> None:
+            super().__init__(limits, context, now, allowance)
             self.inputs = context
             runs.append(self)
 

@@ -229,7 +229,7 @@ class Template:
         if arguments.get("normalise", True):
             reject_misspelt_options(arguments, self.variables, "encode", ENCODE_ARGUMENTS)
         request = self._requests.build(
-            self._to_input(messages, arguments),
+            self.to_input(messages) if arguments.get("normalise", True) else messages,
             tokenizer,
             train_on,
             arguments,
@@ -290,7 +290,7 @@ class Template:
                 path="add_generation_prompt",
             )
         request = self._requests.build(
-            self._to_input(messages, arguments),
+            self.to_input(messages) if arguments.get("normalise", True) else messages,
             tokenizer,
             train_on,
             arguments,
@@ -456,9 +456,6 @@ class Template:
         if dialect == self.dialect:
             return conversion.keep(self.source, details)
         return conversion.write(details)
-
-    def _to_input(self, messages: Messages, arguments: Mapping[str, Any]) -> Messages:
-        return self.to_input(messages) if arguments.get("normalise", True) else messages
 
     def with_options(self, options: Mapping[str, Any]) -> Template:
         """Return a copy with these options in addition to its own, or instead of them."""

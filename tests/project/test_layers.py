@@ -42,8 +42,8 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 EDGES = {"cli"}
 """Rooms that may print, read the clock and touch the network."""
-FILE_READERS = EDGES | {"registry", "compat", "local_files"}
-"""Rooms that may open files."""
+FILE_READERS = EDGES | {"registry", "compat", "local_files", "isolation"}
+"""Rooms that may open files; a worker process has streams and an environment of its own."""
 FILE_ADAPTERS = "turnwise.tokens.tokenizers"
 """And this part of a room: a tokenizer is a file."""
 

@@ -110,6 +110,10 @@ class ProbeSettings(NamedTuple):
     results_follow: bool = False  # a tool call is rendered only if its result follows
     trimmed: bool = False  # white space before a turn does not belong to it
 
+    def trim(self, segment: Segment) -> Segment:
+        """Return a segment without the white space that does not belong to it."""
+        return segment.slice(leading_space(segment.text)) if self.trimmed else segment
+
 
 class ProbeCache:
     """The results that all probers of one template share."""
@@ -118,6 +122,13 @@ class ProbeCache:
         self.turns: dict[tuple[ProbeSettings, str], Segment | None] = {}
         self.prefixes: dict[tuple[ProbeSettings, str], str | None] = {}
         self.too_long = False  # a rendering was too long to be looked at
+
+    def is_too_long(self, rendering: Rendering) -> bool:
+        """Whether a rendering is too long to be looked at; if so, that is remembered."""
+        if len(rendering.text) <= MAX_RENDERING_LENGTH:
+            return False
+        self.too_long = True
+        return True
 
 
 class Prober:
@@ -193,7 +204,7 @@ class Prober:
             raise
         except TurnwiseError:
             return False
-        return not self._is_too_long(rendering)
+        return not self.cache.is_too_long(rendering)
 
     def reasoning_options(self, values: Sequence[Any] = (True, False)) -> Iterator[dict[str, Any]]:
         """Values of the options that may turn reasoning on or off."""
@@ -259,13 +270,7 @@ class Prober:
         except TurnwiseError as error:
             raise_if_call_ended(error)
             return None
-        return None if self._is_too_long(rendering) else rendering
-
-    def _is_too_long(self, rendering: Rendering) -> bool:
-        if len(rendering.text) <= MAX_RENDERING_LENGTH:
-            return False
-        self.cache.too_long = True
-        return True
+        return None if self.cache.is_too_long(rendering) else rendering
 
     def refusal(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
         """Return the template's error message for a conversation; None if it is rendered."""
@@ -316,7 +321,7 @@ class Prober:
             prompt = self.after_user(opened)
             if prompt is not None:
                 prompt = prompt.slice(common_prefix(prompt, self.after_user(closed) or EMPTY))
-        return self._trim(prompt) if prompt is not None else None
+        return self.settings.trim(prompt) if prompt is not None else None
 
     def _unconditional_prompt(self, opened: Rendering, /, **options: Any) -> Segment:
         """Return the generation prompt of a template that writes it after every last message, asked for or not."""
@@ -351,7 +356,7 @@ class Prober:
         if cache_key not in self.cache.turns:
             self.cache.turns[cache_key] = self._find_turn(message, following, options)
         turn = self.cache.turns[cache_key]
-        return self._trim(turn) if turn is not None else None
+        return self.settings.trim(turn) if turn is not None else None
 
     def _find_turn(
         self,
@@ -402,9 +407,6 @@ class Prober:
         if USER not in rendering.text:
             return None
         return self._segment_from(rendering, _end_of(rendering.text, USER))
-
-    def _trim(self, segment: Segment) -> Segment:
-        return segment.slice(leading_space(segment.text)) if self.settings.trimmed else segment
 
     def _segment_from(self, rendering: Rendering, start: int) -> Segment:
         """Return a rendering from a character on. Pieces before it are not computed, since tool lists are long."""

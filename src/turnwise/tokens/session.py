@@ -112,7 +112,9 @@ class Session:
     """
 
     def __init__(self, request: EncodeRequest, stops: Sequence[str], reader: ReplyReader) -> None:
-        self.request = request  # of the present call, see `_begin_call`
+        # The request of the present call, whose renderings share an allowance; what is rendered later, for owners,
+        # has its own budgets.
+        self.request = request
         self._every_call = request
         self.tokenizer = request.tokenizer
         in_order = [stop for stop in dict.fromkeys(stops) if stop]
@@ -184,7 +186,7 @@ class Session:
             The ids to send to the model.
         """
         chat = to_plain_messages(self._reader.to_input(messages))
-        self._begin_call(chat)
+        self.request = self._every_call.for_one_call(chat)
         ids = self._start(chat)
         self._finished = []
         return ids
@@ -259,7 +261,7 @@ class Session:
                 "messages follow a reply, and there is none yet", hint="call add_reply first"
             )
         following = to_plain_messages(self._reader.to_input(messages))
-        self._begin_call([*self.messages, *following])
+        self.request = self._every_call.for_one_call([*self.messages, *following])
         if history == "rewrite":
             return self._rewrite(following)
         extension = self._extend_by_best_reading(following, history)
@@ -314,10 +316,6 @@ class Session:
         return f"<Session: {len(self.messages)} messages, {len(self.ids)} ids>"
 
     # ---- prompts ----
-
-    def _begin_call(self, chat: Chat) -> None:
-        """Take a new allowance for what a call renders; what is rendered later, for owners, has its own budgets."""
-        self.request = self._every_call.for_one_call(chat)
 
     def _start(self, chat: Chat) -> list[int]:
         """Encode a whole conversation as the next prompt, in a trajectory of its own."""

@@ -136,7 +136,7 @@ def _from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     return dict.fromkeys(names, value[0]), (ITEMS, value_trails, key_trails)
 
 
-FROM_KEYS = Function("fromkeys", attach_cost("fromkeys", FROM_KEYS_COST, _from_keys))
+FROM_KEYS = Function("fromkeys", attach_cost(FROM_KEYS_COST, _from_keys))
 
 
 def get_neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair:

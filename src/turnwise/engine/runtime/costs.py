@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from inspect import Parameter, signature
 from typing import Any, NamedTuple, TypeVar
 
 from turnwise.engine.runtime.charges import (
@@ -99,23 +98,21 @@ def attach_costs(
     """Return the operations, each charging its cost before it runs.
 
     Raises:
-        TypeError: an operation has no entry, an entry no operation, or both take other arguments.
+        TypeError: an operation has no entry, or an entry no operation.
     """
     unmatched = costs.keys() ^ operations.keys()
     if unmatched:
         raise TypeError(f"not both an operation and a cost: {sorted(unmatched)}")
-    return {name: attach_cost(name, costs[name], run) for name, run in operations.items()}
+    return {name: attach_cost(costs[name], run) for name, run in operations.items()}
 
 
-def attach_cost(name: str, cost: Cost, run: Any) -> Any:
+def attach_cost(cost: Cost, run: Any) -> Any:
     """Return an operation that charges its cost before it runs."""
     fixed, pay = cost
     if pay is None and not fixed:
         return run
     if pay is None:
         pay = _pay_nothing
-    elif not _takes_arguments_of(pay, run):
-        raise TypeError(f"{name}: the cost takes other arguments than the operation")
 
     @wraps(run)
     def charged(rt: Runtime, /, *args: Any, **kwargs: Any) -> Any:
@@ -130,14 +127,6 @@ def attach_cost(name: str, cost: Cost, run: Any) -> Any:
 
 def _pay_nothing(rt: Runtime, *_: Any, **__: Any) -> None:
     pass
-
-
-def _takes_arguments_of(pay: Callable[..., None], run: Callable[..., Any]) -> bool:
-    """Return whether a cost can be called with whatever its operation can be called with."""
-    parameters = list(signature(pay).parameters.values())
-    if parameters[-1].kind is Parameter.VAR_KEYWORD:
-        return True
-    return [parameter.name for parameter in parameters] == list(signature(run).parameters)
 
 
 STRING_COSTS: dict[str, Cost] = {
