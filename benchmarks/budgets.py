@@ -123,9 +123,8 @@ def note(most: dict[str, tuple[float, str]], run: Any, length: int, who: str) ->
     values, characters = measure_input(run.inputs)
     limits = run.limits
     extended = run._context is None
-    steps = limits.steps + values * limits.steps_per_value + characters * limits.steps_per_character
-    size = limits.bytes + characters * limits.bytes_per_character
-    output = limits.output + characters * limits.output_per_character
+    shares = limits.share_of(values, characters)
+    steps, size, output = (getattr(limits, name) + share for name, share in shares.items())
     spent = {
         "steps": ((steps if extended else limits.steps) - run.steps) / steps,
         "bytes": ((size if extended else limits.bytes) - run.bytes) / size,

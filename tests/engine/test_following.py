@@ -49,6 +49,7 @@ COSTLY = {
     "marks": "{% for i in range(6000) %}{% for m in messages %}{{ m.role }}{% endfor %}{% endfor %}",
     "numbers": "{% for i in range(40000) %}a{{ i }}{% endfor %}",
 }
+WIDE = Limits(bytes=30_000_000, output=10_000_000)  # what is tested is the budget of origins
 GROWING: dict[str, str] = {
     "a list": "{% set ns = namespace(l=[]) %}{% for m in messages %}{% set ns.l = ns.l + [m.content ~ '!'] %}"
     "{% endfor %}{% for x in ns.l %}{{ x }}{% endfor %}",
@@ -68,7 +69,7 @@ GROWING: dict[str, str] = {
 @BEYOND
 @pytest.mark.parametrize("name", COSTLY)
 def test_costly_trails(name: str) -> None:
-    template = turnwise.compile(COSTLY[name])
+    template = turnwise.compile(COSTLY[name]).with_limits(WIDE)
     prompt = template.render(CHAT)
     assert "".join(piece.text for piece in prompt.pieces) == prompt.text
     # The rendering is made outside: each round follows the trails of a new one.
@@ -94,7 +95,7 @@ def test_linear(name: str) -> None:
 
 def test_beyond_the_budget_nothing_is_trusted() -> None:
     template = turnwise.compile(f"<s>{{{{ ('a' * 300000).replace('a', {USER}) }}}}<e>")
-    prompt = template.render(CHAT)
+    prompt = template.with_limits(WIDE).render(CHAT)
     with pytest.warns(turnwise.TurnwiseWarning, match="more steps than can be followed"):
         first, *_, last = prompt.pieces
     assert first.origin.kind == "template" and first.text == "<s>"
@@ -106,7 +107,8 @@ def test_beyond_the_budget_nothing_is_trusted() -> None:
 def test_digits_beyond_the_budget_are_no_counter() -> None:
     """A number without an origin is one that the template counts, but not if its trail was not followed."""
     chat = [{"role": "user", "content": "7"}]
-    prompt = turnwise.compile("{{ ('1' * 300000).replace('1', messages[0].content) }}").render(chat)
+    template = turnwise.compile("{{ ('1' * 300000).replace('1', messages[0].content) }}")
+    prompt = template.with_limits(WIDE).render(chat)
     with pytest.warns(turnwise.TurnwiseWarning):
         assert prompt.piece_table.split(0) == [(prompt.text, UNFOLLOWED)]
     assert Attribution(prompt.piece_table, chat).trust_of(0, 3) == Trust.NONE

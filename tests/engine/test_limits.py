@@ -49,9 +49,9 @@ def often(template: turnwise.Template) -> turnwise.Template:
     shared.render(CHAT)
     allowance = shared.allowance
     assert allowance is not None
+    whole = Allowance(DEFAULT_LIMITS, 1)
     spent = {
-        name: 15 * (getattr(DEFAULT_LIMITS, name) - allowance.left(name) + 1000)
-        for name in ("steps", "bytes")
+        name: 15 * (whole.left(name) - allowance.left(name) + 1000) for name in ("steps", "bytes")
     }
     return template.with_limits(Limits(**spent, steps_per_value=0, steps_per_character=0))
 
@@ -150,8 +150,8 @@ def test_real_templates_do_not_come_near(name: str) -> None:
     _ = template.grammar, str(template.facts), template.facts.markers
     allowance = template.facts._allowance
     for budget in ("steps", "bytes", "output"):
-        whole = PROBING * getattr(DEFAULT_LIMITS, budget)
-        assert whole - allowance.left(budget) < whole / 2, budget
+        whole = Allowance(DEFAULT_LIMITS, PROBING).left(budget)
+        assert whole - allowance.left(budget) < whole * 0.7, budget
 
 
 # The input
@@ -160,10 +160,11 @@ def test_real_templates_do_not_come_near(name: str) -> None:
 def test_the_input_adds_a_bounded_share() -> None:
     limits = Limits()
     few, many, most = (limits.share_of(count, 20 * count) for count in (100, 10_000, 1_000_000))
-    for budget in ("steps", "bytes", "output"):
+    for budget in ("steps", "bytes"):
         bound = getattr(limits, budget) * limits.max_growth
         assert 0 < few[budget] < many[budget] <= most[budget] <= bound
     assert most["steps"] == limits.steps * limits.max_growth
+<<<<<<< Updated upstream
     assert 100 * few["output"] == many["output"]
 
 
@@ -175,6 +176,9 @@ def test_a_template_may_look_from_every_message_at_all_before_it() -> None:
         "{% endif %}{% endfor %}{{ ns.last }}{% endfor %}"
     )
     assert template.render(CHAT * 500).text.count("None") < 1000
+=======
+    assert most["output"] == 10_000 * few["output"]  # a few times the input, however long that is
+>>>>>>> Stashed changes
 
 
 def test_many_messages_buy_no_more_than_that() -> None:

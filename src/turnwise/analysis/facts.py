@@ -32,7 +32,9 @@ from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import Allowance
 
 EOS = "eos_token"
-PROBING = 2  # times the budgets of one rendering, for all probes; the corpus needs a third of it
+PROBING = (
+    1.5  # times the budgets of one rendering, for all probes; the corpus needs two thirds of it
+)
 
 
 class Facts:

@@ -90,9 +90,13 @@ def find_markers(rendering: Rendering) -> Iterator[WrittenMarker]:
     """The markers that the template itself wrote; roles and special tokens count as its text."""
     pieces = rendering.pieces
     starts = list(accumulate((len(piece.text) for piece in pieces), initial=0))
+    seen: set[tuple[str, int, int]] = set()  # a piece may repeat a marker thousands of times
     for match in MARKER.finditer(rendering.text):
         first = bisect_right(starts, match.start()) - 1
         last = bisect_right(starts, match.end() - 1)
+        if (match.group(), first, last) in seen:
+            continue
+        seen.add((match.group(), first, last))
         origins = [piece.origin for piece in pieces[first:last]]
         if all(_is_template_text(origin) for origin in origins):
             fields = [_LIST_INDEX.sub("[*]", origin.field) for origin in origins if origin.field]

@@ -176,13 +176,12 @@ class Renderer(Immutable):
         return Renderer(self.program, {**self._options, **options}, self._named, self.limits)
 
     def with_reduced_limits(self) -> Renderer:
-        """Return a copy with a tenth of the budgets, for probing."""
+        """Return a copy with a tenth of the budgets for work, for probing."""
         full = self.limits
         limits = replace(
             full,
             steps=full.steps // REDUCED_BY,
             bytes=full.bytes // REDUCED_BY,
-            output=full.output // REDUCED_BY,
             origins=full.origins // REDUCED_BY,
         )
         return self._copy(limits=limits)

@@ -34,7 +34,7 @@ from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import is_blank
 
 # What one call may spend, in budgets of a rendering. A template of the corpus spends a tenth of one or less.
-RENDERINGS = 2
+RENDERINGS = 1.5
 RENDERINGS_PER_TURN = 0.4
 
 OTHER_ROLES = ("developer", "function", "environment", "ipython", "observation")

@@ -27,6 +27,7 @@ NODE_STEPS: dict[type, int] = {
     nodes.Dict: 12,
     nodes.Pair: 4,
 }
+LOOP_STEPS = 8  # of starting a loop, beside its rounds
 MACRO_CALL_STEPS = 12  # of calling a macro, or a recursive loop, beside its body
 MACRO_STEPS = 12  # of making a macro or the caller of a call block
 MAX_BRANCH_STEPS = 24  # of a branch that counts whether it is taken or not
@@ -58,7 +59,7 @@ def branch_cost(body: Iterable[nodes.Node]) -> int:
 
 def _node_cost(node: nodes.Node) -> int:
     if isinstance(node, nodes.For):
-        return 1 + _node_cost(node.iter) + step_cost(node.else_)
+        return LOOP_STEPS + _node_cost(node.iter) + step_cost(node.else_)
     if isinstance(node, nodes.Macro):
         return MACRO_STEPS
     if isinstance(node, nodes.Const) and isinstance(node.value, str):

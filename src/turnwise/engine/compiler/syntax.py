@@ -344,12 +344,14 @@ def locate_error(
 ) -> TemplateError:
     """Return an error of this kind, with its position and the source line there."""
     line, column = unpack_position(lineno)
-    source_line = _find_line(normalise_newlines(text), line)
+    source_line = _find_line(text, line)
     return kind(message, name=name, line=line, column=column, source_line=source_line, **details)
 
 
+@lru_cache(maxsize=1)  # a template that is probed fails dozens of times at one place
 def _find_line(text: str, line: int) -> str | None:
     """Return a line of the text, counted from 1; its start is found by bisection, as there may be a million lines."""
+    text = normalise_newlines(text)
     newlines = line - 1
     if newlines > text.count("\n"):
         return None

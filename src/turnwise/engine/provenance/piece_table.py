@@ -102,6 +102,9 @@ class PieceTable:
         self._fragment_starts: dict[int, list[int]] = {}
 
     def _read(self, out: Sequence[Any]) -> None:
+        marks = out[::2].count("")  # a step of the budget for each
+        if self.follower.take(marks) < marks:
+            out = ["".join(out[::2]), LOST]
         tracker = MessageTracker(self.follower)
         tracker.read(out)
         self.texts = tracker.texts
@@ -293,6 +296,8 @@ class MessageTracker:
             self._enter_innermost_part()
 
     def _part_of_mark(self, trail: Trail, current: Path | None) -> Path | None:
+        if self._follower.is_spent:
+            return None
         try:
             self._follower.charge(MARK_COST)
             return self._follower.part_of_mark(trail, current)
@@ -304,6 +309,8 @@ class MessageTracker:
         if _is_message(trail):
             index: int = trail[1]
             return index
+        if self._follower.is_spent:
+            return None
         try:
             self._follower.charge(MARK_COST)
             resolved = self._follower.resolve(trail)

@@ -100,6 +100,11 @@ class Follower:
             self.warn(BEYOND_BUDGET)
         return paid
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more can be followed: found out without an error, as it may be asked often."""
+        return self._left < 0 and self._share is None
+
     def _extend(self) -> None:
         """Add the share of the input, once."""
         if self._share is not None:

@@ -10,10 +10,18 @@ A loop is charged when it starts (its length times the size of its body), a macr
 a builtin by the size of what it reads. So charging costs nothing per iteration, and an operation
 that would allocate too much never starts.
 
+<<<<<<< Updated upstream
 The input adds its share to the budgets of a rendering: so much for each value, each pair of values
 and each character, and altogether at most `max_growth` times the budget itself. So 10,000 messages
 or a text of 1 MB are rendered, a template that looks from every message at all others renders a
 thousand of them, and no input buys a template more than that.
+=======
+The input adds its share to the budgets of a rendering: so much for each value and each character,
+and altogether at most `max_growth` times the budget itself. So 10,000 messages or a text of 1 MB
+are rendered, a template that is quadratic in its input runs out, and no input buys a template more
+than that. Output is not capped, as it is only ever a few times the input; what no input pays for is
+short, since whoever encodes a prompt spends microseconds and hundreds of bytes on each character.
+>>>>>>> Stashed changes
 
 A call that renders many times (`stops`, `encode`, `convert`, `diff`) has an `Allowance`: its
 renderings share what a few whole ones may spend.
@@ -59,10 +67,11 @@ class Limits:
         bytes_per_value: bytes that each container of the input adds.
         bytes_per_pair: bytes that each pair of containers adds.
         bytes_per_character: bytes that each character of the input adds.
+        output_per_value: output that each container of the input adds.
         output_per_character: output that each character of the input adds.
         origins_per_value: origins that each container of the input adds.
         origins_per_character: origins that each character of the input adds.
-        max_growth: how many times a budget the input may add to it.
+        max_growth: how many times a budget the input may add to it, except for output.
         deadline: seconds of processor time of one call; None for no deadline, so that results do
             not depend on the machine.
 
@@ -77,7 +86,7 @@ class Limits:
 
     steps: int = 600_000
     bytes: int = 3_000_000
-    output: int = 4_000_000
+    output: int = 100_000
     depth: int = 120
     origins: int = 20_000
     steps_per_value: int = 1_200
@@ -86,7 +95,8 @@ class Limits:
     bytes_per_value: int = 4_000
     bytes_per_pair: int = 12
     bytes_per_character: int = 48
-    output_per_character: int = 6
+    output_per_value: int = 400
+    output_per_character: int = 12
     origins_per_value: int = 40
     origins_per_character: int = 1
     max_growth: int = 20
@@ -105,6 +115,7 @@ class Limits:
 
     def share_of(self, containers: int, characters: int) -> dict[str, int]:
         """Return what an input of this size adds to each budget."""
+<<<<<<< Updated upstream
         shares = {
             "steps": containers * (self.steps_per_value + containers * self.steps_per_pair)
             + characters * self.steps_per_character,
@@ -112,9 +123,15 @@ class Limits:
             + characters * self.bytes_per_character,
             "output": characters * self.output_per_character,
         }
+=======
+        steps = containers * self.steps_per_value + characters * self.steps_per_character
+        size = containers * self.bytes_per_value + characters * self.bytes_per_character
+        output = containers * self.output_per_value + characters * self.output_per_character
+>>>>>>> Stashed changes
         return {
-            name: min(share, getattr(self, name) * self.max_growth)
-            for name, share in shares.items()
+            "steps": min(steps, self.steps * self.max_growth),
+            "bytes": min(size, self.bytes * self.max_growth),
+            "output": output,
         }
 
     def share_of_origins(self, context: Mapping[str, Any]) -> int:
@@ -141,6 +158,8 @@ MAX_INTEGER_BITS = 1024  # the range of a float; such an integer is printed and 
 NO_IDS: frozenset[int] = frozenset()
 NO_CACHE = JsonCache()  # nothing is put into it, since there are no tools
 NO_SHARES: Mapping[str, int] = dict.fromkeys(BUDGETS, 0)
+# Of what an allowance has: steps take most of the time, and output that is not encoded costs little.
+FACTORS = {"steps": 1.0, "bytes": 1.33, "output": 25.0}
 SLICES = {"steps": 20_000, "bytes": 500_000}  # a few milliseconds, between two looks at the clock
 
 
@@ -166,7 +185,7 @@ class Allowance:
     def left(self, budget: str) -> int:
         """Return what is left of a budget."""
         one_rendering = getattr(self._limits, budget) + self._input_share[budget]
-        return int(self._renderings * one_rendering) - self._spent[budget]
+        return int(self._renderings * FACTORS[budget] * one_rendering) - self._spent[budget]
 
     def grow(self, shares: Mapping[str, int]) -> None:
         """Add what an input adds, unless a larger one did."""
