@@ -10,18 +10,12 @@ A loop is charged when it starts (its length times the size of its body), a macr
 a builtin by the size of what it reads. So charging costs nothing per iteration, and an operation
 that would allocate too much never starts.
 
-<<<<<<< Updated upstream
 The input adds its share to the budgets of a rendering: so much for each value, each pair of values
 and each character, and altogether at most `max_growth` times the budget itself. So 10,000 messages
 or a text of 1 MB are rendered, a template that looks from every message at all others renders a
-thousand of them, and no input buys a template more than that.
-=======
-The input adds its share to the budgets of a rendering: so much for each value and each character,
-and altogether at most `max_growth` times the budget itself. So 10,000 messages or a text of 1 MB
-are rendered, a template that is quadratic in its input runs out, and no input buys a template more
-than that. Output is not capped, as it is only ever a few times the input; what no input pays for is
-short, since whoever encodes a prompt spends microseconds and hundreds of bytes on each character.
->>>>>>> Stashed changes
+thousand of them, and no input buys a template more than that. Output is not capped, as
+it is only ever a few times the input; what no input pays for is short, since whoever encodes a
+prompt spends microseconds and hundreds of bytes on each character.
 
 A call that renders many times (`stops`, `encode`, `convert`, `diff`) has an `Allowance`: its
 renderings share what a few whole ones may spend.
@@ -115,19 +109,11 @@ class Limits:
 
     def share_of(self, containers: int, characters: int) -> dict[str, int]:
         """Return what an input of this size adds to each budget."""
-<<<<<<< Updated upstream
-        shares = {
-            "steps": containers * (self.steps_per_value + containers * self.steps_per_pair)
-            + characters * self.steps_per_character,
-            "bytes": containers * (self.bytes_per_value + containers * self.bytes_per_pair)
-            + characters * self.bytes_per_character,
-            "output": characters * self.output_per_character,
-        }
-=======
-        steps = containers * self.steps_per_value + characters * self.steps_per_character
-        size = containers * self.bytes_per_value + characters * self.bytes_per_character
+        steps = containers * (self.steps_per_value + containers * self.steps_per_pair)
+        steps += characters * self.steps_per_character
+        size = containers * (self.bytes_per_value + containers * self.bytes_per_pair)
+        size += characters * self.bytes_per_character
         output = containers * self.output_per_value + characters * self.output_per_character
->>>>>>> Stashed changes
         return {
             "steps": min(steps, self.steps * self.max_growth),
             "bytes": min(size, self.bytes * self.max_growth),
