@@ -190,9 +190,19 @@ def _note(report: Report, seed: int, kind: str, rest: str) -> None:
         report.failures.append(Failure(report.target, seed, kind, what, "\n".join(details)))
 
 
+def _address_space() -> int:
+    """Return the size of this process in bytes; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 0
+    return pages * resource.getpagesize()
+
+
 def _work(target: Target, seed: int, last: int, end: float, seconds: float, writer: int) -> None:
     """Run seeds in this process; one line before each, and one after."""
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    memory = _address_space() + MAX_MEMORY  # the process that forked may be a large one
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 2)  # panics of native libraries

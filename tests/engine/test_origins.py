@@ -283,7 +283,8 @@ def unfaithful(seed: int) -> str:
     """What is wrong with the origins in the template of this seed, or nothing."""
     text = grammar.template(random.Random(seed))
     try:
-        rendering = turnwise.compile(text).render(now=corpus.NOW, **MIXED.arguments)
+        template = turnwise.compile(text).with_limits(turnwise.Limits(origins=1_000_000))
+        rendering = template.render(now=corpus.NOW, **MIXED.arguments)
         wrong = next(lost(rendering, MIXED), "")
     except turnwise.TurnwiseError:
         return ""
