@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -160,13 +159,15 @@ class Renderer(Immutable):
             if size > runtime.output:
                 program.charge_output(runtime, size)
         finally:
-            runtime.finish(size)
+            if runtime.ledger is not None:
+                runtime.ledger.close(size)
         text = "".join(texts)
         if not text.isascii():
             _refuse_lone_surrogates(text, context)
         if continuation is not None:
             text = continuation.truncate(text)
-        budget = (self.limits.origins, partial(self.limits.share_of_origins, context))
+        limits = self.limits
+        budget = (limits.origins, limits.share_of_origins, context)
         return Rendering(text, output, program.nodes, aliases, with_parts, budget)
 
     def with_options(self, options: Mapping[str, Any]) -> Renderer:

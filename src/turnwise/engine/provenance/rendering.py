@@ -49,7 +49,7 @@ DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
 COMPUTED = "\x1b[2;3m"
 PIECE_SIZE = 128  # characters that take about as much memory as a piece
-SMALL_BUDGET: OriginBudget = (1000, lambda: 0)  # of a rendering that no template made
+SMALL_BUDGET: OriginBudget = (1000, lambda inputs: 0, None)  # of a rendering that no template made
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
 

@@ -45,8 +45,8 @@ BEYOND_BUDGET = (
     "than 'computed', and is not trusted"
 )
 
-OriginBudget = tuple[int, Callable[[], int]]
-"""How many steps following may take, and a function that returns what the input adds to them."""
+OriginBudget = tuple[int, Callable[[Any], int], Any]
+"""How many steps following may take, a function that returns what an input adds to them, and that input."""
 Waiting = list[tuple[str, Trail, Splitting]]  # texts whose rule has asked for another text
 
 
@@ -59,14 +59,27 @@ class Follower:
 
     Args:
         budget: how many fragments and rules may be followed.
-        share: returns what the size of the input adds to the budget.
+        share: returns what an input adds to the budget.
+        inputs: the input of the rendering.
     """
 
-    __slots__ = ("_ends", "_fragments", "_left", "_resolved", "_share", "_starts", "_warned")
+    __slots__ = (
+        "_ends",
+        "_fragments",
+        "_inputs",
+        "_left",
+        "_resolved",
+        "_share",
+        "_starts",
+        "_warned",
+    )
 
-    def __init__(self, budget: int, share: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, budget: int, share: Callable[[Any], int] = lambda inputs: 0, inputs: Any = None
+    ) -> None:
         self._left = budget
-        self._share: Callable[[], int] | None = share
+        self._share: Callable[[Any], int] | None = share
+        self._inputs = inputs
         self._warned: set[str] = set()
         # What was found before, by the identity of a trail or list, which is stored too so that it
         # stays alive: parts of one text all ask for the fragments of the whole.
@@ -109,7 +122,7 @@ class Follower:
         """Add the share of the input, once."""
         if self._share is not None:
             share, self._share = self._share, None
-            self._left += share()
+            self._left += share(self._inputs)
 
     def warn(self, problem: str) -> None:
         """Issue a warning, once for each problem of a rendering."""

@@ -204,11 +204,11 @@ class Runtime:
 
     __slots__ = (
         "_context",
-        "_ledger",
         "bytes",
         "cacheable_ids",
         "depth",
         "json_cache",
+        "ledger",
         "limits",
         "now",
         "output",
@@ -232,9 +232,9 @@ class Runtime:
         self.json_cache = NO_CACHE
         self.cacheable_ids: frozenset[int] = NO_IDS
         self._context: Mapping[str, Any] | None = context
-        self._ledger: Ledger | None = None
+        self.ledger: Ledger | None = None
         if allowance is not None or limits.deadline is not None:
-            self._ledger = Ledger(self, allowance)
+            self.ledger = Ledger(self, allowance)
 
     def charge_steps(self, count: int) -> None:
         """Pay for work that is about to be done."""
@@ -254,14 +254,9 @@ class Runtime:
         if self.output < 0:
             self._extend("output")
 
-    def finish(self, output: int = 0) -> None:
-        """Tell the allowance what was used, and how many characters the result has."""
-        if self._ledger is not None:
-            self._ledger.close(output)
-
     def _extend(self, budget: str) -> None:
         """Put more into a budget that ran out, the share of the input last, or raise an error."""
-        ledger = self._ledger
+        ledger = self.ledger
         if ledger is not None:
             ledger.check_deadline()
             ledger.refill(budget)
