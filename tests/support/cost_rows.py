@@ -11,41 +11,49 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import turnwise
 from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.methods import METHODS
 
+MODULUS = 2**61 - 1  # integers that differ by it have the same hash
 DOUBLED = (
     "{{% set n = namespace(a=[{0}]) %}}{{% for i in range(40) %}}{{% set n.a = [n.a, n.a] %}}"
     "{{% endfor %}}{{% set {1} = n.a %}}"
 )
-VALUES = {
-    "text": "'a' * 1000000",
-    "emoji": "'😀' * 300000",
-    "lines": "'\\n' * 300000",
-    "returns": "'\\r' * 300000",
-    "short": "'a' * 2000",
-    "word": "'ab'",
-    "digits": "'9' * 300",
-    "tags": "'<' * 100000",
-    "list": "[1] * 100000",
-    "texts": "['a' * 1000000] * 1000",
-    "words": "['Ab'] * 50000",
-    "tuple": "(1, 2) * 50000",
-    "range": "range(99999)",
-    "dict": "dict.fromkeys(range(20000))",
-    "view": "dict.fromkeys(range(20000)).items()",
-    "pairs": "[('a', 'b' * 100000)] * 100",
-    "huge": "2 ** 1000",
-    "colliding": "range(0, 900 * 2305843009213693951, 2305843009213693951)|list",
-    "number": "7",
-    "namespace": "namespace(a='a' * 100000)",
-    "safe": "('a' * 300000)|safe",
-    "undefined": "nothing",
-    "doubled": "",
+VALUES = {  # as they are made, and small ones of the same kind
+    "text": ("'a' * 250000", "'a'"),
+    "emoji": ("'😀' * 50000", "'😀'"),
+    "lines": ("'\\n' * 50000", "'\\n'"),
+    "returns": ("'\\r' * 50000", "'\\r'"),
+    "short": ("'a' * 2000", "'a'"),
+    "word": ("'ab'", "'ab'"),
+    "digits": ("'9' * 300", "'9'"),
+    "tags": ("'<' * 100000", "'<'"),
+    "list": ("[1] * 10000", "[1]"),
+    "texts": ("['a' * 200000] * 1000", "['a']"),
+    "words": ("['Ab'] * 5000", "['Ab']"),
+    "tuple": ("(1, 2) * 5000", "(1, 2)"),
+    "range": ("range(99999)", "range(9)"),
+    "dict": ("dict.fromkeys(range(1000))", "dict.fromkeys(range(3))"),
+    "view": ("dict.fromkeys(range(500)).items()", "dict.fromkeys(range(3)).items()"),
+    "pairs": ("[('a', 'b' * 100000)] * 100", "[('a', 'b')]"),
+    "huge": ("('9' * 300)|int", "2"),
+    "colliding": (f"[{', '.join(str(i * MODULUS) for i in range(60))}]", "[0]"),
+    "number": ("7", "7"),
+    "namespace": ("namespace(a='a' * 100000)", "namespace(a='a')"),
+    "safe": ("('a' * 100000)|safe", "'a'|safe"),
+    "undefined": ("nothing", "nothing"),
+    "doubled": ("", "[[1]]"),
 }
-OWNERS = {str: "text emoji lines word", list: "list texts doubled", dict: "dict", tuple: "tuple"}
+OWNERS = {
+    "str": "text emoji lines returns short word digits tags safe",
+    "list": "list texts words pairs colliding doubled",
+    "tuple": "tuple",
+    "dict": "dict",
+}
+TRIES = 12  # pairs of values that are tried for each row
 OPERATORS = [
     "+",
     "-",
@@ -82,18 +90,28 @@ class CostRow(NamedTuple):
         return f"{self.operation} ({self.first}, {self.second})"
 
     def template(self, keep: bool) -> str:
-        setup = "".join(
-            DOUBLED.format(1, name)
-            if value == "doubled"
-            else f"{{% set {name} = {VALUES[value]} %}}"
-            for name, value in (("a", self.first), ("b", self.second))
-        )
+        """Return the whole template: values are made on line 1, and used on line 2."""
         body = "{% set x = " + self.expression + " %}"
         if keep:
             body = "{% set k.l = [k.l, " + self.expression + "] %}"
-        loops = "{% for i in range(2000) %}{% for j in range(20) %}"
+        loops = "{% for i in range(4000) %}{% for j in range(30) %}"
         ends = "{% endfor %}{% endfor %}"
-        return "{% set k = namespace(l=[]) %}" + setup + loops + body + ends
+        return f"{set_up(self.first, self.second)}\n{loops}{body}{ends}"
+
+    def small_template(self) -> str:
+        """Return a template that does the operation once, on small values."""
+        values = f"{{% set a = {VALUES[self.first][1]} %}}{{% set b = {VALUES[self.second][1]} %}}"
+        return values + "{% set x = " + self.expression + " %}"
+
+
+def set_up(first: str, second: str) -> str:
+    """Return the code that makes the two values."""
+    return "{% set k = namespace(l=[]) %}" + "".join(
+        DOUBLED.format(1, name)
+        if value == "doubled"
+        else f"{{% set {name} = {VALUES[value][0]} %}}"
+        for name, value in (("a", first), ("b", second))
+    )
 
 
 def expressions() -> Iterator[tuple[str, str]]:
@@ -101,6 +119,7 @@ def expressions() -> Iterator[tuple[str, str]]:
     for name in FILTERS:
         yield f"|{name}", f"a|{name}"
         yield f"|{name}()", f"a|{name}(b)"
+        yield f"|{name}(,)", f"a|{name}(b, 'ab')"
     for name in ("map", "select", "reject"):
         yield f"|{name} name", f"a|{name}(b)|list"
     for name in ("map", "sort", "unique", "groupby", "min", "max", "join", "sum"):
@@ -112,6 +131,7 @@ def expressions() -> Iterator[tuple[str, str]]:
         for name in table:
             yield f"{kind.__name__}.{name}", f"a.{name}()"
             yield f"{kind.__name__}.{name}()", f"a.{name}(b)"
+            yield f"{kind.__name__}.{name}(,)", f"a.{name}(b, 'ab')"
     for name in FUNCTIONS:
         yield f"{name}()", f"{name}(a)"
     for operator in OPERATORS:
@@ -121,27 +141,43 @@ def expressions() -> Iterator[tuple[str, str]]:
     for form in BRACES:
         yield f"'{form}'.format", f"'{form}'.format(a)"
     yield from {"-a": "-a", "a[b]": "a[b]", "a[:]": "a[1:]", "a[::-1]": "a[::-1]"}.items()
+    yield from {
+        "list.index 1": "a.index(1)",
+        "str.format_map {}": "'{x}'.format_map({'x': a})",
+    }.items()
+    yield from {"loop.changed": "loop.changed(a)", "loop.cycle": "loop.cycle(a, b)"}.items()
     yield from {"f(*a)": "dict(*a)", "f(**a)": "namespace(**a)", "[a, b]": "[a, b]"}.items()
     yield from {"{a: b}": "{a: b}", "a.b": "a.b", "a(b)": "a(b)"}.items()
 
 
-def all_rows() -> list[CostRow]:
-    """Return every operation on every pair of values; operations on one value have it as both."""
+def sample(count: int) -> list[CostRow]:
+    """Return so many rows for each operation, chosen by a fixed seed among those whose types fit.
+
+    An operation that takes none of them, as with a wrong number of arguments, has no row.
+    """
+    chooser = random.Random(SEED)
+    covered: set[str] = set()  # builtins with a row; others are tried more often
     rows = []
     for operation, expression in expressions():
-        has_second = "b" in expression.replace(operation.strip("|()"), "")
-        for first in VALUES:
-            for second in VALUES if has_second else ["number"]:
-                rows.append(CostRow(operation, expression, first, second))
+        chosen: dict[CostRow, None] = {}
+        builtin = operation.rstrip("(,)")
+        for attempt in range(3 * TRIES * count):
+            if len(chosen) == count or (attempt > TRIES * count and builtin in covered):
+                break
+            owner = operation.split(".")[0]
+            first = chooser.choice(OWNERS[owner].split() if owner in OWNERS else list(VALUES))
+            row = CostRow(operation, expression, first, chooser.choice(list(VALUES)))
+            if row not in chosen and is_possible(row):
+                chosen[row] = None
+                covered.add(builtin)
+        rows += chosen
     return rows
 
 
-def sample(count: int) -> list[CostRow]:
-    """Return so many rows for each operation, chosen by a fixed seed."""
-    chooser = random.Random(SEED)
-    by_operation: dict[str, list[CostRow]] = {}
-    for row in all_rows():
-        by_operation.setdefault(row.operation, []).append(row)
-    return [
-        row for rows in by_operation.values() for row in chooser.sample(rows, min(count, len(rows)))
-    ]
+def is_possible(row: CostRow) -> bool:
+    """Return whether an operation takes values of these kinds."""
+    try:
+        turnwise.compile(row.small_template()).render([])
+    except turnwise.TurnwiseError:
+        return False
+    return True
