@@ -141,6 +141,8 @@ def expressions() -> Iterator[tuple[str, str]]:
     for form in BRACES:
         yield f"'{form}'.format", f"'{form}'.format(a)"
     yield from {"-a": "-a", "a[b]": "a[b]", "a[:]": "a[1:]", "a[::-1]": "a[::-1]"}.items()
+    for name in ("from_json", "fromjson"):
+        yield f"|{name} text", f"('[' ~ '1,' * 5000 ~ '1]')|{name}"
     yield from {
         "list.index 1": "a.index(1)",
         "str.format_map {}": "'{x}'.format_map({'x': a})",
