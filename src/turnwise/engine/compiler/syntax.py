@@ -38,7 +38,7 @@ from turnwise.errors import TemplateError, TemplateLimitError, TemplateSyntaxErr
 COLUMN_BITS = 21
 MAX_TREE_DEPTH = 150
 MAX_COMPARISONS = 16  # in one chain, `a < b < c`; known templates have one
-MAX_BRANCHES = 60  # of one `if`; known templates have 8
+MAX_BRANCHES = 60  # of one `if`; known templates have at most 31
 MAX_OPERANDS = 100  # of one chain of `+`; known templates have 27
 TOO_DEEP = "expressions or blocks nested too deeply"
 
