@@ -84,7 +84,7 @@ class Limits:
     depth: int = 120
     origins: int = 20_000
     steps_per_value: int = 1_200
-    steps_per_pair: int = 3
+    steps_per_pair: int = 4
     steps_per_character: int = 20
     bytes_per_value: int = 4_000
     bytes_per_pair: int = 12
@@ -93,7 +93,7 @@ class Limits:
     output_per_character: int = 12
     origins_per_value: int = 40
     origins_per_character: int = 1
-    max_growth: int = 20
+    max_growth: int = 25
     deadline: float | None = None
 
     def __post_init__(self) -> None:
