@@ -137,7 +137,7 @@ def test_warnings_come_back(pool: WorkerPool) -> None:
 
 def test_a_template_is_loaded_with_limits(pool: WorkerPool) -> None:
     assert pool.load("chatml").stops() == turnwise.load("chatml").stops()
-    limits = turnwise.Limits(steps=5, steps_per_value=0, steps_per_character=0)
+    limits = turnwise.Limits(steps=5, max_growth=0)
     with pytest.raises(turnwise.TemplateLimitError) as caught:
         pool.compile(TEMPLATE, limits=limits).render(CHAT * 100)
     assert caught.value.budget == "steps"

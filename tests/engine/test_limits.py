@@ -53,7 +53,7 @@ def often(template: turnwise.Template) -> turnwise.Template:
     spent = {
         name: 15 * (whole.left(name) - allowance.left(name) + 1000) for name in ("steps", "bytes")
     }
-    return template.with_limits(Limits(**spent, steps_per_value=0, steps_per_character=0))
+    return template.with_limits(Limits(**spent, max_growth=0))
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -252,7 +252,7 @@ def test_limits_are_numbers(wrong: dict[str, Any]) -> None:
 
 def test_limits_of_a_template_can_be_changed() -> None:
     template = turnwise.load("chatml")
-    narrow = template.with_limits(Limits(steps=10, steps_per_value=0, steps_per_character=0))
+    narrow = template.with_limits(Limits(steps=10, max_growth=0))
     with pytest.raises(turnwise.TemplateLimitError):
         narrow.render(CHAT * 10)
     assert template.render(CHAT * 10) and narrow.dialect == template.dialect
