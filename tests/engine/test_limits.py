@@ -161,7 +161,7 @@ def test_the_input_adds_a_bounded_share() -> None:
     limits = Limits()
     few, many, most = (limits.share_of(count, 20 * count) for count in (100, 10_000, 1_000_000))
     for budget in ("steps", "bytes"):
-        bound = getattr(limits, budget) * limits.max_growth
+        bound = getattr(limits, budget) * limits.max_bytes_growth
         assert 0 < few[budget] < many[budget] <= most[budget] <= bound
     assert most["steps"] == limits.steps * limits.max_growth
     assert most["output"] == 10_000 * few["output"]  # a few times the input, however long that is

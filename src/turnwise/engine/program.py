@@ -183,7 +183,8 @@ class Program:
         if isinstance(error, (RecursionError, MemoryError)):
             error = limit_error("bytes" if isinstance(error, MemoryError) else "depth")
         if isinstance(error, TemplateLimitError):
-            kind, message, details = TemplateLimitError, error.message, {"budget": error.budget}
+            kind, message = TemplateLimitError, error.message
+            details = {"budget": error.budget, "hint": limits.LIMIT_HINTS.get(error.budget)}
         elif isinstance(error, Failure):
             if isinstance(error, Denied):
                 kind = TemplateSecurityError

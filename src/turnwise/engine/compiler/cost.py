@@ -28,7 +28,7 @@ NODE_STEPS: dict[type, int] = {
     nodes.Pair: 4,
 }
 LOOP_STEPS = 8  # of starting a loop, beside its rounds
-MACRO_CALL_STEPS = 12  # of calling a macro, or a recursive loop, beside its body
+MACRO_CALL_STEPS = 24  # of calling a macro, or a recursive loop, beside its body
 MACRO_STEPS = 12  # of making a macro or the caller of a call block
 MAX_BRANCH_STEPS = 40  # of a branch that counts whether it is taken or not
 BRANCH_STEPS = 2  # of charging a branch when it is taken

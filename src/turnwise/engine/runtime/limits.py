@@ -11,7 +11,7 @@ a builtin by the size of what it reads. So charging costs nothing per iteration,
 that would allocate too much never starts.
 
 The input adds its share to the budgets of a rendering: so much for each value, each pair of values
-and each character, and altogether at most `max_growth` times the budget itself. So 10,000 messages
+and each character, and altogether at most `max_growth` times the steps. So 10,000 messages
 or a text of 1 MB are rendered, a template that looks from every message at all others renders a
 thousand of them, and no input buys a template more than that. Output is not capped, as
 it is only ever a few times the input; what no input pays for is short, since whoever encodes a
@@ -65,7 +65,8 @@ class Limits:
         output_per_character: output that each character of the input adds.
         origins_per_value: origins that each container of the input adds.
         origins_per_character: origins that each character of the input adds.
-        max_growth: how many times a budget the input may add to it, except for output.
+        max_growth: how many times the steps the input may add to them.
+        max_bytes_growth: the same for bytes.
         deadline: seconds of processor time of one call; None for no deadline, so that results do
             not depend on the machine.
 
@@ -94,6 +95,7 @@ class Limits:
     origins_per_value: int = 40
     origins_per_character: int = 1
     max_growth: int = 25
+    max_bytes_growth: int = 60
     deadline: float | None = None
 
     def __post_init__(self) -> None:
@@ -116,7 +118,7 @@ class Limits:
         output = containers * self.output_per_value + characters * self.output_per_character
         return {
             "steps": min(steps, self.steps * self.max_growth),
-            "bytes": min(size, self.bytes * self.max_growth),
+            "bytes": min(size, self.bytes * self.max_bytes_growth),
             "output": output,
         }
 
@@ -368,6 +370,11 @@ BUDGET_MEANINGS = {
 }
 
 
+# What somebody can do whose template is right and whose input is long.
+LIMIT_HINTS = {
+    "steps": "if you trust the template: with_limits(turnwise.Limits(max_growth=100)), for longer inputs",
+    "bytes": "if you trust the template: with_limits(turnwise.Limits(max_bytes_growth=200)), for longer inputs",
+}
 BUDGET_TITLES = {CALL: "the budget of one call", "deadline": "its deadline"}
 
 
