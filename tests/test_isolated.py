@@ -21,6 +21,8 @@ import turnwise
 from turnwise.isolation.answers import read_answer
 from turnwise.isolation.pool import WorkerPool
 
+pytestmark = pytest.mark.once
+
 CHAT = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "ok"}]
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

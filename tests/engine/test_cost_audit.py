@@ -13,6 +13,8 @@ from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.methods import METHODS
 
+pytestmark = pytest.mark.once
+
 AUDITED = Bounds(ms=300)
 BATCH = 40  # rows of one child
 CHAT = [{"role": "user", "content": "hello"}]

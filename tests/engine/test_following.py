@@ -16,6 +16,8 @@ from turnwise.engine.provenance.trails import NOWHERE, UNFOLLOWED, Computed
 from turnwise.engine.runtime.limits import Limits
 from turnwise.tokens.attribution import UNKNOWN, Attribution, Trust
 
+pytestmark = pytest.mark.once
+
 CHAT = [
     {"role": "system", "content": "S"},
     {"role": "user", "content": "hello"},

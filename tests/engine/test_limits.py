@@ -17,6 +17,8 @@ from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Allowance, Limits, Runtime
 from turnwise.template import compile_jinja
 
+pytestmark = pytest.mark.once
+
 CHAT = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "ok"}]
 TOKENIZER = "turnwise"
 READS_OPTIONS = "".join(f"{{% if option{number} %}}z{{% endif %}}" for number in range(12))

@@ -21,6 +21,8 @@ from turnwise.engine.compiler.syntax import (
     unpack_position,
 )
 
+pytestmark = pytest.mark.once
+
 REFERENCE = Lexer(jinja2.Environment(trim_blocks=True, lstrip_blocks=True))
 
 FRAGMENTS = [

@@ -12,6 +12,8 @@ import readability
 
 from sources import PACKAGE, Function, everything, package
 
+pytestmark = pytest.mark.once
+
 MAX_FILE_LINES = 600
 MAX_TEST_FILE_LINES = 750
 MAX_FUNCTION_LINES_P90 = 40

@@ -13,6 +13,8 @@ from turnwise.tokens.token_matcher import MAX_NESTING, MAX_PATTERN_LENGTH, Token
 from turnwise.tokens.tokenizers.protocol import Added
 from vocabularies import law
 
+pytestmark = pytest.mark.once
+
 SHORT = st.text("ab< ", min_size=1, max_size=5)
 # Deep and long families too: their patterns are not exact.
 FAMILIES = st.sampled_from(
