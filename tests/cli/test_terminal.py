@@ -15,7 +15,10 @@ import pytest
 import sources
 from turnwise import TurnwiseWarning, cli
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal"),
+]
 
 # Clears the screen, sets the title, rings, starts a device string (two ways), turns text round, hides, deletes.
 ATTACK = "\x1b[2J \x1b]0;title\x07 \x1bP+q\x1b\\ \x9b31m \u202e \u200b \x7f \x1b[35;7m"

@@ -23,7 +23,10 @@ from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.methods import METHODS
 
 # What is too long to be followed is not trusted; that is what is tested here.
-pytestmark = pytest.mark.filterwarnings("ignore:the template makes its text in more steps")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.filterwarnings("ignore:the template makes its text in more steps"),
+]
 QUICK = 1_500
 MANY = 100_000
 LAUNDERED = {

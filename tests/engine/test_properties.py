@@ -29,7 +29,10 @@ from turnwise import registry
 from turnwise.template import Template
 
 # Templates are given tokens that nobody named, and inputs that lose something: that is no failure here.
-pytestmark = pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning"),
+]
 
 MANY = 100_000  # templates of the longest test
 QUIET = settings(suppress_health_check=list(HealthCheck), max_examples=300)

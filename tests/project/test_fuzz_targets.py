@@ -24,7 +24,10 @@ FUZZ = sources.ROOT / "fuzz"
 COUNT = 25
 SECONDS = 1.0
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="inputs run in child processes")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="inputs run in child processes"),
+]
 
 
 def load(name: str) -> ModuleType:

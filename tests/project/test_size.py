@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 
+import pytest
 import readability
 
 from sources import PACKAGE, Function, everything, package
