@@ -104,7 +104,8 @@ def test_fields_that_are_null(key: str, exact: bool) -> None:
 def test_a_million_braces() -> None:
     source = {"INSTRUCTION": "{input}" + "{" * 1_000_000}
     assert_quick(lambda: turnwise.compile(source, dialect="xtuner"), 2)
-    text = str(
-        turnwise.compile(source, dialect="xtuner").render([{"role": "user", "content": "a"}])
-    )
-    assert text == "a" + "{" * 500_000
+    template = turnwise.compile(source, dialect="xtuner")
+    wide = template.with_limits(turnwise.Limits(output=1_000_000))
+    assert str(wide.render([{"role": "user", "content": "a"}])) == "a" + "{" * 500_000
+    with pytest.raises(turnwise.TemplateLimitError):
+        template.render([{"role": "user", "content": "a"}])
