@@ -352,8 +352,8 @@ def survive(count: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-def test_survives_a_hundred_hostile_templates() -> None:
-    survive(100)
+def test_survives_hostile_templates() -> None:
+    survive(40)
 
 
 @pytest.mark.slow

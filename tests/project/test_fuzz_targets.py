@@ -21,7 +21,7 @@ import sources
 from turnwise.dialects import DIALECTS
 
 FUZZ = sources.ROOT / "fuzz"
-COUNT = 25
+COUNT = 10
 SECONDS = 1.0
 
 pytestmark = [
