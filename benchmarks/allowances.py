@@ -56,7 +56,7 @@ def largest_shares(verb: Callable[[Template], object], every: int) -> dict[str, 
         make(self, *arguments)
         seen.append(self)
 
-    limits.Allowance.__init__ = watch  # type: ignore[method-assign]
+    limits.Allowance.__init__ = watch  # type: ignore[method-assign]  # watches every call from here on
     for name, compiled in templates(every):
         seen.clear()
         try:
@@ -70,7 +70,7 @@ def largest_shares(verb: Callable[[Template], object], every: int) -> dict[str, 
                 spent = allowance._spent[budget]
                 share = spent / (spent + allowance.left(budget))
                 most[budget] = max(most[budget], (share, name))
-    limits.Allowance.__init__ = make  # type: ignore[method-assign]
+    limits.Allowance.__init__ = make  # type: ignore[method-assign]  # and no more
     return most
 
 

@@ -19,6 +19,7 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# The targets are no package: their folders must be on the path before they are imported (E402).
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "src"), str(ROOT / "tests" / "support")]
 
 import inputs  # noqa: E402

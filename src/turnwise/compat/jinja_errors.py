@@ -54,6 +54,7 @@ class _SyntaxErrorFields:
     translated: bool = False
 
 
+# Both parents have a `name`, which may be None in jinja2; ours, a text, is what it is here.
 class JinjaSyntaxError(_SyntaxErrorFields, TemplateSyntaxError, jinja2.TemplateSyntaxError):  # type: ignore[misc]
     """The text is not Jinja."""
 

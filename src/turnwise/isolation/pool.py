@@ -84,7 +84,7 @@ class WorkerPool:
         for name, value in numbers.items():
             kinds: Any = int if name in ("workers", "megabytes") else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 1e9:
-                raise MessageError(f"{name} is a positive number, not {value!r:.80}", path=name)
+                raise MessageError(f"a positive number is needed, not {value!r:.80}", path=name)
         if not isinstance(setup, str):
             raise MessageError(f"setup is Python code as text, not {type(setup).__name__}")
         self._arguments = (seconds, megabytes, patience or PATIENCE * seconds, setup)

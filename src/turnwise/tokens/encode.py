@@ -93,14 +93,17 @@ class EncodeRequest:
     appends: bool = False
     renderings: RenderingCache | None = None
 
-    def for_one_call(self, messages: Messages | None = None) -> EncodeRequest:
+    def for_one_call(self, turns: int | None = None) -> EncodeRequest:
         """Return the request of one call, whose renderings share what a few may spend.
 
-        For each assistant turn of the messages a prompt may be rendered, and the conversation up to it.
+        For each assistant turn a prompt may be rendered, and the conversation up to it.
+
+        Args:
+            turns: how many assistant turns there are at most; those of the messages if not given.
         """
-        chat = self.messages if messages is None else messages
-        turns = [None for message in chat if message.get("role") in ASSISTANT_ROLES]
-        renderings = RENDERINGS + RENDERINGS_PER_TURN * len(turns)
+        if turns is None:
+            turns = sum([message.get("role") in ASSISTANT_ROLES for message in self.messages])
+        renderings = RENDERINGS + RENDERINGS_PER_TURN * turns
         return replace(self, renderer=self.renderer.allow(renderings))
 
     @property

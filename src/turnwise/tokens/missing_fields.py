@@ -8,7 +8,8 @@ for nearly every turn. Otherwise the field may be escaped or split, so its words
 words, since templates write their own.
 
 A call may have thousands of arguments. They are mostly written in their order, so each is looked for behind the one
-before; the words of the turn are found once; and the number of searches through all of the turn is bounded.
+before; the words of the turn are found once; and the number of searches through all of the turn is bounded. What is not
+found near its place after so many searches counts as written: a call that is dropped whole is noticed by the first.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class Session:
             The ids to send to the model.
         """
         chat = to_plain_messages(self._reader.to_input(messages))
-        self.request = self._every_call.for_one_call(chat)
+        self.request = self._every_call.for_one_call(len(chat))
         ids = self._start(chat)
         self._finished = []
         return ids
@@ -261,7 +261,7 @@ class Session:
                 "messages follow a reply, and there is none yet", hint="call add_reply first"
             )
         following = to_plain_messages(self._reader.to_input(messages))
-        self.request = self._every_call.for_one_call([*self.messages, *following])
+        self.request = self._every_call.for_one_call(len(self.messages) + len(following))
         if history == "rewrite":
             return self._rewrite(following)
         extension = self._extend_by_best_reading(following, history)
