@@ -73,7 +73,7 @@ def open_file(path: Path, folder: Path | None = None) -> BinaryIO:
     file = os.fdopen(os.open(path, flags), "rb", buffering=2**18)
     try:
         _check_kind(path, os.fstat(file.fileno()).st_mode)
-    except BaseException:
+    except BaseException:  # whatever it is goes on, and the file is closed
         file.close()
         raise
     return file

@@ -100,7 +100,7 @@ def pack(answer: Answer) -> bytes:
     """Return an answer as bytes; one that cannot be sent is an error."""
     try:
         return write_answer(tuple(answer))
-    except Exception as error:
+    except Exception as error:  # pickling an object may raise anything
         problem = TurnwiseError(f"a worker's result cannot be sent: {error!r:.200}")
         return write_answer(tuple(answer._replace(result=None, error=problem)))
 

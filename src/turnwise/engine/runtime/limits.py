@@ -132,7 +132,7 @@ DEFAULT_LIMITS = Limits()
 
 MAX_TEMPLATE_CHARACTERS = 1 << 20  # a longer text is refused before it is read
 # Each about 1.7 times what the largest of 1,051 published templates has: 5,196 tokens, 2,945 nodes, 112 names, and
-# 2,020 lines of Python with 161,944 characters. That one takes as long to compile as ten ordinary ones.
+# 2,020 lines of Python with 161,944 characters.
 MAX_SCANNED_TOKENS = 12_400
 MAX_TEMPLATE_TOKENS = 9_000
 MAX_TEMPLATE_NODES = 5_000
