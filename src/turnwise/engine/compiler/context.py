@@ -14,17 +14,19 @@ from typing import Any
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import Code, CodeWriter
+from turnwise.engine.compiler.cost import StepCosts
 from turnwise.engine.compiler.scopes import CompileError, Frame, Variables
 
 TAGS = {"ScopedEvalContextModifier": "autoescape", "FromImport": "from ... import"}
 
 
 class CompileContext:
-    """The writer and the variables of one program, and the parts of the compiler."""
+    """The writer, the variables and the costs of one program, and the parts of the compiler."""
 
     def __init__(self, tree: nodes.Template, shadowed: frozenset[str]) -> None:
         self.writer = CodeWriter()
         self.variables = Variables(self.writer, tree, shadowed)
+        self.costs = StepCosts()
         self.parts: list[object] = []
         self._visitors: dict[type, Callable[..., Any]] = {}
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from jinja2 import nodes
 
-from turnwise.engine.compiler.syntax import flat_children
+from turnwise.engine.compiler.tree import flat_children
 
 LOOKUP_STEPS = 16  # of `x[y]` with a computed key, a runtime call
 NODE_STEPS: dict[type, int] = {
@@ -35,47 +35,58 @@ BRANCH_STEPS = 2  # of charging a branch when it is taken
 CHARACTERS_PER_STEP = 1024  # of a text that is compared or hashed
 
 
-def step_cost(body: Iterable[nodes.Node]) -> int:
-    """Return how many steps one run of `body` takes at most."""
-    return sum(map(_node_cost, body))
+class StepCosts:
+    """Costs of the nodes of one template; each is calculated once, though it is in many loops and branches."""
 
+    def __init__(self) -> None:
+        self._costs: dict[nodes.Node, int] = {}
 
-def loop_cost(node: nodes.For) -> int:
-    """Return how many steps one round of a loop takes at most, with its test."""
-    test = 0 if node.test is None else 2 + _node_cost(node.test)
-    return 2 + step_cost(node.body) + test
+    def of_round(self, node: nodes.For) -> int:
+        """Return how many steps one round of a loop takes at most, with its test."""
+        test = 0 if node.test is None else 2 + self._of_node(node.test)
+        return 2 + self._of_nodes(node.body) + test
 
+    def of_macro(self, node: nodes.Macro | nodes.CallBlock) -> int:
+        """Return how many steps one call of a macro takes at most, with its defaults."""
+        return MACRO_CALL_STEPS + self._of_nodes(node.body) + self._of_nodes(node.defaults)
 
-def macro_cost(node: nodes.Macro | nodes.CallBlock) -> int:
-    """Return how many steps one call of a macro takes at most, with its defaults."""
-    return MACRO_CALL_STEPS + step_cost(node.body) + step_cost(node.defaults)
+    def of_branch(self, body: Iterable[nodes.Node]) -> int:
+        """Return how many steps a branch of an `if` charges when it is taken; none if it is cheap."""
+        steps = self._of_nodes(body)
+        return steps if steps > MAX_BRANCH_STEPS else 0
 
+    def _of_nodes(self, body: Iterable[nodes.Node]) -> int:
+        return sum(map(self._of_node, body))
 
-def branch_cost(body: Iterable[nodes.Node]) -> int:
-    """Return how many steps a branch of an `if` charges when it is taken; none if it is cheap."""
-    steps = step_cost(body)
-    return steps if steps > MAX_BRANCH_STEPS else 0
+    def _of_node(self, node: nodes.Node) -> int:
+        steps = self._costs.get(node)
+        if steps is None:
+            steps = self._costs[node] = self._calculate(node)
+        return steps
 
+    def _calculate(self, node: nodes.Node) -> int:
+        if isinstance(node, nodes.For):
+            return LOOP_STEPS + self._of_node(node.iter) + self._of_nodes(node.else_)
+        if isinstance(node, nodes.Macro):
+            return MACRO_STEPS
+        if isinstance(node, nodes.Const) and isinstance(node.value, str):
+            return 1 + len(node.value) // CHARACTERS_PER_STEP
+        if isinstance(node, nodes.If):
+            return self._of_if(node)
+        if isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Const):
+            return LOOKUP_STEPS + self._of_node(node.node) + self._of_node(node.arg)
+        if isinstance(node, nodes.CallBlock) and not isinstance(
+            node.call.node, nodes.ExtensionAttribute
+        ):
+            return MACRO_STEPS + self._of_node(node.call)
+        return NODE_STEPS.get(type(node), 1) + self._of_nodes(flat_children(node))
 
-def _node_cost(node: nodes.Node) -> int:
-    if isinstance(node, nodes.For):
-        return LOOP_STEPS + _node_cost(node.iter) + step_cost(node.else_)
-    if isinstance(node, nodes.Macro):
-        return MACRO_STEPS
-    if isinstance(node, nodes.Const) and isinstance(node.value, str):
-        return 1 + len(node.value) // CHARACTERS_PER_STEP
-    if isinstance(node, nodes.If):
+    def _of_if(self, node: nodes.If) -> int:
         branches = [node, *node.elif_]
-        tests = step_cost(branch.test for branch in branches)
+        tests = self._of_nodes(branch.test for branch in branches)
         bodies = [*(branch.body for branch in branches), node.else_]
         costs = [
-            steps if steps <= MAX_BRANCH_STEPS else BRANCH_STEPS for steps in map(step_cost, bodies)
+            steps if steps <= MAX_BRANCH_STEPS else BRANCH_STEPS
+            for steps in map(self._of_nodes, bodies)
         ]
         return 1 + tests + max(costs)
-    if isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Const):
-        return LOOKUP_STEPS + _node_cost(node.node) + _node_cost(node.arg)
-    if isinstance(node, nodes.CallBlock) and not isinstance(
-        node.call.node, nodes.ExtensionAttribute
-    ):
-        return MACRO_STEPS + _node_cost(node.call)
-    return NODE_STEPS.get(type(node), 1) + step_cost(flat_children(node))

@@ -17,12 +17,13 @@ Not covered: templates that read the messages through a filter (`messages|select
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import parse
+from turnwise.engine.compiler.tree import child_nodes, find_nodes
 from turnwise.engine.sized_cache import SizedCache
 
 PROMPT_FLAG = "add_generation_prompt"
@@ -100,7 +101,7 @@ class _Proof:
             elif isinstance(node, nodes.Output):
                 self._check_output(node, place)
             else:
-                for child in node.iter_child_nodes():
+                for child in child_nodes(node):
                     if isinstance(child, nodes.Stmt):
                         self.check_statements([child], place)
                     else:
@@ -136,7 +137,7 @@ class _Proof:
 
     def _check_inner_for(self, node: nodes.For, place: _Place) -> None:
         """Check a loop over anything but the messages."""
-        if not self.sequences.isdisjoint(name.name for name in _find_names(node.target)):
+        if not self.sequences.isdisjoint(name.name for name in find_nodes(node.target, nodes.Name)):
             raise _LooksAhead
         self.check_expression(node.iter, place)
         inside = place._replace(owns_loop=False)
@@ -182,7 +183,7 @@ class _Proof:
             if node.name in self.sequences or (node.name == "loop" and place.owns_loop):
                 raise _LooksAhead
             return
-        for child in node.iter_child_nodes():
+        for child in child_nodes(node):
             self.check_expression(child, place)
 
     def _check_operands(self, node: nodes.And | nodes.Or, place: _Place) -> None:
@@ -340,25 +341,21 @@ def _is_prompt_constant(
     """Return whether only `guarded` nodes read the flag, and nothing in them depends on messages."""
     read: list[nodes.Name] = []
     for node in guarded:
-        read += _find_names(node)
+        read += find_nodes(node, nodes.Name)
     variable = {"messages", *loop_names}
     reads_messages = any(name.name in variable for name in read)
-    flags = [name for name in tree.find_all(nodes.Name) if name.name == PROMPT_FLAG]
+    flags = [name for name in find_nodes(tree, nodes.Name) if name.name == PROMPT_FLAG]
     in_guards = {id(name) for name in read}
     loads = [name for name in flags if name.ctx == "load" and id(name) not in in_guards]
     is_defined = {
-        id(test.node) for test in tree.find_all(nodes.Test) if test.name in ("defined", "undefined")
+        id(test.node)
+        for test in find_nodes(tree, nodes.Test)
+        if test.name in ("defined", "undefined")
     }
     return not reads_messages and all(id(name) in is_defined for name in loads)
 
 
-def _find_names(node: nodes.Node) -> Iterator[nodes.Name]:
-    if isinstance(node, nodes.Name):
-        yield node
-    yield from node.find_all(nodes.Name)
-
-
 def _find_assigned_names(loop: nodes.For) -> set[str]:
     """Return the names that a loop assigns, namespaces included."""
-    names = {node.name for node in loop.find_all(nodes.Name) if node.ctx == "store"}
-    return names | {node.name for node in loop.find_all(nodes.NSRef)}
+    names = {node.name for node in find_nodes(loop, nodes.Name) if node.ctx == "store"}
+    return names | {node.name for node in find_nodes(loop, nodes.NSRef)}

@@ -23,18 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from enum import Enum, auto
-from typing import Any
 
 from jinja2 import nodes
 
 from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.codegen import Code, Kind
 from turnwise.engine.compiler.context import CompileContext
-from turnwise.engine.compiler.cost import MACRO_CALL_STEPS, loop_cost
+from turnwise.engine.compiler.cost import MACRO_CALL_STEPS
 from turnwise.engine.compiler.lookups import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 from turnwise.engine.compiler.scopes import CompileError, Frame
+from turnwise.engine.compiler.tree import child_nodes, find_nodes, walk
 
 MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
 SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()
@@ -80,7 +79,7 @@ class LoopCompiler:
             return
         items = self.context.compile(node.iter)
         number = self.writer.temporary("")
-        cost = loop_cost(node)
+        cost = self.context.costs.of_round(node)
         if items.kind is Kind.MESSAGES:
             elements = Elements.MESSAGES
             start = (
@@ -102,7 +101,7 @@ class LoopCompiler:
             writer.line("out = []")
             writer.line("if depth0 >= rt.depth: raise limit_error('depth')")
             writer.line(f"def {run}_(pair): return capture_output(rt, {run}(pair, depth0 + 1))")
-            cost = loop_cost(node) + MACRO_CALL_STEPS
+            cost = self.context.costs.of_round(node) + MACRO_CALL_STEPS
             writer.line(
                 f"t{number}, o{number}, k{number} = start_loop(rt, pair[0], pair[1], {cost})"
             )
@@ -135,7 +134,7 @@ class LoopCompiler:
             if loop.elements is Elements.NUMBERS:
                 element_trail = "NEXT"  # the lookup of the message will mark which one it is
             elif _may_be_over_parts(node):
-                inner = replace(inner, elements=(*inner.elements, element_trail))
+                inner = inner._replace(elements=(*inner.elements, element_trail))
             self._emit_marker(loop, element_trail)
             self.context.compile_scope(node.body, inner)
             if node.else_:  # as in jinja2, a round that `continue` cuts short does not count
@@ -156,8 +155,8 @@ class LoopCompiler:
         in_number_loop = frame.in_number_loop
         if loop.elements is not Elements.ANY:
             in_number_loop = loop.elements is Elements.NUMBERS
-        return replace(
-            frame.inner(), loop_depth=depth, breakable=True, in_number_loop=in_number_loop
+        return frame.inner()._replace(
+            loop_depth=depth, breakable=True, in_number_loop=in_number_loop
         )
 
     @contextmanager
@@ -247,14 +246,15 @@ def _may_be_over_parts(node: nodes.For) -> bool:
     if not isinstance(node.target, nodes.Name) or _assigns(node.body, node.target.name):
         return False
     fields = set(_find_fields(node, node.target.name))
-    fields.update(constant.value for constant in node.iter.find_all(nodes.Const))
+    fields.update(constant.value for constant in find_nodes(node.iter, nodes.Const))
     return "type" in fields and "role" not in fields
 
 
 def _find_fields(node: nodes.Node, name: str) -> Iterator[str]:
     """Yield the fields of a variable that are read: `name.field`, `name['field']`, `name.get('field')`."""
-    lookups: Iterable[Any] = node.find_all((nodes.Getattr, nodes.Getitem, nodes.Call))
-    for lookup in lookups:
+    for lookup in walk(node):
+        if not isinstance(lookup, (nodes.Getattr, nodes.Getitem, nodes.Call)):
+            continue
         owner = lookup.node
         if isinstance(lookup, nodes.Call) and isinstance(owner, nodes.Getattr):
             owner = owner.node
@@ -270,11 +270,10 @@ def _find_fields(node: nodes.Node, name: str) -> Iterator[str]:
 
 def _assigns(body: Iterable[nodes.Node], name: str) -> bool:
     """Whether any statement of a body assigns a name."""
-    for statement in body:
-        for node in (statement, *statement.find_all(nodes.Name)):
-            if isinstance(node, nodes.Name) and node.ctx == "store" and node.name == name:
-                return True
-    return False
+    return any(
+        isinstance(node, nodes.Name) and node.ctx == "store" and node.name == name
+        for node in walk(*body)
+    )
 
 
 def _find_loop_uses(body: Iterable[nodes.Node]) -> Iterator[str]:
@@ -291,9 +290,9 @@ def _find_loop_uses(body: Iterable[nodes.Node]) -> Iterator[str]:
         ):
             yield node.attr
         else:
-            stack.extend(node.iter_child_nodes())
+            stack += child_nodes(node)
 
 
 def _has_output(body: Iterable[nodes.Node]) -> bool:
     output = (nodes.Output, nodes.CallBlock, nodes.FilterBlock)
-    return any(isinstance(node, output) or node.find(nodes.Output) for node in body)
+    return any(isinstance(node, output) for node in walk(*body))

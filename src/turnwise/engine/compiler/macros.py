@@ -6,16 +6,14 @@ nothing else, calls go straight to the function; otherwise its value is a runtim
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from jinja2 import nodes
 from jinja2.compiler import find_undeclared
 
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, trail_of
 from turnwise.engine.compiler.context import CompileContext
-from turnwise.engine.compiler.cost import macro_cost
 from turnwise.engine.compiler.scopes import CompileError, KnownMacro
+from turnwise.engine.compiler.tree import walk
 from turnwise.engine.runtime.values import Undefined
 
 SPECIAL_NAMES = ("caller", "kwargs", "varargs")
@@ -31,9 +29,11 @@ class MacroCompiler:
         self.writer = context.writer
         self.variables = context.variables
         self._value_lines: dict[str, int] = {}  # where a known macro becomes a value
-        self._assigned_names = [node.name for node in tree.find_all(nodes.Macro)]
-        self._assigned_names += [
-            node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"
+        self._assigned_names = [
+            node.name
+            for node in walk(tree)
+            if isinstance(node, nodes.Macro)
+            or (isinstance(node, nodes.Name) and node.ctx != "load")
         ]
 
     def remove_unused_values(self) -> None:
@@ -79,7 +79,7 @@ class MacroCompiler:
     def _compile_generation(self, node: nodes.CallBlock) -> None:
         """Mark the output of the block as text that the model generates."""
         # transformers makes a function of the block, so no `break` leaves it
-        inner = replace(self.variables.frame.open_scope(node), breakable=False)
+        inner = self.variables.frame.open_scope(node)._replace(breakable=False)
         self.writer.emit_marker("BEGIN")
         with self.writer.block("if True:"):
             self.context.compile_scope(node.body, inner)
@@ -87,8 +87,7 @@ class MacroCompiler:
 
     def _compile_function(self, node: MacroNode, name: str | None, function: str) -> Code:
         """Write the function of a macro, and return the code of the macro's value."""
-        inner = replace(
-            self.variables.frame.open_scope(node),
+        inner = self.variables.frame.open_scope(node)._replace(
             loop_depth=0,
             breakable=False,
             in_number_loop=False,
@@ -109,7 +108,7 @@ class MacroCompiler:
         writer = self.writer
         arguments = ", ".join(f"a{i}" for i in range(len(parameters)))
         with writer.function(f"def {function}({arguments}):"):
-            writer.line(f"out = []; rt.steps -= {macro_cost(node)}; rt.depth -= 1")
+            writer.line(f"out = []; rt.steps -= {self.context.costs.of_macro(node)}; rt.depth -= 1")
             writer.line("if rt.steps < 0 or rt.depth < 0: check_call_budget(rt)")
             for number, parameter in enumerate(parameters):
                 writer.line(f"{parameter}, {trail_of(parameter)} = a{number}")

@@ -12,7 +12,7 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, join_pairs, scalar
 from turnwise.engine.compiler.context import CompileContext
-from turnwise.engine.compiler.syntax import flatten_chain
+from turnwise.engine.compiler.tree import flatten_chain
 from turnwise.engine.runtime.measures import free_search_length
 
 EQUALITIES = {"eq": "==", "ne": "!="}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from jinja2 import nodes
 from jinja2.idtracking import VAR_LOAD_ALIAS, VAR_LOAD_PARAMETER, VAR_LOAD_RESOLVE, Symbols
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, CodeWriter, Kind, trail_of
+from turnwise.engine.compiler.tree import find_nodes
 from turnwise.engine.provenance.trails import root_trail
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.engine.runtime.values import Undefined
@@ -53,8 +53,7 @@ class Scope(Symbols):
         return cast(Scope, scope)
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """The surroundings of a node: its scope, and the statements around it."""
 
     symbols: Scope
@@ -76,7 +75,7 @@ class Frame:
 
     def inner(self) -> Frame:
         """Return the frame of a new scope. As in jinja2, its code is not conditional."""
-        return replace(self, symbols=Scope(self.symbols), conditional=False)
+        return self._replace(symbols=Scope(self.symbols), conditional=False)
 
     def open_scope(self, node: nodes.Node, **branch: str) -> Frame:
         """Return the frame of the scope that `node` opens, with its names declared.
@@ -108,7 +107,7 @@ class Variables:
         self.macros: dict[str, KnownMacro] = {}
         self.loops: dict[str, str] = {}  # variables of `loop`: the number of the loop
         self.used_as_values: set[str] = set()
-        self.namespaces = {node.name for node in tree.find_all(nodes.NSRef)}
+        self.namespaces = {node.name for node in find_nodes(tree, nodes.NSRef)}
         self._known: dict[str, Code] = {}
         self._identifiers: dict[str, str] = {}
 
@@ -125,7 +124,7 @@ class Variables:
         return self.use_frame(self.frame.open_scope(node))
 
     def change_frame(self, **changes: bool) -> AbstractContextManager[None]:
-        return self.use_frame(replace(self.frame, **changes))  # type: ignore[arg-type]
+        return self.use_frame(self.frame._replace(**changes))  # type: ignore[arg-type]
 
     # ---- names to variables ----
 

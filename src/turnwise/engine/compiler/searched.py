@@ -12,6 +12,7 @@ from sys import getsizeof
 from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import parse
+from turnwise.engine.compiler.tree import find_nodes
 from turnwise.engine.sized_cache import SizedCache
 
 SEARCH_METHODS = frozenset(
@@ -50,14 +51,14 @@ SEARCHED = SizedCache(_find_searched_strings, lambda strings: sum(map(getsizeof,
 
 def _find_search_operands(tree: nodes.Template) -> Iterator[nodes.Node]:
     """Yield what is searched for, and both sides of each comparison with a message's text."""
-    for comparison in tree.find_all(nodes.Compare):
+    for comparison in find_nodes(tree, nodes.Compare):
         if any(operand.op in ("in", "notin") for operand in comparison.ops):
             yield comparison.expr
         elif _mentions_message_text(comparison):
             yield comparison.expr
             for operand in comparison.ops:
                 yield operand.expr
-    for call in tree.find_all(nodes.Call):
+    for call in find_nodes(tree, nodes.Call):
         if isinstance(call.node, nodes.Getattr) and call.node.attr in SEARCH_METHODS and call.args:
             yield call.args[0]
 
@@ -72,12 +73,10 @@ def branches_on_length(text: str) -> bool:
 
 def _find_length_branches(text: str) -> bool:
     tree = parse(text, "template")
-    tests = [node.test for node in tree.find_all(nodes.If)]
-    tests += [node.test for node in tree.find_all(nodes.CondExpr)]
+    tests = [node.test for node in find_nodes(tree, nodes.If)]
+    tests += [node.test for node in find_nodes(tree, nodes.CondExpr)]
     return any(
-        _orders_message_text(node)
-        for test in tests
-        for node in (test, *test.find_all(nodes.Compare))
+        _orders_message_text(node) for test in tests for node in find_nodes(test, nodes.Compare)
     )
 
 
@@ -93,9 +92,9 @@ def _orders_message_text(node: nodes.Node) -> bool:
 
 
 def _mentions_message_text(node: nodes.Node) -> bool:
-    names = {name.name for name in node.find_all(nodes.Name)}
-    names.update(field.attr for field in node.find_all(nodes.Getattr))
-    for lookup in node.find_all(nodes.Getitem):
+    names = {name.name for name in find_nodes(node, nodes.Name)}
+    names.update(field.attr for field in find_nodes(node, nodes.Getattr))
+    for lookup in find_nodes(node, nodes.Getitem):
         if isinstance(lookup.arg, nodes.Const):
             names.add(lookup.arg.value)
     return not MESSAGE_TEXTS.isdisjoint(names)

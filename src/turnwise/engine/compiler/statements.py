@@ -10,9 +10,8 @@ from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Kind, join_pairs, text_condition
 from turnwise.engine.compiler.context import CompileContext
-from turnwise.engine.compiler.cost import branch_cost
 from turnwise.engine.compiler.scopes import CompileError
-from turnwise.engine.compiler.syntax import flatten_chain
+from turnwise.engine.compiler.tree import flatten_chain, walk
 
 
 class StatementCompiler:
@@ -33,9 +32,7 @@ class StatementCompiler:
         for child in node.nodes:
             self.writer.lineno = child.lineno or self.writer.lineno
             # Only slices differ between constant expressions and others.
-            has_names = any(child.find_all((nodes.Name, nodes.Call)))
-            is_constant = not has_names and child.find(nodes.Slice) is not None
-            with self.variables.change_frame(constant=is_constant):
+            with self.variables.change_frame(constant=_is_constant_slice(child)):
                 self._output(child)
 
     def _output(self, node: nodes.Node) -> None:
@@ -101,7 +98,7 @@ class StatementCompiler:
 
     def _compile_branch(self, body: list[nodes.Node]) -> None:
         """Write a branch, which pays for itself if it is expensive."""
-        steps = branch_cost(body)
+        steps = self.context.costs.of_branch(body)
         if steps:
             self.writer.line(f"rt.steps -= {steps}")
             self.writer.line("if rt.steps < 0: check_call_budget(rt)")
@@ -152,3 +149,9 @@ class StatementCompiler:
 
     def visit_ExprStmt(self, node: nodes.ExprStmt) -> None:
         self.context.compile(node.node)
+
+
+def _is_constant_slice(node: nodes.Node) -> bool:
+    """Whether an expression has a slice and no names."""
+    kinds = {type(each) for each in walk(node)}
+    return nodes.Slice in kinds and kinds.isdisjoint((nodes.Name, nodes.Call))

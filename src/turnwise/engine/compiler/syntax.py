@@ -25,6 +25,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.lexer import Lexer, float_re, integer_re
 from jinja2.parser import Parser
 
+from turnwise.engine.compiler.tree import flat_children
 from turnwise.engine.runtime.limits import (
     MAX_NESTING,
     MAX_SCANNED_TOKENS,
@@ -330,7 +331,8 @@ def parse(text: str, name: str) -> nodes.Template:
 @lru_cache(maxsize=2)
 def _parse_tree(text: str) -> nodes.Template:
     """Return the tree; what is compiled is soon searched, so the last ones are kept. Nobody changes them."""
-    tree = Parser(ENVIRONMENT, text).parse()
+    # not `parse`, which would walk the tree only to give each node its environment
+    tree = nodes.Template(Parser(ENVIRONMENT, text).subparse(), lineno=1)
     _refuse_large_tree(tree)
     return tree
 
@@ -390,7 +392,7 @@ def _refuse_large_tree(tree: nodes.Node) -> None:
     for _ in range(MAX_TREE_DEPTH):
         children: list[nodes.Node] = []
         for node in level:
-            found = list(flat_children(node))
+            found = flat_children(node)
             _refuse_long_chain(node, len(found))
             children += found
         count += len(children)
@@ -411,20 +413,3 @@ def _refuse_long_chain(node: nodes.Node, operands: int) -> None:
         raise TemplateTooLarge(f"an if with more than {MAX_BRANCHES} branches", node.lineno)
     if isinstance(node, nodes.Add) and operands > MAX_OPERANDS:
         raise TemplateTooLarge(f"a sum of more than {MAX_OPERANDS} operands", node.lineno)
-
-
-def flat_children(node: nodes.Node) -> Iterator[nodes.Node]:
-    """Yield the nodes below a node; a chain of `+` counts as one node, however long."""
-    if isinstance(node, nodes.Add):
-        return iter(flatten_chain(node))
-    return node.iter_child_nodes()
-
-
-def flatten_chain(node: nodes.BinExpr) -> list[nodes.Expr]:
-    """Return `a + b + c` as [a, b, c], without recursion."""
-    reversed_operands: list[nodes.Expr] = []
-    left: nodes.Expr = node
-    while type(left) is type(node):
-        reversed_operands.append(left.right)
-        left = left.left
-    return [left, *reversed(reversed_operands)]
