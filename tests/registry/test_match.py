@@ -165,8 +165,8 @@ def test_official(model: str, entry: str, kind: str, by: str) -> None:
 
 
 OTHERS = """
-    Qwen/Qwen2-VL-7B-Instruct meta-llama/Llama-3.2-11B-Vision-Instruct Qwen/QwQ-32B deepseek-ai/DeepSeek-V3.2
-    Qwen/Qwen3-VL-8B-Instruct Qwen/Qwen3-Coder-30B-A3B-Instruct me/Qwen2.5-7B-poet me/Llama-2-7b-chef
+    Qwen/Qwen2.5-Omni-7B meta-llama/Llama-3.2-11B-Vision-Instruct Qwen/Qwen3Guard-Gen-4B Qwen/Qwen3-VL-Embedding-8B
+    Qwen/Qwen3-Reranker-4B me/Qwen2.5-7B-poet me/Llama-2-7b-chef me/Qwen3-Coder-30B-A3B-Instruct-poet
 """
 
 
