@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 import turnwise
@@ -23,6 +25,7 @@ DOUBLED = (
     "{{% endfor %}}{{% set {1} = n.a %}}"
 )
 VALUES = {  # as they are made, and small ones of the same kind
+    "megabyte": ("'a' * 1000000", "'a'"),
     "text": ("'a' * 250000", "'a'"),
     "emoji": ("'😀' * 50000", "'😀'"),
     "lines": ("'\\n' * 50000", "'\\n'"),
@@ -48,7 +51,7 @@ VALUES = {  # as they are made, and small ones of the same kind
     "doubled": ("", "[[1]]"),
 }
 OWNERS = {
-    "str": "text emoji lines returns short word digits tags safe",
+    "str": "megabyte text emoji lines returns short word digits tags safe",
     "list": "list texts words pairs colliding doubled",
     "tuple": "tuple",
     "dict": "dict",
@@ -145,6 +148,7 @@ def expressions() -> Iterator[tuple[str, str]]:
         yield f"|{name} text", f"('[' ~ '1,' * 5000 ~ '1]')|{name}"
     yield from {
         "list.index 1": "a.index(1)",
+        "is divisibleby 7": "a is divisibleby(7)",
         "str.format_map {}": "'{x}'.format_map({'x': a})",
     }.items()
     yield from {"loop.changed": "loop.changed(a)", "loop.cycle": "loop.cycle(a, b)"}.items()
@@ -152,6 +156,7 @@ def expressions() -> Iterator[tuple[str, str]]:
     yield from {"{a: b}": "{a: b}", "a.b": "a.b", "a(b)": "a(b)"}.items()
 
 
+@cache
 def sample(count: int) -> list[CostRow]:
     """Return so many rows for each operation, chosen by a fixed seed among those whose types fit.
 
@@ -159,18 +164,19 @@ def sample(count: int) -> list[CostRow]:
     """
     chooser = random.Random(SEED)
     covered: set[str] = set()  # builtins with a row; others are tried more often
-    rows = []
+    rows: list[CostRow] = []
     for operation, expression in expressions():
-        chosen: dict[CostRow, None] = {}
-        builtin = operation.rstrip("(,)")
-        for attempt in range(3 * TRIES * count):
+        chosen: list[CostRow] = []
+        builtin, owner = operation.rstrip("(,)"), operation.split(".")[0]
+        firsts = OWNERS[owner].split() if owner in OWNERS else VALUES
+        pairs = list(product(firsts, VALUES))
+        chooser.shuffle(pairs)
+        for attempt, (first, second) in enumerate(pairs[: 3 * TRIES * count]):
             if len(chosen) == count or (attempt > TRIES * count and builtin in covered):
                 break
-            owner = operation.split(".")[0]
-            first = chooser.choice(OWNERS[owner].split() if owner in OWNERS else list(VALUES))
-            row = CostRow(operation, expression, first, chooser.choice(list(VALUES)))
-            if row not in chosen and is_possible(row):
-                chosen[row] = None
+            row = CostRow(operation, expression, first, second)
+            if is_possible(row):
+                chosen.append(row)
                 covered.add(builtin)
         rows += chosen
     return rows
