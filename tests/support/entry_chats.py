@@ -67,6 +67,11 @@ def text_part(text: str) -> Message:
     return {"type": "text", "text": text}
 
 
+def built_in_tool(kind: str) -> Message:
+    """A tool that GLM-4 knows by its type."""
+    return {"type": kind}
+
+
 COUNT_BIRDS = {
     "type": "function",
     "function": {
@@ -104,7 +109,7 @@ COUNT_BIRDS = {
     },
 }
 TELL_TIME = {"type": "function", "function": {"name": "tell_time", "description": "The time."}}
-PLAIN_TOOL = {
+PLAIN_TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "find_nest",
@@ -113,6 +118,7 @@ PLAIN_TOOL = {
         "return": {"type": "object", "properties": {"height": {"type": "number"}}},
     },
 }
+DEFERRED = {**PLAIN_TOOL["function"], "defer_loading": True}
 TOOLS = [COUNT_BIRDS, TELL_TIME]
 PLAIN_TOOLS = [PLAIN_TOOL]
 
@@ -123,6 +129,7 @@ ARGUMENTS = {
     "limit": None,
     "night": False,
 }
+BUILT_IN = ("python", "simple_browser", "cogview")
 TEXT_ARGUMENTS = '{"place": "the Wash", "kinds": []}'
 COUNT = call("count_birds", ARGUMENTS)
 COUNT_TEXT = call("count_birds", TEXT_ARGUMENTS)
@@ -260,6 +267,17 @@ CALLS: dict[str, list[Message]] = {
         answer("", tool_calls=[COUNT]),
         {"role": "tool", "content": "3"},
     ],
+    "results in a list": [
+        user(),
+        answer("", tool_calls=[COUNT, TIME]),
+        result([{"output": "3"}, {"output": "noon"}]),
+    ],
+    "call and result of GLM-4": [
+        user(),
+        answer('{"place": "here"}', metadata="count_birds"),
+        {"role": "observation", "content": "3"},
+        answer("Three.", metadata=""),
+    ],
     "result first": [result("3"), user()],
     "steps": [
         system(),
@@ -295,8 +313,21 @@ OTHER = (
     EntryChat("calls without tools", CALLS["call, result, answer"]),
     EntryChat("steps without tools", CALLS["steps"]),
     EntryChat("plain tool", CALLS["steps, open"], {"tools": PLAIN_TOOLS}),
+    EntryChat(
+        "tools in a message",
+        [{**system(""), "tools": [COUNT_BIRDS, *map(built_in_tool, BUILT_IN)]}, user(), answer()],
+    ),
     EntryChat("bare tool", [user()], {"tools": [COUNT_BIRDS["function"]]}),
     EntryChat("tool with more keys", [user()], {"tools": [{**PLAIN_TOOL, "x": 1}, TELL_TIME]}),
+    EntryChat(
+        "deferred tool",
+        [
+            user(),
+            answer("", tool_calls=[TIME]),
+            result([{"type": "tool_reference", "name": "find_nest"}]),
+        ],
+        {"tools": [TELL_TIME, {"type": "function", "function": DEFERRED}]},
+    ),
     EntryChat("documents", [user()], {"documents": [{"title": "T", "text": "Mud.", "id": 1}]}),
     EntryChat("continued", [user(), answer("On mud")], {"continue_final_message": True}),
     EntryChat(
