@@ -25,7 +25,7 @@ def compare(used: turnwise.Template, reference: str, show_all: bool) -> bool:
     """Print how an entry compares with one reference; True if they are equal."""
     path = Path(reference)
     source = path.read_text(encoding="utf-8") if path.is_file() else find_published(reference)
-    rendered = list(render_both(used, source))
+    rendered = list(render_both(used, source, reference))
     different = [one for one in rendered if one.expected != one.text]
     refused = sum(one.expected == REFUSED for one in rendered)
     print(f"{reference}: {len(rendered)} renderings, {refused} of them refused by the published")

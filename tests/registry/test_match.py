@@ -150,7 +150,7 @@ def test_a_star_is_not_a_choice() -> None:
         ("internlm/internlm2_5-20b-chat", "internlm2", "chat", "pattern"),
         ("internlm/internlm2-base-7b", "default", "base", "pattern"),
         ("TheBloke/Mistral-7B-Instruct-v0.1-GPTQ", "mistral", "chat", "normal form"),
-        ("NousResearch/Hermes-3-Llama-3.1-8B", "hermes", "chat", "pattern"),
+        ("NousResearch/Hermes-3-Llama-3.1-8B", "hermes-3", "chat", "id"),
         ("bigcode/starcoder2-15b", "default", "base", "pattern"),
         ("somebody/new-thing-base", "default", "base", "pattern"),
         ("openai/gpt-oss-120b", "gpt-oss", "chat", "id"),

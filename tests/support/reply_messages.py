@@ -51,6 +51,8 @@ def tool(name: str, **types: str) -> dict[str, Any]:
 
 
 TOOLS = [tool("get_weather", **TYPES), tool("now"), tool("many", **KINDS)]
+PLAIN_TOOLS = [tool("get_weather", city="string", days="integer"), tool("now")]
+"""For templates that know few types."""
 
 
 def call(name: str, arguments: Any, number: int) -> dict[str, Any]:
