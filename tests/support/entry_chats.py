@@ -19,6 +19,8 @@ Message = dict[str, Any]
 COMMON = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
 COMMON |= {"bos_token", "eos_token", "pad_token", "unk_token"}
 FUNCTIONS = {"raise_exception", "strftime_now", "namespace", "range", "dict", "loop", "caller"}
+FOUND = {"system_message"}
+"""What many templates assign if there is a system message, and then ask for: not meant to come from outside."""
 OPTION_VALUES = (True, False, None, "low", "high", 0, 512)
 
 
@@ -370,18 +372,20 @@ def read_options(source: str) -> dict[str, list[Any]]:
     """Return the variables that a template takes, each with the constants that it is compared to.
 
     Names of macros, of their parameters and of what is assigned in loops are the template's own. What it assigns
-    elsewhere, it takes too if it asks whether it is defined.
+    elsewhere, it takes too if it asks whether it is defined or gives it a default.
     """
     tree = parse(source, "published")
     asked_for = {
-        test.node.name
-        for test in tree.find_all(nodes.Test)
-        if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
+        question.node.name
+        for question in tree.find_all((nodes.Test, nodes.Filter))
+        if question.name in ("defined", "undefined", "default")
+        and isinstance(question.node, nodes.Name)
     }
     own = {macro.name for macro in tree.find_all(nodes.Macro)}
-    for scope in tree.find_all((nodes.For, nodes.Macro)):
-        own |= _assigned_names(scope)
-    taken = {name.name for name in tree.find_all(nodes.Name)} - COMMON - FUNCTIONS
+    own |= {name.name for name in tree.find_all(nodes.Name) if name.ctx == "param"}
+    for loop in tree.find_all(nodes.For):
+        own |= _assigned_names(loop)
+    taken = {name.name for name in tree.find_all(nodes.Name)} - COMMON - FUNCTIONS - FOUND
     taken -= own | (_assigned_names(tree) - asked_for)
     options: dict[str, list[Any]] = {name: [] for name in taken}
     for comparison in tree.find_all(nodes.Compare):
@@ -392,4 +396,4 @@ def read_options(source: str) -> dict[str, list[Any]]:
 
 
 def _assigned_names(tree: nodes.Node) -> set[str]:
-    return {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
+    return {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}

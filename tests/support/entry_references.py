@@ -97,17 +97,43 @@ class Rendered:
 
 
 def render_both(used: turnwise.Template, source: str, reference: str = "") -> Iterator[Rendered]:
-    """Yield every conversation as written by a published source and by an entry's template."""
+    """Yield every conversation as written by a published source and by an entry's template.
+
+    A published template that takes no text but in parts is given parts; the entry takes text too.
+    """
     published = turnwise.compile(source, options=dict(used.options))
+    needs_parts = takes_parts_only(published, reference)
     for chat in chats_for(reference, (*corpus_chats(), *CHATS)):
+        given = with_parts(chat) if needs_parts else chat
         for opening in chat.openings:
-            expected = render(published, chat, opening) or REFUSED
+            expected = render(published, given, opening) or REFUSED
             yield Rendered(chat, opening, expected, render(used, chat, opening) or REFUSED)
+            if needs_parts:
+                yield Rendered(given, opening, expected, render(used, given, opening) or REFUSED)
     for chat in chats_for(reference, option_chats(source)):
         # An error that is not the template's own means that the option is not for such a value.
-        expected = render(published, chat, opening=True)
+        expected = render(published, with_parts(chat) if needs_parts else chat, opening=True)
         if expected:
             yield Rendered(chat, True, expected, render(used, chat, opening=True) or REFUSED)
+
+
+def takes_parts_only(published: turnwise.Template, reference: str) -> bool:
+    """Whether a template cannot be evaluated with a text, and can with the same text as a part."""
+    chat = next(chats_for(reference, CHATS))
+    return not render(published, chat, False) and bool(render(published, with_parts(chat), False))
+
+
+def with_parts(chat: EntryChat) -> EntryChat:
+    """Return a conversation with its texts in parts; a result's part has the name of the tool."""
+    messages = []
+    for message in chat.messages:
+        if isinstance(message.get("content"), str):
+            part = {"type": "text", "text": message["content"]}
+            if message["role"] == "tool" and "name" in message:
+                part["name"] = message["name"]
+            message = {**message, "content": [part]}
+        messages.append(message)
+    return replace(chat, name=f"{chat.name} in parts", messages=messages)
 
 
 def render(template: turnwise.Template, chat: EntryChat, opening: bool) -> str:
