@@ -173,10 +173,12 @@ def read_back(used: turnwise.Template) -> Iterator[tuple[str, Any, Any]]:
             for form in (*_forms(used, message), *_thought_in_content(used, message, prompt)):
                 whole = _render_turns(used, [ASK, form], options)
                 opening = _common_opening(used, prompt, whole or "")
-                in_content = "reasoning_content" in message and "reasoning_content" not in form
-                if not opening or in_content and opening != prompt:
+                if not opening:
                     continue
                 reply = whole[len(opening) :]
+                in_content = "reasoning_content" in message and "reasoning_content" not in form
+                if in_content and (opening != prompt or not reply.startswith(form["content"])):
+                    continue  # the template closes a thought of its own before the content
                 if _is_open_thought(used, opening, reply):
                     continue
                 expected = _written_part(message, reply)
