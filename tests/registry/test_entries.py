@@ -313,12 +313,12 @@ def test_loading_is_quick_and_reads_no_source(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(template, "compile_jinja", never)
 
     def list_entries() -> None:
-        store._built_in.cache_clear()
+        store.built_in_store.cache_clear()
         monkeypatch.setattr(store, "_current", None)
         assert len(entries()) > 40
 
     assert_quick(list_entries, 0.2)
-    store._built_in.cache_clear()  # its entries would never be read
+    store.built_in_store.cache_clear()  # its entries would never be read
 
 
 def test_a_fresh_process_compiles_nothing() -> None:

@@ -1,55 +1,58 @@
 """Find the template of a model by its id, and the reason: `match("Qwen/Qwen2.5-7B-Instruct")`.
 
-There are four sources, and they disagree: `official` (the template that the model's maker publishes: the `models` and
-`base` of our entries), `xtuner` (the table in its documentation), `fastchat` (its rules, which match every id) and
-`lmdeploy` (its rules, by words in the id).
-Unless a source is given, `official` is asked, then `xtuner`. Within a source an id is looked up
+There are six sources, and they disagree:
 
-1. as it is;
-2. among patterns that include the organisation (`me/*`), which only users' entries have;
-3. in its normal form (the part after the last slash, in lower case, `-` for `_`, without suffixes of quantisations),
-   so that copies by other people and local folders are found;
-4. among patterns of that form, the more specific ones first.
+| source | what it is |
+|---|---|
+| `official` | the template that the model's maker publishes: `models` and `base` of our entries, and known texts |
+| `xtuner` | the table in its documentation |
+| `llamafactory` | its table of models |
+| `lmdeploy` | its rules, by words in the id |
+| `fastchat` | its rules, which match every id |
+| `ollama` | names of its library, such as `llama3.1:8b`, which stand for models that `official` knows |
 
-An id that neither source knows is looked up in the local Hugging Face cache; the match then names the model's folder.
+Unless a source is given, `official`, `xtuner` and `llamafactory` are asked in this order, `ollama` if the id has the
+form of its names, and then the local Hugging Face cache; a match of the cache names the model's folder.
 
-A base model has no chat template: it gets `default` and a warning. Nothing is looked up on a network; a model with a
-name like another model's is taken for that model, and the reason tells which pattern matched.
+`official` goes by the name (`model_table` tells how) and by the text: of some thousand models it is known which
+published template they have (`published`). A fine-tune that is only named like a model is not taken for it; one that
+is known to have the same text gets its entry. A base model has no chat template: it gets `default` and a warning.
+Nothing is looked up on a network.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase, translate
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Any
 
 from turnwise.errors import SourceError, short_repr
 from turnwise.registry.entry import ENTRIES, SEPARATOR
 from turnwise.registry.fastchat import match_path
 from turnwise.registry.lmdeploy import find_template
-from turnwise.registry.store import EntryStore, current_store
+from turnwise.registry.model_table import (
+    Kind,
+    MatchedBy,
+    ModelRow,
+    ModelTable,
+    chats,
+    normal_form,
+)
+from turnwise.registry.published import PublishedText, texts_of, texts_of_namesakes
+from turnwise.registry.store import EntryStore, built_in_store, current_store
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 
-Kind = Literal["base", "chat"]
-MatchedBy = Literal["id", "normal form", "pattern", "rule"]
-
 OFFICIAL, XTUNER, FASTCHAT, LMDEPLOY = "official", "xtuner", "fastchat", "lmdeploy"
-SOURCES = (OFFICIAL, XTUNER, FASTCHAT, LMDEPLOY)
+LLAMAFACTORY, OLLAMA = "llamafactory", "ollama"
 CACHE = "cache"
 """The source of a model that is only known by its files in the local Hugging Face cache."""
 DEFAULT = "default"
-
-WILDCARDS = "*?["
-CHARACTER_SET = r"\[[^]]*\]"
 MAX_ID_LENGTH = 200  # patterns are tried on an id; the ids of hubs have 96 characters at most
-# Text, not a compiled pattern, to keep `import turnwise` cheap; `re` caches what it compiled.
-QUANTISATION_SUFFIX = (
-    r"(?:[-.](?:gguf|gptq|awq|exl2|mlx|onnx|hf|unsloth|dynamic|bnb|nf4|fp8|fp16|bf16|int[48]|w[48]a16|[48]-?bits?"
-    r"|q[2-8](?:-[0k](?:-[sml])?)?))+$"
-)
+HUB_PREFIXES = ("hf.co/", "huggingface.co/")  # of Ollama's names for models of the hub
+TAG = ":"
 
 BASE_MODEL = "a base model was not trained on a chat template: it continues text, and need not stop where a turn ends"
 BASE_WITH_SPECIAL_TOKENS = (
@@ -59,6 +62,9 @@ BASE_WITH_SPECIAL_TOKENS = (
 CHAT_WITH_SPECIAL_TOKENS = (
     "the markers of this template are special tokens: "
     "this model learnt them in chat training, its base did not"
+)
+NOT_OFFICIAL = (
+    "this is LLaMA-Factory's format for the model, which may differ from the published template"
 )
 NO_ENTRY_HINT = (
     "Nothing is looked up on a network, and it is not in the local Hugging Face cache: "
@@ -72,11 +78,13 @@ class Match:
 
     Attributes:
         model: The id that was asked for.
-        entry: The name of the template in its source; of a cached model, its folder.
+        entry: The name of the template in its source; of Ollama's names, the entry of the model they stand for; of a
+            cached model, its folder.
         kind: "chat", or "base" for a model that was not trained to chat.
-        source: "official", "xtuner", "fastchat" or "lmdeploy"; "cache" for files in the local Hugging Face cache.
+        source: "official", "xtuner", "llamafactory", "lmdeploy", "fastchat" or "ollama"; "cache" for files in the
+            local Hugging Face cache.
         reason: Why this template, in one sentence.
-        by: How the id was found: "id", "normal form", "pattern" or "rule".
+        by: How the id was found: "id", "normal form", "pattern" or "rule"; "text" if its published template is known.
         star: True if the template has special tokens that a base model has not learnt.
         warning: What to know before using it; None if there is nothing.
     """
@@ -93,94 +101,22 @@ class Match:
     @property
     def name(self) -> str:
         """The name that `load` takes."""
-        return (
-            self.entry
-            if self.source in (OFFICIAL, CACHE)
-            else f"{self.source}{SEPARATOR}{self.entry}"
-        )
-
-
-class ModelRow(NamedTuple):
-    """One row of a table: an id or a pattern of models, and their template."""
-
-    pattern: str
-    entry: str
-    kind: Kind
-    reason: str
-    star: bool = False
+        if self.source in (OFFICIAL, OLLAMA, CACHE):
+            return self.entry
+        return f"{self.source}{SEPARATOR}{self.entry}"
 
 
 class UnknownModel(SourceError):
     """No source has a template for the model."""
 
 
-class ModelTable:
-    """Rows with indexes by id and by normal form, and the patterns in the order in which they are tried."""
-
-    def __init__(self, rows: Iterable[ModelRow]) -> None:
-        self.by_id: dict[str, ModelRow] = {}
-        self.by_normal_form: dict[str, ModelRow] = {}
-        patterns = []
-        for row in rows:
-            if any(wildcard in row.pattern for wildcard in WILDCARDS):
-                patterns.append(row)
-                continue
-            self.by_id.setdefault(row.pattern, row)
-            self.by_normal_form.setdefault(normal_form(row.pattern), row)
-        patterns.sort(key=lambda row: specificity(row.pattern), reverse=True)
-        self.name_patterns = [row for row in patterns if "/" not in row.pattern]
-        self.owner_patterns = [row for row in patterns if "/" in row.pattern]
-        first_letters = {row.pattern[0].lower() for row in self.name_patterns}
-        self.first_letters = first_letters - set(WILDCARDS)
-        self.compiled: dict[str, tuple[re.Pattern[str], list[ModelRow]]] = {}
-
-    def find(self, model: str) -> tuple[ModelRow, MatchedBy] | None:
-        """Return the row of a model, and how it was found."""
-        if row := self.by_id.get(model):
-            return row, "id"
-        name = normal_form(model)
-        if self.owner_patterns and (row := self._match_owner(model, name)):
-            return row, "pattern"
-        if row := self.by_normal_form.get(name):
-            return row, "normal form"
-        pattern, rows = self._patterns_for(name[:1])
-        if found := pattern.fullmatch(name):
-            assert found.lastindex is not None
-            return rows[found.lastindex - 1], "pattern"
-        return None
-
-    def _match_owner(self, model: str, name: str) -> ModelRow | None:
-        """Return the row whose pattern with an organisation fits the id, or the id with the normal form of its name."""
-        owner, slash, own_name = model.strip().lower().rpartition("/")
-        if not slash:
-            return None
-        for row in self.owner_patterns:
-            pattern = row.pattern.lower()
-            if fnmatchcase(f"{owner}/{own_name}", pattern) or fnmatchcase(
-                f"{owner}/{name}", pattern
-            ):
-                return row
-        return None
-
-    def _patterns_for(self, letter: str) -> tuple[re.Pattern[str], list[ModelRow]]:
-        """Return the patterns that can fit a first letter as one expression, in which group n is the n-th row."""
-        if letter not in self.first_letters:
-            letter = ""
-        if letter not in self.compiled:
-            first = (letter, *WILDCARDS)
-            rows = [row for row in self.name_patterns if row.pattern[0].lower() in first]
-            groups = [f"({translate(row.pattern.lower())})" for row in rows]
-            self.compiled[letter] = re.compile("|".join(groups) or "(?!)"), rows
-        return self.compiled[letter]
-
-
 def match(model: str, source: str | None = None) -> Match:
     """Find the template of a model by its id.
 
     Args:
-        model: An id such as "Qwen/Qwen2.5-7B-Instruct", or the name of a folder.
-        source: "official", "xtuner", "fastchat" or "lmdeploy"; by default "official", then "xtuner", then the local
-            Hugging Face cache.
+        model: An id such as "Qwen/Qwen2.5-7B-Instruct", the name of a folder, or of Ollama's library ("llama3.1:8b").
+        source: "official", "xtuner", "llamafactory", "lmdeploy", "fastchat" or "ollama"; by default "official", then
+            "xtuner", "llamafactory" and "ollama" (an id with a colon), then the local Hugging Face cache.
 
     Returns:
         The match, with the reason.
@@ -192,6 +128,8 @@ def match(model: str, source: str | None = None) -> Match:
         >>> import turnwise
         >>> turnwise.match("Qwen/Qwen2.5-7B-Instruct").name
         'qwen2.5'
+        >>> turnwise.match("llama3.1:8b", "ollama").name
+        'llama-3.1'
     """
     if not isinstance(model, str) or not model.strip() or len(model) > MAX_ID_LENGTH:
         raise SourceError(
@@ -200,26 +138,88 @@ def match(model: str, source: str | None = None) -> Match:
     if source not in (None, *SOURCES):
         hint = f"Sources: {', '.join(SOURCES)}."
         raise SourceError(f"there is no source {short_repr(source)}", hint=hint)
-    if source == FASTCHAT:
-        return _match_fastchat(model)
-    if source == LMDEPLOY:
-        return _match_lmdeploy(model)
-    for table in (source,) if source else (OFFICIAL, XTUNER):
-        if found := _match_table(table, model):
-            return found
-    if source is None and (folder := find_cached_model(model)):
-        reason = "no entry is known to be for it; its files are in the local Hugging Face cache"
-        return Match(model, str(folder), "chat", CACHE, reason, "id")
-    asked = source or f"{OFFICIAL} or {XTUNER}"
+    if source is not None:
+        found = MATCHERS[source](model)
+        hint = OWN_FILES_HINT if source == LMDEPLOY else NO_ENTRY_HINT
+    else:
+        found = _match_any(model)
+        hint = NO_ENTRY_HINT
+    if found is not None:
+        return found
+    asked = source or f"{OFFICIAL}, {XTUNER} or {LLAMAFACTORY}"
     problem = f"no template of {asked} is known to be for {short_repr(model, 200)}"
-    raise UnknownModel(problem, hint=NO_ENTRY_HINT)
+    raise UnknownModel(problem, hint=hint)
 
 
-def _match_table(source: str, model: str) -> Match | None:
-    found = tables()[source].find(model)
+def _match_any(model: str) -> Match | None:
+    """Ask the sources in their order, and look into the local Hugging Face cache."""
+    found = match_official(model) or _match_xtuner(model)
+    if found is None and (theirs := _match_llamafactory(model)) and theirs.entry != DEFAULT:
+        found = theirs
+    if found is None and TAG in model:
+        found = _match_ollama(model)
+    if found is None and (folder := find_cached_model(model)):
+        reason = "no entry is known to be for it; its files are in the local Hugging Face cache"
+        found = Match(model, str(folder), "chat", CACHE, reason, "id")
+    return found
+
+
+def match_official(model: str) -> Match | None:
+    """Return what our entries say of a model: by its name, and by the text of its template where that is known."""
+    row_and_way = tables()[OFFICIAL].find(model)
+    by_name = row_and_way and _to_match(OFFICIAL, model, *row_and_way)
+    if by_name is not None and by_name.by == "id":
+        return by_name
+    if not chats(model):
+        return None
+    if by_name is not None and by_name.kind == "base":
+        return by_name
+    texts = texts_of(model)
+    entries = _entries_of(texts)
+    if by_name is not None and (not texts or by_name.entry in entries):
+        return by_name
+    if entries:
+        reason = f"the published template of {model!r} is that of the entry {entries[0]}"
+        return Match(model, entries[0], "chat", OFFICIAL, reason, "text")
+    if by_name is not None:
+        warning = f"the published template of {model} is known, and is not that of {by_name.entry}"
+        return replace(by_name, warning=warning)
+    return None if texts else _match_namesakes(model)
+
+
+def _match_namesakes(model: str) -> Match | None:
+    """Return the entry of the models of the same name, if there is one for each text that they have."""
+    texts = texts_of_namesakes(model)
+    entries = _entries_of(texts)
+    if not entries or not all(text.entries for text in texts):
+        return None
+    others = f"a model whose published template is that of the entry {entries[0]}"
+    return Match(model, entries[0], "chat", OFFICIAL, f"{model!r} is named like {others}", "text")
+
+
+def _entries_of(texts: Iterable[PublishedText]) -> list[str]:
+    """Return the entries for some texts, but for those that a user has taken out."""
+    known = current_store().entries
+    return [entry for text in texts for entry in text.entries if entry in known]
+
+
+def _match_xtuner(model: str) -> Match | None:
+    found = tables()[XTUNER].find(model)
+    return _to_match(XTUNER, model, *found) if found else None
+
+
+def _match_llamafactory(model: str) -> Match | None:
+    found = _llamafactory_table().find(model)
     if found is None:
         return None
-    row, by = found
+    made = _to_match(LLAMAFACTORY, model, *found)
+    if made.entry == DEFAULT:
+        kind = _guess_kind(model)
+        return replace(made, kind=kind, warning=BASE_MODEL if kind == "base" else made.reason)
+    return replace(made, warning=NOT_OFFICIAL)
+
+
+def _to_match(source: str, model: str, row: ModelRow, by: MatchedBy) -> Match:
     reason = row.reason
     if by == "normal form":
         reason = f"{model!r} is named like {row.pattern!r}: {reason}"
@@ -241,16 +241,32 @@ def _match_fastchat(model: str) -> Match:
     return Match(model, found.template, kind, FASTCHAT, found.reason, "rule", warning=warning)
 
 
-def _match_lmdeploy(model: str) -> Match:
+def _match_lmdeploy(model: str) -> Match | None:
     rule = find_template(model)
     if rule is None:
-        problem = f"no template of {LMDEPLOY} is known to be for {short_repr(model, 200)}"
-        hint = "LMDeploy would take the chat template of the model's own files."
-        raise UnknownModel(problem, hint=hint)
+        return None
     kind = _guess_kind(model)
     warning = BASE_MODEL if kind == "base" else None
     reason = f"{model!r} has {rule.describe()} (LMDeploy's rule)"
     return Match(model, rule.template, kind, LMDEPLOY, reason, "rule", warning=warning)
+
+
+def _match_ollama(model: str) -> Match | None:
+    """Return the entry of a name of Ollama's library, or of a model of the hub under Ollama's name."""
+    for prefix in HUB_PREFIXES:
+        if model.lower().startswith(prefix):
+            found = match_official(model[len(prefix) :].partition(TAG)[0])
+            return found and replace(found, model=model, source=OLLAMA, by="rule")
+    name, _, tag = model.lower().removeprefix("library/").partition(TAG)
+    for pattern, meant in _ollama_models().get(name, ()):
+        if not fnmatchcase(tag or "latest", pattern):
+            continue
+        found = match_official(meant)
+        if found is None:
+            return None
+        reason = f"Ollama's {name} is {meant}: {found.reason}"
+        return replace(found, model=model, source=OLLAMA, reason=reason, by="rule")
+    return None
 
 
 def _guess_kind(model: str) -> Kind:
@@ -258,6 +274,18 @@ def _guess_kind(model: str) -> Kind:
     if official := tables()[OFFICIAL].find(model):
         return official[0].kind
     return "base" if normal_form(model).endswith("-base") else "chat"
+
+
+OWN_FILES_HINT = "LMDeploy would take the chat template of the model's own files."
+MATCHERS: Mapping[str, Callable[[str], Match | None]] = {
+    OFFICIAL: match_official,
+    XTUNER: _match_xtuner,
+    FASTCHAT: _match_fastchat,
+    LMDEPLOY: _match_lmdeploy,
+    LLAMAFACTORY: _match_llamafactory,
+    OLLAMA: _match_ollama,
+}
+SOURCES = tuple(MATCHERS)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -275,22 +303,30 @@ def tables() -> dict[str, ModelTable]:
 
 
 def _official_rows(store: EntryStore) -> Iterator[ModelRow]:
+    built_in = built_in_store().entries
     for entry in reversed(store.entries.values()):  # users' entries come last, and take precedence
         name = entry.name
+        any_words = built_in.get(name) is not entry
         for pattern in entry.models:
-            yield ModelRow(pattern, name, "chat", f"a chat model of the entry {name}")
+            reason = f"a chat model of the entry {name}"
+            yield ModelRow(pattern, name, "chat", reason, any_words=any_words)
         family = "no template of its own" if name == DEFAULT else f"the family of {name}"
         reason = f"a base model ({family}), which gets `{DEFAULT}`"
         for pattern in entry.base:
-            yield ModelRow(pattern, DEFAULT, "base", reason, entry.untrained)
+            yield ModelRow(pattern, DEFAULT, "base", reason, entry.untrained, any_words)
+
+
+@cache
+def _models_file() -> Mapping[str, Any]:
+    import tomllib  # imported late: not needed to compile a template
+
+    file = ENTRIES.with_name("models.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 @cache
 def _xtuner_table() -> ModelTable:
-    import tomllib  # imported late: not needed to compile a template
-
-    file = ENTRIES.with_name("models.toml")
-    data = tomllib.loads(file.read_text(encoding="utf-8"))[XTUNER]
+    data = _models_file()[XTUNER]
     reasons: Mapping[str, str] = data["reasons"]
     return ModelTable(
         ModelRow(model, name.rstrip("*"), kind, reasons[why], star=name.endswith("*"))
@@ -298,17 +334,25 @@ def _xtuner_table() -> ModelTable:
     )
 
 
-# -- names -----------------------------------------------------------------------------------------------------------
+@cache
+def _llamafactory_table() -> ModelTable:
+    """Return LLaMA-Factory's table; a model that it gives no template is trained with its `default`."""
+    file = ENTRIES.with_name("llamafactory_models.json")
+    models: Mapping[str, list[str]] = json.loads(file.read_text(encoding="utf-8"))["models"]
+    rows = []
+    for template, ids in models.items():
+        reason = "a row of LLaMA-Factory's table of models"
+        if not template:
+            reason = f"LLaMA-Factory's table has no template for it, which means `{DEFAULT}`"
+        rows += [ModelRow(model, template or DEFAULT, "chat", reason) for model in ids]
+    return ModelTable(rows)
 
 
-def normal_form(model: str) -> str:
-    """Return an id as patterns see it: its last part in lower case, `-` for `_`, without suffixes of quantisations."""
-    path = model.strip().rstrip("/").replace("\\", "/")
-    name = path.rpartition("/")[2].lower().replace("_", "-").replace(" ", "-")
-    return re.sub(QUANTISATION_SUFFIX, "", name) or name
-
-
-def specificity(pattern: str) -> tuple[int, int]:
-    """Return a sort key: the number of fixed characters of a pattern, then of its character sets."""
-    rest, sets = re.subn(CHARACTER_SET, "", pattern)
-    return len(rest) - rest.count("*") - rest.count("?"), sets
+@cache
+def _ollama_models() -> Mapping[str, list[tuple[str, str]]]:
+    """Return, by name of Ollama's library, patterns of tags and the models that they stand for."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for pattern, model in _models_file()[OLLAMA]["rows"]:
+        name, _, tags = pattern.partition(TAG)
+        found.setdefault(name, []).append((tags or "*", model))
+    return found

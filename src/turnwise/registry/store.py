@@ -118,7 +118,7 @@ def current_store() -> EntryStore:
     global _current
     folders = os.environ.get(PATH_VARIABLE, "")
     if _current is None or _current[:2] != (folders, len(_registered)):
-        store = _built_in().copy()
+        store = built_in_store().copy()
         for folder in filter(None, folders.split(os.pathsep)):
             _add_user_folder(store, Path(folder))
         for entry in _registered:
@@ -211,7 +211,8 @@ def unregister(name: str) -> None:
 
 
 @cache
-def _built_in() -> EntryStore:
+def built_in_store() -> EntryStore:
+    """Return the store of the entries that ship with the package."""
     store = EntryStore()
     _add_files(store, [*ENTRIES.iterdir(), LMDEPLOY_FILE])
     return store
