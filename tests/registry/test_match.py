@@ -148,7 +148,7 @@ def test_a_star_is_not_a_choice() -> None:
         ("deepseek-ai/deepseek-coder-1.3b-instruct", "deepseek-coder", "chat", "pattern"),
         ("internlm/internlm2_5-20b-chat", "internlm2", "chat", "pattern"),
         ("internlm/internlm2-base-7b", "default", "base", "pattern"),
-        ("TheBloke/Mistral-7B-Instruct-v0.1-GPTQ", "mistral", "chat", "normal form"),
+        ("TheBloke/Mistral-7B-Instruct-v0.1-GPTQ", "mistral", "chat", "text"),
         ("NousResearch/Hermes-3-Llama-3.1-8B", "hermes-3", "chat", "id"),
         ("bigcode/starcoder2-15b", "default", "base", "pattern"),
         ("somebody/new-thing-base", "default", "base", "pattern"),
