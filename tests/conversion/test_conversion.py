@@ -353,7 +353,7 @@ def test_what_may_be_lost_has_a_name() -> None:
             None,
         ),
         ("llama-3", "ollama", "white space around a message, which the template changes", None),
-        ("deepseek-r1", "xtuner", "tool results", "Fr"),
+        ("deepseek-r1-0528", "xtuner", "tool results", "Fr"),
     ],
 )
 def test_the_obstacle_is_named(name: str, dialect: str, feature: str, turns: str | None) -> None:
