@@ -62,6 +62,7 @@ MAX_REFUSED_SHARE = 0.6  # of the renderings that are compared, so that most of 
 KEEPS_MARKERS = {("llama-4", "content and call")}
 # They write no reply: a conversation is quoted in a question about it.
 QUOTING = {"llama-guard-3", "llama-guard-3-1b"}
+GEMMAS = {"gemma", "gemma-2", "gemma-3", "gemma-4", "gemma-4-e", "functiongemma"}
 PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -580,7 +581,7 @@ def test_a_dialect_that_is_not_there() -> None:
 
 
 def test_filters() -> None:
-    assert entries(dialect="jinja", family="gemma").keys() == {"gemma", "gemma-2", "gemma-3"}
+    assert entries(dialect="jinja", family="gemma").keys() == GEMMAS
     assert not entries(family="no such family")
     with pytest.raises(TypeError):
         entries()["x"] = None  # type: ignore[index]
