@@ -144,8 +144,8 @@ def entries(dialect: str | None = None, family: str | None = None) -> Mapping[st
         >>> import turnwise
         >>> "qwen2.5" in turnwise.entries()
         True
-        >>> sorted(turnwise.entries(dialect="jinja", family="gemma"))
-        ['gemma', 'gemma-2', 'gemma-3']
+        >>> sorted(turnwise.entries(dialect="jinja", family="baichuan"))
+        ['baichuan', 'baichuan2']
     """
     found = {name: entry for name, entry in current_store().entries.items() if not entry.unusable}
     if dialect is not None:
