@@ -165,7 +165,10 @@ def read_back(used: turnwise.Template) -> Iterator[tuple[str, Any, Any]]:
     A kind is left out if the template refuses it or drops its calls or reasoning, and text that stands in a thought
     that the prompt opened and nobody closed.
     """
-    tools = TOOLS if _render_turns(used, [ASK], {}) is not None else PLAIN_TOOLS
+    known = (
+        tools for tools in (TOOLS, PLAIN_TOOLS) if _render_turns(used, [ASK], {"tools": tools})
+    )
+    tools = next(known, None)
     for options in _switches(used):
         options["tools"] = tools
         prompt = _render_turns(used, [ASK], options, add_generation_prompt=True) or ""
