@@ -4,8 +4,8 @@ A model continues the prompt that it was served: the conversation before its tur
 (`<|im_start|>assistant\n`). So a turn begins where `render(messages[:i], add_generation_prompt=True)` ends, and this is
 not guessed: that prompt is rendered, and the conversation must start with it. To render it for every turn would cost
 the square of the conversation. So what was learned from one turn is cached with the template, and for later turns of
-the same kind it is only compared with the text. It is the *opening* of the turn: the text between the start of the
-assistant message and the model's first character, in most templates the generation prompt.
+the same kind (`turn_kinds.py`) it is only compared with the text. It is the *opening* of the turn: the text between the
+start of the assistant message and the model's first character, in most templates the generation prompt.
 
 Before a message that is first there is nothing to serve, and some templates refuse an empty prompt. Then the opening is
 learned from a prompt with a fixed user message.
@@ -27,12 +27,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
+from turnwise.engine.compiler.prompt_reads import PromptReads
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError, short_repr
-from turnwise.messages import REASONING_KEYS
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.missing_fields import CALLS, find_missing_fields, has_other_text
 from turnwise.tokens.token_matcher import TokenMatch
@@ -44,10 +44,12 @@ from turnwise.tokens.turn_ends import (
     is_blank,
     origins_in,
 )
+from turnwise.tokens.turn_kinds import RESULT_FIELDS, Kind, find_kinds
 
 RESULT_ROLES = ("tool", "function", "ipython", "observation", "environment")
-RESULT_FIELDS = frozenset(("tool_responses", "tool_results", "tool_outputs"))  # of a call
 MAX_SHOWN_LENGTH = 60  # characters of a text in a reason
+MAX_KINDS = 1_000  # of turns that are remembered
+MAX_OPENINGS = 4  # of one kind: a message that spells markers may be written differently
 PROBE_QUESTION = {"role": "user", "content": "Hello"}
 
 Messages = Sequence[Mapping[str, Any]]
@@ -102,18 +104,19 @@ class Opening(NamedTuple):
         """Return whether what another message showed is true of the message that begins at `start`, too."""
         if self.status == "refused":
             return False  # another prompt may be accepted
-        if self.status == "diverges":
-            return not self.is_at(text, start)
-        return self.is_at(text, start)
+        if self.status == "usable":
+            return self.is_at(text, start)
+        # The prompt ends with `detail`; if that is near the start of this message, look again.
+        begin = max(start - len(self.detail), 0)
+        return self.detail not in text[begin : start + len(self.text) + len(self.detail)]
 
 
 class TurnCache:
     """What was learned about the turns of one template under one set of options.
 
     Args:
-        searched: the strings that the template searches for in messages; they are part of the key of an opening.
-        uncacheable: the template branches on texts in other ways (`content|length > 100`), so openings are not
-            reused: every prompt is rendered.
+        reads: what the generation prompt depends on. If that is anything in the messages, openings are not reused:
+            every prompt is rendered.
 
     Attributes:
         openings: the openings of assistant turns by the kind of turn; `find_turns` learns them.
@@ -121,15 +124,14 @@ class TurnCache:
         turn_delimiters: the tokens that delimit turns, by tokenizer; `encode.find_turn_delimiters` learns them.
     """
 
-    def __init__(self, searched: Sequence[str] = (), uncacheable: bool = False) -> None:
-        self.searched = searched
-        self.uncacheable = uncacheable
-        self.openings: dict[tuple[Any, ...], Opening] = {}
-        self.mixed: dict[tuple[Any, ...], bool] = {}
+    def __init__(self, reads: PromptReads) -> None:
+        self.reads = reads
+        self.openings: dict[Kind, list[Opening]] = {}
+        self.mixed: dict[Kind, bool] = {}
         self.turn_delimiters: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TurnCache, (self.searched, self.uncacheable)  # a copy learns again
+        return TurnCache, (self.reads,)  # a copy learns again
 
     def find_turns(
         self,
@@ -157,11 +159,10 @@ class TurnCache:
             return [], []
         text, table = rendering.text, rendering.piece_table
         message_spans = find_message_spans(table)
-        last_user = _find_last_user(messages)
-        searched = self._find_searched(messages) if self.searched else ()
+        kinds = find_kinds(messages, assistant, self.reads)
         turns: list[Turn] = []
         untrained: list[Untrained] = []
-        for index in assistant:
+        for index, kind in zip(assistant, kinds, strict=True):
             span, opening = message_spans.get(index), None
             if span is None and index + 1 == len(messages):
                 span, opening = _find_text_after_prompt(text, messages[:index], render_prompt)
@@ -169,8 +170,7 @@ class TurnCache:
                 reason = "the template leaves the message out, or hides where it writes it"
                 untrained.append(Untrained(index, reason, diverges=True))
                 continue
-            key = searched, _turn_kind(messages, index, index < last_user)
-            is_mixed = self._is_mixed(key, table, index, span)
+            is_mixed = self._is_mixed(kind, table, index, span)
             spans = [span]
             if is_mixed or not _has_spans(message_spans, index, messages):
                 spans = _own_spans(table, index, span)
@@ -180,7 +180,7 @@ class TurnCache:
                 continue
             if opening is None:
                 before = messages[:index]
-                opening = self._find_opening(text, span.start, key, before, render_prompt)
+                opening = self._find_opening(text, span.start, kind, before, render_prompt)
             if opening.status != "usable":
                 reason = _explain_untrained(opening, text, span.start)
                 untrained.append(Untrained(index, reason, opening.status == "diverges"))
@@ -193,45 +193,44 @@ class TurnCache:
                 untrained.append(Untrained(index, reason))
         return turns, untrained
 
-    def _is_mixed(
-        self, key: tuple[Any, ...], table: PieceTable, index: int, span: TextSpan
-    ) -> bool:
+    def _is_mixed(self, kind: Kind, table: PieceTable, index: int, span: TextSpan) -> bool:
         """Return whether the template writes text of others in turns of this kind; known from the first one."""
-        known = self.mixed.get(key)
+        known = self.mixed.get(kind)
         if known is None:
-            known = self.mixed[key] = _own_spans(table, index, span) != [span]
+            if len(self.mixed) >= MAX_KINDS:
+                self.mixed.clear()
+            known = self.mixed[kind] = _own_spans(table, index, span) != [span]
         return known
-
-    def _find_searched(self, messages: Messages) -> tuple[bool, ...]:
-        """Return which of the searched strings occur in the messages of others than the assistant."""
-        contents = [
-            message.get("content")
-            for message in messages
-            if message.get("role") not in ASSISTANT_ROLES
-        ]
-        joined = "\0".join(content for content in contents if isinstance(content, str))
-        return tuple(string in joined for string in self.searched)
 
     def _find_opening(
         self,
         text: str,
         start: int,
-        key: tuple[Any, ...],
+        kind: Kind,
         before: Messages,
         render_prompt: RenderPrompt,
     ) -> Opening:
         """Return the opening of the message that begins at `start`, from the cache if that applies to it."""
-        cached = None if self.uncacheable else self.openings.get(key)
-        if cached is not None and cached.is_valid_for(text, start):
-            return cached
+        known = [] if self.reads.messages else self.openings.get(kind, [])
+        valid = [opening for opening in known if opening.is_valid_for(text, start)]
+        if len(valid) == 1:
+            return valid[0]
         opening = _learn_opening(text, start, before, render_prompt)
         if opening.status == "refused" and not before:
             # Not any cached opening: that would depend on earlier calls.
             probe = _learn_opening(text, start, [PROBE_QUESTION], render_prompt)
             if probe.text and probe.is_at(text, start):
                 opening = Opening(probe.text, len(probe.text))
-        self.openings[key] = opening
+        if opening not in known:
+            self._remember(kind, opening)
         return opening
+
+    def _remember(self, kind: Kind, opening: Opening) -> None:
+        if kind not in self.openings and len(self.openings) >= MAX_KINDS:
+            self.openings.clear()
+        known = self.openings.setdefault(kind, [])
+        known.append(opening)
+        del known[:-MAX_OPENINGS]
 
 
 def _learn_opening(text: str, start: int, before: Messages, render_prompt: RenderPrompt) -> Opening:
@@ -391,25 +390,3 @@ def _make_turns(
         if stop.end > own.start
     ]
     return turns, ""
-
-
-# ---- messages ----
-
-
-def _turn_kind(messages: Messages, index: int, is_history: bool) -> tuple[Any, ...]:
-    """Return what templates look at when they write a turn: a part of the cache key of openings."""
-    message = messages[index]
-    role_before = messages[index - 1].get("role") if index else None
-    has_reasoning = any(message.get(name) for name in REASONING_KEYS)
-    has_content, has_calls = bool(message.get("content")), bool(message.get("tool_calls"))
-    has_results = not RESULT_FIELDS.isdisjoint(message)
-    first_role = messages[0].get("role")
-    return (
-        *(role_before, first_role, is_history),
-        *(has_content, has_calls, has_reasoning, has_results),
-    )
-
-
-def _find_last_user(messages: Messages) -> int:
-    users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
-    return users[-1] if users else -1

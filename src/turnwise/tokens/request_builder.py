@@ -20,7 +20,7 @@ from turnwise.analysis.unnamed_tokens import (
     find_unnamed_tokens,
     needs_tokens,
 )
-from turnwise.engine.compiler.searched import branches_on_length, searched_strings
+from turnwise.engine.compiler.prompt_reads import PromptReads, analyse_prompt
 from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
 from turnwise.errors import MessageError, TokenizerError, TurnwiseWarning, short_repr
 from turnwise.messages import InputReader
@@ -159,8 +159,8 @@ class RequestBuilder:
         if cache is None:
             if len(self._turn_caches) >= MAX_TURN_CACHES:
                 self._turn_caches.clear()
-            text = self.renderer.text
-            cache = TurnCache(searched_strings(text), branches_on_length(text))
+            reads = [analyse_prompt(text) for text in self.renderer.texts]
+            cache = TurnCache(PromptReads(*map(any, zip(*reads, strict=True))))
             self._turn_caches[key] = cache
         return cache
 

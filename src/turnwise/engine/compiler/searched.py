@@ -1,7 +1,6 @@
 """Strings that a template searches for in messages: `'/no_think' in message.content`, `content.split('</think>')`.
 
-A rendering may depend on whether a message contains them, so a cache of facts about a template has to distinguish
-conversations by them. They also show which markers of a reply the template knows.
+They show which markers of a reply the template knows.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ SEARCH_METHODS = frozenset(
     ]
 )
 MESSAGE_TEXTS = frozenset(["content", "text", "reasoning_content", "thinking", "arguments"])
-ORDERINGS = frozenset(["gt", "gteq", "lt", "lteq"])
 
 
 def searched_strings(text: str) -> tuple[str, ...]:
@@ -61,34 +59,6 @@ def _find_search_operands(tree: nodes.Template) -> Iterator[nodes.Node]:
     for call in find_nodes(tree, nodes.Call):
         if isinstance(call.node, nodes.Getattr) and call.node.attr in SEARCH_METHODS and call.args:
             yield call.args[0]
-
-
-def branches_on_length(text: str) -> bool:
-    """Whether a condition orders a message's text or its length, as `content|length > 100` does.
-
-    No constant of the template shows where such a condition changes.
-    """
-    return LENGTH_BRANCHES.get(text)
-
-
-def _find_length_branches(text: str) -> bool:
-    tree = parse(text, "template")
-    tests = [node.test for node in find_nodes(tree, nodes.If)]
-    tests += [node.test for node in find_nodes(tree, nodes.CondExpr)]
-    return any(
-        _orders_message_text(node) for test in tests for node in find_nodes(test, nodes.Compare)
-    )
-
-
-LENGTH_BRANCHES = SizedCache(_find_length_branches)
-
-
-def _orders_message_text(node: nodes.Node) -> bool:
-    return (
-        isinstance(node, nodes.Compare)
-        and any(operand.op in ORDERINGS for operand in node.ops)
-        and _mentions_message_text(node)
-    )
 
 
 def _mentions_message_text(node: nodes.Node) -> bool:

@@ -1,0 +1,179 @@
+"""Openings that are reused are those that rendering every prompt would find, and reusing them is what makes long
+conversations cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import corpus
+import turnwise
+from published_templates import compile_published
+from timing import assert_linear
+from turnwise.engine.compiler.prompt_reads import PromptReads
+from turnwise.tokens.boundaries import TurnCache, Untrained
+from turnwise.tokens.tokenizers import tokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+EVERY = 30  # one published template in so many by default
+MESSAGES = 120
+BODY = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if CONDITION %}<think></think>{% endif %}{% endif %}"
+)
+COUNTING = (
+    "{% set ns = namespace(n=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.n = ns.n + 1 %}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}"
+    "<|im_start|>assistant\n{{ '<think></think>' if ns.n == 3 }}{% endif %}"
+)
+# The last of these users' messages gets another generation prompt than those before, and no turn shows it.
+ODD_PROMPTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "search": ("'/no_think' in messages[-1].content", {"content": "b /no_think"}),
+    "search all": ("'/no' in messages|map(attribute='content')|join", {"content": "/no"}),
+    "length": ("messages[-1].content|length > 9", {"content": "b" * 10}),
+    "count": ("messages|length == 5", {"content": "b"}),
+    "empty": ("not messages[-1].content", {"content": ""}),
+    "blank": ("not messages[-1].content|trim", {"content": " "}),
+    "field": ("messages[-1].think", {"content": "b", "think": True}),
+    "value": ("messages[-1].name == 'x'", {"content": "b", "name": "x"}),
+    "type": ("messages[-1].content is not string", {"content": [{"type": "text", "text": "b"}]}),
+    "case": ("messages[-1].content is upper", {"content": "B"}),
+    "character": ("messages[-1].content[0] == '/'", {"content": "/b"}),
+    "counter": ("", {"content": "b"}),
+}
+
+
+def _user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def _reply(text: str, **fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **fields}
+
+
+def _call(number: int, content: str = "") -> dict[str, Any]:
+    function = {"name": "tide", "arguments": {"harbour": f"Oslo {number}"}}
+    call = {"type": "function", "id": f"call{number:05d}", "function": function}
+    return _reply(content, tool_calls=[call])
+
+
+def _result(number: int) -> dict[str, Any]:
+    call = f"call{number:05d}"
+    return {"role": "tool", "name": "tide", "tool_call_id": call, "content": f"Rain {number}"}
+
+
+SYSTEM = {"role": "system", "content": "Be brief. /think"}
+TEXTS = (
+    *("Hello there", "Hi /no_think", "What?", "", "   ", "x" * 700, "Why <think> so </think>"),
+    *("/think now", "Last one", "More"),
+)
+PLAIN = [m for i, text in enumerate(TEXTS) for m in (_user(text), _reply(f"Answer {i}"))]
+REASONING = [
+    message
+    for i, text in enumerate(TEXTS)
+    for message in (
+        _user(text),
+        _reply(f"Answer {i}", **({"reasoning_content": f"Hm {i}"} if i % 3 else {})),
+    )
+]
+CALLS = [_user("Go")]
+for i in range(3):
+    CALLS += [
+        _call(i),
+        _result(i),
+        _call(i + 10, "Let me see"),
+        _result(i + 10),
+        _reply(f"Done {i}"),
+    ]
+    CALLS += [_user(f"Next {i}"), _reply(f"Fine {i}"), _user(f"Then {i}")]
+CHATS = (PLAIN, [SYSTEM, *PLAIN], [SYSTEM, *REASONING], CALLS, [SYSTEM, *CALLS])
+
+
+def find_turns(template: turnwise.Template, chat: Any) -> Any:
+    """Return the turns of a chat, and why others have none; None if the template refuses the chat."""
+    try:
+        encoded = template.encode(chat, tokenizer("turnwise"))
+    except turnwise.TurnwiseError:
+        return None
+    return encoded.turns, [_describe(found) for found in encoded.untrained]
+
+
+def _describe(found: Untrained) -> tuple[Any, ...]:
+    """The reason of a turn that diverges quotes the prompt before it, of which one may stand for another."""
+    return found.message, found.diverges, "" if found.diverges else found.reason
+
+
+@pytest.fixture
+def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """`find_turns` without any reuse."""
+
+    def find(template: turnwise.Template, chat: Any) -> Any:
+        with monkeypatch.context() as patch:
+            everything = PromptReads(shapes=True, first_message=True, messages=True)
+            patch.setattr(
+                TurnCache, "reads", property(lambda _: everything, lambda *_: None), raising=False
+            )
+            patch.setattr(TurnCache, "_is_mixed", lambda *_: True)
+            return find_turns(template, chat)
+
+    yield find
+
+
+@pytest.mark.parametrize("name", ODD_PROMPTS)
+def test_a_prompt_that_differs_is_noticed(name: str, reference: Any) -> None:
+    condition, last = ODD_PROMPTS[name]
+    text = BODY.replace("CONDITION", condition) if condition else COUNTING
+    chat = [
+        _user("a"),
+        _reply("one"),
+        _user("a"),
+        _reply("two"),
+        {"role": "user", **last},
+        _reply("three"),
+    ]
+    chat += [_user("a"), _reply("four")]
+    found = find_turns(turnwise.compile(text), chat)
+    assert found == reference(turnwise.compile(text), chat)
+    assert [message for message, diverges, _ in found[1] if diverges][:1] == [5]
+
+
+def _check_published(every: int, reference: Any) -> None:
+    different = []
+    for name in list(corpus.published())[::every]:
+        template = compile_published(name)
+        for number, chat in enumerate(CHATS):
+            found = find_turns(template, chat)
+            if found is not None and found != reference(compile_published(name), chat):
+                different.append((name, number))
+    assert not different
+
+
+@corpus.needs_corpus
+def test_reused_openings_are_those_of_rendered_prompts(reference: Any) -> None:
+    _check_published(EVERY, reference)
+
+
+@pytest.mark.slow
+@corpus.needs_corpus
+def test_reused_openings_are_those_of_rendered_prompts_everywhere(reference: Any) -> None:
+    _check_published(1, reference)
+
+
+@corpus.needs_corpus
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mistralcommon-v1",
+        "llamacpp-NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        "llamacpp-ByteDance-Seed-OSS",
+        "llamacpp-mistralai-Ministral-3-14B-Reasoning-2512",
+    ],
+)
+def test_time_grows_with_messages(name: str) -> None:
+    template, shipped = compile_published(name), tokenizer("turnwise")
+    chat = [_reply(f"Answer {i}") if i % 2 else _user(f"Question {i}") for i in range(4 * MESSAGES)]
+    assert_linear(lambda size: template.encode(chat[:size], shipped).labels, MESSAGES)
