@@ -11,6 +11,7 @@ import pytest
 
 import turnwise
 from chatml import CHATML
+from turnwise.tokens.missing_fields import find_missing_fields
 from turnwise.tokens.tokenizers import files, tokenizer
 
 USER = {"role": "user", "content": "Q"}
@@ -24,6 +25,18 @@ FIRST_CALL_ONLY = (
 def make_call(harbour: str) -> dict[str, Any]:
     function = {"name": "tide", "arguments": {"harbour": harbour}}
     return {"id": harbour, "type": "function", "function": function}
+
+
+def test_one_argument_of_thousands_that_is_left_out_is_noticed() -> None:
+    """Also behind so many that are out of order that not each of them is looked for everywhere."""
+    values = [f"word{number:05d}" for number in range(2_000)]
+    call = {"function": {"name": "tide", "arguments": dict(enumerate(values))}}
+    message = {"role": "assistant", "content": "", "tool_calls": [call]}
+    written = ["tide", *reversed(values)]
+    assert find_missing_fields(message, " ".join(written)) == ()
+    for left_out in (values[0], values[1_000], values[-1]):
+        rest = " ".join(value for value in written if value != left_out)
+        assert find_missing_fields(message, rest) == ("calls",)
 
 
 @pytest.mark.parametrize("role", ["bot", "Assistant", "gpt"])

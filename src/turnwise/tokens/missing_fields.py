@@ -8,8 +8,8 @@ for nearly every turn. Otherwise the field may be escaped or split, so its words
 words, since templates write their own.
 
 A call may have thousands of arguments. They are mostly written in their order, so each is looked for behind the one
-before; the words of the turn are found once; and the number of searches through all of the turn is bounded. What is not
-found near its place after so many searches counts as written: a call that is dropped whole is noticed by the first.
+before; the words of the turn are found once; and the number of searches through all of the turn is bounded. After so
+many, a text counts as written only if it is near its place or each of its words is a word of the turn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_SEARCHES = 200  # through the whole turn: for texts out of order, and words 
 NEAR = 1_000  # characters behind the last text that was found
 _REASONING = frozenset(REASONING_KEYS)
 _TAG = re.compile(r"</?[^<>\s]{1,60}>|\[/?[A-Z_]{1,30}\]")
-_ESCAPE = re.compile(r"\\+[bfnrt]")
+_ESCAPE = re.compile(r"\\+(?:[bfnrt]|u[0-9a-f]{4})")
 _WORD = re.compile(r"[a-z0-9]+")  # others may be written as escapes
 
 
@@ -74,9 +74,11 @@ class TurnText:
             return True
         wanted = set(_WORD.findall(_TAG.sub(" ", part.lower())))
         others = wanted.difference(self._words)
+        if others:
+            others = others.difference(self._unescaped_words)
         for word in sorted(others):
             if not self._searches:
-                return True  # too many to tell
+                return False
             self._searches -= 1
             if word not in self._lowered:
                 return False
@@ -98,9 +100,12 @@ class TurnText:
 
     @cached_property
     def _words(self) -> frozenset[str]:
-        """The words of the turn, with and without what looks like an escaped line break before them."""
-        unescaped = _ESCAPE.sub(" ", self._lowered)
-        return frozenset(_WORD.findall(self._lowered)).union(_WORD.findall(unescaped))
+        return frozenset(_WORD.findall(self._lowered))
+
+    @cached_property
+    def _unescaped_words(self) -> frozenset[str]:
+        """The words of the turn without what looks like an escaped character before them."""
+        return frozenset(_WORD.findall(_ESCAPE.sub(" ", self._lowered)))
 
 
 def _text_parts(content: Any) -> Iterator[str]:
