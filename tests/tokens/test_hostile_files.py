@@ -137,6 +137,10 @@ DEADLY: dict[str, tuple[dict[str, Any], str]] = {
         {"added_tokens": [{"id": 9, "content": "x" * 90_000}]},
         "an added token has 90,000 characters",
     ),
+    "many entries": (
+        {"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {}}] * 20_000}},
+        "its post_processor has more than 10,000 values",
+    ),
     "a table": ({"normalizer": CHARSMAP}, "claims an index of 4,294,967,295 bytes"),
     "a table with a long text": (
         {"normalizer": {**CHARSMAP, "precompiled_charsmap": LONG_CHARSMAP}},

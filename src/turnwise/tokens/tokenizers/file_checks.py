@@ -7,7 +7,7 @@ changed are read here first:
 
 * a chain may make a text at most `MAX_GROWTH` times as long and put `MAX_PREFIX` characters before it;
 * a table of characters (`precompiled_charsmap`) has the size that it claims, and no long replacements;
-* regular expressions and added tokens are as short as people write them.
+* regular expressions and added tokens are as short as people write them, and no part is a list of thousands.
 
 A file has up to 20 MB, nearly all of it the vocabulary, which the libraries write last and which is not parsed here: it
 is enough that no other part can follow it. A file of another layout is parsed as a whole.
@@ -28,10 +28,12 @@ PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_toke
 MAX_GROWTH = 64  # times that a text may get longer
 MAX_PREFIX = 1_000  # characters put before a text
 MAX_COMPONENTS = 100
+MAX_VALUES = 10_000  # lists, objects and what is in them, in one part; those of seven well-known tokenizers have 34
 MAX_PATTERN = 2_000  # characters of all regular expressions together; the longest known has 800
 MAX_REPLACEMENT = (
     100  # bytes that a table of characters puts in the place of one; Unicode's longest has 33
 )
+UNUSUAL = "No tokenizer that people use is like this."
 BYTE_LEVEL_GROWTH = (
     2  # times: each byte of a letter that is not ASCII becomes a letter of two bytes
 )
@@ -116,6 +118,7 @@ def _check_part(name: str, part: Any) -> None:
         for row in part if isinstance(part, list) else ():
             check_token_length(_text(row, "content") if isinstance(row, dict) else "")
         return
+    _check_size(name, part)
     growth, prefix, pattern, count = 1, 0, 0, 0
     for component in _flatten(part):
         count += 1
@@ -131,9 +134,20 @@ def _check_part(name: str, part: Any) -> None:
     }
     for problem, is_broken in problems.items():
         if is_broken:
-            raise TokenizerError(
-                f"its {name} {problem}", hint="No tokenizer that people use is like this."
-            )
+            raise TokenizerError(f"its {name} {problem}", hint=UNUSUAL)
+
+
+def _check_size(name: str, part: Any) -> None:
+    """Refuse a part with very many values: a library needs microseconds for each."""
+    waiting, count = [part], 0
+    while waiting:
+        value = waiting.pop()
+        inner = list(value.values()) if isinstance(value, dict) else value
+        if isinstance(inner, list):
+            count += len(inner)
+            waiting += inner
+        if count > MAX_VALUES:
+            raise TokenizerError(f"its {name} has more than {MAX_VALUES:,} values", hint=UNUSUAL)
 
 
 def _flatten(part: Any) -> Iterator[dict[str, Any]]:
