@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from corpus import needs_corpus
 from timing import assert_quick
 from turnwise import registry
-from turnwise.errors import SourceError, TurnwiseError
+from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning
 from turnwise.registry import TemplateSource, entries, find_source, load
 from turnwise.registry import files as registry_files
 
@@ -721,7 +721,7 @@ def test_front_door() -> None:
 def test_a_cached_model_is_found_by_its_id(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entry name, existing path, entry of the model id, and only then the cache."""
+    """Entry name, existing path, cached model, and only then the entry of the model id."""
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
@@ -736,7 +736,9 @@ def test_a_cached_model_is_found_by_its_id(
     assert load(found.name).text == PLAIN
     with pytest.raises(SourceError, match="no template of xtuner is known"):
         registry.match("some/model-1.5", "xtuner")
-    assert load("Qwen/Qwen2.5-7B-Instruct").text == load("qwen2.5").text
+    with pytest.warns(TurnwiseWarning, match="differs from the built-in entry qwen2.5"):
+        assert load("Qwen/Qwen2.5-7B-Instruct").text == PLAIN
+    assert load("Qwen/Qwen2.5-14B-Instruct").text == load("qwen2.5").text
     monkeypatch.chdir(put(tmp_path / "here", {"some/model-1.5": "{{ 'a path' }}"}))
     assert load("some/model-1.5").render(HELLO).text == "a path"
     with pytest.raises(SourceError, match="is not in the local Hugging Face cache"):

@@ -33,6 +33,7 @@ from turnwise.dialects.translation import Translation
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.errors import SourceError, short_repr
 from turnwise.local_files import error_reason, is_present, open_file, read_file
+from turnwise.registry.generation_config import read_stops
 from turnwise.registry.gguf import MAGIC, TEMPLATE_KEY, read_gguf
 
 DEFAULT = "default"
@@ -75,10 +76,18 @@ class TemplateSource:
     file: str = ""  # that holds a user's entry
 
 
+class NoChatTemplate(SourceError):
+    """A folder has no chat template."""
+
+
 def read_path(path: Path, pick: str | None = None, exact: bool = False) -> TemplateSource:
-    """Return the template of a file or a folder."""
+    """Return the template of a file or a folder; with a folder's come the stops of its generation_config.json."""
     if path.is_dir():
-        return _read_folder(path, pick, exact)
+        found = _read_folder(path, pick, exact)
+        stops = read_stops(path)
+        if stops and found.translation is None:
+            found = replace(found, translation=Translation(found.text, stops=stops))
+        return found
     if _first_bytes(path) == MAGIC:
         return _read_gguf(path, pick)
     return read_bytes(_read_bytes(path, MAX_JSON), str(path), pick, _model_folder(path), exact)
@@ -214,7 +223,7 @@ def _read_gguf_folder(folder: Path, pick: str | None) -> TemplateSource:
             found[path.name] = _select_template(templates, str(path), tokens, pick)
     if not found:
         hint = _no_template_in_folder_hint(folder)
-        raise SourceError(f"{folder} holds no chat template", hint=hint)
+        raise NoChatTemplate(f"{folder} holds no chat template", hint=hint)
     first, *others = found
     for other in others:
         same_text = found[other].text == found[first].text

@@ -1,0 +1,68 @@
+"""Read the stops of a model folder: the `eos_token_id` of its `generation_config.json`, as texts.
+
+A model may stop at tokens that its template never writes (`<|eom_id|>`, `<|endoftext|>`). The file has one id or a list
+of them; the texts are in the tokenizer's files: the `added_tokens_decoder` of `tokenizer_config.json`, or the
+`added_tokens` of `tokenizer.json`. An id that is no added token has no text that could be a stop, and is left out. A
+file that is not as it should be is no reason to refuse the template beside it: then no stops are read.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from turnwise.local_files import is_present, read_file
+
+GENERATION_FILE = "generation_config.json"
+MAX_CONFIG = 2**20  # bytes; real ones have some hundred
+MAX_TOKENIZER = 64 * 2**20
+MAX_STOPS = 100
+
+
+def read_stops(folder: Path) -> tuple[str, ...]:
+    """Return the texts of the tokens at which a model stops, in the order of the file; empty if nothing is known."""
+    ids = _read_table(folder / GENERATION_FILE, MAX_CONFIG).get("eos_token_id")
+    if not isinstance(ids, list):
+        ids = [ids]
+    ids = [id for id in ids[:MAX_STOPS] if isinstance(id, int) and not isinstance(id, bool)]
+    if not ids:
+        return ()
+    texts = _texts_in_config(folder)
+    if not texts.keys() >= set(ids):
+        texts = {**_texts_in_tokenizer(folder), **texts}
+    return tuple(dict.fromkeys(texts[id] for id in ids if texts.get(id)))
+
+
+def _texts_in_config(folder: Path) -> dict[int, str]:
+    rows = _read_table(folder / "tokenizer_config.json", MAX_TOKENIZER).get("added_tokens_decoder")
+    if not isinstance(rows, dict):
+        return {}
+    return {int(key): _text_of(row) for key, row in rows.items() if key.isdecimal()}
+
+
+def _texts_in_tokenizer(folder: Path) -> dict[int, str]:
+    rows = _read_table(folder / "tokenizer.json", MAX_TOKENIZER).get("added_tokens")
+    if not isinstance(rows, list):
+        return {}
+    found = {}
+    for row in rows:
+        if isinstance(row, dict) and isinstance(row.get("id"), int):
+            found[row["id"]] = _text_of(row)
+    return found
+
+
+def _text_of(row: Any) -> str:
+    text = row.get("content") if isinstance(row, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _read_table(path: Path, limit: int) -> dict[str, Any]:
+    """Return the table in a JSON file of the folder; empty if there is none, or it cannot be read."""
+    if not is_present(path):
+        return {}
+    try:
+        value = json.loads(read_file(path, limit, path.parent))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,82 @@
+"""Compare the template in a model's files with the built-in entry for that model, and tell a difference.
+
+The files are what the user has, and they are used. The entry is the reference: if the files write something else, the
+maker has changed the template since, or a copy was edited, and the user should know. Texts that are known to be equal
+to the entry by their hash need no comparison; of others both templates render a few conversations, which takes
+milliseconds. So a difference in something rare is not found here; `turnwise.diff` looks at everything.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from turnwise.analysis.conversations import (
+    FIRST,
+    ONE,
+    OSLO,
+    PROBE_TOKENS,
+    RULES,
+    SECOND,
+    WEATHER,
+    Probe,
+    make_call_message,
+    make_message,
+    make_tool_result,
+)
+from turnwise.errors import TurnwiseError, short_repr
+from turnwise.registry.published import identify
+from turnwise.template import Template
+
+CALL = make_call_message(("weather", OSLO))
+THOUGHT = make_message("assistant", "One", reasoning_content="Because")
+COMPARED = (
+    Probe("a user", [FIRST]),
+    Probe("system and two rounds", [RULES, FIRST, ONE, SECOND]),
+    Probe("two rounds with reasoning", [FIRST, THOUGHT, SECOND]),
+    Probe("tools", [FIRST], tools=[WEATHER]),
+    Probe("a call and its result", [FIRST, CALL, make_tool_result("Rain")], tools=[WEATHER]),
+)
+"""Conversations that both templates render."""
+CONTEXT = 10  # characters of each text that are shown before the first difference
+MAX_SHOWN = 50  # and with those behind it
+
+
+def describe_difference(own: Template, reference: Template, model: str) -> str | None:
+    """Return a sentence about how a model's own template differs from its entry; None if no difference is seen."""
+    known = identify(own.text)
+    if known is not None and reference.name in known.equal:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what a template drops: not what is asked here
+        for probe in COMPARED:
+            ours, theirs = _render(reference, probe), _render(own, probe)
+            if ours == theirs:
+                continue
+            about = f", {known.describe(model)}," if known else ""
+            place = _first_difference(theirs, ours)
+            return (
+                f"the template of {model} in {own.name}{about} is used; it differs from the built-in entry "
+                f"{reference.name}, first in a conversation of {probe.covers!r}: {place}"
+            )
+    return None
+
+
+def _render(template: Template, probe: Probe) -> str | None:
+    """Return the text with a generation prompt; None if the template refuses the conversation."""
+    arguments = {**PROBE_TOKENS, **probe.arguments(), "add_generation_prompt": True}
+    try:
+        return template.render(probe.messages, **arguments).text
+    except TurnwiseError:
+        return None
+
+
+def _first_difference(own: str | None, reference: str | None) -> str:
+    if own is None or reference is None:
+        return "it refuses it" if own is None else "the entry refuses it"
+    pairs = enumerate(zip(own, reference, strict=False))
+    shortest = min(len(own), len(reference))
+    place = next((index for index, (a, b) in pairs if a != b), shortest)
+    start = max(0, place - CONTEXT)
+    shown = short_repr(own[start : start + MAX_SHOWN], MAX_SHOWN)
+    expected = short_repr(reference[start : start + MAX_SHOWN], MAX_SHOWN)
+    return f"{shown} where the entry writes {expected}"
