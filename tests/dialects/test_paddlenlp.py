@@ -280,7 +280,8 @@ def test_a_folder_is_loaded(tmp_path: Path) -> None:
         found.warning
         == f"the chat_template of {config} is ignored: chat_template.json is PaddleNLP's"
     )
-    loaded = turnwise.load(tmp_path)
+    with pytest.warns(turnwise.TurnwiseWarning, match="is ignored: chat_template.json is Paddle"):
+        loaded = turnwise.load(tmp_path)
     assert loaded.render(as_messages(ROUNDS), add_generation_prompt=True).text == ADDED
     # A processor's file of the same name is transformers', and so is its order.
     path.write_text(json.dumps({"chat_template": "{{ 1 }}"}), encoding="utf-8")

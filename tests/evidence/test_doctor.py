@@ -58,6 +58,14 @@ def test_an_unknown_variable_is_named() -> None:
     assert not found.well and "usre" in found.evidence
 
 
+@pytest.mark.parametrize("name", ["internlm2", "internlm2-tools", "lmdeploy:internlm2", "qwen3"])
+def test_a_template_s_own_variables_are_not_named(name: str) -> None:
+    """R111: namespaces, macros and their parameters are no options, and options that are tested are no mistakes."""
+    template = turnwise.compile({}, name) if name == "internlm2" else turnwise.load(name)
+    found = {one.check: one for one in doctor(MODEL, template)}["variables that it reads"]
+    assert found.well, found.evidence
+
+
 def test_collisions_of_a_dataset_are_listed() -> None:
     """R101: row, field and token of every text that is spelled like a control token."""
     assert [tuple(one) for one in scan(ROWS, "turnwise")] == [

@@ -181,7 +181,7 @@ PUBLISHED = (
 {{- role.rstrip() ~ ' name=' ~ tokens.get(name, name) ~ '\\n' if name else role -}}
 {%- endmacro -%}
 {%- macro agents() -%}
-{%- if code_interpreter -%}
+{%- if code_interpreter | default(none) -%}
 {{- header(@system@, 'interpreter') ~ @prompt@ ~ @eosys@ -}}
 {%- endif -%}
 {%- if tools -%}

@@ -49,7 +49,8 @@ JOINED_TEXT = """\
 # is known by its name if the interpreter was offered.
 CODE_BLOCK = """\
 {%- macro is_code(call) -%}
-{%- if call.type == 'code_interpreter' or code_interpreter and (call.function or call).name == 'code_interpreter' -%}
+{%- set interprets = code_interpreter | default(none) and (call.function or call).name == 'code_interpreter' -%}
+{%- if call.type == 'code_interpreter' or interprets -%}
 yes
 {%- endif -%}
 {%- endmacro -%}

@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from jinja2 import nodes
+
 from turnwise.analysis.conversations import option_names
+from turnwise.engine.compiler.syntax import parse
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.compare import diff, to_template
 from turnwise.registry import match
 from turnwise.template import Template
 
 SOURCES = ("fastchat", "xtuner")
+GUARDS = ("defined", "undefined", "default", "d")
+"""Tests and filters with which a template reads a variable that may be missing: an option, and not a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +104,26 @@ def _check_generation_prompt(checked: CheckedModel) -> Iterator[Finding]:
 def _check_variables(checked: CheckedModel) -> Iterator[Finding]:
     """Does the template read variables that are never set?"""
     template = checked.template
+    own = _names_with_a_value(template)
     names = option_names(template.variables)
-    unknown = [name for name in names if name not in template.options]
+    unknown = [name for name in names if name not in template.options and name not in own]
     evidence = "none but the usual ones"
     if unknown:
         evidence = f"{', '.join(unknown)}: are they options, or misspelled?"
     yield Finding("variables that it reads", not unknown, evidence)
+
+
+def _names_with_a_value(template: Template) -> set[str]:
+    """Return the names that a template assigns itself, in whatever scope, or reads only with a test or a default."""
+    found: set[str] = set()
+    for text in template.renderer.texts:
+        tree = parse(text, template.name)
+        found |= {macro.name for macro in tree.find_all(nodes.Macro)}
+        found |= {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
+        for node in tree.find_all((nodes.Test, nodes.Filter)):
+            if node.name in GUARDS and isinstance(node.node, nodes.Name):
+                found.add(node.node.name)
+    return found
 
 
 CHECKS: tuple[Callable[[CheckedModel], Iterator[Finding]], ...] = (
