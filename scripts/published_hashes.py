@@ -116,22 +116,15 @@ class EntryComparison:
                 found.append(None)
         return found
 
-    def find_entries(self, text: str) -> tuple[list[str], list[str]]:
-        """Return the entries that write the same as a text, and those that do so at least in plain conversations."""
-        try:
-            template = turnwise.compile(text)
-        except turnwise.TurnwiseError:
-            return [], []
+    def find_alike(self, template: turnwise.Template) -> list[str]:
+        """Return the entries that write the same as a template in plain conversations."""
         expected = self._render(template)
-        equal, alike = [], []
+        alike = []
         for name, output in self.outputs.items():
             pairs = [pair for pair in zip(expected, output, strict=True) if pair[0] is not None]
-            if len(pairs) < MIN_RENDERED or any(one != other for one, other in pairs):
-                continue
-            alike.append(name)
-            if turnwise.diff(name, template).equal:
-                equal.append(name)
-        return equal, alike
+            if len(pairs) >= MIN_RENDERED and all(one == other for one, other in pairs):
+                alike.append(name)
+        return alike
 
 
 def named_entries(ids: Iterable[str], alike: list[str]) -> list[str]:
@@ -177,9 +170,16 @@ def collect() -> list[list[Any]]:
     comparison = EntryComparison()
     rows: list[list[Any]] = []
     for digest in sorted(texts):
-        equal, alike = comparison.find_entries(texts[digest])
         models = sorted(ids[digest], key=str.lower)
+        try:
+            template = turnwise.compile(texts[digest])
+        except turnwise.TurnwiseError:
+            rows.append([digest, [], [], models])
+            continue
+        alike = comparison.find_alike(template)
         named = dict.fromkeys([*named_entries(models, alike), *sorted(verified[digest])])
+        asked = [name for name in alike if name in named] if named else alike
+        equal = [name for name in asked if turnwise.diff(name, template).equal]
         if models or named:
             rows.append([digest, list(named) or equal, equal, models])
     if not has_corpus():
