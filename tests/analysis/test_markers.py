@@ -21,6 +21,7 @@ MARKED = (
     "{% if add_generation_prompt %}<message>assistant\n{% endif %}"
 )
 BARE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+BRACKETS = BARE.replace("{{ m.role }}:", "[{{ m.role | upper }}]")
 ENDED = "{{ bos_token }}" + BARE.replace("\n{% endfor", "{{ eos_token }}{% endfor")
 PAIRS = {
     "qwen2_5": ("npm-qwen2_5", "trl-qwen2_5_training"),
@@ -159,7 +160,7 @@ def test_missing_markers_are_named_with_the_remedy(tokenizers: Any) -> None:
 
 @needs_corpus
 def test_markers_of_ordinary_words(tokenizers: Any) -> None:
-    """R102: `<message>` is split by every tokenizer; words without brackets are no markers."""
+    """`<message>` is split by every tokenizer; words without brackets are nothing that a tokenizer lacks."""
     found = turnwise.compile(MARKED).markers(tokenizers("qwen3"))
     assert [marker.text for marker in found.missing] == ["<message>", "</message>"]
     assert turnwise.compile(BARE).markers(tokenizers("qwen3")) == ()
@@ -201,3 +202,54 @@ def test_markers_that_a_real_model_has_in_words(tokenizers: Any) -> None:
     """Zephyr was trained on markers that its tokenizer splits. That is how it is, and it is said."""
     found = published("chujie-zephyr").markers(tokenizers("mistral_v0_1"))
     assert [marker.text for marker in found.missing] == ["<|user|>", "<|assistant|>", "<|system|>"]
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        (turnwise.load("vicuna"), ["USER:", "ASSISTANT:"]),
+        (turnwise.load("fastchat:alpaca"), ["### Instruction:", "### Response:"]),
+        (turnwise.compile(BRACKETS), ["[USER]", "[ASSISTANT]", "[SYSTEM]"]),
+        (turnwise.compile(BARE), ["user:", "assistant:", "system:"]),
+        (turnwise.load("llama-2"), []),  # the tokenizer has [INST] and <s>
+        (turnwise.load("gemma-3"), []),
+    ],
+    ids=["words", "headings", "brackets", "roles", "tokens", "tags"],
+)
+def test_turn_markers_that_people_write(template: turnwise.Template, words: list[str]) -> None:
+    """R102: what opens a turn and is no special token, in words, brackets or headings."""
+    found = template.markers("turnwise").ordinary
+    assert [marker.text for marker in found] == words and all(marker.turn for marker in found)
+
+
+def make_tokenizer(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("TURNWISE_BACKEND", "tokenizers")  # fastokens has no such models
+    library = pytest.importorskip("tokenizers")
+    letters = {letter: index for index, letter in enumerate("qa<>|imstarend_u\n ")}
+    made = library.Tokenizer(library.models.WordLevel({**letters, "?": 99}, unk_token="?"))
+    made.pre_tokenizer = library.pre_tokenizers.Split("", "isolated")
+    return made
+
+
+def test_missing_markers_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R099: to a tokenizer object, with a warning that they are untrained; to nothing else."""
+    template, known = turnwise.load("chatml"), make_tokenizer(monkeypatch)
+    with pytest.warns(TurnwiseWarning, match=r"added .*<\|im_start\|>.*Resize .*untrained"):
+        assert template.markers(known).add_missing_to(known) == ("<|im_start|>", "<|im_end|>")
+    found = template.markers(known)
+    assert found.missing == () and {len(marker.ids) for marker in found} == {1}
+    assert found.add_missing_to(known) == ()  # and nothing is said
+    with pytest.raises(TokenizerError, match="cannot be added to a file or name"):
+        found.add_missing_to("turnwise")
+    with pytest.raises(TokenizerError, match="cannot be added to object"):
+        found.add_missing_to(object())
+
+
+def test_missing_markers_are_added_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+    known = transformers.PreTrainedTokenizerFast(tokenizer_object=make_tokenizer(monkeypatch))
+    with pytest.warns(TurnwiseWarning, match="untrained"):
+        turnwise.load("chatml").markers(known).add_missing_to(known)
+    assert turnwise.load("chatml").markers(known).missing == ()
+    (id,) = known.encode("<|im_end|>", add_special_tokens=False)
+    assert known.decode([id], skip_special_tokens=True) == ""

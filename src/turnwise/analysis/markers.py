@@ -16,6 +16,7 @@ from turnwise.analysis.prober import REASONING, Prober
 from turnwise.analysis.stops import CONTROL_TOKEN, MARKER, ProbedConversation, StopFinder
 from turnwise.engine.provenance.rendering import Origin, Rendering
 
+MAX_WORD_MARKER = 40  # characters of a line of words that opens a turn: `### Instruction:`
 _LIST_INDEX = re.compile(r"\[\d+\]")
 
 
@@ -61,12 +62,12 @@ class MarkerFinder:
 
     @cached_property
     def turn_markers(self) -> tuple[str, ...]:
-        """The markers around messages that have only content."""
+        """The markers around messages that have only content; words too, where they are all that opens a turn."""
         texts: list[str] = []
         for conversation in self._plain_conversations:
             for index in range(len(conversation.messages)):
                 start = MARKER.match(conversation.turn(index).lstrip())
-                texts += [start.group()] if start else []
+                texts += [start.group()] if start else find_opening_words(conversation, index)
             written = [marker.text for marker in find_markers(conversation.rendering)]
             texts += [text for text in written if CONTROL_TOKEN.fullmatch(text)]
         return (*texts, *self.stop_finder.reply_stops)
@@ -84,6 +85,18 @@ class MarkerFinder:
         if prompt is not None:
             found.append(ProbedConversation([*prober.preamble(), prober.user()], prompt))
         return found
+
+
+def find_opening_words(conversation: ProbedConversation, index: int) -> list[str]:
+    """Return the line of words before the content of a message, such as `USER:`, if no marker is there."""
+    content = conversation.messages[index].get("content")
+    before, found, _ = conversation.turn(index).partition(
+        content if isinstance(content, str) else ""
+    )
+    words = before.strip().rpartition("\n")[2].strip()
+    if not found or len(words) > MAX_WORD_MARKER or MARKER.search(before):
+        return []
+    return [words] if any(letter.isalpha() for letter in words) else []
 
 
 def find_markers(rendering: Rendering) -> Iterator[WrittenMarker]:

@@ -5,25 +5,35 @@ it means. Which markers a template writes is known from its facts (`analysis/fac
 are *turn markers*. A marker that the tokenizer splits, or does not know at all, is *missing*, with two exceptions
 that are text by design: markers in square brackets (`[INST]`), and tags inside a turn (`<tools>`).
 
-Also found here: a bos token that the template writes twice, and turns that nothing ends.
+Also found here: a bos token that the template writes twice, turns that nothing ends, and turn markers that people write
+in their texts, too, and that are no special tokens: words (`USER:`, `### Instruction:`), words in square brackets
+(`[USER]`), XML tags (`<message>`).
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.prober import replace_placeholders
 from turnwise.analysis.stops import BRACKETED, CONTROL_TOKEN, MARKER
+from turnwise.errors import TurnwiseWarning
+from turnwise.tokens.added_tokens import add_special_tokens
 from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
+UNTRAINED = (
+    "Resize the model's embeddings: the new rows are untrained, so the model must be trained with them before it "
+    "understands them."
+)
 REMEDY = (
-    "Add them to the tokenizer as special tokens and resize the model's embeddings: the new rows are untrained, so the "
-    "model must be trained with them before it understands them. Or choose the template that the model was trained "
-    "with, or one whose markers are ordinary words (`default` for base models)."
+    "Add them to the tokenizer as special tokens (`markers(tokenizer).add_missing_to(tokenizer)`) and resize the "
+    "model's embeddings: the new rows are untrained, so the model must be trained with them before it understands "
+    "them. Or choose the template that the model was trained with, or one whose markers are ordinary words (`default` "
+    "for base models)."
 )
 NO_EOS = (
     "the template ends replies with eos_token, and the tokenizer has none. A model that is trained so does not learn "
@@ -55,13 +65,19 @@ class Markers(tuple[TokenizedMarker, ...]):
     """The markers of a template under one tokenizer; `problems` are sentences about the two together."""
 
     problems: tuple[str, ...]
+    ordinary: tuple[TokenizedMarker, ...]
+    """Those around messages that people write in their texts, too, such as `<message>` or `USER:`: a poor choice."""
     remedy = REMEDY
 
     def __new__(
-        cls, markers: Iterable[TokenizedMarker] = (), problems: Iterable[str] = ()
+        cls,
+        markers: Iterable[TokenizedMarker] = (),
+        problems: Iterable[str] = (),
+        ordinary: Iterable[TokenizedMarker] = (),
     ) -> Markers:
         found = super().__new__(cls, markers)
         found.problems = tuple(problems)
+        found.ordinary = tuple(ordinary)
         return found
 
     @property
@@ -69,10 +85,30 @@ class Markers(tuple[TokenizedMarker, ...]):
         """Those that the tokenizer splits or does not know: add them to it."""
         return tuple(marker for marker in self if marker.missing)
 
-    @property
-    def ordinary(self) -> tuple[TokenizedMarker, ...]:
-        """Those around messages that people write in their texts, too, such as `<message>`: a poor choice."""
-        return tuple(marker for marker in self if marker.turn and _XML_TAG.fullmatch(marker.text))
+    def add_missing_to(self, tokenizer: Any) -> tuple[str, ...]:
+        """Add the missing markers to a tokenizer object, as special tokens.
+
+        The model does not know the new tokens: resize its embeddings and train them. A warning says so.
+
+        Args:
+            tokenizer: An object of transformers or tokenizers; it is changed.
+
+        Returns:
+            The texts that were added.
+
+        Raises:
+            TokenizerError: The tokenizer cannot be changed: a file, or an object of another library.
+
+        Example:
+            >>> template.markers(tokenizer).add_missing_to(tokenizer)  # doctest: +SKIP
+            ('<|im_start|>', '<|im_end|>')
+        """
+        texts = tuple(marker.text for marker in self.missing)
+        add_special_tokens(tokenizer, texts)
+        if texts:
+            names = ", ".join(texts)
+            warnings.warn(f"added to the tokenizer: {names}. {UNTRAINED}", TurnwiseWarning, 2)
+        return texts
 
 
 def tokenize_markers(facts: Facts, tokenizer: Tokenizer) -> Markers:
@@ -85,7 +121,20 @@ def tokenize_markers(facts: Facts, tokenizer: Tokenizer) -> Markers:
         for text in dict.fromkeys((*written, *stops))
         if text in written or text != tokenizer.named.get("eos_token")
     ]
-    return Markers(found, find_problems(facts, tokenizer))
+    special = {text for text, token in tokenizer.added.items() if token.special}
+    special.update(facts.special_tokens(tokenizer.named).values())
+    ordinary = [
+        _tokenize_marker(text, tokenizer, True, text in stops)
+        for text in turn_markers
+        if text not in special and _is_ordinary(text)
+    ]
+    return Markers(found, find_problems(facts, tokenizer), ordinary)
+
+
+def _is_ordinary(text: str) -> bool:
+    """Return whether a marker is a word, a word in square brackets or an XML tag."""
+    is_word = MARKER.search(text) is None
+    return is_word or bool(_XML_TAG.fullmatch(text) or BRACKETED.fullmatch(text))
 
 
 def find_problems(facts: Facts, tokenizer: Tokenizer) -> Iterator[str]:

@@ -113,8 +113,9 @@ def library_of(source: object) -> str:
         root = kind.__module__.partition(".")[0]
         if root in ADAPTERS:
             return root
-    fastokens = sys.modules.get("fastokens")  # its classes claim to be builtins
-    return "fastokens" if fastokens and isinstance(source, fastokens.Tokenizer) else ""
+    # The classes of fastokens claim to be builtins; a thread may be importing it just now.
+    fast = getattr(sys.modules.get("fastokens"), "Tokenizer", None)
+    return "fastokens" if fast is not None and isinstance(source, fast) else ""
 
 
 def _not_a_tokenizer(source: object) -> TokenizerError:
