@@ -1,8 +1,9 @@
 """Find the smallest conversation on which two templates write different things.
 
 Both templates render the same probe. A probe that one refuses and the other renders counts as a difference; two
-refusals agree. A difference is then *shrunk*: messages, tools, fields and letters are removed one at a time, as long
-as the two still differ in the same way, so that what is left shows the reason:
+refusals agree. The text may be the same and what is trained of it not: `{% generation %}` blocks, or labels. A
+difference is then *shrunk*: messages, tools, fields and letters are removed one at a time, as long as the two still
+differ in the same way, so that what is left shows the reason:
 
     they differ on:
       {'role': 'user', 'content': ''}
@@ -23,26 +24,43 @@ from turnwise.analysis.conversations import NOW, Probe
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
-from turnwise.errors import TurnwiseError, short_repr
+from turnwise.errors import TemplateLimitError, TurnwiseError, short_repr
 
 MAX_SHRINK_STEPS = 400
 CONTEXT_BEFORE, CONTEXT_AFTER = 30, 40  # characters shown around the first difference
 
 RenderOutcome = Rendering | TurnwiseError
+Spans = tuple[tuple[int, int], ...]
+TEXT, REFUSAL, MASK, LABELS = "text", "refusal", "mask", "labels"
+TRAINED = {MASK: "in {% generation %} blocks", LABELS: "trained"}
+"""How two templates differ, and what else is different where the text is not."""
 
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A conversation on which two templates differ, and what each makes of it."""
+    """A conversation on which two templates differ, and what each makes of it.
+
+    Attributes:
+        probe: The conversation, with its arguments.
+        a: What one template writes, or its refusal.
+        b: The same of the other.
+        names: How the two sides are called in the report.
+        kind: How they differ: "text", "refusal", "mask" or "labels".
+        trained: Where the text is the same: the character ranges in `{% generation %}` blocks, or that are trained.
+    """
 
     probe: Probe
     a: RenderOutcome
     b: RenderOutcome
-    names: tuple[str, str] = ("a", "b")  # how the two sides are called in the report
+    names: tuple[str, str] = ("a", "b")
+    kind: str = TEXT
+    trained: tuple[Spans, Spans] = ((), ())
 
     @property
     def at(self) -> int:
-        """The index of the first character that differs."""
+        """The index of the first character that differs, or that only one side trains."""
+        if self.kind in TRAINED:
+            return min((span[0] for span in set(self.trained[0]) ^ set(self.trained[1])), default=0)
         first, second = rendered_text(self.a), rendered_text(self.b)
         pairs = enumerate(zip(first, second, strict=False))
         return next((i for i, (x, y) in pairs if x != y), min(len(first), len(second)))
@@ -56,20 +74,41 @@ class Counterexample:
         lines = ["they differ on:"]
         lines += [f"  {message!r}" for message in self.probe.messages] or ["  no messages at all"]
         lines += [f"  {name}={value!r}" for name, value in passed_arguments(self.probe).items()]
+        if self.kind in TRAINED:
+            return "\n".join([*lines, *self._describe_training()])
         for name, side, piece in zip(self.names, (self.a, self.b), self.pieces, strict=True):
             lines.append(f"{name}: {_excerpt(side, self.at)}")
             if piece is not None:
                 lines.append(f"   from {piece.origin}: {short_repr(piece.text)}")
         return "\n".join(lines)
 
+    def _describe_training(self) -> Iterator[str]:
+        """Yield what each side trains, where the text is the same."""
+        text = rendered_text(self.a)
+        yield f"the text is the same, but not what is {TRAINED[self.kind]}:"
+        for name, spans in zip(self.names, self.trained, strict=True):
+            shown = ", ".join(short_repr(text[start:end]) for start, end in spans)
+            yield f"{name}: {shown or 'nothing'}"
 
-def find_counterexample(a: Renderer, b: Renderer, probe: Probe) -> Counterexample | None:
-    """Return the smallest conversation near `probe` on which the two differ; None if they agree on `probe`."""
-    kind = compare_outcomes(a, b, probe)
+
+def find_counterexample(
+    a: Renderer, b: Renderer, probe: Probe, masks: bool = False
+) -> Counterexample | None:
+    """Return the smallest conversation near `probe` on which the two differ; None if they agree on `probe`.
+
+    With `masks`, the text in `{% generation %}` blocks counts too.
+    """
+    first, second = try_render(a, probe), try_render(b, probe)
+    kind = classify_outcomes(first, second, masks)
     if not kind:
         return None
-    smallest = shrink(a, b, probe, kind)
-    return Counterexample(smallest, try_render(a, smallest), try_render(b, smallest))
+    smallest = shrink(a, b, probe, kind, compare_masks if masks else compare_outcomes)
+    try:
+        first, second = try_render(a, smallest), try_render(b, smallest)
+    except TemplateLimitError:  # the call may not spend more: show what was found at first
+        smallest = probe
+    trained = (mask_of(first), mask_of(second)) if kind == MASK else ((), ())
+    return Counterexample(smallest, first, second, kind=kind, trained=trained)
 
 
 def try_render(renderer: Renderer, probe: Probe) -> RenderOutcome:
@@ -83,11 +122,29 @@ def try_render(renderer: Renderer, probe: Probe) -> RenderOutcome:
 
 def compare_outcomes(a: Renderer, b: Renderer, probe: Probe) -> str:
     """Return how the two differ on a probe: "text", "refusal" (of one of them), or "" if they agree."""
-    first, second = try_render(a, probe), try_render(b, probe)
+    return classify_outcomes(try_render(a, probe), try_render(b, probe), masks=False)
+
+
+def compare_masks(a: Renderer, b: Renderer, probe: Probe) -> str:
+    """As `compare_outcomes`; or "mask" if only the text in `{% generation %}` blocks differs."""
+    return classify_outcomes(try_render(a, probe), try_render(b, probe), masks=True)
+
+
+def classify_outcomes(first: RenderOutcome, second: RenderOutcome, masks: bool) -> str:
+    """Return how two outcomes differ: "text", "refusal", "mask" (if asked for), or "" if they agree."""
     if isinstance(first, Rendering) and isinstance(second, Rendering):
-        return "text" if first.text != second.text else ""
+        if first.text != second.text:
+            return TEXT
+        if masks and mask_of(first) != mask_of(second):
+            return MASK
+        return ""
     both_refuse = not isinstance(first, Rendering) and not isinstance(second, Rendering)
-    return "" if both_refuse else "refusal"
+    return "" if both_refuse else REFUSAL
+
+
+def mask_of(side: RenderOutcome) -> Spans:
+    """Return the character ranges in `{% generation %}` blocks."""
+    return tuple(side.piece_table.generation_spans()) if isinstance(side, Rendering) else ()
 
 
 def shrink(
@@ -97,12 +154,19 @@ def shrink(
     kind: str,
     compare: Callable[[Renderer, Renderer, Probe], str] = compare_outcomes,
 ) -> Probe:
-    """Return a smaller probe on which the two still differ in the same way."""
+    """Return a smaller probe on which the two still differ in the same way.
+
+    If the call may not spend more, the smallest so far is returned: a difference that was found is not lost.
+    """
     steps = 0
     candidates = smaller_probes(probe)
     while steps < MAX_SHRINK_STEPS and (candidate := next(candidates, None)) is not None:
         steps += 1
-        if compare(a, b, candidate) == kind:
+        try:
+            is_same_kind = compare(a, b, candidate) == kind
+        except TemplateLimitError:
+            return probe
+        if is_same_kind:
             probe = candidate
             candidates = smaller_probes(probe)
     return probe

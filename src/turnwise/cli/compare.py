@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
-from turnwise.analysis.counterexample import RenderOutcome, passed_arguments, rendered_text
+from turnwise.analysis.counterexample import (
+    TRAINED,
+    RenderOutcome,
+    passed_arguments,
+    rendered_text,
+)
 from turnwise.cli import inputs, output
-from turnwise.cli.render import ExactOption, JsonOption, PickOption, TemplateArgument
+from turnwise.cli.render import (
+    ExactOption,
+    JsonOption,
+    PickOption,
+    TemplateArgument,
+    make_flag,
+)
 from turnwise.evidence import Comparison, diff
 
 
@@ -18,10 +30,19 @@ def compare(
         str, typer.Argument(metavar="A", help="A file, a folder, a built-in name, or - for stdin.")
     ],
     second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", metavar="PATH", help="Compare labels, too, with this one."),
+    ] = None,
+    text_only: Annotated[
+        bool, make_flag("--text-only", help="Do not compare what {% generation %} blocks mark.")
+    ] = False,
     exact: ExactOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two templates; on a difference, show the smallest conversation on which they differ.
+
+    If there is none, the branches of the templates are listed that no conversation reached.
 
     Exits with 0 if there is no difference, with 1 if there is one, and with 2 on any error.
 
@@ -29,7 +50,10 @@ def compare(
     """
     inputs.check_stdin(first, second)
     found = diff(
-        inputs.load_template(first, None, exact), inputs.load_template(second, None, exact)
+        inputs.load_template(first, None, exact),
+        inputs.load_template(second, None, exact),
+        tokenizer,
+        masks=not text_only,
     )
     if as_json:
         output.write_json(_as_data(found))
@@ -45,16 +69,26 @@ def _as_data(found: Comparison) -> dict[str, Any]:
         "tried": found.tried,
         "covers": list(found.covers),
         "options": list(found.options),
+        "coverage": {
+            "reached": found.coverage.reached,
+            "total": found.coverage.total,
+            "uncounted": list(found.coverage.uncounted),
+            "unreached": [asdict(branch) for branch in found.unreached],
+        },
     }
     if found.witness is not None:
         witness = found.witness
         data["witness"] = {
             "messages": witness.probe.messages,
             "arguments": passed_arguments(witness.probe),
+            "kind": witness.kind,
             "at": witness.at,
             "a": _side_data(witness.a, witness.pieces[0]),
             "b": _side_data(witness.b, witness.pieces[1]),
         }
+        for name, spans in zip("ab", witness.trained, strict=True):
+            if witness.kind in TRAINED:
+                data["witness"][name]["trained"] = [list(span) for span in spans]
     return data
 
 

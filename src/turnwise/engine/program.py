@@ -108,9 +108,8 @@ class Program:
         self._run = scope.pop("run")  # or scope and function would keep each other in memory
 
     def _generate_code(self) -> GeneratedCode:
-        tree = parse(self.text, self.name)
         try:
-            return generate_code(tree, self.shadowed)
+            return self._translate()
         except CompileError as error:
             raise locate_error(
                 TemplateSyntaxError, str(error), self.text, self.name, error.lineno, hint=error.hint
@@ -122,6 +121,9 @@ class Program:
             ) from None
         except RecursionError:
             raise self._too_deep("the template is nested too deeply") from None
+
+    def _translate(self) -> GeneratedCode:
+        return generate_code(parse(self.text, self.name), self.shadowed)
 
     def _compile_python(self) -> CodeType:
         try:

@@ -10,7 +10,7 @@ receives a Renderer, so nothing below `Template` knows the public object.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
@@ -192,6 +192,11 @@ class Renderer(Immutable):
         if not isinstance(limits, Limits):
             raise MessageError(f"limits are turnwise.Limits, not {type(limits).__name__}")
         return self._copy(limits=limits)
+
+    def with_programs(self, change: Callable[[Program], Program]) -> Renderer:
+        """Return a copy with other programs in the places of its own."""
+        named = {name: change(program) for name, program in self._named.items()}
+        return self._copy(program=change(self.program), _named=named)
 
     def with_allowance(self, allowance: Allowance | None) -> Renderer:
         """Return a copy whose renderings share an allowance."""

@@ -1,23 +1,39 @@
 """`diff(a, b)`: do two templates write the same text? If not, the smallest conversation on which they differ.
 
-Both render a fixed, wide set of conversations (`analysis.conversations.variations`) with every option that one of them
-reads. "No difference" is evidence, not a proof: the result tells how many conversations were tried and what they cover.
+Both render a wide list of conversations (`analysis.wide_conversations`) with every option that one of them reads and
+the values that it compares them with, then conversations made up to reach the branches that were not taken yet
+(`branch_search.py`). "No difference" is evidence, not a proof: the result tells how many conversations were tried, what
+they cover, and which branches of the two templates none of them reached.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.analysis.conversations import PROBE_TOKENS, option_names, variations
-from turnwise.analysis.counterexample import Counterexample, find_counterexample, try_render
-from turnwise.errors import SourceError, TurnwiseError
+from turnwise.analysis.conversations import NOW, PROBE_TOKENS, Probe, option_names
+from turnwise.analysis.counterexample import Counterexample, find_counterexample
+from turnwise.analysis.wide_conversations import (
+    DAYS,
+    ProbeMaker,
+    list_common_probes,
+    list_rare_probes,
+    option_values,
+)
+from turnwise.engine.renderer import Renderer
+from turnwise.errors import SourceError
+from turnwise.evidence.branch_search import BranchSearch, PairedRun
+from turnwise.evidence.coverage import Branch, Coverage
+from turnwise.evidence.training_labels import LabelComparison
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
 
-# Times the budgets of one rendering, for about a thousand conversations; the corpus needs a third of it.
-COMPARING = 20
+# Times the budgets of one rendering, for some thousand conversations; see `branch_search.py`.
+COMPARING = 14
+CLOCK = "strftime_now"
+GENERATION_END = "endgeneration"
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,7 @@ class Comparison:
         covers: What the conversations cover, in sentences.
         about: The same in a few words: turns, contents, ...
         options: The options that were tried.
+        coverage: Which branches of the templates the conversations reached.
     """
 
     witness: Counterexample | None
@@ -37,11 +54,17 @@ class Comparison:
     covers: tuple[str, ...]
     about: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    coverage: Coverage = Coverage(0, 0)
 
     @property
     def equal(self) -> bool:
         """True if no difference was found."""
         return self.witness is None
+
+    @property
+    def unreached(self) -> tuple[Branch, ...]:
+        """The branches of the templates that no conversation took: "equal" says nothing about them."""
+        return self.coverage.unreached
 
     def __bool__(self) -> bool:
         return self.equal
@@ -52,22 +75,27 @@ class Comparison:
         topics = [*self.about]
         if self.options:
             topics.append(f"options ({', '.join(self.options)})")
-        return f"no difference in {self.tried} conversations: {', '.join(topics)}"
+        tried = f"no difference in {self.tried} conversations: {', '.join(topics)}"
+        return f"{tried}\n{self.coverage}"
 
 
-def diff(a: Template | str, b: Template | str, tokenizer: Any = None) -> Comparison:
+def diff(
+    a: Template | str, b: Template | str, tokenizer: Any = None, masks: bool = True
+) -> Comparison:
     """Compare two templates on made-up conversations.
 
     Args:
         a: A template, or a name, path or model id that `load` takes.
         b: The other one.
-        tokenizer: A tokenizer whose special tokens are used; else made-up ones.
+        tokenizer: A tokenizer whose special tokens are used, else made-up ones. With it, labels are compared too.
+        masks: Whether templates differ that write the same text, but have other `{% generation %}` blocks.
 
     Returns:
         The comparison; `str()` of it shows the difference.
 
     Raises:
         SourceError: If one of them is not a template.
+        TemplateLimitError: If one of them costs far more than any real template.
 
     Example:
         >>> import turnwise
@@ -78,32 +106,74 @@ def diff(a: Template | str, b: Template | str, tokenizer: Any = None) -> Compari
     """
     a = to_template(a)
     b = to_template(b)
-    one = a.renderer.allow(COMPARING)
-    other = b.renderer.with_allowance(one.allowance)
+    known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
     tokens = dict(PROBE_TOKENS)
-    if tokenizer is not None:
-        for name, text in tokenizers.tokenizer(tokenizer).named.items():
-            if name in tokens and text:
-                tokens[name] = text
-    variables = list(dict.fromkeys((*a.variables, *b.variables)))
-    options = tuple(option_names(variables))
-    covers: dict[str, None] = {}  # as ordered sets
-    about: dict[str, None] = {}
-    found = None
-    tried = 0
-    is_rendered = False
-    for probe in variations(variables, tokens):
-        tried += 1
-        is_rendered = is_rendered or not isinstance(try_render(one, probe), TurnwiseError)
-        covers[probe.covers] = None
-        if not probe.about.startswith("option "):
-            about[probe.about] = None
-        found = find_counterexample(one, other, probe)
-        if found is not None:
-            break
-    if found is None and not is_rendered:
-        raise SourceError(f"both templates refuse all {tried} conversations that were tried")
-    return Comparison(found, tried, tuple(covers), tuple(about), options)
+    if known is not None:
+        tokens |= {name: text for name, text in known.named.items() if name in tokens and text}
+    texts = TextComparison(a.renderer, b.renderer, tokens, masks)
+    found = texts.find_counterexample()
+    if found is None and known is not None:
+        found = LabelComparison(a, b, known).find_counterexample()
+    return Comparison(
+        found,
+        texts.run.tried,
+        tuple(texts.covers),
+        tuple(texts.about),
+        tuple(texts.options),
+        texts.run.measure_coverage(),
+    )
+
+
+class TextComparison:
+    """Compares what two templates write, and what they mark in `{% generation %}` blocks.
+
+    Args:
+        a: One template.
+        b: The other one.
+        tokens: The texts of the special tokens.
+        masks: Whether `{% generation %}` blocks count.
+    """
+
+    def __init__(self, a: Renderer, b: Renderer, tokens: Mapping[str, str], masks: bool) -> None:
+        self.a = a.allow(COMPARING)
+        self.b = b.with_allowance(self.a.allowance)
+        texts = [*a.texts, *b.texts]
+        self.masks = masks and any(GENERATION_END in text for text in texts)
+        self.run = PairedRun(self.a.with_reduced_limits(), self.b.with_reduced_limits(), self.masks)
+        self.variables = list(dict.fromkeys((*a.variables, *b.variables)))
+        self.tokens = {name: text for name, text in tokens.items() if name in self.variables}
+        self.days = DAYS if any(CLOCK in text for text in texts) else ()
+        constants = self.run.constants
+        self.options = {
+            name: option_values(name, constants) for name in option_names(self.variables)
+        }
+        self.covers: dict[str, None] = {}  # as ordered sets
+        self.about: dict[str, None] = {}
+
+    def find_counterexample(self) -> Counterexample | None:
+        """Return the smallest conversation on which the templates differ, if one was found."""
+        for probe in self.run.retry_refused(self._probes()):
+            self.covers[probe.covers] = None
+            if not probe.about.startswith("option "):
+                self.about[probe.about] = None
+            if self.run.differs(probe):
+                found = find_counterexample(self.a, self.b, probe, self.masks)
+                if found is not None:
+                    return found
+        if not self.run.is_rendered:
+            tried = self.run.tried
+            raise SourceError(f"both templates refuse all {tried} conversations that were tried")
+        return None
+
+    def _probes(self) -> Iterator[Probe]:
+        """Yield conversations; each must have been tried before the next is taken."""
+        constants = self.run.constants
+        named = [role for found in constants for role in found.constants_of("role")]
+        roles = [role for role in named if isinstance(role, str)]
+        maker = ProbeMaker(self.options, roles, self.tokens, (NOW, *self.days))
+        rare = list_rare_probes(self.variables, constants, self.tokens, self.days)
+        yield from list_common_probes(self.tokens)
+        yield from BranchSearch(self.run, rare, maker).probes()
 
 
 def to_template(given: Any) -> Template:

@@ -2,7 +2,7 @@
 
 Each check is a function that yields findings: what was checked, whether it is as it should be, and the evidence. The
 first three are the questions of FastChat's documentation for garbled output: is it the model's own template, the one it
-was trained with, or the format of another system?
+was trained with, or the format of another system? They are about the text: `{% generation %}` blocks do not count.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _check_own_template(checked: CheckedModel) -> Iterator[Finding]:
         problem = f"no template is known for {checked.model}: {error.message}"
         yield Finding("the model's template", False, problem)
         return
-    found = diff(wanted.name, checked.template)
+    found = diff(wanted.name, checked.template, masks=False)
     check = f"the model's template is {wanted.name} ({wanted.reason})"
     yield Finding(check, found.equal, str(found))
 
@@ -72,7 +72,7 @@ def _check_training_format(checked: CheckedModel) -> Iterator[Finding]:
     if checked.trained is None:
         yield Finding(check, True, "not checked: give the template with trained=...")
         return
-    found = diff(checked.trained, checked.template)
+    found = diff(checked.trained, checked.template, masks=False)
     yield Finding(check, found.equal, str(found))
 
 
@@ -81,7 +81,7 @@ def _check_other_systems(checked: CheckedModel) -> Iterator[Finding]:
     for source in SOURCES:
         try:
             theirs = match(checked.model, source)
-            found = diff(theirs.name, checked.template)
+            found = diff(theirs.name, checked.template, masks=False)
         except TurnwiseError:
             continue
         check = f"the template that {source} uses for it: {theirs.name}"

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from jinja2 import nodes
 
 from turnwise.engine.compiler.assignments import AssignmentCompiler
+from turnwise.engine.compiler.branches import BranchCompiler, WatchedTree
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Line
 from turnwise.engine.compiler.context import CompileContext
@@ -45,12 +46,15 @@ class GeneratedCode(NamedTuple):
     inputs: list[str]
 
 
-def generate_code(tree: nodes.Template, shadowed: frozenset[str]) -> GeneratedCode:
+def generate_code(
+    tree: nodes.Template, shadowed: frozenset[str], watched: WatchedTree | None = None
+) -> GeneratedCode:
     """Translate a syntax tree to a Python function `run(rt, context)`.
 
     Args:
         tree: the template.
         shadowed: builtin functions whose names are inputs of this template.
+        watched: the same tree, if its branches are counted.
 
     Raises:
         CompileError: the template uses something that is not supported.
@@ -70,6 +74,8 @@ def generate_code(tree: nodes.Template, shadowed: frozenset[str]) -> GeneratedCo
         LoopCompiler(context, assignments),
         macros,
     ]
+    if watched is not None:
+        context.parts.append(BranchCompiler(context, watched))
     writer, variables = context.writer, context.variables
     variables.frame.symbols.analyze_node(tree)
     with writer.function("def run(rt, context):"):

@@ -337,6 +337,11 @@ def _parse_tree(text: str) -> nodes.Template:
     return tree
 
 
+def parse_again(text: str) -> nodes.Template:
+    """Return a syntax tree that may be changed, of a text that was parsed before without an error."""
+    return Parser(ENVIRONMENT, text).parse()
+
+
 def _limit_error(message: str, name: str, budget: str = "size") -> TemplateLimitError:
     return TemplateLimitError(message, budget=budget, name=name)
 

@@ -143,6 +143,18 @@ class PieceTable:
         )
         return zip(self.texts, self.trails, messages, generations, strict=True)
 
+    def generation_spans(self) -> list[tuple[int, int]]:
+        """Return the character ranges in generation blocks, without empty ones."""
+        switches = [*self._generation_switches[1:], len(self.texts)]
+        spans: list[tuple[int, int]] = []
+        for first, last in zip(switches[::2], switches[1::2], strict=False):
+            start, end = self.starts[first], self.starts[last]
+            if spans and spans[-1][1] == start:
+                start = spans.pop()[0]
+            if start < end:
+                spans.append((start, end))
+        return spans
+
     def split(self, index: int) -> list[Fragment]:
         """Return the fragments of the text with this index."""
         fragments = self._fragments.get(index)

@@ -175,6 +175,14 @@ class Allowance:
         one_rendering = getattr(self._limits, budget) + self._input_share[budget]
         return int(self._renderings * FACTORS[budget] * one_rendering) - self._spent[budget]
 
+    @property
+    def spent_share(self) -> float:
+        """How much of the budget that is nearest to its end was spent, from 0 to 1."""
+        return max(
+            self._spent[budget] / max(1, self._spent[budget] + self.left(budget))
+            for budget in BUDGETS
+        )
+
     def grow(self, shares: Mapping[str, int]) -> None:
         """Add what an input adds, unless a larger one did."""
         with self._lock:

@@ -1,0 +1,129 @@
+"""Count the branches of a template that ran: a separate way to compile it, which ordinary rendering does not pay for.
+
+Every condition of a syntax tree is wrapped in a node that notes its outcome: the tests of `if`, `elif`,
+inline `if` and filtered loops, and every operand of `and` and `or`. The body and the `else` of a loop and the body of a
+macro begin with a note that they ran. So the branches of
+
+    {% if tools and not quiet %}A{% else %}B{% endif %}
+
+are the two outcomes of the whole test and of each of its operands. An outcome is a number; the generated code adds it
+to a set, with one more line for each condition.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from jinja2 import nodes
+
+from turnwise.engine.compiler.codegen import Code
+from turnwise.engine.compiler.context import CompileContext
+from turnwise.engine.compiler.syntax import unpack_position
+
+NOTE = "note_branch"  # what generated code calls with the number of an outcome
+OPERAND = "operand"
+LOOP, LOOP_ELSE, MACRO = "loop", "loop else", "macro"
+CONDITIONS = {nodes.If: "if", nodes.CondExpr: "inline if", nodes.For: "loop if"}
+
+
+class BranchPoint(NamedTuple):
+    """A place of a template where it branches.
+
+    Attributes:
+        kind: "if", "inline if", "loop if", "operand", "loop", "loop else" or "macro".
+        node: The condition, or the statement whose body runs or not.
+        line: Its line in the template, counted from 1.
+        column: Its column.
+    """
+
+    kind: str
+    node: nodes.Node
+    line: int
+    column: int
+
+    @property
+    def is_condition(self) -> bool:
+        """True if it has two outcomes; a body only runs or not."""
+        return self.kind not in (LOOP, LOOP_ELSE, MACRO)
+
+
+class WatchedTree:
+    """A syntax tree in which every condition is watched.
+
+    Args:
+        tree: The tree; it is changed.
+
+    Attributes:
+        points: Where it branches; point `i` has the outcomes `2 * i` (true, or it ran) and `2 * i + 1` (false).
+    """
+
+    def __init__(self, tree: nodes.Template) -> None:
+        self.tree = tree
+        self.points: list[BranchPoint] = []
+        self._numbers: dict[int, int] = {}  # of the wrapping nodes, by identity
+        found = sorted(list_nodes(tree), key=lambda node: node.lineno or 0)
+        for node in found:
+            self._watch(node)
+
+    def number_of(self, node: nodes.Node) -> int:
+        """Return the number of the point that a wrapping node stands for."""
+        return self._numbers[id(node)]
+
+    def _watch(self, node: nodes.Node) -> None:
+        if isinstance(node, (nodes.If, nodes.CondExpr)):
+            node.test = self._wrap(node.test, CONDITIONS[type(node)])
+        elif isinstance(node, (nodes.And, nodes.Or)):
+            node.left = self._wrap(node.left, OPERAND)
+            node.right = self._wrap(node.right, OPERAND)
+        elif isinstance(node, nodes.For):
+            if node.test is not None:
+                node.test = self._wrap(node.test, CONDITIONS[nodes.For])
+            node.body.insert(0, self._note_run(node, LOOP))
+            if node.else_:
+                node.else_.insert(0, self._note_run(node, LOOP_ELSE))
+        elif isinstance(node, nodes.Macro):
+            node.body.insert(0, self._note_run(node, MACRO))
+
+    def _wrap(self, node: Any, kind: str) -> Any:
+        """Return a node that evaluates an expression and notes whether it is true."""
+        if isinstance(node, (nodes.And, nodes.Or)) and kind == OPERAND:
+            return node  # its own operands are watched
+        # jinja2 allows no node types of our own; no template can make a MarkSafe
+        wrapped = nodes.MarkSafe(node, lineno=node.lineno)
+        self._add(wrapped, kind, node)
+        return wrapped
+
+    def _note_run(self, node: nodes.Node, kind: str) -> nodes.Stmt:
+        always = nodes.MarkSafe(nodes.Const(True, lineno=node.lineno), lineno=node.lineno)
+        self._add(always, kind, node)
+        return nodes.ExprStmt(always, lineno=node.lineno)
+
+    def _add(self, wrapped: nodes.Node, kind: str, node: nodes.Node) -> None:
+        # jinja2 gives `a == b` the position of its operator; the condition begins with its first part
+        parts = list_nodes(node) if isinstance(node, nodes.Expr) else [node]
+        start = min(part.lineno for part in parts if part.lineno)
+        self._numbers[id(wrapped)] = len(self.points)
+        self.points.append(BranchPoint(kind, node, *unpack_position(start)))
+
+
+class BranchCompiler:
+    """Compiles the nodes that note outcomes."""
+
+    def __init__(self, context: CompileContext, watched: WatchedTree) -> None:
+        self.context = context
+        self.watched = watched
+
+    def visit_MarkSafe(self, node: nodes.MarkSafe, trail: bool) -> Code:
+        writer = self.context.writer
+        code = writer.name_value(self.context.compile(node.expr, trail))
+        outcome = 2 * self.watched.number_of(node)
+        writer.line(f"{NOTE}({outcome} if {code.value} else {outcome + 1})")
+        return code
+
+
+def list_nodes(tree: nodes.Node) -> list[nodes.Node]:
+    """Return a node and all nodes below it; without recursion, since sums may be long."""
+    found = [tree]
+    for node in found:
+        found.extend(node.iter_child_nodes())
+    return found
