@@ -335,6 +335,9 @@ def _probe_parts() -> Iterator[Probe]:
 
 
 def _probe_lengths() -> Iterator[Probe]:
+    for role in (*KNOWN_ROLES, "tool"):
+        yield Probe(f"no content of {role} at first", [{"role": role}, FIRST])
+        yield Probe(f"only no content of {role}", [{"role": role}])
     for count in (10, 11, 16, 20, 21, 24, 33):
         yield Probe(f"{count} messages", alternate_turns(count))
         yield Probe(f"{count} messages and rules", [RULES, *alternate_turns(count)])
@@ -342,10 +345,13 @@ def _probe_lengths() -> Iterator[Probe]:
         for role in KNOWN_ROLES:
             said = make_message(role, text)
             yield Probe(f"text {number} of {role}", [said, FIRST])
-        yield Probe(
-            f"text {number} at the end", [FIRST, make_message("assistant", text), SECOND, DONE]
-        )
+        reply = make_message("assistant", text)
+        yield Probe(f"text {number} of a reply", [FIRST, reply, SECOND, DONE])
         yield Probe(f"text {number} asked", [RULES, ONE, make_message("user", text)])
+        yield Probe(
+            f"text {number} after a result",
+            [FIRST, make_call_message(("describe", OSLO)), make_tool_result("rain"), reply],
+        )
 
 
 def _probe_reasoning_and_calls() -> Iterator[Probe]:

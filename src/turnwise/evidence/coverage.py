@@ -44,7 +44,8 @@ class Branch:
         place = f"{self.template}:{self.line}:{self.column}"
         if self.kind in RUNS:
             return f"{place} never runs {RUNS[self.kind]} {self.source}"
-        return f"{place} never {'true' if self.outcome else 'false'}: {self.source}"
+        part = "an operand is " if self.kind == OPERAND else ""
+        return f"{place} {part}never {'true' if self.outcome else 'false'}: {self.source}"
 
 
 @dataclass(frozen=True, slots=True)
