@@ -1,10 +1,9 @@
 """Conversations made up to ask a template something.
 
 `conversations()` is a fixed list that covers what chat templates tell apart: who speaks in which order and how long,
-what a message is made of, tools and their calls, reasoning, white space, letters of many kinds. `variations()` asks
-each of them with and without a generation prompt, and some of them once for every value of every option that a
-template reads. Everything is deterministic. A probe names the part of the list it is from, so that a caller can tell
-what was covered.
+what a message is made of, tools and their calls, reasoning, white space, letters of many kinds. `vary_options()` asks
+some of them once for every value of every option that a template reads; `wide_conversations.py` has more. Everything is
+deterministic. A probe names the part of the list it is from, so that a caller can tell what was covered.
 """
 
 from __future__ import annotations
@@ -311,24 +310,6 @@ PROBED_WITH_OPTIONS = (
     "images",
     "documents",
 )
-
-
-def variations(
-    variables: Iterable[str], tokens: Mapping[str, str] = PROBE_TOKENS
-) -> Iterator[Probe]:
-    """Every conversation, with and without a generation prompt; and a few with each value of each option.
-
-    `tokens` are the texts of the special tokens.
-    """
-    variables = list(variables)
-    read = {name: text for name, text in tokens.items() if name in variables}
-    for options, also in (({}, ""), (read, ", special tokens")) if read else (({}, ""),):
-        for probe in conversations():
-            plain = replace(probe, covers=f"{probe.covers}{also}", options=dict(options))
-            yield plain
-            yield replace(plain, covers=f"{plain.covers}, opening", add_generation_prompt=True)
-    yield Probe("nothing", [], about="turns")
-    yield from vary_options(option_names(variables), tokens)
 
 
 def option_names(variables: Iterable[str]) -> list[str]:
