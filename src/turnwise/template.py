@@ -441,7 +441,8 @@ class Template:
             dialect: the name of the target.
             eos_token: the text of the token, where the template writes it and has no default for it; "" for none.
             bos_token: the same for the first token.
-            without: what may be lost: "tools", "reasoning", "images", "white space", "options", or an option.
+            without: what may be lost: "tools", "reasoning", "images", "audio", "documents", "names", "white space",
+                "empty messages", "system text", "no system text", "options", or an option.
             details: what the target's writer takes, such as a `name`.
 
         Raises:

@@ -6,39 +6,50 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from turnwise.analysis.conversations import NOW, PROBE_TOKENS, Probe, option_names
-from turnwise.analysis.counterexample import Counterexample, try_render
+from turnwise.analysis.conversations import (
+    NOW,
+    PROBE_TOKENS,
+    Probe,
+    make_message,
+    option_names,
+)
+from turnwise.analysis.counterexample import Counterexample, rendered_text, try_render
 from turnwise.analysis.facts import Facts
 from turnwise.conversion.features import (
     CONTENTS,
     FEATURES,
+    LOSSES,
+    NO_SYSTEM,
     OPTIONS,
+    SYSTEM,
     TOPICS,
-    WHITE_SPACE,
     Obstacle,
     describe_feature,
+    has_system_text,
     list_texts,
 )
-from turnwise.conversion.observed_turns import ObservedTurns, observe_turns
+from turnwise.conversion.observed_turns import DATE_FORMAT, observe_turns
 from turnwise.conversion.verification import Verification
 from turnwise.dialects import translate
 from turnwise.dialects.jinja import with_stop_comment
 from turnwise.dialects.translation import Dialect, Translation, copy_source
-from turnwise.dialects.turns import TOKEN_MARKS, Turns, replace_token_marks
+from turnwise.dialects.turns import TOKEN_MARKS, Turns, fill_slots, replace_token_marks
 from turnwise.engine.program import compile_program
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.schema import STRING, check, or_null
 
-MISPLACED_SYSTEM = Obstacle("a system text that is left out, or that is not first")
-CONVERTING = 2  # times the budgets of one rendering, for all that a conversion renders
+MISPLACED_SYSTEM = "a system text that is left out, or that is not first"
+CONVERTING = 6  # times the budgets of one rendering, for all that a conversion renders
 DATE = Obstacle("the date, which it writes anew every day")
 
 
 class VerificationFailure(NamedTuple):
     """How a translation fails: a probe that it renders otherwise, or a stop that it lacks."""
 
+    source: Any
     translated: Renderer
+    agreed: int  # how many probes were rendered alike before
     probe: Probe | None = None
     lost_stop: str = ""
 
@@ -69,18 +80,13 @@ class Conversion:
         self.stops = tuple(stops)
         self.dialect = dialect
         self.known_tokens = self._find_tokens(tokens)
-        # Tokens that the dialect has a place for; "" means that the template is to write none.
-        written = [
-            name
-            for name in (*dialect.texts, *dialect.names, "eos_token")
-            if self.known_tokens.get(name) != ""
-        ]
-        # The turns are read with marks for the tokens, and compared with their texts.
-        self.marks = {name: mark if name in written else "" for name, mark in TOKEN_MARKS.items()}
-        texts = PROBE_TOKENS | self.known_tokens
-        compared = {name: texts[name] if name in written else "" for name in TOKEN_MARKS}
-        losses = self._check_losses(without)
-        self.verification = Verification(renderer, dialect, compared, losses)
+        self.without = self._check_losses(without)
+        # The turns are read with marks for the tokens, and compared with their texts. A token that is
+        # known to be "" is none.
+        self.marks = {
+            name: "" if self.known_tokens.get(name) == "" else mark
+            for name, mark in TOKEN_MARKS.items()
+        }
 
     def _find_tokens(self, given: Mapping[str, str | None]) -> dict[str, str]:
         """Return the texts of special tokens that are given, or options of the template."""
@@ -98,7 +104,7 @@ class Conversion:
         elif not isinstance(without, Collection | None):
             kind = type(without).__name__
             raise SourceError(f"without must be a list of names, not {kind}")
-        known = [*TOPICS, WHITE_SPACE, OPTIONS, *option_names(self.renderer.variables)]
+        known = [*TOPICS, *LOSSES, *option_names(self.renderer.variables)]
         for name in without or ():
             if name not in known:
                 hint = did_you_mean(str(name), known, "Accepted")
@@ -132,7 +138,7 @@ class Conversion:
             details: arguments of the dialect's writer.
 
         Raises:
-            SourceError: the obstacle of the first source that was tried.
+            SourceError: the obstacle of the source that came nearest.
         """
         write = self.dialect.write
         if write is None:
@@ -142,109 +148,164 @@ class Conversion:
                 hint = did_you_mean(name, self.dialect.details, "Accepted")
                 raise SourceError(f"{self.dialect.name} takes no argument {name!r}", hint=hint)
         arguments = dict(details)
-        if "eos_token" in self.dialect.texts:
+        if "eos_token" not in self.dialect.names:
             arguments["eos_token"] = self.known_tokens.get("eos_token")
-        turns = self._read_turns()
+        tokens = TOKEN_MARKS | self.known_tokens
+        observed = observe_turns(self.renderer, self.marks, tokens["bos_token"])
+        starts_with_bos = any(
+            _starts_with_bos(observed, bos)
+            for bos in (self.marks["bos_token"], tokens["bos_token"])
+        )
+        verification = Verification(
+            self.renderer, self.dialect, tokens, self.without, starts_with_bos
+        )
+        turns = self._prepare_turns(observed, starts_with_bos)
         sources = write(turns, **arguments)
         failures = []
         for source in sources if isinstance(sources, list) else [sources]:
-            failure = self._verify(source, turns)
+            failure = self._verify(source, turns, verification)
             if failure is None:
                 return source
             failures.append(failure)
-        raise self._explain(failures[0])
+        # Of equals, the first is explained: the writer puts the most natural one there.
+        nearest = max(failures, key=lambda failure: failure.agreed)
+        raise self._explain(nearest, verification)
 
-    def _read_turns(self) -> Turns:
-        observed = observe_turns(self.renderer, self.marks).turns
-        turns = replace_token_marks(observed, self.known_tokens, self.dialect.names)
+    def _prepare_turns(self, observed: Turns, starts_with_bos: bool) -> Turns:
+        """Return the turns with the texts that the writer needs."""
+        texts = {**self.known_tokens, "date": NOW.strftime(DATE_FORMAT)}
+        turns = replace_token_marks(observed, texts, self.dialect.names)
         declared = [stop for stop in self.stops if stop != self.known_tokens.get("eos_token")]
-        return replace(turns, stops=tuple(dict.fromkeys((*declared, *turns.stops))))
+        if SYSTEM in self.without:
+            turns = _without_system(turns)
+        is_inserted = starts_with_bos and self.dialect.inserts_bos
+        return replace(
+            turns,
+            stops=tuple(dict.fromkeys((*declared, *turns.stops))),
+            bos=self.known_tokens.get("bos_token", "") if is_inserted else "",
+        )
 
-    def _verify(self, source: Any, turns: Turns) -> VerificationFailure | None:
-        """Read a source that was written; return how it fails to render like the template."""
-        translation = self.dialect.read(copy_source(source))
+    def _read(self, source: Any, exact: bool) -> tuple[Translation, Renderer]:
+        translation = self.dialect.read(copy_source(source), exact=exact)
         options = {**translation.options, **self.renderer.options}
-        translated = Renderer(
-            compile_program(translation.jinja, "template"), options
-        ).with_allowance(self.renderer.allowance)
-        probe = self.verification.find_difference(translated)
+        program = compile_program(translation.jinja, "template")
+        return translation, Renderer(program, options).with_allowance(self.renderer.allowance)
+
+    def _verify(
+        self, source: Any, turns: Turns, verification: Verification
+    ) -> VerificationFailure | None:
+        """Read a source that was written; return how it fails to render like the template."""
+        translation, translated = self._read(source, exact=True)
+        probe, agreed = verification.find_difference(translated)
         if probe is not None:
-            return VerificationFailure(translated, probe=probe)
+            return VerificationFailure(source, translated, agreed, probe=probe)
         for stop in turns.stops if self.dialect.stops else ():
             if stop not in translation.stops:
-                return VerificationFailure(translated, lost_stop=stop)
+                return VerificationFailure(source, translated, agreed, lost_stop=stop)
         return None
 
     # -- naming the obstacle
 
-    def _explain(self, failure: VerificationFailure) -> SourceError:
+    def _explain(self, failure: VerificationFailure, verification: Verification) -> SourceError:
         """Return the error that names the obstacle, and shows the smallest conversation with it."""
         hints = []
         obstacle = Obstacle(f"the stop {short_repr(failure.lost_stop)}")
         if failure.probe is not None:
-            smallest = self.verification.shrink(failure.translated, failure.probe)
-            obstacle = self._find_obstacle(failure.translated, failure.probe, smallest)
+            smallest = verification.shrink(failure.translated, failure.probe)
+            obstacle = self._find_obstacle(failure, smallest, verification)
             hints.append(str(self._show(failure.translated, smallest)))
         if obstacle.loss:
             hints.append(f"without=[{obstacle.loss!r}] leaves that out.")
-        problem = f"{self.dialect.name} cannot express this template: {obstacle.description}"
-        return SourceError(problem, hint="\n".join(hints) or None)
+        name = self.dialect.name
+        problem = f"{name} cannot express this template"
+        if (obstacle.kind or obstacle.loss) in self.dialect.unwritten:
+            problem = f"turnwise's writer for {name} does not express this template"
+        return SourceError(f"{problem}: {obstacle.description}", hint="\n".join(hints) or None)
 
     def _show(self, translated: Renderer, probe: Probe) -> Counterexample:
-        read = self.renderer.variables
-        options = {
+        options = probe.options
+        names = ("the template", f"in {self.dialect.name}")
+        outcomes = try_render(self.renderer, probe), try_render(translated, probe)
+        if self.dialect.inserts_bos:
+            # One bos token is left to the software: without any, the texts show what differs.
+            quiet = replace(probe, options=probe.options | {"bos_token": ""})
+            without_bos = try_render(self.renderer, quiet), try_render(translated, quiet)
+            if rendered_text(without_bos[0]) != rendered_text(without_bos[1]):
+                outcomes = without_bos
+                options = quiet.options
+        shown = {
             name: value
-            for name, value in probe.options.items()
-            if name in read or name not in PROBE_TOKENS
+            for name, value in options.items()
+            if name in self.renderer.variables or name not in PROBE_TOKENS
         }
-        return Counterexample(
-            replace(probe, options=options),
-            try_render(self.renderer, probe),
-            try_render(translated, probe),
-            ("the template", f"in {self.dialect.name}"),
-        )
+        return Counterexample(replace(probe, options=shown), *outcomes, names)
 
-    def _find_obstacle(self, translated: Renderer, probe: Probe, smallest: Probe) -> Obstacle:
+    def _find_obstacle(
+        self, failure: VerificationFailure, smallest: Probe, verification: Verification
+    ) -> Obstacle:
         """Name what the two differ in, from the smallest conversation that shows it."""
-        if smallest.now != NOW and not self._differs(translated, replace(smallest, now=NOW)):
+
+        def differs(probe: Probe) -> bool:
+            return bool(verification.compare(self.renderer, failure.translated, probe))
+
+        if smallest.now != NOW and not differs(replace(smallest, now=NOW)):
             return DATE
         # Shrinking has removed every option that makes no difference, so one that is left does.
         for name in option_names(smallest.options):
-            return Obstacle(f"the option {name}", name)
+            return Obstacle(f"the option {name}", name, OPTIONS)
         for obstacle, is_about in CONTENTS:
             if is_about(smallest):
                 return obstacle
         # Do they still differ if every message is one digit? If not, some text makes the difference.
         plain = [message | {"content": "1"} for message in smallest.messages]
-        if not self._differs(translated, replace(smallest, messages=plain)):
+        if not differs(replace(smallest, messages=plain)):
             # The oddest text is the likely reason.
             text = max(
                 list_texts(smallest), key=lambda text: (not text.isalnum(), len(text)), default=""
             )
             changed = "the text of a message, which the template changes"
-            return Obstacle(f"{changed}: {short_repr(text)}")
-        description = self._compare_turns(translated, smallest)
-        return Obstacle(description or f"what it writes for {probe.covers}")
+            return Obstacle(f"{changed}: {short_repr(text)}", kind="text")
+        description = self._compare_turns(failure.source, smallest) or self._find_unknown_token()
+        if not description and failure.probe is not None:
+            description = f"what it writes for {failure.probe.covers}"
+        if NO_SYSTEM in self.without:
+            return Obstacle(description)
+        # Shrinking has also removed a system text that makes no difference.
+        if has_system_text(smallest):
+            return Obstacle(description, SYSTEM)
+        guided = [make_message("system", "1"), *smallest.messages]
+        is_cured = verification.agrees(failure.translated, replace(smallest, messages=guided))
+        return Obstacle(description, NO_SYSTEM if is_cured else "")
 
-    def _differs(self, translated: Renderer, probe: Probe) -> bool:
-        return bool(self.verification.compare(self.renderer, translated, probe))
+    def _compare_turns(self, source: Any, smallest: Probe) -> str:
+        """Describe the first feature that differs, of those that the conversation shows.
 
-    def _compare_turns(self, translated: Renderer, smallest: Probe) -> str:
-        """Describe the first feature that differs, of those that the conversation shows."""
+        The source is read by the rules of the default translation: an exact one leaves out turns
+        that are looked at here.
+        """
         known = {name: text for name, text in self.known_tokens.items() if self.marks.get(name)}
         tokens = self.marks | known
         try:
             wanted = observe_turns(self.renderer, tokens)
-            written = observe_turns(translated, tokens)
+            written = observe_turns(self._read(source, exact=False)[1], tokens)
         except SourceError:
             return ""
+        if self.dialect.inserts_bos:
+            wanted = replace(wanted, bos=tokens["bos_token"])
+            written = replace(written, bos=tokens["bos_token"])
         return self._find_feature(wanted, written, {m["role"] for m in smallest.messages})
 
-    def _find_feature(
-        self, wanted: ObservedTurns, written: ObservedTurns, roles: Collection[str]
-    ) -> str:
-        if wanted.turns.system is None and "system" in roles:
-            return MISPLACED_SYSTEM.description
+    def _find_unknown_token(self) -> str:
+        """Describe the first token of the template whose text the writer did not know."""
+        for name in TOKEN_MARKS:
+            is_known = name in self.known_tokens or name in self.dialect.names
+            if not is_known and name in self.renderer.variables:
+                return f"{name}, whose text is not known (pass {name}=...)"
+        return ""
+
+    def _find_feature(self, wanted: Turns, written: Turns, roles: Collection[str]) -> str:
+        if wanted.system is None and "system" in roles:
+            return MISPLACED_SYSTEM
         for feature in FEATURES:
             if feature.in_final_reply and self.dialect.prompts_only:
                 continue
@@ -252,3 +313,24 @@ class Conversion:
             if feature.is_shown_by(roles) and value != feature.value(written):
                 return describe_feature(feature, value, self.dialect.names)
         return ""
+
+
+def _without_system(turns: Turns) -> Turns:
+    """Return the turns of conversations without a system text; the template's own stays."""
+    prefix = turns.prefix
+    if turns.system is not None and turns.default_system is not None:
+        prefix += fill_slots(turns.system, 0, turns.default_system)
+    return replace(
+        turns,
+        prefix=prefix,
+        system=None,
+        system_in_user=False,
+        system_in_last_user=False,
+        default_system=None,
+    )
+
+
+def _starts_with_bos(turns: Turns, bos: str) -> bool:
+    """Return True if the turns start with the bos token, given as its mark or its text."""
+    start = turns.prefix + fill_slots(turns.user, 0)
+    return bool(bos) and start.startswith(bos)

@@ -17,21 +17,34 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from turnwise.analysis.conversations import Probe
-from turnwise.conversion.observed_turns import EOS, ObservedTurns
-from turnwise.dialects.turns import TOKEN_MARKS, Slot, Turns, fill_slots, split_at_text
+from turnwise.dialects.turns import (
+    MARKS,
+    TOKEN_MARKS,
+    Slot,
+    Turns,
+    fill_slots,
+    split_at_text,
+)
 from turnwise.errors import short_repr
 from turnwise.messages import REASONING_KEYS
 
-WHITE_SPACE, OPTIONS = "white space", "options"
+WHITE_SPACE, OPTIONS, EMPTY = "white space", "options", "empty messages"
+SYSTEM, NO_SYSTEM = "system text", "no system text"
+LOSSES = (WHITE_SPACE, EMPTY, SYSTEM, NO_SYSTEM, OPTIONS)
+"""What `without` accepts beside the topics and the options of a template."""
 
 ProbeTest = Callable[[Probe], bool]
 
 
 class Obstacle(NamedTuple):
-    """What a dialect cannot express, and the name under which `without` gives it up, if any."""
+    """What a dialect cannot express, and the name under which `without` gives it up, if any.
+
+    `kind` names it in `Dialect.unwritten`, where that name is another.
+    """
 
     description: str
     loss: str = ""
+    kind: str = ""
 
 
 def list_texts(probe: Probe) -> list[str]:
@@ -59,7 +72,8 @@ def _has_audio(probe: Probe) -> bool:
 
 
 def _has_calls(probe: Probe) -> bool:
-    return any(message.get("tool_calls") for message in probe.messages)
+    """Return True if a message has the key: templates also write an empty list of calls."""
+    return any("tool_calls" in message for message in probe.messages)
 
 
 def _has_results(probe: Probe) -> bool:
@@ -74,6 +88,16 @@ def _has_reasoning(probe: Probe) -> bool:
     if any(key in message for message in probe.messages for key in REASONING_KEYS):
         return True
     return probe.about == "reasoning" and any("think" in text for text in list_texts(probe))
+
+
+def has_system_text(probe: Probe) -> bool:
+    """Return True if a message is the system's."""
+    return any(message["role"] == "system" for message in probe.messages)
+
+
+def has_empty_text(probe: Probe) -> bool:
+    """Return True if the text of a message is empty."""
+    return "" in list_texts(probe)
 
 
 def _has_padding(probe: Probe) -> bool:
@@ -96,7 +120,10 @@ TOPICS: dict[str, Topic] = {
         ("tool",),
         lambda probe: probe.tools is not None or _has_calls(probe) or _has_results(probe),
     ),
-    "reasoning": Topic(("think", "reasoning"), lambda probe: probe.about == "reasoning"),
+    "reasoning": Topic(
+        ("think", "reasoning"),
+        lambda probe: probe.about == "reasoning" or _has_reasoning(probe),
+    ),
     "images": Topic(("image",), _has_images),
     "audio": Topic(("audio",), _has_audio),
     "documents": Topic(("documents",), lambda probe: bool(probe.documents)),
@@ -107,7 +134,7 @@ TOPICS: dict[str, Topic] = {
 # -- contents --------------------------------------------------------------------------------------
 
 CONTENTS: tuple[tuple[Obstacle, ProbeTest], ...] = (
-    (Obstacle("tools", "tools"), lambda probe: bool(probe.tools)),
+    (Obstacle("tools", "tools"), lambda probe: probe.tools is not None),
     (Obstacle("tool calls", "tools"), _has_calls),
     (Obstacle("tool results", "tools"), _has_results),
     (Obstacle("reasoning", "reasoning"), _has_reasoning),
@@ -119,7 +146,7 @@ CONTENTS: tuple[tuple[Obstacle, ProbeTest], ...] = (
         Obstacle("white space around a message, which the template changes", WHITE_SPACE),
         _has_padding,
     ),
-    (Obstacle("an empty message"), lambda probe: "" in list_texts(probe)),
+    (Obstacle("an empty message", EMPTY), has_empty_text),
 )
 
 
@@ -133,7 +160,7 @@ class Feature:
     """Something in which the turns of two templates may differ."""
 
     name: str
-    value: Callable[[ObservedTurns], FeatureValue]
+    value: Callable[[Turns], FeatureValue]
     role: str  # a conversation that shows it has a message of this role
     absence: str = ""  # the name of not having it, if that is possible
     in_final_reply: bool = False  # it shows only in a reply that is the last message
@@ -147,15 +174,21 @@ class Feature:
 ROUND_NUMBERS = {"index": "0, 1, 2", "round": "1, 2, 3"}
 
 
-def _round_numbers(observed: ObservedTurns) -> str | None:
-    for part in observed.turns.user:
+def _round_numbers(turns: Turns) -> str | None:
+    for part in turns.user:
         if isinstance(part, Slot) and part.name in ROUND_NUMBERS:
             return ROUND_NUMBERS[part.name]
     return None
 
 
-def _user_start(observed: ObservedTurns) -> str:
-    return fill_slots(split_at_text(observed.turns.user)[0], 0)
+def _bos_of_rounds(turns: Turns) -> str | None:
+    """Return the bos token that starts each round; `turns.bos` is the text of it."""
+    start = fill_slots(split_at_text(turns.user)[0], 0)
+    return turns.bos if turns.bos and start.startswith(turns.bos) else None
+
+
+def _user_start(turns: Turns) -> str:
+    return fill_slots(split_at_text(turns.user)[0], 0).removeprefix(turns.bos)
 
 
 def _user_end(turns: Turns) -> str:
@@ -163,25 +196,31 @@ def _user_end(turns: Turns) -> str:
 
 
 def _reply_end(turns: Turns) -> str:
-    return turns.reply_suffix + (EOS if turns.eos else "")
+    return turns.reply_suffix + (TOKEN_MARKS["eos_token"] if turns.eos else "")
 
 
 FEATURES = (
     Feature(
         "a text that every conversation starts with",
-        lambda observed: observed.turns.prefix or None,
+        lambda turns: turns.prefix.removeprefix(turns.bos) or None,
         "user",
         absence="a conversation that starts with no text of the template's own",
     ),
     Feature(
         "a system text in the first user turn",
-        lambda observed: observed.turns.system_in_user,
+        lambda turns: turns.system_in_user,
         "system",
         absence="a system text in a turn of its own",
     ),
     Feature(
+        "a system text in the last user turn",
+        lambda turns: turns.system_in_last_user,
+        "system",
+        absence="a system text before everything else",
+    ),
+    Feature(
         "a system turn where no system text is given",
-        lambda observed: observed.turns.default_system,
+        lambda turns: turns.default_system,
         "user",
         absence="leaving out the system turn where no system text is given",
         without_system=True,
@@ -190,49 +229,55 @@ FEATURES = (
     Feature("the start of a user turn", _user_start, "user"),
     Feature(
         "the generation prompt",
-        lambda observed: _user_end(observed.turns) + observed.turns.generation_prompt,
+        lambda turns: _user_end(turns) + turns.generation_prompt,
         "user",
     ),
     Feature(
         "the text before a reply in the history",
-        lambda observed: _user_end(observed.turns) + observed.turns.before_reply,
+        lambda turns: _user_end(turns) + turns.before_reply,
         "assistant",
     ),
     Feature(
         "a last reply that begins unlike earlier ones",
-        lambda observed: observed.last_prefix or None,
+        lambda turns: turns.last_prefix or None,
         "assistant",
         absence="a last reply that begins as earlier ones do",
         in_final_reply=True,
     ),
     Feature(
         "the end of a reply",
-        lambda observed: _reply_end(observed.turns),
+        lambda turns: _reply_end(turns),
         "assistant",
         in_final_reply=True,
     ),
     Feature(
         "a last reply that ends unlike earlier ones",
-        lambda observed: observed.last_suffix.strip() or None,
+        lambda turns: turns.last_suffix.strip() or None,
         "assistant",
         absence="a last reply that ends as earlier ones do",
         in_final_reply=True,
     ),
     Feature(
         "the text between a reply and the next turn",
-        lambda observed: observed.turns.separator,
+        lambda turns: turns.separator,
         "assistant",
         in_final_reply=True,
     ),
     Feature(
         "the text after a reply in the history",
-        lambda observed: _reply_end(observed.turns) + observed.turns.separator,
+        lambda turns: _reply_end(turns) + turns.separator,
         "assistant",
     ),
     Feature(
         "the text around a system text",
-        lambda observed: fill_slots(observed.turns.system or (), 0, "…"),
+        lambda turns: fill_slots(turns.system or (), 0, "…"),
         "system",
+    ),
+    Feature(
+        "a token at the start of every round",
+        _bos_of_rounds,
+        "assistant",
+        absence="rounds that do not start with bos_token",
     ),
 )
 """What dialects differ in; the first that differs names the obstacle."""
@@ -250,8 +295,8 @@ def describe_feature(feature: Feature, wanted: FeatureValue, named: Collection[s
         return feature.absence
     if wanted is True or (not wanted and feature.absence):
         return feature.name
-    for name, mark in TOKEN_MARKS.items():
-        if mark in wanted and name not in named:
+    for name, mark in MARKS.items():
+        if mark in wanted and name in TOKEN_MARKS and name not in named:
             return f"{feature.name}: {name}, whose text is not known (pass {name}=...)"
         wanted = wanted.replace(mark, f"{{{name}}}")
     return f"{feature.name}: {short_repr(wanted) if wanted else 'nothing'}"

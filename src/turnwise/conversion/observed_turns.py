@@ -11,26 +11,27 @@ turn ends and the next begins:
 * what is before the first user message is a fixed prefix, or a system turn that the template fills
   by itself.
 
-Special tokens are rendered as marks (`TOKEN_MARKS`), so their places are known. The `Prober` of
-`analysis/` is not used here: it adapts its messages to what a template accepts, while a dialect is
-for exactly these rounds.
+Special tokens are rendered as marks (`TOKEN_MARKS`), so their places are known; where a template
+reads the clock, the date of the day is marked too. The `Prober` of `analysis/` is not used here: it
+adapts its messages to what a template accepts, while a dialect is for exactly these rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from os.path import commonprefix
 from typing import NamedTuple
 
 from turnwise.analysis.conversations import NOW, MessageDict, Probe, make_message
 from turnwise.analysis.counterexample import try_render
 from turnwise.dialects.turns import (
+    MARKS,
     TOKEN_MARKS,
     Slot,
     Text,
     Turns,
     fill_slots,
+    replace_texts,
 )
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
@@ -45,15 +46,8 @@ ROUNDS = [
     make_message("assistant", "Xtwo"),
 ]
 MESSAGE = Slot("text")
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedTurns:
-    """The turns that a template writes, and what `Turns` cannot hold."""
-
-    turns: Turns
-    last_prefix: str  # before the final reply, if that is not what is before earlier ones
-    last_suffix: str  # after the final reply, beyond what ends earlier ones
+CLOCK = "strftime_now"
+DATE_FORMAT = "%Y-%m-%d"
 
 
 class SystemTurn(NamedTuple):
@@ -62,6 +56,8 @@ class SystemTurn(NamedTuple):
     prefix: str
     text: Text | None = None
     in_user: bool = False
+    in_last_user: bool = False
+    after_bos: bool = False  # in the first round, between its bos token and the user turn
     default: str | None = None
 
 
@@ -73,13 +69,20 @@ class PromptTexts(NamedTuple):
     before_reply: str
 
 
-def observe_turns(renderer: Renderer, tokens: Mapping[str, str]) -> ObservedTurns:
-    """Render known conversations and read the turns off them; `tokens` are the special tokens."""
+def observe_turns(renderer: Renderer, tokens: Mapping[str, str], bos_token: str = "") -> Turns:
+    """Render known conversations and read the turns off them.
+
+    Args:
+        renderer: the template.
+        tokens: the special tokens, or marks for them.
+        bos_token: the text of the bos token, which a template may also write as text.
+    """
     rounds = _read_surroundings(renderer, ROUNDS, tokens)
     prompt = _read_surroundings(renderer, ROUNDS[:1], tokens, generation_prompt=True)
-    question = _read_surroundings(renderer, ROUNDS[:1], tokens)
-    if rounds is None or prompt is None or question is None:
+    if rounds is None or prompt is None:
         raise _explain_unreadable(renderer, tokens)
+    # A template may leave out an unanswered message unless a reply is to follow.
+    question = _read_surroundings(renderer, ROUNDS[:1], tokens) or prompt
     # Five texts around four messages: user, reply, user, reply.
     start, user_to_reply, reply_to_user, user_to_last_reply, end = rounds
     after_user = _split_prompt(prompt[1], question[1], user_to_reply)
@@ -90,16 +93,23 @@ def observe_turns(renderer: Renderer, tokens: Mapping[str, str]) -> ObservedTurn
     suffix, separator = _split_reply_end(
         reply_to_user.removesuffix(fill_slots(before_user, 1)), end
     )
-    system = _find_system(
-        start.removesuffix(first_user),
-        _read_surroundings(renderer, [SYSTEM, *ROUNDS], tokens),
-        first_user,
-        tokens["bos_token"],
-    )
+    bos = tokens["bos_token"]
+    if bos_token and start.startswith(bos_token):
+        bos = bos_token
+    with_system = _read_surroundings(renderer, [SYSTEM, *ROUNDS], tokens)
+    if with_system is None:
+        text = _find_system_in_last_user(renderer, tokens, start, reply_to_user)
+        system = SystemTurn(start.removesuffix(first_user), text, in_last_user=text is not None)
+    else:
+        system = _find_system(start.removesuffix(first_user), with_system, first_user, bos)
+    if system.after_bos:
+        # Then the bos token of a later round is the end of what separates it from the one before.
+        before_user = (str(before_user[0]).removeprefix(system.prefix), *before_user[1:])
+        separator += system.prefix
     reply_prefix = None
     if after_user.before_reply != after_user.generation_prompt:
         reply_prefix = after_user.before_reply
-    last_prefix = ""
+    last_prefix = None
     if user_to_last_reply != user_to_reply:
         last_prefix = user_to_last_reply.removeprefix(after_user.user_suffix)
     reply_suffix = suffix.removesuffix(EOS)
@@ -112,13 +122,18 @@ def observe_turns(renderer: Renderer, tokens: Mapping[str, str]) -> ObservedTurn
         reply_suffix=reply_suffix,
         eos=suffix.endswith(EOS),
         separator=separator,
+        last_prefix=last_prefix,
+        last_suffix=end.removeprefix(suffix),
         system=system.text,
         system_in_user=system.in_user,
+        system_in_last_user=system.in_last_user,
         default_system=system.default,
         trimmed_roles=_find_trimmed_roles(renderer, tokens),
         stops=(stop,) if stop else (),
     )
-    return ObservedTurns(turns, last_prefix, last_suffix=end.removeprefix(suffix))
+    if CLOCK in renderer.text:
+        return replace_texts(turns, NOW.strftime(DATE_FORMAT), MARKS["date"])
+    return turns
 
 
 def _read_surroundings(
@@ -126,10 +141,12 @@ def _read_surroundings(
     chat: list[MessageDict],
     tokens: Mapping[str, str],
     generation_prompt: bool = False,
+    order: Iterable[int] | None = None,
 ) -> list[str] | None:
     """Return the texts around the contents of these messages.
 
-    None if the template refuses them, or does not write each content exactly once, in order.
+    None if the template refuses them, or does not write each content exactly once, in order. `order`
+    gives the indexes of the messages as they are expected, if that is not their own order.
     """
     try:
         rendering = renderer.render(
@@ -139,7 +156,7 @@ def _read_surroundings(
         raise_if_call_ended(error)
         return None
     texts, at = [], 0
-    for index in range(len(chat)):
+    for index in range(len(chat)) if order is None else order:
         spans = rendering.spans(field=f"messages[{index}].content")
         if len(spans) != 1 or spans[0][0] < at:
             return None
@@ -197,23 +214,43 @@ def _split_reply_end(reply_to_turn: str, end: str) -> tuple[str, str]:
     return suffix, reply_to_turn.removeprefix(suffix)
 
 
-def _find_system(
-    start: str, with_system: list[str] | None, user_start: str, bos: str
-) -> SystemTurn:
+def _find_system_in_last_user(
+    renderer: Renderer, tokens: Mapping[str, str], start: str, reply_to_user: str
+) -> Text | None:
+    """Return the text around a system text that is written before the last user's, if it is.
+
+    Args:
+        renderer: the template.
+        tokens: the special tokens.
+        start: the text before the first user's, without a system text.
+        reply_to_user: the text between a reply and the next user's.
+    """
+    around = _read_surroundings(
+        renderer, [SYSTEM, *ROUNDS[:3]], tokens, generation_prompt=True, order=(1, 2, 0, 3)
+    )
+    if around is None or around[0] != start or not around[2].startswith(reply_to_user):
+        return None
+    return _make_text(around[2].removeprefix(reply_to_user), MESSAGE, around[3])
+
+
+def _find_system(start: str, with_system: list[str], user_start: str, bos: str) -> SystemTurn:
     """Compare conversations with and without a system text.
 
     Args:
         start: the text before the first user turn, without a system text.
-        with_system: the texts around the messages with one; None if the template refuses it.
+        with_system: the texts around the messages with one.
         user_start: the start of a user turn.
         bos: the mark of the bos token, if the dialect writes it.
     """
-    if with_system is None:
-        return SystemTurn(start)
     head, tail = with_system[0], with_system[1]
     # A bos token that leads both belongs to the prefix, whatever else is different.
     lead = bos if start.startswith(bos) and head.startswith(bos) else ""
     start, head = start.removeprefix(lead), head.removeprefix(lead)
+    bare_start = user_start.removeprefix(bos)
+    has_bos_in_rounds = bare_start != user_start and head.startswith(bos) and not start
+    if has_bos_in_rounds and tail.endswith(bare_start) and not tail.endswith(user_start):
+        text = _make_text(head.removeprefix(bos), MESSAGE, tail.removesuffix(bare_start))
+        return SystemTurn(bos, text, after_bos=True)
     if not tail.endswith(user_start):
         # No user turn starts after the system text, so it may be inside of one.
         if not head.startswith(start + user_start):

@@ -1,10 +1,15 @@
 """Compare a template with its translation on every conversation that the dialect is for.
 
-A declarative dialect is for rounds: an optional system text, then user and assistant in turn, each
-with some text. The probes of `analysis/conversations.py` that are such rounds are rendered by both;
-then, if the template reads the clock, on another day, and with each value of each option that it
-reads. Probes about a topic that the template does not support, or that the caller gave up
-(`without`), are skipped.
+A declarative dialect is for rounds: an optional system text, then user and assistant in turn. The
+probes of `analysis/conversations.py` that are such rounds are rendered by both; then, if the
+template reads the clock, on another day, and with each value of each option that it reads. Probes
+about a topic that the template does not support, or that the caller gave up (`without`), are
+skipped.
+
+The translation is an exact one: it does what the software of the dialect does. Some software
+inserts `bos_token` before the conversation by itself. Then that one is not compared, and every other
+must be in both texts; the template must start with it always, or never. If never, the software may
+insert one all the same: that is a setting of its tokenizer, and no part of the source.
 """
 
 from __future__ import annotations
@@ -17,6 +22,10 @@ from itertools import pairwise
 
 from turnwise.analysis.conversations import (
     LATER,
+    ONE,
+    RULES,
+    SECOND,
+    TWO,
     MessageDict,
     Probe,
     conversations,
@@ -24,13 +33,25 @@ from turnwise.analysis.conversations import (
     vary_options,
 )
 from turnwise.analysis.counterexample import shrink, try_render
-from turnwise.conversion.features import OPTIONS, TOPICS, WHITE_SPACE, ProbeTest, list_texts
+from turnwise.conversion.features import (
+    EMPTY,
+    NO_SYSTEM,
+    OPTIONS,
+    SYSTEM,
+    TOPICS,
+    WHITE_SPACE,
+    ProbeTest,
+    has_empty_text,
+    has_system_text,
+    list_texts,
+)
+from turnwise.conversion.observed_turns import CLOCK
 from turnwise.dialects.translation import Dialect
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import TurnwiseError
+from turnwise.errors import SourceError, TurnwiseError
 
 COMMENT = re.compile(r"\{#.*?#\}", re.S)
-CLOCK = "strftime_now"
+SAME, DIFFERENCES = "same", ("text", "refusal")
 ROUND_ROLES = {"user", "assistant", "tool"}
 
 
@@ -42,6 +63,7 @@ class Verification:
         dialect: what it was translated to.
         tokens: the special tokens with which both are rendered.
         without: the names of what may be lost.
+        starts_with_bos: conversations start with the bos token.
     """
 
     def __init__(
@@ -50,19 +72,32 @@ class Verification:
         dialect: Dialect,
         tokens: Mapping[str, str],
         without: Collection[str],
+        starts_with_bos: bool,
     ) -> None:
         self.renderer = renderer
         self.dialect = dialect
         self.tokens = dict(tokens)
         self.without = without
+        self.starts_with_bos = starts_with_bos
         self._text = COMMENT.sub("", renderer.text)
 
-    def find_difference(self, translated: Renderer) -> Probe | None:
-        """Return the first probe on which the two differ."""
+    def find_difference(self, translated: Renderer) -> tuple[Probe | None, int]:
+        """Return the first probe on which the two differ, and on how many before it they agree.
+
+        Raises:
+            SourceError: there is no conversation on which they could differ.
+        """
+        agreed = 0
         for probe in self._list_probes():
-            if self.compare(self.renderer, translated, probe):
-                return probe
-        return None
+            outcome = self._compare_as_sent(self.renderer, translated, self._as_sent(probe))
+            if outcome in DIFFERENCES:
+                return probe, agreed
+            agreed += outcome == SAME
+        if not agreed:
+            problem = "nothing is left to compare: the template refuses every conversation"
+            names = ", ".join(map(repr, self.without))
+            raise SourceError(f"{problem} that without=[{names}] keeps")
+        return None, agreed
 
     def shrink(self, translated: Renderer, probe: Probe) -> Probe:
         """Return the smallest probe near this one on which the two differ in the same way."""
@@ -74,7 +109,15 @@ class Verification:
 
         A probe that the dialect is not for, or that the template itself refuses, is no difference.
         """
-        probe = self._as_sent(probe)
+        outcome = self._compare_as_sent(a, b, self._as_sent(probe))
+        return outcome if outcome in DIFFERENCES else ""
+
+    def agrees(self, translated: Renderer, probe: Probe) -> bool:
+        """Return True if both render the probe, and write the same."""
+        return self._compare_as_sent(self.renderer, translated, self._as_sent(probe)) == SAME
+
+    def _compare_as_sent(self, a: Renderer, b: Renderer, probe: Probe) -> str:
+        """Return one of DIFFERENCES, SAME, or "" for a probe that is not to be compared."""
         is_open = probe.add_generation_prompt or not self.dialect.prompts_only
         if not is_open or not is_dialogue(probe.messages) or not self._is_relevant(probe):
             return ""
@@ -83,7 +126,16 @@ class Verification:
             return ""
         if isinstance(written, TurnwiseError):
             return "refusal"
-        return "" if expected.text.rstrip() == written.text.rstrip() else "text"
+        wanted, text = expected.text, written.text
+        if self.dialect.inserts_bos and self.tokens["bos_token"]:
+            bos = self.tokens["bos_token"]
+            if wanted.startswith(bos) != self.starts_with_bos:
+                return "text"  # only some conversations start with it
+            wanted, text = wanted.removeprefix(bos), text.removeprefix(bos)
+        if not probe.add_generation_prompt:
+            # After a final reply white space is never sent to a model.
+            wanted, text = wanted.rstrip(), text.rstrip()
+        return SAME if wanted == text else "text"
 
     def _list_probes(self) -> Iterator[Probe]:
         yield from self._plain_probes
@@ -97,7 +149,10 @@ class Verification:
 
     @cached_property
     def _plain_probes(self) -> list[Probe]:
-        return [probe for probe in conversations() if self._is_relevant(probe)]
+        probes = [*conversations(), *_place_contents()]
+        if self.dialect.prompts_only:
+            probes += [_ask_again(probe) for probe in conversations() if _is_answered(probe)]
+        return [probe for probe in probes if self._is_relevant(probe)]
 
     @cached_property
     def _options(self) -> list[str]:
@@ -109,13 +164,11 @@ class Verification:
 
     def _is_relevant(self, probe: Probe) -> bool:
         """Return True if a probe is about nothing that is unsupported, or may be lost."""
-        if any(concerns(probe) for concerns in self._skipped_topics):
-            return False
-        return WHITE_SPACE not in self.without or _is_evenly_spaced(probe)
+        return not any(concerns(probe) for concerns in self._skipped_topics)
 
     @cached_property
     def _skipped_topics(self) -> list[ProbeTest]:
-        skipped = []
+        skipped = [is_lost for name, is_lost in LOST_PROBES.items() if name in self.without]
         for name, topic in TOPICS.items():
             is_supported = any(word in self._text for word in topic.words)
             if name in self.without or not is_supported:
@@ -129,16 +182,48 @@ class Verification:
         return replace(probe, add_generation_prompt=is_prompt, options=probe.options | self.tokens)
 
 
+def _place_contents() -> Iterator[Probe]:
+    """Return the probes of odd texts in other places: after a system text, in a last reply or round."""
+    for probe in conversations():
+        if probe.about != "contents" or not is_dialogue(probe.messages):
+            continue
+        system = probe.messages[:1] if probe.messages[0]["role"] == "system" else []
+        turns = probe.messages[len(system) :]
+        answer = turns[:2] if len(turns) > 1 else [*turns, ONE]
+        yield replace(probe, messages=[*system, *answer])
+        yield replace(probe, messages=[*(system or [RULES]), *turns])
+        yield replace(probe, messages=[*system, SECOND, TWO, *answer])
+        yield replace(probe, messages=[*(system or [RULES]), SECOND, TWO, *turns])
+
+
+def _is_answered(probe: Probe) -> bool:
+    return bool(probe.messages) and probe.messages[-1]["role"] == "assistant"
+
+
+def _ask_again(probe: Probe) -> Probe:
+    """Return the probe with another question, so that its last reply is part of a prompt."""
+    return replace(probe, messages=[*probe.messages, SECOND])
+
+
 def _without_final_reply(probe: Probe) -> Probe:
     """Return the probe up to its last reply, whose start an option may change."""
-    if probe.messages[-1]["role"] != "assistant":
+    if not _is_answered(probe):
         return probe
     return replace(probe, messages=probe.messages[:-1])
 
 
-def _is_evenly_spaced(probe: Probe) -> bool:
-    """Return True if there is one space between words, and none around them."""
-    return all(text == " ".join(text.split()) for text in list_texts(probe))
+def _is_oddly_spaced(probe: Probe) -> bool:
+    """Return True for anything but words with one space between; an empty text has no words."""
+    return any(not text or text != " ".join(text.split()) for text in list_texts(probe))
+
+
+LOST_PROBES: dict[str, ProbeTest] = {
+    WHITE_SPACE: _is_oddly_spaced,
+    EMPTY: has_empty_text,
+    SYSTEM: has_system_text,
+    NO_SYSTEM: lambda probe: not has_system_text(probe),
+}
+"""The probes that are not compared if one of the losses is accepted."""
 
 
 def is_dialogue(messages: list[MessageDict]) -> bool:

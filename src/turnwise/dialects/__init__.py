@@ -39,15 +39,32 @@ __all__ = [
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
-        Dialect("xtuner", writer="xtuner"),
+        Dialect("xtuner", writer="xtuner", inserts_bos=True),
         Dialect("lmdeploy"),
         Dialect("internlm2"),
         Dialect("xtuner_v1"),
-        Dialect("fastchat", writer="fastchat_write", details=("name",), texts=("eos_token",)),
-        Dialect("paddlenlp", writer="paddlenlp", texts=("bos_token", "eos_token"), stops=False),
-        Dialect("llamafactory", writer="llamafactory", names=("bos_token", "eos_token")),
         Dialect(
-            "ollama", writer="ollama", details=("base",), texts=("eos_token",), prompts_only=True
+            "fastchat",
+            writer="fastchat_write",
+            details=("name",),
+            inserts_bos=True,
+            unwritten=("images",),
+        ),
+        Dialect("paddlenlp", writer="paddlenlp", stops=False, unwritten=("options", "text")),
+        Dialect(
+            "llamafactory",
+            writer="llamafactory",
+            names=("bos_token", "eos_token"),
+            unwritten=("tools", "reasoning", "images", "audio"),
+        ),
+        Dialect(
+            "ollama",
+            writer="ollama",
+            details=("base",),
+            names=("date",),
+            inserts_bos=True,
+            prompts_only=True,
+            unwritten=("tools", "reasoning", "images"),
         ),
         Dialect("jinja"),  # last: any text may be Jinja
     )

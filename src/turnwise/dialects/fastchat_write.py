@@ -29,7 +29,6 @@ from turnwise.dialects.fastchat_styles import (
     STYLES,
     FastChatSpec,
     SeparatorStyle,
-    SystemRule,
     TurnPosition,
 )
 from turnwise.dialects.turns import Slot, Turns, fill_slots, split_at_text
@@ -128,11 +127,15 @@ def _list_candidates(name: str) -> Iterator[FastChatSpec]:
                 )
 
 
-def _rank(spec: FastChatSpec) -> tuple[bool, int, int]:
-    """Rank natural ones first: with a system text, filled separators and short fields."""
+def _rank(spec: FastChatSpec) -> tuple[bool, bool, int, int]:
+    """Rank natural ones first: with a system text, filled separators and short fields.
+
+    A style that writes the bos token comes after the others: most tokenizers add one to it.
+    """
     empty_separators = sum(not getattr(spec, key) for key in spec.style.required)
     texts = (spec.system_template, spec.system_message, *spec.roles, spec.sep_text, spec.sep2_text)
-    return "{system_message}" not in spec.system_template, empty_separators, sum(map(len, texts))
+    no_system = "{system_message}" not in spec.system_template
+    return bool(spec.style.bos), no_system, empty_separators, sum(map(len, texts))
 
 
 def _to_source(spec: FastChatSpec) -> dict[str, Any]:
@@ -239,6 +242,7 @@ def _surroundings_of_turns(turns: Turns, eos: str) -> Surroundings:
     user_suffix = fill_slots(after_user, 0)
     system_parts = split_at_text(turns.system or (Slot("text"),))
     system_head, system_tail = (fill_slots(part, 0) for part in system_parts)
+    before_system = first_user if turns.system_in_user else ""
     default = ""
     if turns.default_system is not None:
         default = system_head + turns.default_system + system_tail
@@ -249,15 +253,15 @@ def _surroundings_of_turns(turns: Turns, eos: str) -> Surroundings:
         user_to_reply=user_suffix + turns.before_reply,
         reply_to_user=final + turns.separator + fill_slots(before_user, 1),
         user_to_prompt=user_suffix + turns.generation_prompt,
-        start_to_user=turns.prefix + default + first_user,
-        start_to_system=turns.prefix + (first_user if turns.system_in_user else "") + system_head,
+        start_to_user=(turns.prefix + default + first_user).removeprefix(turns.bos),
+        start_to_system=(turns.prefix + before_system + system_head).removeprefix(turns.bos),
         system_to_user=system_tail + ("" if turns.system_in_user else first_user),
     )
 
 
 @lru_cache(512)
 def _surroundings_of_spec(spec: FastChatSpec) -> Surroundings:
-    """Return what a row writes; a test compares it with what the row's Jinja writes."""
+    """Return what a row writes after its bos token; a test compares it with the row's Jinja."""
     rounds = ["user", "assistant", "user"]
     bare = render_conversation(spec, rounds, system=False).split(MESSAGE)
     full = render_conversation(spec, rounds, system=True).split(MESSAGE)
@@ -286,8 +290,6 @@ def render_conversation(
     parts = []
     for term in write_system_prompt(spec, has_message=bool(system_message)):
         parts.append(system_message if isinstance(term, JinjaExpression) else term)
-    # GEMMA has no system prompt: the system text leads the first user turn.
-    leading_text = system_message if style.system is SystemRule.NEVER else ""
     round_number = style.first_round(spec) if style.first_round else 0
     for index, role in enumerate(roles):
         is_user = role == "user"
@@ -301,9 +303,6 @@ def render_conversation(
             parts.append(f"[Round {round_number}]{spec.sep_text}")
             round_number += 1
         parts.append(style.before(spec, turn))
-        if leading_text:
-            parts.append(leading_text + "\n\n")
-            leading_text = ""
         parts += [MESSAGE, style.after(spec, turn), style.gap(spec, turn)]
     if generation_prompt:
         parts.append(style.pending(spec, TurnPosition(spec.roles[1], even=False)))

@@ -22,7 +22,7 @@ from typing import Any
 
 from turnwise.dialects.ollama_jinja import OllamaJinjaWriter
 from turnwise.dialects.translation import Translation
-from turnwise.dialects.turns import Slot, Text, Turns, fill_slots
+from turnwise.dialects.turns import MARKS, Slot, Text, Turns, fill_slots, split_at_text
 from turnwise.errors import SourceError, did_you_mean, short_repr
 
 INSTRUCTIONS = (
@@ -162,17 +162,20 @@ def write(turns: Turns, *, base: str = ".", eos_token: str | None = None) -> str
     after_reply = turns.reply_suffix + eos + turns.separator
     # The default system text is an instruction of its own, if the quotes can hold it.
     default = turns.default_system
-    has_instruction = bool(default) and TRIPLE not in (default or "")
+    text = default or TRIPLE
+    has_instruction = TRIPLE not in text and MARKS["date"] not in text
+    user = _write_user(turns)
     parts = [
-        _quote_go(turns.prefix),
+        _quote_go(turns.prefix.removeprefix(turns.bos)),
         _write_system(turns, None if has_instruction else default),
+        "{{ $first := true }}" if "$first" in user else "",
         "{{ range $i, $_ := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}",
         '{{ if eq .Role "user" }}',
-        _write_text(turns.user, ".Content"),
-        f"{{{{ if $last }}}}{_quote_go(turns.generation_prompt)}{{{{ end }}}}",
+        user,
+        _write_if("$last", turns.generation_prompt),
         '{{ else if eq .Role "assistant" }}',
         f"{_quote_go(turns.before_reply)}{{{{ .Content }}}}",
-        f"{{{{ if not $last }}}}{_quote_go(after_reply)}{{{{ end }}}}",
+        _write_if("not $last", after_reply),
         "{{ end }}{{ end }}",
     ]
     lines = [f"FROM {base}", f"TEMPLATE {TRIPLE}{''.join(parts)}{TRIPLE}"]
@@ -187,13 +190,35 @@ def write(turns: Turns, *, base: str = ".", eos_token: str | None = None) -> str
 
 def _write_system(turns: Turns, default: str | None) -> str:
     """Return the system turn; `default` is its text if neither a message nor SYSTEM gives one."""
-    if turns.system is None:
+    if turns.system is None or turns.system_in_user or turns.system_in_last_user:
         return ""
     otherwise = ""
     if default is not None:
         otherwise = "{{ else }}" + _quote_go(fill_slots(turns.system, 0, default))
     system = _write_text(turns.system, ".System")
     return f"{{{{ if .System }}}}{system}{otherwise}{{{{ end }}}}"
+
+
+def _write_user(turns: Turns) -> str:
+    """Return a user turn, with the system text in it if that is where the template has it."""
+    before, after = split_at_text(turns.user)
+    start = fill_slots(before, 0)
+    bos = ""
+    if turns.has_bos_in_user:
+        # Ollama inserts the first.
+        bos = _write_if("not $first", turns.bos)
+        start = start.removeprefix(turns.bos)
+    system = ""
+    if turns.system_in_user or turns.system_in_last_user:
+        place = "$last" if turns.system_in_last_user else "$first"
+        text = _write_text(turns.system or (), "$.System")
+        system = f"{{{{ if and {place} $.System }}}}{text}{{{{ end }}}}"
+    turn = f"{bos}{_quote_go(start)}{system}{{{{ .Content }}}}{_write_text(after, '.Content')}"
+    return turn + "{{ $first = false }}" if "$first" in turn else turn
+
+
+def _write_if(test: str, text: str) -> str:
+    return f"{{{{ if {test} }}}}{_quote_go(text)}{{{{ end }}}}" if text else ""
 
 
 def _write_text(text: Text, content: str) -> str:
@@ -209,6 +234,10 @@ def _write_text(text: Text, content: str) -> str:
 
 def _quote_go(text: str) -> str:
     """Return text for a Go template: as it is, or quoted if it would mean something."""
+    return "{{ currentDate }}".join(map(_quote_go_text, text.split(MARKS["date"])))
+
+
+def _quote_go_text(text: str) -> str:
     is_safe_inside = "{{" not in text and '""' not in text
     if is_safe_inside and not text.startswith('"') and not text.endswith(('"', "{")):
         return text

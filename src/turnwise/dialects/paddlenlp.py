@@ -354,34 +354,50 @@ def _indent(lines: list[str]) -> list[str]:
 def write(turns: Turns, eos_token: str | None = None) -> dict[str, Any]:
     """Return the content of the file for these turns; eos_token can only be given as its text.
 
-    Not expressed: rounds of different kinds, though the fields could tell them apart.
+    Not expressed: first rounds of another kind, though the fields could tell them apart.
     """
     names = {"round": "{{index + 1}}", "index": "{{index}}", "bot_name": "{{bot_name}}"}
     separator = ""
     if turns.separator:
         separator = f"{{{{{literal(turns.separator)} if index else ''}}}}"
-    reply_suffix = turns.reply_suffix
-    if turns.eos:
-        reply_suffix += eos_token or ""
     system = _write_system_field(turns, {**names, "round": "1", "index": "0"})
-    before_user = ""
-    if turns.system_in_user:
+    user, query = (f"{{{{{name}{_trim(turns, 'user')}}}}}" for name in ("user", "query"))
+    if turns.system_in_user or turns.system_in_last_user:
         system = ""
-        before_user = f"{{{{({_concatenate_system(turns)}) if system and index == 0 else ''}}}}"
-    user, query = (
-        f"{before_user}{{{{{name}{_trim(turns, 'user')}}}}}" for name in ("user", "query")
-    )
-    bot = f"{{{{bot{_trim(turns, 'assistant')}}}}}"
+        # A query is always the last turn; its own flags are those of the round before.
+        in_user, in_query = (
+            ("is_last", "true") if turns.system_in_last_user else ("index == 0",) * 2
+        )
+        text = _concatenate_system(turns)
+        user = f"{{{{({text}) if system and {in_user} else ''}}}}{user}"
+        query = f"{{{{({text}) if system and {in_query} else ''}}}}{query}"
     fields: dict[str, Any] = {
         "system": _write_text((turns.prefix,), {}) + system,
         "conversation": [
             separator + _write_text(turns.user, {**names, "text": user}),
-            _write_text((turns.before_reply, Slot("bot"), reply_suffix), {"bot": bot}),
+            _write_reply(turns, eos_token),
         ],
         "query": separator
         + _write_text((*turns.user, turns.generation_prompt), {**names, "text": query}),
     }
     return {key: value for key, value in fields.items() if value}
+
+
+def _write_reply(turns: Turns, eos_token: str | None) -> str:
+    """Return the field of replies, of which the last may start and end otherwise."""
+    reply_suffix = turns.reply_suffix
+    if turns.eos:
+        reply_suffix += eos_token or ""
+    before: str | Slot = turns.before_reply
+    last = ""
+    slots = {"bot": f"{{{{bot{_trim(turns, 'assistant')}}}}}"}
+    if turns.last_prefix is not None:
+        before = Slot("before")
+        start, last_start = literal(turns.before_reply), literal(turns.last_prefix)
+        slots["before"] = f"{{{{{last_start} if is_last else {start}}}}}"
+    if turns.last_suffix.strip():
+        last = f"{{{{{literal(turns.last_suffix)} if is_last else ''}}}}"
+    return _write_text((before, Slot("bot"), reply_suffix), slots) + last
 
 
 def _write_text(text: Text, slots: Mapping[str, str]) -> str:

@@ -44,8 +44,11 @@ class Dialect:
     name: str
     writer: str = ""  # the module with `write(turns)`, if the dialect can be written
     details: tuple[str, ...] = ()  # further arguments of the writer
-    texts: tuple[str, ...] = ()  # special tokens that it can only hold as text
-    names: tuple[str, ...] = ()  # special tokens that it refers to by name
+    # What it refers to by name: special tokens, the date. Everything else it holds as text.
+    names: tuple[str, ...] = ()
+    inserts_bos: bool = False  # its software puts bos_token before the conversation by itself
+    # What its sources could express, but its writer does not: names of obstacles.
+    unwritten: tuple[str, ...] = ()
     stops: bool = True  # it has a place for texts that end generation
     prompts_only: bool = False  # it always leaves a final assistant message open
 

@@ -21,7 +21,7 @@ turn, anything that depends on another message.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from string import Formatter
 
@@ -29,6 +29,8 @@ from turnwise.errors import SourceError, did_you_mean, short_repr
 
 TOKEN_MARKS = {"bos_token": "⟪bos⟫", "eos_token": "⟪eos⟫"}
 """Placeholders for special tokens inside the texts of turns; no template writes them by itself."""
+MARKS = TOKEN_MARKS | {"date": "⟪date⟫"}
+"""The same, with one for the date of the day, written 2025-01-15."""
 MAX_SLOTS = 100  # of one text; templates that people use have three
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
@@ -59,13 +61,26 @@ class Turns:
     reply_suffix: str = ""  # ends a reply; the model writes it
     eos: bool = False  # eos_token follows `reply_suffix`, and the model writes it too
     separator: str = ""  # between a reply and the next turn; the model does not write it
+    # Before the final reply, where that differs from what is before earlier ones.
+    last_prefix: str | None = None
+    last_suffix: str = ""  # after the final reply, beyond what ends earlier ones
     system: Text | None = None
     system_in_user: bool = (
         False  # the system text is in the first user turn, before the user's text
     )
+    system_in_last_user: bool = False  # the same in the last user turn
     default_system: str | None = None  # the system text of a conversation that has none
     trimmed_roles: tuple[str, ...] = ()  # roles whose texts lose the white space around them
     stops: tuple[str, ...] = ()
+    # The bos token that conversations start with, if the software of the dialect inserts it by
+    # itself: a writer leaves out the first one.
+    bos: str = ""
+
+    @property
+    def has_bos_in_user(self) -> bool:
+        """True if the `bos` that is to be left out is at the start of the first user turn."""
+        start = fill_slots(self.user, 0)
+        return bool(self.bos) and not self.prefix and start.startswith(self.bos)
 
     @property
     def before_reply(self) -> str:
@@ -79,34 +94,59 @@ def replace_token_marks(
     """Replace the marks of special tokens by the tokens' texts, or by nothing where none is known.
 
     Marks of tokens that are `named` are kept, except in the default system text and the stops, which
-    every dialect holds as plain text.
+    every dialect holds as plain text; the mark of a date is kept in the former.
     """
 
     def fill(text: str, keep: Collection[str] = named) -> str:
-        for name, mark in TOKEN_MARKS.items():
+        for name, mark in MARKS.items():
             if name not in keep:
                 text = text.replace(mark, texts.get(name) or "")
         return text
 
-    def fill_parts(text: Text) -> Text:
-        return tuple(fill(part) if isinstance(part, str) else part for part in text)
-
     def is_known(stop: str) -> bool:
-        marked = [name for name, mark in TOKEN_MARKS.items() if mark in stop]
+        marked = [name for name, mark in MARKS.items() if mark in stop]
         return not marked or any(texts.get(name) for name in marked)
 
     default = turns.default_system
+    if default is not None:
+        default = fill(default, keep={"date"}.intersection(named))
+    return replace(
+        _map_texts(turns, fill),
+        default_system=default,
+        stops=tuple(fill(stop, keep=()) for stop in turns.stops if is_known(stop)),
+    )
+
+
+def replace_texts(turns: Turns, old: str, new: str) -> Turns:
+    """Replace a text wherever the turns write it; the stops stay."""
+
+    def change(text: str) -> str:
+        return text.replace(old, new)
+
+    return _map_texts(turns, change)
+
+
+def _map_texts(turns: Turns, change: Callable[[str], str]) -> Turns:
+    """Return the turns with every text changed, except the stops and the bos token."""
+
+    def change_parts(text: Text) -> Text:
+        return tuple(change(part) if isinstance(part, str) else part for part in text)
+
+    def change_optional(text: str | None) -> str | None:
+        return None if text is None else change(text)
+
     return replace(
         turns,
-        user=fill_parts(turns.user),
-        prefix=fill(turns.prefix),
-        generation_prompt=fill(turns.generation_prompt),
-        reply_prefix=None if turns.reply_prefix is None else fill(turns.reply_prefix),
-        reply_suffix=fill(turns.reply_suffix),
-        separator=fill(turns.separator),
-        system=None if turns.system is None else fill_parts(turns.system),
-        default_system=None if default is None else fill(default, keep=()),
-        stops=tuple(fill(stop, keep=()) for stop in turns.stops if is_known(stop)),
+        user=change_parts(turns.user),
+        prefix=change(turns.prefix),
+        generation_prompt=change(turns.generation_prompt),
+        reply_prefix=change_optional(turns.reply_prefix),
+        reply_suffix=change(turns.reply_suffix),
+        separator=change(turns.separator),
+        last_prefix=change_optional(turns.last_prefix),
+        last_suffix=change(turns.last_suffix),
+        system=None if turns.system is None else change_parts(turns.system),
+        default_system=change_optional(turns.default_system),
     )
 
 

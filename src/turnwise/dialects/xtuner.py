@@ -30,7 +30,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.dialects.translation import Translation
@@ -154,12 +154,39 @@ def _write_system(spec: XtunerSpec, values: Mapping[str, str]) -> str:
     return f"{{{{- raise_exception({literal(NO_SYSTEM_REFUSAL)}) }}}}"
 
 
-def write(turns: Turns) -> dict[str, Any]:
-    """Return the shortest dict for these turns.
+def write(turns: Turns, eos_token: str | None = None) -> list[dict[str, Any]]:
+    """Return dicts for these turns, the shortest first.
 
-    It cannot express a text before everything, a default system text, a system text in the user turn,
-    rounds counted from 0, or a text before replies that is not the generation prompt.
+    XTuner inserts the bos token at the start, and again after each eos token that it inserts. So the
+    first dict leaves eos_token to XTuner; if bos_token must not follow it, the second has the text of
+    eos_token in SUFFIX.
+
+    Not expressed: a text before everything, a default system text, a system text in the user turn,
+    rounds counted from 0, a text before replies that is not the generation prompt.
+
+    Args:
+        turns: what the template writes.
+        eos_token: the text of the token that ends a reply, if one does.
     """
+    first, *rest = turns.user
+    if turns.has_bos_in_user:
+        # The bos token of every round but the first is then the end of what separates them.
+        user = (str(first).removeprefix(turns.bos), *rest)
+        turns = replace(turns, user=user, separator=turns.separator + turns.bos)
+    sources = []
+    if turns.eos:
+        # XTuner inserts both tokens.
+        sources.append(
+            _write_source(replace(turns, separator=turns.separator.removesuffix(turns.bos)))
+        )
+        turns = replace(turns, reply_suffix=turns.reply_suffix + (eos_token or ""), eos=False)
+        if not eos_token:
+            return sources
+    return [*sources, _write_source(turns)]
+
+
+def _write_source(turns: Turns) -> dict[str, Any]:
+    """Return the shortest dict."""
     names = {"round": "round", "index": "round", "bot_name": "bot_name"}
     instruction = (*turns.user, turns.generation_prompt)
     fields = {
@@ -326,7 +353,7 @@ def _write_exact_jinja(spec: XtunerSpec, default: Text | None) -> str:
         "        {%- set turn.system = '' %}{%- set turn.input = '' %}",
         "    {%- endif %}",
         "{%- endfor %}",
-        "{%- if add_generation_prompt and (turn.input or turn.system) %}",
+        "{%- if add_generation_prompt and messages and messages[-1].role in ['system', 'user'] %}",
         *(f"    {line}" for line in prompt),
         "{%- endif %}",
     ]
