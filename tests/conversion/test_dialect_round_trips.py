@@ -21,7 +21,6 @@ from corpus import needs_corpus
 from turnwise.analysis.conversations import conversations
 from turnwise.analysis.counterexample import try_render
 from turnwise.conversion.verification import is_dialogue
-from turnwise.dialects import fastchat
 from turnwise.dialects.jinja import with_stop_comment
 from turnwise.registry import entries
 
@@ -31,6 +30,14 @@ IMPORTED = [
     for dialect in ("xtuner", "xtuner_v1", "fastchat", "llamafactory")
     for name in entries(dialect=dialect)
 ]
+# What the translation of a source does better than its software, which is what `convert` compares with: XTuner inserts
+# a bos token after each eos token of its own; to FastChat an empty message is an open turn, and most styles refuse
+# images; LLaMA-Factory writes results of tools otherwise.
+ASKED: dict[str, dict[str, Any]] = {
+    "xtuner": {"bos_token": ""},
+    "fastchat": {"without": ["empty messages", "images"]},
+    "llamafactory": {"without": ["tools"]},
+}
 USER = {"role": "user", "content": "hi"}
 CHAT = [{"role": "system", "content": "S"}, USER, {"role": "assistant", "content": "ho"}, USER]
 
@@ -50,10 +57,11 @@ def come_back(template: turnwise.Template) -> tuple[str, Any]:
     """How it came back, and what was written or refused."""
     alone = as_jinja(template)
     try:
-        source = alone.convert(template.dialect)
+        source = alone.convert(template.dialect, **ASKED.get(template.dialect, {}))
     except turnwise.SourceError as error:
         named = re.fullmatch(
-            r"(?:\w+ cannot express this template|this template cannot be expressed as turns): (\w.*)",
+            r"(?:\w+ cannot express this template|turnwise's writer for \w+ does not express this template"
+            r"|this template cannot be expressed as turns): (\w.*)",
             error.message,
         )
         assert named, error.message
@@ -66,12 +74,16 @@ def come_back(template: turnwise.Template) -> tuple[str, Any]:
 
 
 def differing(template: turnwise.Template, written: turnwise.Template) -> list[str]:
-    """The rounds that the two write otherwise, special tokens and all."""
+    """The rounds of plain text that the two write otherwise, special tokens and all."""
     found = []
     for probe in conversations():
         opening = probe.messages[-1]["role"] != "assistant"
         asked = replace(probe, add_generation_prompt=opening, options=dict(TOKENS))
-        if not is_dialogue(probe.messages):
+        is_plain = all(
+            isinstance(message.get("content"), str) and message.keys() == {"role", "content"}
+            for message in probe.messages
+        )
+        if not is_plain or probe.tools is not None or not is_dialogue(probe.messages):
             continue
         first = try_render(template.renderer, asked)
         if not isinstance(first, turnwise.TurnwiseError):
@@ -89,27 +101,23 @@ def test_xtuner() -> None:
 
 
 def test_fastchat() -> None:
-    found = {name: come_back(load(name)) for name in IMPORTED if name.startswith("fastchat:")}
-    assert Counter(how for how, _ in found.values()) == {"same": 95, "alike": 5, "images": 2}
-    seeing = [
-        name for name in found if fastchat.parse_spec(load(name).source).system_message_vision
-    ]
-    assert seeing == [name for name, (how, _) in found.items() if how == "images"]
+    found = {name: come_back(load(name))[0] for name in IMPORTED if name.startswith("fastchat:")}
+    assert Counter(found.values())["same"] >= 92
+    # LLAMA3 writes its own bos token, GEMMA drops a system text, YUAN2 strips letters from the end.
+    assert {name: how for name, how in found.items() if how not in ("same", "alike")} == {
+        "fastchat:llama-3": "bos_token, whose text is not known (pass bos_token=...)",
+        "fastchat:yuan2": "the text of a message, which the template changes",
+        "fastchat:gemma": "a system text in the first user turn",
+    }
 
 
 def test_llamafactory() -> None:
     """Formats of tools and thoughts are names in this dialect, which are not found again in a text."""
     found = {name: come_back(load(name)) for name in entries(dialect="llamafactory")}
     said = {name: source for name, (how, source) in found.items() if how in ("same", "alike")}
-    assert len(found) == 124 and len(said) >= 56
+    assert len(found) == 124 and len(said) >= 98
     refused = Counter(how for name, (how, _) in found.items() if name not in said)
-    assert set(refused) == {
-        "tools",
-        "tool results",
-        "tool calls",
-        "reasoning",
-        "the end of a reply",
-    }
+    assert set(refused) == {"reasoning", "the end of a reply"}
     begun = [name for name in said if load(name).source.get("format_prefix") == [["bos_token"]]]
     assert len(begun) >= 13 and all(
         said[name]["format_prefix"] == [["bos_token"]] for name in begun
@@ -186,5 +194,6 @@ def test_declared_stops_go_into_other_dialects(dialect: str) -> None:
     source = turnwise.compile(
         with_stop_comment(turnwise.load("yi").text, ["<|im_end|>", "\nUser:"])
     )
-    written = turnwise.compile(source.convert(dialect), dialect)
+    lost = ["empty messages"] if dialect == "fastchat" else []
+    written = turnwise.compile(source.convert(dialect, without=lost), dialect)
     assert written.translation.stops == ("<|im_end|>", "\nUser:")

@@ -28,9 +28,10 @@ def obstacle(template: turnwise.Template, dialect: str, **details: Any) -> turnw
 
 
 def feature(template: turnwise.Template, dialect: str, **details: Any) -> str:
-    return obstacle(template, dialect, **details).message.removeprefix(
-        f"{dialect} cannot express this template: "
-    )
+    message = obstacle(template, dialect, **details).message
+    for unable in (f"{dialect} cannot", f"turnwise's writer for {dialect} does not"):
+        message = message.removeprefix(f"{unable} express this template: ")
+    return message
 
 
 # The date

@@ -20,7 +20,7 @@ from corpus import needs_corpus
 from turnwise import registry
 from turnwise.compat import xtuner as compat
 from turnwise.dialects import xtuner, xtuner_v1
-from turnwise.dialects.turns import Turns
+from turnwise.dialects.turns import Slot, Turns
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TokenizerError
 from xtuner_turns import to_turns
@@ -443,7 +443,7 @@ def test_round_trip(name: str) -> None:
     source = dict(compat.PROMPT_TEMPLATE[name])
     assert xtuner.read(source).facts["template"] == source
     assert xtuner.read(source, exact=True).facts["template"] == source
-    written = xtuner.write(to_turns(source))
+    written = xtuner.write(to_turns(source))[0]
     assert written == {
         key: value for key, value in source.items() if value != xtuner.DEFAULTS.get(key)
     }
@@ -480,7 +480,7 @@ def test_braces_are_text_when_doubled() -> None:
     source = {"INSTRUCTION": "{{{input}}} {{% raw %}} {{{{x}}}}'\"\\\r\n"}
     text = render(source, chat("q {round}")).text
     assert text == source["INSTRUCTION"].format(input="q {round}")
-    assert xtuner.write(to_turns(source)) == source
+    assert xtuner.write(to_turns(source)) == [source]
 
 
 @pytest.mark.parametrize(
@@ -548,8 +548,9 @@ def test_bad_v1_sources(source: Any, said: str) -> None:
 
 def test_turns_that_a_dict_cannot_say() -> None:
     """What it has no place for is left out; `convert` compares, and says so."""
-    assert xtuner.write(Turns(user=("x",), prefix="<bos>", default_system="D")) == xtuner.write(
-        Turns(user=("x",))
+    user = ("x", Slot("text"))
+    assert xtuner.write(Turns(user=user, prefix="<bos>", default_system="D")) == xtuner.write(
+        Turns(user=user)
     )
 
 
