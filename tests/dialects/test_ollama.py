@@ -1,11 +1,12 @@
 """Ollama's Modelfiles: what its templates mean, turns written as one, and what is refused.
 
-No Go runs here: the expected texts follow from reading how Ollama executes a template, and are not golden rows. What
-transformers prints for the same Jinja is compared in every case.
+What transformers prints for the same Jinja is compared in every case. What Ollama itself writes is compared in
+`test_ollama_goldens.py`.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import turnwise
 from turnwise.dialects import ollama
 from turnwise.dialects.ollama_go import parse
 from turnwise.dialects.turns import Slot, Turns
-from turnwise.errors import SourceError
+from turnwise.errors import SourceError, TemplateRaised
 
 SYSTEM = {"role": "system", "content": "S"}
 ASK = {"role": "user", "content": "a"}
@@ -119,11 +120,6 @@ def test_both_kinds_say_the_same(source: str, exact: bool) -> None:
         ),
         ("{{ range .Messages }}{{ else }}empty{{ end }}", [], "empty"),
         (
-            "{{ (index .Messages 1).Content }}{{ (index .Messages 0).Role | json }}",
-            CHAT,
-            'a"system"',
-        ),
-        (
             '{{ range .Messages }}{{ if eq .Role "user" "tool" }}u{{ else if ne .Role "system" }}n{{ end }}{{ end }}',
             CHAT,
             "unu",
@@ -169,7 +165,7 @@ def test_tools_and_calls() -> None:
     told = '{"name":"f","description":"d","parameters":{"properties":{"x":{"type":"int"}}}}'
     assert rendered(source, [CALL], tools=TOOLS) == f'f(x: int)\n{told}\nf {{"x":"<1>","a":2}}'
     assert rendered(source, [CALL], exact=True, tools=TOOLS).endswith(
-        'f {"x":"\\u003c1\\u003e","a":2}'
+        'f {"a":2,"x":"\\u003c1\\u003e"}'
     )
     each = "{{ range $k, $v := .Function.Arguments }}{{ $k }}={{ $v }};{{ end }}"
     each = f"{{{{ range .Messages }}}}{{{{ range .ToolCalls }}}}{each}{{{{ end }}}}{{{{ end }}}}"
@@ -279,24 +275,41 @@ def test_what_cannot_be_written() -> None:
     ("source", "said"),
     [
         (
-            '{{ .Prompt }}\n{{ printf "%s" .Prompt }}',
-            "line 2 .* the function 'printf' is not supported\n.*Supported: eq, ne, .*json",
+            "{{ .Prompt }}\n{{ call .Prompt }}",
+            "line 2 .* the function 'call' is not supported\n.*Supported: and, or, .*json",
         ),
         ("{{ jsn .Prompt }}", "the function 'jsn' .*\n.*Did you mean 'json'"),
-        ("FROM x\n\nTEMPLATE {{ html .Prompt }}", "line 3 .* 'html'"),
-        ("{{ eq .Prompt }}", "eq takes 2 to 9 values, not 1"),
-        ("{{ .Promt }}", r"no \.Promt\n.*Did you mean 'Prompt'"),
+        ("FROM x\n\nTEMPLATE {{ htm .Prompt }}", "line 3 .* 'htm'"),
+        ("{{ eq .Prompt }}", "eq takes at least 2 values, not 1"),
+        ("{{ not .Prompt 1 }}", "not takes 1 to 1 values, not 2"),
+        ("{{ .Promt }}", r"no field \.Promt here\n.*Did you mean 'Prompt'"),
+        ("{{ printf .Prompt }}", "the format of printf must be a text in quotes"),
+        ('{{ printf "%#v" .Prompt }}', "printf does not know '%#' here"),
+        ("{{ index .Prompt 1 }}", "index of a text"),
+        ('{{ template "x" . }}{{ .Prompt }}', "the template 'x' is not defined"),
+        ('{{ template "x" }}{{ .Prompt }}', "a template only with a value"),
+        ("{{ define x }}{{ end }}{{ .Prompt }}", "define needs the name of a template"),
         (
-            "{{ range .Messages }}{{ .System }}{{ end }}",
-            r"no field \.System here\n.*write \$\.System",
+            '{{ define "x" }}a{{ end }}{{ define "x" }}b{{ end }}{{ .Prompt }}',
+            "the template 'x' is defined twice",
         ),
+        ('{{ if .Prompt }}{{ define "x" }}{{ end }}{{ end }}', "defined inside a block"),
+        ("{{ break }}{{ .Prompt }}", "break belongs into a range"),
+        ('{{ "a""b" }}{{ .Prompt }}', "a space is missing"),
+        ("{{ $x := . }}{{ .Prompt }}", "whole data"),
+        ("{{ range . }}{{ end }}{{ .Prompt }}", "range goes through a list"),
+        ("{{ 1i }}{{ .Prompt }}", "cannot read"),
+        (r'{{ "\xff" }}{{ .Prompt }}', "not text in UTF-8"),
+        ("{{ 'ab' }}{{ .Prompt }}", "is not one character"),
+        ("{{ 99999999999999999999 }}{{ .Prompt }}", "too large"),
+        ("{{ /* x */ }}{{ .Prompt }}", "cannot read"),
         ("{{ range .Messages }}{{ .Contents }}{{ end }}", "Did you mean 'Content'"),
         ("{{ $x }}{{ .Prompt }}", r"\$x is not declared"),
         ("{{ $x = 1 }}{{ .Prompt }}", r"\$x is not declared"),
         ("{{ .Prompt 1 }}", "Prompt takes no arguments"),
         ("{{ .Prompt = 1 }}", r"given to a variable like \$x"),
         ("{{ $a, $b, $c := .Messages }}", "too many variables"),
-        ("{{ . }}", "whole data"),
+        ("{{ . }}", "a value of the type map.* cannot be printed"),
         ("{{ if .Prompt }}", "if has no end"),
         ("{{ if .Prompt }}{{ else range .Messages }}{{ end }}", "else is followed by 'range'"),
         ("{{ .Prompt }}{{ end }}", "without a block"),
@@ -306,10 +319,6 @@ def test_what_cannot_be_written() -> None:
         ("{{ .Prompt ) }}", "cannot read"),
         ("{{ .Prompt ^ 1 }}", "cannot read"),
         (r'{{ "\q" }}{{ .Prompt }}', "unknown escape"),
-        (
-            '{{ define "x" }}{{ end }}{{ .Prompt }}',
-            "'define' is not supported\n.*Supported: if, range",
-        ),
         (
             "FRM x\nTEMPLATE {{ .Prompt }}",
             "line 1 of the Modelfile: unknown instruction 'FRM'\n.*Did you mean 'FROM'",
@@ -350,7 +359,7 @@ def test_knows() -> None:
 
 
 def test_lines_are_those_of_the_file() -> None:
-    (first, second) = parse("{{ .Prompt }}{{ .System }}", first_line=7)
+    (first, second) = parse("{{ .Prompt }}{{ .System }}", first_line=7).nodes
     assert first.line == second.line == 7
 
 
@@ -363,10 +372,110 @@ def test_go_counts_the_bytes_of_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "over", ["3", '"abc"', ".System", "(len .Messages)", "(json .Tools)", "currentDate"]
+    "over", ["1.5", '"abc"', ".System", "(eq 1 1)", "(json .Tools)", "currentDate"]
 )
 def test_range_goes_through_lists(over: str) -> None:
     with pytest.raises(
         SourceError, match="line 2 of the template: range goes through a list or a mapping"
     ):
         ollama.read(f"{{{{ .Prompt }}}}\n{{{{ range {over} }}}}x{{{{ end }}}}")
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_field_of_another_value_fails_when_it_is_used(exact: bool) -> None:
+    """Ollama reads such templates, and fails only where it comes to the field."""
+    source = (
+        '{{ range .Messages }}{{ if eq .Role "tool" }}{{ .Tools }}{{ end }}{{ .Content }}{{ end }}'
+    )
+    template = turnwise.compile(ollama.read(source, exact=exact).jinja)
+    assert template.render([ASK]).text == "a"
+    with pytest.raises(TemplateRaised, match=r"line 1 .* no field \.Tools .*root, \$\.Tools"):
+        template.render([{"role": "tool", "content": "1"}])
+
+
+def test_levels_of_thinking() -> None:
+    source = "{{ .Think }}{{ .ThinkLevel }}{{ .IsThinkSet }}{{ len .Messages }}"
+    assert rendered(source, [ASK]) == "falsefalse1"
+    assert rendered(source, [ASK], enable_thinking=True) == "truemediumtrue1"
+    assert rendered(source, [ASK], enable_thinking=False) == "falsetrue1"
+    assert rendered(source, [ASK], reasoning_effort="high") == "truehightrue1"
+
+
+@pytest.mark.parametrize(
+    ("day", "before"),
+    [
+        ("2024-03-01", "2024-02-29"),
+        ("2023-03-01", "2023-02-28"),
+        ("2100-03-01", "2100-02-28"),
+        ("2000-03-01", "2000-02-29"),
+        ("2025-01-01", "2024-12-31"),
+        ("2025-05-01", "2025-04-30"),
+        ("2025-12-10", "2025-12-09"),
+    ],
+)
+def test_yesterday(day: str, before: str) -> None:
+    template = turnwise.compile("{{ yesterdayDate }}{{ len .Messages }}", "ollama")
+    assert template.render([ASK], now=datetime.fromisoformat(day)).text == f"{before}1"
+
+
+@pytest.mark.parametrize(
+    "number", [0, 1, -1, 7.0, 0.1, 123456, 1234567, 1e20, 1e21, 1.5e-7, 12.5, 2**60, 5e-324]
+)
+def test_numbers_keep_their_value(number: float) -> None:
+    """Go's spelling of a number of the conversation is another one than Python's, of the same number."""
+    both = "{{ .Function.Arguments.n }} {{ json .Function.Arguments.n }}"
+    source = f"{{{{ range .Messages }}}}{{{{ range .ToolCalls }}}}{both}{{{{ end }}}}{{{{ end }}}}"
+    call = {"function": {"name": "f", "arguments": {"n": number}}}
+    message = {"role": "assistant", "content": "", "tool_calls": [call]}
+    shown, as_json = rendered(source, [message], exact=True).split(" ")
+    assert float(shown) == float(as_json) == float(number)
+
+
+def test_a_suffix_asks_for_the_text_before_it() -> None:
+    source = "{{ if .Suffix }}<{{ .Prompt }}|{{ .Suffix }}>{{ else }}{{ .Prompt }}{{ end }}{{ .Response }}"
+    assert rendered(source, [ASK]) == "a"
+    assert rendered(source, [ASK], suffix="z") == "<a|z>"
+
+
+def test_what_is_no_text_prints_as_json() -> None:
+    source = "{{ range .Tools }}{{ .Function.Parameters }}{{ end }}{{ .Prompt }}{{ len .Messages }}"
+    assert rendered(source, [ASK], tools=TOOLS) == '{"properties":{"x":{"type":"int"}}}1'
+    exact = '{ <nil> <nil> [] {"x":{"type":"int"}}}<no value>1'
+    assert rendered(source, [ASK], tools=TOOLS, exact=True) == exact
+
+
+def test_the_last_round_has_all_functions() -> None:
+    source = "{{ .Prompt | json }}:{{ .Response }}"
+    assert rendered(source, [ASK, REPLY, AGAIN]) == '"a":b"c":'
+    exact = turnwise.compile(ollama.read(source, exact=True).jinja)
+    with pytest.raises(TemplateRaised, match="does not know json where it executes the last round"):
+        exact.render([ASK])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ .Messages }}",
+        "{{ range .Messages }}{{ .Images }}{{ end }}",
+        "{{ $x := 1 }}{{ $x = .Messages }}{{ $x }}",
+        "{{ $x := 1 }}{{ $x = .Tools }}{{ eq $x 1 }}{{ len .Messages }}",
+        '{{ slice "é" 1 }}{{ len .Messages }}',
+    ],
+)
+def test_what_is_not_printed(source: str) -> None:
+    exact = turnwise.compile(ollama.read(source, exact=True).jinja)
+    with pytest.raises(TemplateRaised):
+        exact.render([{**ASK, "images": ["aGk="]}])
+
+
+def test_a_range_of_nothing() -> None:
+    source = "{{ $i := 7 }}{{ $m := 0 }}{{ range $i, $m = .Messages }}{{ end }}{{ $i }}"
+    assert rendered(source, [], exact=True) == "7"
+    assert rendered(source, [ASK, REPLY], exact=True) == "1"
+
+
+def test_parentheses_are_looked_into() -> None:
+    source = "{{ (index .Messages 1).Content }}{{ (index .Messages 0).Role | json }}"
+    assert rendered(source, CHAT) == 'a"system"'
+    with pytest.raises(TemplateRaised):
+        turnwise.compile(ollama.read(source, exact=True).jinja).render(CHAT)

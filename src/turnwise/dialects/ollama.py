@@ -6,9 +6,9 @@
     PARAMETER stop "<|user|>"
 
 A source is a Modelfile, or the text of its TEMPLATE alone. `ollama_go.py` parses the template,
-`ollama_jinja.py` writes the Jinja. Ollama opens a reply whenever the last message is not the
-assistant's, so `add_generation_prompt` changes nothing here. Without `exact`, a conversation that
-ends with a reply keeps what closes it.
+`ollama_jinja.py` writes the Jinja; with `exact` every value prints as in Go. Ollama opens a reply
+whenever the last message is not the assistant's, so `add_generation_prompt` changes nothing here.
+Without `exact`, a conversation that ends with a reply keeps what closes it.
 
 `write` writes turns as the newer kind of template, like those of Ollama's library: a final
 assistant message is left open, to be continued. The language cannot count rounds.

@@ -1,77 +1,106 @@
-"""Parse the part of Go's text/template that Ollama's library uses into a small tree.
+"""Parse Go's text/template language, as Ollama uses it, into a small tree.
 
     {{- range .Messages }}<|{{ .Role }}|>{{ .Content }}{{ end }}
 
     GoNode(range, term=.Messages, body=[text "<|", print .Role, text "|>", print .Content])
 
-Supported: text and actions; `if`, `range`, `with`, `else`, `break`, `continue`, `end`; variables;
-pipelines of functions; the trimming of white space by `{{- ` and ` -}}`, done while scanning. What
-a function or a field means is up to `ollama_jinja.py`. Refused, with the line: `define`,
-`template`, `block`, methods with arguments, complex numbers.
+All of the language is parsed: text, actions, comments, the trimming of white space by `{{- ` and
+` -}}`; `if`, `range`, `with`, `else`, `break`, `continue`, `define`, `template`, `block`; variables;
+pipelines. What a function or a field means is up to `ollama_values.py`. Refused, with the line: what
+Go itself refuses, and complex numbers, variables declared in parentheses, methods with arguments.
 """
 
 from __future__ import annotations
 
-import json
+import ast
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
 from turnwise.errors import SourceError, short_repr
 
 # Possessive quantifiers: an action that does not end is found at once, not after every way to cut it.
 ACTION = re.compile(
-    r'\{\{(?:"(?:[^"\\\n]|\\.)*+"|`[^`]*+`|/\*(?:(?!\*/).)*+\*/|(?!\}\}|/\*)[^"`])*+\}\}', re.DOTALL
+    r"""\{\{(?:"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+'|`[^`]*+`|/\*(?:(?!\*/).)*+\*/|(?!\}\}|/\*)[^"'`])*+\}\}""",
+    re.DOTALL,
 )
+COMMENT = re.compile(r"/\*(?:(?!\*/).)*+\*/", re.DOTALL)
 TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
-    | (?P<number>[+-]?\d+(?:\.\d+)?)
-    | (?P<variable>\$\w*(?:\.\w+)*)
-    | (?P<field>(?:\.[A-Za-z_]\w*)+)
-    | (?P<dot>\.)
-    | (?P<word>[A-Za-z_]\w*)
+    r"""
+      (?P<space>[ \t\r\n]+)
+    | (?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
+    | (?P<character>'(?:[^'\\\n]|\\.)*')
+    | (?P<number>[+-]?(?:0[xX][\da-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+
+        |(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?)(?![\w.]))
+    | (?P<variable>\$\w*(?![^\s.,|:)(]))
+    | (?P<field>\.[^\W\d]\w*(?![^\s.,|:)(]))
+    | (?P<dot>\.(?=[\s|)]|$))
+    | (?P<word>[^\W\d]\w*(?![^\s.,|:)(]))
     | (?P<mark>:=|[=|(),])
-    )""",
+    """,
     re.VERBOSE,
 )
+STRING_ESCAPE = re.compile(
+    r"""\\(?:([abfnrtv\\"])|([0-7]{3})|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|(.?))""",
+    re.DOTALL,
+)
+SIMPLE_ESCAPES = dict(zip('abfnrtv\\"', '\a\b\f\n\r\t\v\\"', strict=True))
 SPACE = " \t\r\n"
 MAX_DEPTH = 200  # blocks within blocks, parentheses within parentheses
 # The longest template of Ollama's library has a few hundred actions, the longest action a few dozen tokens.
 MAX_PIECES = 4_000
-MAX_ACTION_TOKENS = 400
-KEYWORDS = ("if", "range", "with", "else", "end", "break", "continue")
-UNSUPPORTED_KEYWORDS = ("define", "template", "block")
-CONSTANTS = {"true": "true", "false": "false", "nil": "none"}
+MAX_ACTION_TOKENS = 800
+MAX_INTEGER = 1 << 63
+BLOCKS = ("if", "range", "with")
+CONTROLS = ("break", "continue")
+CONSTANTS = {"true": "bool", "false": "bool", "nil": "nil"}
 
 Tokens = list[tuple[str, str]]  # kind and text
 
 
 @dataclass(frozen=True, slots=True)
 class GoTerm:
-    """An operand: a constant, or a path of fields from the dot, from a variable or from a call."""
+    """An operand: a constant, or a path of fields from the dot, from a variable or from a call.
+
+    A term in parentheses with fields behind it is a call without a name.
+    """
 
     kind: str  # constant, dot, variable, call
     line: int
-    name: str = ""  # of a variable or function; of a constant: "text" or "number"
+    name: str = ""  # of a variable or function; of a constant: text, int, float, bool or nil
     value: str = ""  # of a constant: the text, or the number as Jinja
     path: tuple[str, ...] = ()
     arguments: tuple[GoTerm, ...] = ()
     is_applied: bool = False  # a call that already has its arguments
+    is_piped: bool = False  # the last argument came through a |
+
+    @property
+    def is_chain(self) -> bool:
+        """A field of something in parentheses."""
+        return self.kind == "call" and bool(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class GoNode:
-    """A part of the template: text, print, set, if, range, with, break, continue."""
+    """A part of the template: text, print, set, if, range, with, break, continue, template."""
 
     kind: str
     line: int
-    text: str = ""
+    text: str = ""  # the text, or the name of the template
     names: tuple[str, ...] = ()  # variables that it sets, without the $
     declares: bool = True  # := and not =
     term: GoTerm | None = None
     body: tuple[GoNode, ...] = ()
     otherwise: tuple[GoNode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GoTemplate:
+    """The nodes of a template, and of those that it defines."""
+
+    nodes: tuple[GoNode, ...]
+    defined: dict[str, tuple[GoNode, ...]] = field(default_factory=dict)
 
 
 class GoPiece(NamedTuple):
@@ -84,16 +113,24 @@ class GoPiece(NamedTuple):
     @property
     def keyword(self) -> str:
         """The first word of an action; empty for text."""
-        return self.text.split(None, 1)[0] if self.is_action and self.text else ""
+        found = re.match(r"\w+", self.text) if self.is_action else None
+        return found[0] if found else ""
+
+    @property
+    def rest(self) -> str:
+        """What follows the keyword."""
+        return self.text[len(self.keyword) :].strip(SPACE)
 
 
 class PieceReader:
-    """The pieces of a template, read one by one."""
+    """The pieces of a template, read one by one, and the templates that were defined so far."""
 
     def __init__(self, pieces: list[GoPiece]) -> None:
         self._pieces = pieces
         self._at = 0
         self.depth = 0
+        self.loops = 0  # ranges around the current piece
+        self.defined: dict[str, tuple[GoNode, ...]] = {}
 
     def next(self) -> GoPiece | None:
         """Return the next piece; None at the end."""
@@ -102,18 +139,48 @@ class PieceReader:
         self._at += 1
         return self._pieces[self._at - 1]
 
+    def define(self, name: str, nodes: tuple[GoNode, ...], line: int) -> None:
+        """Remember a template; an empty one does not replace another of its name."""
+        old = self.defined.get(name, ())
+        if not _is_blank(old) and not _is_blank(nodes):
+            refuse(line, f"the template {short_repr(name)} is defined twice")
+        if name not in self.defined or _is_blank(old):
+            self.defined[name] = nodes
+
+
+def _is_blank(nodes: tuple[GoNode, ...]) -> bool:
+    return all(node.kind == "text" and not node.text.strip() for node in nodes)
+
 
 def refuse(line: int, message: str, hint: str | None = None) -> NoReturn:
     """Raise the error for a line of the template."""
     raise SourceError(f"line {line} of the template: {message}", hint=hint)
 
 
-def parse(text: str, first_line: int = 1) -> tuple[GoNode, ...]:
+def parse(text: str, first_line: int = 1) -> GoTemplate:
     """Parse a template; `first_line` is the line of the file on which it begins."""
-    nodes, end = _parse_nodes(PieceReader(_scan(text, first_line)))
+    reader = PieceReader(_scan(text, first_line))
+    nodes, end = _parse_nodes(reader, is_top=True)
     if end is not None:
         refuse(end.line, f"{{{{ {end.text} }}}} without a block that it belongs to")
-    return nodes
+    return GoTemplate(nodes, reader.defined)
+
+
+def walk_nodes(nodes: tuple[GoNode, ...]) -> Iterator[GoNode]:
+    """Yield all nodes, also those in blocks, in the order of the template."""
+    for node in nodes:
+        yield node
+        yield from walk_nodes(node.body)
+        yield from walk_nodes(node.otherwise)
+
+
+def walk_terms(term: GoTerm | None, into_chains: bool = True) -> Iterator[GoTerm]:
+    """Yield a term and the terms within it, also those of which a field is asked."""
+    if term is not None:
+        yield term
+        if into_chains or not term.is_chain:
+            for argument in term.arguments:
+                yield from walk_terms(argument, into_chains)
 
 
 def _scan(text: str, first_line: int) -> list[GoPiece]:
@@ -131,14 +198,14 @@ def _scan(text: str, first_line: int) -> list[GoPiece]:
         inner = action[0][2:-2]
         before = text[at:start].lstrip(SPACE) if trim_left else text[at:start]
         if inner[:1] == "-" and inner[1:2] in tuple(SPACE):
-            inner, before = inner[1:], before.rstrip(SPACE)
+            inner, before = inner[2:], before.rstrip(SPACE)
         trim_left = inner[-1:] == "-" and inner[-2:-1] in tuple(SPACE)
         if trim_left:
-            inner = inner[:-1]
+            inner = inner[:-2]
         if before:
             pieces.append(GoPiece(line, before, is_action=False))
-        if not inner.strip().startswith("/*"):
-            pieces.append(GoPiece(line, inner.strip(), is_action=True))
+        if not COMMENT.fullmatch(inner):
+            pieces.append(GoPiece(line, inner.strip(SPACE), is_action=True))
         at = action.end()
         line += action[0].count("\n")
     rest = text[at:].lstrip(SPACE) if trim_left else text[at:]
@@ -147,53 +214,111 @@ def _scan(text: str, first_line: int) -> list[GoPiece]:
     return pieces
 
 
-def _parse_nodes(reader: PieceReader) -> tuple[tuple[GoNode, ...], GoPiece | None]:
+# -- nodes -----------------------------------------------------------------------------------------
+
+
+def _parse_nodes(
+    reader: PieceReader, is_top: bool = False
+) -> tuple[tuple[GoNode, ...], GoPiece | None]:
     """Return the nodes up to the `else` or `end` that ends the block, and that piece."""
-    nodes = []
+    nodes: list[GoNode] = []
     while (piece := reader.next()) is not None:
-        line, text, is_action = piece
         word = piece.keyword
-        if not is_action:
-            nodes.append(GoNode("text", line, text))
-        elif word in ("end", "else"):
+        if word in ("end", "else"):
             return tuple(nodes), piece
-        elif word in UNSUPPORTED_KEYWORDS:
-            refuse(line, f"{word!r} is not supported", f"Supported: {', '.join(KEYWORDS)}.")
-        elif word in ("break", "continue"):
-            nodes.append(GoNode(word, line))
-        elif word in ("if", "range", "with"):
-            nodes.append(_parse_block(reader, word, text[len(word) :], line))
+        if word == "define":
+            if not is_top:
+                refuse(piece.line, "a template is defined inside a block")
+            _parse_definition(reader, piece)
         else:
-            nodes.append(_parse_statement("print", text, line))
+            nodes.append(_parse_node(reader, piece))
     return tuple(nodes), None
+
+
+def _parse_node(reader: PieceReader, piece: GoPiece) -> GoNode:
+    word = piece.keyword
+    if not piece.is_action:
+        return GoNode("text", piece.line, piece.text)
+    if word in CONTROLS:
+        if piece.rest or not reader.loops:
+            refuse(piece.line, f"{word} belongs into a range, alone in its action")
+        return GoNode(word, piece.line)
+    if word in BLOCKS:
+        return _parse_block(reader, word, piece.rest, piece.line)
+    if word == "template":
+        name, rest = _parse_template_name(piece)
+        return _parse_call(name, rest, piece.line)
+    if word == "block":
+        return _parse_definition(reader, piece)
+    return _parse_statement("print", piece.text, piece.line)
+
+
+def _parse_definition(reader: PieceReader, piece: GoPiece) -> GoNode:
+    """Parse a template up to its end; return the call of a block."""
+    name, rest = _parse_template_name(piece)
+    call = GoNode("template", piece.line, name)
+    if piece.keyword == "block":
+        call = _parse_call(name, rest, piece.line)
+    elif rest:
+        refuse(piece.line, f"cannot read {short_repr(rest)} behind the name of the template")
+    _enter(reader, piece.line)
+    loops, reader.loops = reader.loops, 0
+    body, end = _parse_nodes(reader)
+    if end is None or end.text != "end":
+        refuse(piece.line, f"{piece.keyword} has no end")
+    reader.loops = loops
+    reader.depth -= 1
+    reader.define(name, body, piece.line)
+    return call
+
+
+def _parse_template_name(piece: GoPiece) -> tuple[str, str]:
+    """Return the name of a template, and what follows it in the action."""
+    found = TOKEN.match(piece.rest)
+    if found is None or found.lastgroup != "string":
+        refuse(piece.line, f'{piece.keyword} needs the name of a template, like "name"')
+    return _unquote(found[0], piece.line), piece.rest[found.end() :].strip(SPACE)
+
+
+def _parse_call(name: str, value: str, line: int) -> GoNode:
+    if not value:
+        refuse(line, "Ollama takes a template only with a value", "For example: template {name} .")
+    return replace(_parse_statement("template", value, line), text=name)
+
+
+def _enter(reader: PieceReader, line: int) -> None:
+    reader.depth += 1
+    if reader.depth > MAX_DEPTH:
+        refuse(line, "blocks nested too deeply")
 
 
 def _parse_block(reader: PieceReader, kind: str, head: str, line: int) -> GoNode:
     """Parse a block after its keyword; `else if` is a block in the else part."""
-    reader.depth += 1
-    if reader.depth > MAX_DEPTH:
-        refuse(line, "blocks nested too deeply")
+    _enter(reader, line)
     statement = _parse_statement(kind, head, line)
+    reader.loops += kind == "range"
     body, end = _parse_nodes(reader)
+    reader.loops -= kind == "range"
     otherwise: tuple[GoNode, ...] = ()
-    rest = ""
+    has_nested_end = False
     if end is not None and end.keyword == "else":
-        rest = end.text.removeprefix("else").strip()
-        if rest:
-            word = rest.split(None, 1)[0]
-            if word not in ("if", "with"):
-                hint = "Write else, else if or else with."
-                refuse(end.line, f"else is followed by {word!r}", hint)
+        if end.rest:
+            inner = end.rest.split(None, 1)[0]
+            if inner != kind or kind == "range":
+                hint = "Write else, else if (of an if) or else with (of a with)."
+                refuse(end.line, f"else is followed by {inner!r}", hint)
             # The nested block also consumes the `end`.
-            otherwise = (_parse_block(reader, word, rest[len(word) :], end.line),)
+            nested = _parse_block(reader, inner, end.rest[len(inner) :].strip(SPACE), end.line)
+            otherwise, has_nested_end = (nested,), True
         else:
             otherwise, end = _parse_nodes(reader)
-    if not rest and (end is None or end.text != "end"):
+    if not has_nested_end and (end is None or end.text != "end"):
         refuse(line, f"{kind} has no end")
     reader.depth -= 1
-    return GoNode(
-        kind, line, names=statement.names, term=statement.term, body=body, otherwise=otherwise
-    )
+    return replace(statement, body=body, otherwise=otherwise)
+
+
+# -- pipelines -------------------------------------------------------------------------------------
 
 
 def _parse_statement(kind: str, text: str, line: int) -> GoNode:
@@ -219,26 +344,32 @@ def _parse_statement(kind: str, text: str, line: int) -> GoNode:
 
 def _parse_targets(tokens: Tokens, kind: str, text: str, line: int) -> tuple[str, ...]:
     """Return the names of the variables before := or =."""
-    variables = [value for _, value in tokens if value != ","]
-    if not variables or not all(name.startswith("$") and "." not in name for name in variables):
+    words = [token for token in tokens if token[0] != "space"]
+    variables = [value for _, value in words[::2]]
+    separators = [value for _, value in words[1::2]]
+    are_variables = all(token == "variable" and len(value) > 1 for token, value in words[::2])
+    if not variables or not are_variables or any(value != "," for value in separators):
         refuse(line, f"a value can only be given to a variable like $x, not in {short_repr(text)}")
-    if len(variables) > (2 if kind == "range" else 1):
+    if len(variables) > (2 if kind == "range" else 1) or len(variables) == len(separators):
         refuse(line, f"too many variables: {short_repr(text)}")
     return tuple(name[1:] for name in variables)
 
 
 def _tokenize(text: str, line: int) -> Tokens:
     tokens, at = [], 0
-    end = len(text.rstrip())
-    while at < end:
+    while at < len(text):
         found = TOKEN.match(text, at)
         if found is None:
             refuse(line, f"cannot read {short_repr(text[at:].strip())}")
-        tokens.append((str(found.lastgroup), found[found.lastgroup or 0]))
+        tokens.append((str(found.lastgroup), found[0]))
         at = found.end()
         if len(tokens) > MAX_ACTION_TOKENS:
-            refuse(line, f"an action of more than {MAX_ACTION_TOKENS} words")
+            refuse(line, f"an action of more than {MAX_ACTION_TOKENS} words and spaces")
     return tokens
+
+
+def _skip_space(tokens: Tokens) -> Tokens:
+    return tokens[1:] if tokens and tokens[0][0] == "space" else tokens
 
 
 def _parse_pipeline(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
@@ -252,16 +383,22 @@ def _parse_pipeline(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
 def _parse_command(tokens: Tokens, piped: GoTerm | None, line: int) -> tuple[GoTerm, Tokens]:
     """Parse a function and its arguments, or a single operand."""
     terms: list[GoTerm] = []
+    tokens = _skip_space(tokens)
     while tokens and tokens[0][1] not in ("|", ")"):
         term, tokens = _parse_operand(tokens, line)
         terms.append(term)
+        if tokens and tokens[0][0] != "space" and tokens[0][1] not in ("|", ")"):
+            refuse(line, f"a space is missing before {short_repr(tokens[0][1])}")
+        tokens = _skip_space(tokens)
     if not terms:
         refuse(line, "a value is missing")
     head, *arguments = terms
     if piped is not None:
         arguments.append(piped)
     if head.kind == "call" and not head.is_applied:
-        call = GoTerm("call", line, head.name, arguments=tuple(arguments), is_applied=True)
+        call = replace(
+            head, arguments=tuple(arguments), is_applied=True, is_piped=piped is not None
+        )
         return call, tokens
     if arguments:
         name = ".".join(head.path) or head.name or head.value
@@ -270,41 +407,88 @@ def _parse_command(tokens: Tokens, piped: GoTerm | None, line: int) -> tuple[GoT
 
 
 def _parse_operand(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
-    (kind, text), tokens = tokens[0], tokens[1:]
+    """Parse a constant, or another operand with the fields behind it."""
+    kind, text = tokens[0]
     if kind == "string":
-        return GoTerm("constant", line, "text", _unquote(text, line)), tokens
-    if kind == "number" or text in CONSTANTS:
-        return GoTerm("constant", line, "number", CONSTANTS.get(text, text)), tokens
+        return GoTerm("constant", line, "text", _unquote(text, line)), tokens[1:]
+    if kind in ("number", "character"):
+        return _parse_number(kind, text, line), tokens[1:]
+    if text in CONSTANTS:
+        value = "none" if text == "nil" else text
+        return GoTerm("constant", line, CONSTANTS[text], value), tokens[1:]
+    if kind == "dot":
+        return GoTerm("dot", line), tokens[1:]
+    tokens = tokens[1:]
     if kind == "variable":
-        name, *fields = text[1:].split(".")
-        return GoTerm("variable", line, name, path=tuple(fields)), tokens
-    if kind in ("field", "dot"):
-        return GoTerm("dot", line, path=_split_path(text)), tokens
-    if kind == "word":
-        return GoTerm("call", line, text), tokens  # a function whose arguments may follow
-    if text == "(":
-        term, tokens = _parse_pipeline(tokens, line)
+        term = GoTerm("variable", line, text[1:])
+    elif kind == "field":
+        term = GoTerm("dot", line, path=(text[1:],))
+    elif kind == "word":
+        term = GoTerm("call", line, text)  # a function whose arguments may follow
+    elif text == "(":
+        inner, tokens = _parse_pipeline(tokens, line)
         if not tokens or tokens[0][1] != ")":
             refuse(line, "a parenthesis that does not end")
         tokens = tokens[1:]
-        if tokens and tokens[0][0] == "field":
-            path = _split_path(tokens[0][1])
-            field = GoTerm("call", line, path=path, arguments=(term,), is_applied=True)
-            return field, tokens[1:]
-        return term, tokens
-    refuse(line, f"cannot read {short_repr(text)}")
+        term = GoTerm("call", line, arguments=(inner,), is_applied=True)
+    else:
+        refuse(line, f"cannot read {short_repr(text)}")
+    path = term.path
+    while tokens and tokens[0][0] == "field":
+        path += (tokens[0][1][1:],)
+        tokens = tokens[1:]
+    if term.kind == "call" and term.name and path:
+        # A field of what a function returns without arguments.
+        call = replace(term, is_applied=True)
+        term = GoTerm("call", line, arguments=(call,), is_applied=True)
+    return replace(term, path=path), tokens
 
 
-def _split_path(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(".")))
+# -- constants -------------------------------------------------------------------------------------
+
+
+def _parse_number(kind: str, text: str, line: int) -> GoTerm:
+    """Return a number, or a character, which is one in Go."""
+    if kind == "character":
+        quoted = text[1:-1].replace('"', '\\"') if text != "'\\''" else "'"
+        character = _unquote(f'"{quoted}"', line)
+        if len(character) != 1:
+            refuse(line, f"{short_repr(text)} is not one character")
+        return GoTerm("constant", line, "int", str(ord(character)))
+    plain = re.sub(r"^([+-]?)0(?=[\d_])", r"\g<1>0o", text)  # 017 is octal
+    try:
+        value = ast.literal_eval(plain if re.fullmatch(r"[+-]?0o[0-7_]+", plain) else text)
+    except (SyntaxError, ValueError):
+        refuse(line, f"{short_repr(text)} is not a number")
+    if isinstance(value, float):
+        return GoTerm("constant", line, "float", repr(value))
+    if not -MAX_INTEGER <= value < MAX_INTEGER:
+        refuse(line, f"the number {short_repr(text)} is too large")
+    return GoTerm("constant", line, "int", f"({value})" if value < 0 else str(value))
 
 
 def _unquote(text: str, line: int) -> str:
-    """Return the value of a Go string; the escapes are those of JSON, near enough."""
+    """Return the value of a Go string; an escape may be one byte of a character."""
     if text.startswith("`"):
-        return text[1:-1]
-    as_json = re.sub(r"\\x([0-9a-fA-F]{2})", r"\\u00\1", text).replace("\\'", "'")
-    try:
-        return str(json.loads(as_json, strict=False))
-    except ValueError:
+        return text[1:-1].replace("\r", "")
+
+    def read_escape(match: re.Match[str]) -> str:
+        simple, octal, byte, short, long, _ = match.groups()
+        if simple:
+            return SIMPLE_ESCAPES[simple]
+        if octal or byte:
+            code = int(octal, 8) if octal else int(byte, 16)
+            if code < 256:
+                # A byte above 127 is kept as a lone surrogate until all are known.
+                return chr(code) if code < 128 else chr(0xDC00 + code)
+        elif short or long:
+            code = int(short or long, 16)
+            if code < 0xD800 or 0xE000 <= code < 0x110000:
+                return chr(code)
         refuse(line, f"an unknown escape in {short_repr(text)}")
+
+    value = STRING_ESCAPE.sub(read_escape, text[1:-1])
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        refuse(line, f"{short_repr(text)} is not text in UTF-8")

@@ -1,162 +1,58 @@
 """Write the Jinja of an Ollama template, from the tree that `ollama_go.py` parses.
 
-Ollama has two kinds of templates. Those that mention `.Messages` see the whole conversation:
-consecutive messages of one role are joined first (tool results excepted), and `.System` is all
-system texts. The older ones see one round, `.System`, `.Prompt` and `.Response`, and are executed
-once per round; in the last round everything after `.Response` is cut, which is how the generation
-prompt comes about. Both become Jinja over OpenAI messages:
-
     {{ if eq .Role "user" }}<u>{{ .Content }}{{ end }}
 
     {%- if item.role == 'user' -%}
     {{- '<u>' ~ item.content -}}
     {%- endif -%}
 
-A value that is not text prints as compact JSON, with the keys in the order in which they came;
-Ollama has an order of its own, and escapes `<`, `>` and `&`, which only `exact` does. A function or
-field that is not in the tables below is an error.
+Blocks are written here, values in `ollama_values.py`, what Ollama does around a template in
+`ollama_rounds.py`. A variable of Go lives in its block and may change in blocks within; Jinja's are
+local to a loop, so one that changes is an attribute of a namespace. Its type is that of all values
+that it gets, which is known only after everything was written: it is written again until no type
+changes any more.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import re
 
-from turnwise.dialects.ollama_go import GoNode, GoTerm, parse, refuse
+from turnwise.dialects.ollama_fields import GoFieldWriter
+from turnwise.dialects.ollama_functions import element_of
+from turnwise.dialects.ollama_go import GoNode, GoTerm, parse, refuse, walk_nodes
+from turnwise.dialects.ollama_print import MACRO_NAMES, GoPrinter, GoValue, as_list, is_simple
+from turnwise.dialects.ollama_rounds import (
+    COLLECT_MESSAGES,
+    EXACT_ROLE,
+    ROLE,
+    USE_MESSAGES,
+    USE_ROUNDS,
+    USE_SUFFIX,
+    USE_THINK_LEVEL,
+    USE_THINKING,
+    ResponseCut,
+    list_names,
+)
+from turnwise.dialects.ollama_types import ROOT_FIELDS, ROUND_FIELDS, TYPES, GoType, join_types
+from turnwise.dialects.ollama_values import ROOT, GoValueWriter, OllamaScope
 from turnwise.dialects.turns import literal
 from turnwise.errors import did_you_mean, short_repr
 
-ROOT_FIELDS = {
-    "System": "system",
-    "Prompt": "prompt",
-    "Response": "response",
-    "Messages": "chat",
-    "Tools": "tools",
-    "Suffix": "suffix",
-    "Think": "enable_thinking",
-    "IsThinkSet": "(enable_thinking is defined)",
-}
-FIELDS = {
-    "Role": "role",
-    "Content": "content",
-    "Thinking": "reasoning_content",
-    "ToolCalls": "tool_calls",
-    "ToolName": "name",
-    "ToolCallID": "tool_call_id",
-    "Images": "images",
-    **{
-        name: name.lower()
-        for name in (
-            *("ID", "Type", "Function", "Name", "Description", "Arguments", "Parameters"),
-            *("Properties", "Required", "Enum"),
-        )
-    },
-}
-TEXT_FIELDS = {
-    "System",
-    "Prompt",
-    "Response",
-    "Suffix",
-    "Role",
-    "Content",
-    "Thinking",
-    "ToolName",
-    "Name",
-}
-MAPPING_FIELDS = {"Arguments", "Properties"}
-
-FUNCTIONS: dict[str, tuple[int, int, Callable[..., str]]] = {
-    "eq": (2, 9, lambda a, *b: f"{a} == {b[0]}" if len(b) == 1 else f"{a} in [{', '.join(b)}]"),
-    "ne": (2, 2, lambda a, b: f"{a} != {b}"),
-    "lt": (2, 2, lambda a, b: f"{a} < {b}"),
-    "le": (2, 2, lambda a, b: f"{a} <= {b}"),
-    "gt": (2, 2, lambda a, b: f"{a} > {b}"),
-    "ge": (2, 2, lambda a, b: f"{a} >= {b}"),
-    "and": (1, 9, lambda *a: " and ".join(a)),
-    "or": (1, 9, lambda *a: " or ".join(a)),
-    "not": (1, 1, lambda a: f"not {a}"),
-    "len": (1, 1, lambda a: f"{a} | length"),
-    "index": (2, 4, lambda a, *b: a + "".join(f"[{key}]" for key in b)),
-    "slice": (1, 3, lambda a, *b: f"{a}[{b[0] if b else ''}:{b[1] if len(b) > 1 else ''}]"),
-    "json": (1, 1, lambda a: f"json({a})"),
-    "currentDate": (0, 0, lambda: "strftime_now('%Y-%m-%d')"),
-}
-"""Go function: fewest and most arguments, and the Jinja."""
-
-LIST_FUNCTIONS = {"slice", "index", "and", "or"}  # their value may be a list
-
-
-def _count_bytes(text: str) -> str:
-    """Go counts the bytes of a text; urlencode writes a byte that is not ASCII as three characters."""
-    return f"({text} | urlencode | length) - 2 * ({text} | urlencode).count('%')"
-
-
 RESERVED_NAMES = {
-    *ROOT_FIELDS.values(),
-    *("messages", "given", "message", "ns", "loop", "show", "json", "round", "last", "changing"),
+    *(jinja for jinja, _ in ROOT_FIELDS.values()),
+    *MACRO_NAMES,
+    *("messages", "given", "message", "ns", "loop", "round", "last_round", "changing", "dot"),
+    *("content", "role", "joins", "other", "one", "full", "users", "has_level"),
+    *("enable_thinking", "reasoning_effort", "range", "namespace", "dict", "add_generation_prompt"),
+    *("raise_exception", "strftime_now", "cycler", "joiner", "lipsum"),
     *("and", "or", "not", "in", "is", "if", "else", "for", "set", "_"),
     *("true", "false", "none", "True", "False", "None"),
 }
 """Names that a Go variable cannot keep in the Jinja."""
 
-JSON_MACROS = """\
-{%- macro json(value) -%}
-{{- value | tojson(separators=(',', ':')) -}}
-{%- endmacro -%}
-{%- macro show(value) -%}
-{{- value if value is string else json(value) if value is defined and value is not none else '' -}}
-{%- endmacro -%}"""
-COLLECT_MESSAGES = """\
-{%- set ns = namespace(chat=[], systems=[], system='', prompt='', response='') -%}
-{%- for message in given -%}
-{%- set content = message.content or '' -%}
-{%- if message.role == 'system' -%}
-{%- set ns.systems = ns.systems + [content] -%}
-{%- endif -%}
-{%- set joins = ns.chat and ns.chat[-1].role == message.role and message.role != 'tool' -%}
-{%- set other = ns.chat[-1] if joins else message -%}
-{%- set one = {'role': message.role, 'content': (ns.chat[-1].content ~ '\\n\\n' if joins else '') ~ content, \
-'reasoning_content': other.reasoning_content or '', 'tool_calls': other.tool_calls or [], 'name': other.name or '', \
-'tool_call_id': other.tool_call_id or '', 'images': other.images or []} -%}
-{%- set ns.chat = (ns.chat[:-1] if joins else ns.chat) + [one] -%}
-{%- endfor -%}"""
-USE_MESSAGES = """\
-{%- set chat = ns.chat -%}
-{%- set system = ns.systems | join('\\n\\n') -%}"""
-USE_ROUNDS = """\
-{%- for message in ns.chat -%}
-{%- set full = ns.prompt or ns.response if message.role == 'system' else ns.response -%}
-{%- if full and message.role in ['system', 'user'] -%}
-{{- round(ns.system, ns.prompt, ns.response, false) -}}
-{%- set ns.system = '' -%}
-{%- set ns.prompt = '' -%}
-{%- set ns.response = '' -%}
-{%- endif -%}
-{%- if message.role == 'system' -%}
-{%- set ns.system = message.content -%}
-{%- elif message.role == 'user' -%}
-{%- set ns.prompt = message.content -%}
-{%- elif message.role == 'assistant' -%}
-{%- set ns.response = message.content -%}
-{%- endif -%}
-{%- endfor -%}"""
-
-
-@dataclass(frozen=True, slots=True)
-class OllamaScope:
-    """What the dot and the variables mean at one place of the template."""
-
-    dot: str | None = None  # a Jinja expression; None is the root
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-    def with_variable(self, name: str, jinja: str) -> OllamaScope:
-        """Return the scope with one more variable."""
-        return OllamaScope(self.dot, {**self.variables, name: jinja})
-
-    def with_dot(self, dot: str) -> OllamaScope:
-        """Return the scope with another dot."""
-        return OllamaScope(dot, self.variables)
+CHANGING = "{%- set changing = namespace() -%}"
+ITERABLE_KINDS = ("list", "map", "int", "any", "nil")
 
 
 class OllamaJinjaWriter:
@@ -167,7 +63,7 @@ class OllamaJinjaWriter:
         first_line: the line of the Modelfile on which it begins.
         system: the default system text of the Modelfile.
         examples: roles and texts of the messages that come before every conversation.
-        exact: escape JSON as Ollama does, and open the last round even if it has a reply.
+        exact: print and fail as Ollama does, and open the last round even if it has a reply.
     """
 
     def __init__(
@@ -181,31 +77,73 @@ class OllamaJinjaWriter:
         self.system = system
         self.examples = examples or []
         self.exact = exact
-        self.nodes = parse(template, first_line)
-        self.by_rounds = not _mentions(self.nodes, "Messages")
-        self._used_names: set[str] = set()
+        self.template = parse(template, first_line)
+        self.names = list_names(self.template, exact)
+        self.by_rounds = "messages" not in self.names
+        nodes = self.template.nodes
+        if self.by_rounds and "response" not in self.names:
+            response = GoTerm("dot", first_line, path=("Response",))
+            nodes = (*nodes, GoNode("print", first_line, term=response))
+        self.nodes = nodes
         # A variable that gets a second value must be a namespace's: Jinja's own are local to a loop.
-        self._reassigned = set(_list_reassigned(self.nodes))
-        self._is_after_response = False
+        self._reassigned = set(_list_reassigned(nodes))
+        for defined in self.template.defined.values():
+            self._reassigned.update(_list_reassigned(defined))
+        self._variable_types: dict[str, GoType] = {}
+        self._start()
 
     def write(self) -> str:
         """Return the whole template."""
-        body = self._write_nodes(self.nodes, OllamaScope())
-        if self.by_rounds:
-            if not _mentions(self.nodes, "Response"):
-                body.append("{{- response -}}")
-            body = self._write_rounds(body)
-        else:
-            body = [*USE_MESSAGES.splitlines(), *body]
-        return "\n".join([*self._write_start(), *body]) + "\n"
+        while True:
+            before = dict(self._variable_types)
+            self._start()
+            text = self._write_all()
+            if before == self._variable_types:
+                return text
+
+    def _start(self) -> None:
+        """Forget what was written."""
+        self._used_names: set[str] = set()
+        self._printer = GoPrinter(self.exact)
+        self._fields = GoFieldWriter(self._printer, self._list_root_fields())
+        self._values = GoValueWriter(self._fields)
+        self._macros: dict[tuple[str, str], str] = {}  # name of a template, type of its dot
+        self._macro_lines: list[str] = []
+
+    def _list_root_fields(self) -> dict[str, GoValue]:
+        fields = {}
+        for name, (jinja, type_name) in ROOT_FIELDS.items():
+            if name == "System" and "suffix" in self.names:  # with a suffix there is none
+                fields[name] = GoValue("ns.system" if self.by_rounds else jinja, TYPES["any"])
+            elif name == "Suffix" or (name == "Prompt" and not self.by_rounds):
+                if "suffix" in self.names:
+                    fields[name] = GoValue(jinja, TYPES["any"])
+            elif not self.by_rounds:
+                fields[name] = GoValue("''" if name == "Response" else jinja, TYPES[type_name])
+            elif name in ROUND_FIELDS:
+                is_part = name in ("System", "Prompt", "Response")
+                value = f"ns.{jinja}" if is_part else jinja
+                fields[name] = GoValue(value, TYPES["string" if is_part else type_name])
+        return fields
+
+    def _write_all(self) -> str:
+        write = self._write_rounds if self.by_rounds else self._write_conversation
+        body = write()
+        start = self._write_start()  # which knows the macros only now
+        return "\n".join([*start, *self._macro_lines, *body]) + "\n"
+
+    def _write_conversation(self) -> list[str]:
+        return self._write_nodes(self.nodes, OllamaScope())
 
     def _write_start(self) -> list[str]:
-        lines = JSON_MACROS.splitlines()
-        if self.exact:
-            escapes = "".join(f" | replace('{c}', '\\\\u{ord(c):04x}')" for c in "<>&")
-            lines[1] = lines[1].replace(" -}}", f"{escapes} -}}}}")
+        lines = self._printer.write_macros()
         if self._reassigned:
-            lines.append("{%- set changing = namespace() -%}")
+            lines.append(CHANGING)
+        used = self._fields.used_root
+        if "ThinkLevel" in used:
+            lines += USE_THINK_LEVEL.splitlines()
+        elif used & {"Think", "IsThinkSet"}:
+            lines += USE_THINKING.splitlines()
         lines.append("{%- set given = messages -%}")
         if self.examples:
             examples = ", ".join(_write_message(*example) for example in self.examples)
@@ -216,34 +154,51 @@ class OllamaJinjaWriter:
                 f"{{%- set given = [{_write_message('system', self.system)}] + given -%}}",
                 "{%- endif -%}",
             ]
-        return [*lines, *COLLECT_MESSAGES.splitlines()]
+        lines += COLLECT_MESSAGES.replace("ROLE", EXACT_ROLE if self.exact else ROLE).splitlines()
+        if not self.by_rounds:
+            lines += USE_MESSAGES.splitlines()
+        if "suffix" in self.names:
+            lines += USE_SUFFIX.splitlines()
+        return lines
 
-    def _write_rounds(self, body: list[str]) -> list[str]:
-        last = "true" if self.exact else "not ns.response"
-        return [
-            "{%- macro round(system, prompt, response, last) -%}",
-            *body,
-            "{%- endmacro -%}",
-            *USE_ROUNDS.splitlines(),
-            f"{{{{- round(ns.system, ns.prompt, ns.response, {last}) -}}}}",
-        ]
+    def _write_rounds(self) -> list[str]:
+        """Return the macros for a round and for the last one, and what calls them."""
+        lines = self._write_macro("round", self.nodes, OllamaScope())
+        cut = ResponseCut(self.exact).cut(self.nodes)
+        self._fields.has_functions = not self.exact
+        lines += self._write_macro("last_round", cut, OllamaScope())
+        self._fields.has_functions = True
+        last = "last_round()" if self.exact else "(round() if ns.response else last_round())"
+        calls = [*USE_ROUNDS.splitlines(), f"{{{{- {last} -}}}}"]
+        if "suffix" in self.names:
+            whole = [
+                "{%- if prompt -%}",
+                "{%- set ns.system = none -%}",
+                "{%- set ns.prompt = prompt -%}",
+                "{{- round() -}}",
+            ]
+            calls = [*whole, "{%- else -%}", *calls, "{%- endif -%}"]
+        return [*lines, *calls]
+
+    def _write_macro(
+        self, head: str, nodes: tuple[GoNode, ...], scope: OllamaScope, parameter: str = ""
+    ) -> list[str]:
+        body = self._write_nodes(nodes, scope)
+        if _list_reassigned(nodes):
+            body = [CHANGING, *body]
+        return [f"{{%- macro {head}({parameter}) -%}}", *body, "{%- endmacro -%}"]
 
     # -- nodes
 
     def _write_nodes(self, nodes: tuple[GoNode, ...], scope: OllamaScope) -> list[str]:
         lines: list[str] = []
         for node in nodes:
-            is_cut = self._is_after_response
             if node.kind == "set" and node.term is not None:
-                value = self._write_value(node.term, scope)
-                target = self._write_target(node, scope)
-                scope = scope.with_variable(node.names[0], target)
-                lines.append(f"{{%- set {target} = {value} -%}}")
-                continue
-            written = self._write_node(node, scope)
-            if is_cut:
-                written = ["{%- if not last -%}", *written, "{%- endif -%}"]
-            lines += written
+                value = self._values.write(node.term, scope)
+                line, scope = self._write_assignment(node, node.names[0], value, scope)
+                lines.append(line)
+            else:
+                lines += self._write_node(node, scope)
         return _merge_prints(lines)
 
     def _write_node(self, node: GoNode, scope: OllamaScope) -> list[str]:
@@ -252,65 +207,154 @@ class OllamaJinjaWriter:
         if node.kind in ("break", "continue"):
             return [f"{{%- {node.kind} -%}}"]
         assert node.term is not None
+        value = self._values.write(node.term, scope)
         if node.kind == "range":
-            return self._write_range(node, node.term, scope)
-        value = self._write_value(node.term, scope)
+            return self._write_range(node, value, scope)
         if node.kind in ("if", "with"):
             return self._write_branch(node, value, scope)
-        if self.by_rounds and node.term.path[-1:] == ("Response",):
-            self._is_after_response = True
-        return [f"{{{{- {value if _is_text(node.term) else f'show({value})'} -}}}}"]
+        if node.kind == "template":
+            return self._write_template(node, value)
+        return [f"{{{{- {self._printer.print_value(value, node.line)} -}}}}"]
 
     def _write_branch(
-        self, node: GoNode, value: str, scope: OllamaScope, word: str = "if"
+        self, node: GoNode, value: GoValue, scope: OllamaScope, word: str = "if"
     ) -> list[str]:
         lines = []
         if node.names:
-            name = self._new_name(node.names[0])
-            lines.append(f"{{%- set {name} = {value} -%}}")
-            scope, value = scope.with_variable(node.names[0], name), name
-        inner = scope.with_dot(value) if node.kind == "with" else scope
-        test = _strip_parentheses(value)
+            line, scope = self._write_assignment(node, node.names[0], value, scope)
+            lines.append(line)
+            value = scope.variables[node.names[0]]
+        inner = scope
+        if node.kind == "with":
+            # The dot keeps its value if a variable changes.
+            if value.jinja and (not is_simple(value.jinja) or value.jinja.startswith("changing.")):
+                name = self._new_name("dot_value")
+                lines.append(f"{{%- set {name} = {value.jinja} -%}}")
+                value = GoValue(name, value.type)
+            inner = scope.with_dot(value)
+        test = _strip_parentheses(self._fields.write_truth(value))
         lines += [f"{{%- {word} {test} -%}}", *self._write_nodes(node.body, inner)]
         if len(node.otherwise) == 1:
             # `else if` is a nested block in Go, and `elif` here.
             (other,) = node.otherwise
             if other.kind == "if" and not other.names and other.term:
-                condition = self._write_value(other.term, scope)
+                condition = self._values.write(other.term, scope)
                 return lines + self._write_branch(other, condition, scope, "elif")
         if node.otherwise:
             lines += ["{%- else -%}", *self._write_nodes(node.otherwise, scope)]
         return [*lines, "{%- endif -%}"]
 
-    def _write_range(self, node: GoNode, term: GoTerm, scope: OllamaScope) -> list[str]:
-        _check_iterable(node, term)
-        value = self._write_value(term, scope)
+    def _write_template(self, node: GoNode, value: GoValue) -> list[str]:
+        """Return the call of a template, whose body is a macro for each type of its dot."""
+        if node.text not in self.template.defined:
+            hint = did_you_mean(node.text, self.template.defined, "Defined")
+            refuse(node.line, f"the template {short_repr(node.text)} is not defined", hint)
+        if not self._fields.has_functions:
+            message = "Ollama does not know this template where it executes the last round"
+            return [f"{{{{- {self._printer.fail(node.line, message)} -}}}}"]
+        key = (node.text, value.type.name)
+        parameter = "" if value.kind == "root" else "dot"
+        if key not in self._macros:
+            slug = re.sub(r"\W+", "_", node.text, flags=re.ASCII)
+            self._macros[key] = self._new_name(f"template_{slug}")
+            dot = GoValue("dot", value.type, is_settled=True) if parameter else ROOT
+            nodes = self.template.defined[node.text]
+            self._macro_lines += self._write_macro(
+                self._macros[key], nodes, OllamaScope(dot, dot), parameter
+            )
+        return [f"{{{{- {self._macros[key]}({value.jinja if parameter else ''}) -}}}}"]
+
+    # -- loops
+
+    def _write_range(self, node: GoNode, value: GoValue, scope: OllamaScope) -> list[str]:
+        is_pointer = value.kind == "pointer" and not self.exact
+        if value.kind not in ITERABLE_KINDS and not is_pointer:
+            problem = f"range goes through a list or a mapping, not a {value.type.go_name}"
+            stop = self._printer.stop(node.line, problem, "For example: range .Messages.")
+            return [f"{{{{- {stop} -}}}}"]
+        if value.kind == "nil":
+            return self._write_nodes(node.otherwise, scope)
+        if value.kind == "int" and len(node.names) > 1:
+            stop = self._printer.stop(node.line, "a range of a number has one variable")
+            return [f"{{{{- {stop} -}}}}"]
+        if not node.otherwise:
+            return self._write_loop(node, value, scope)
+        # The else is not one of the loop: Jinja writes that one after a break, too.
+        listed = GoValue(self._new_name("listed"), value.type)
+        lines = [
+            f"{{%- set {listed.jinja} = {_strip_parentheses(value.jinja)} -%}}",
+            f"{{%- if {listed.jinja}{' > 0' if value.kind == 'int' else ''} -%}}",
+            *self._write_loop(node, listed, scope),
+            "{%- else -%}",
+            *self._write_nodes(node.otherwise, scope),
+        ]
+        return [*lines, "{%- endif -%}"]
+
+    def _write_loop(self, node: GoNode, value: GoValue, scope: OllamaScope) -> list[str]:
         # range $item := ..., or range $index, $item := ...; "_" is a name that is not used.
         *index_names, item_name = node.names or ("_",)
-        item = self._new_name("item" if item_name == "_" else item_name)
+        item = GoValue(
+            self._new_name("item" if item_name == "_" else item_name),
+            TYPES["int"] if value.kind == "int" else element_of(value.type),
+        )
+        before, head, index = self._write_loop_head(value, item, index_names)
         inner = scope.with_dot(item)
-        index_lines = []
-        if term.path and term.path[-1] in MAPPING_FIELDS:
-            index = self._new_name("key")
-            items = f"{value} | dictsort(case_sensitive=true)" if self.exact else f"{value}.items()"
-            head = f"{{%- for {index}, {item} in {items} -%}}"
-        else:
-            index = ""
-            head = f"{{%- for {item} in {value} -%}}"
         for name in index_names:
-            if name != "_":
-                if not index:
-                    index = self._new_name(name)
-                    index_lines.append(f"{{%- set {index} = loop.index0 -%}}")
-                inner = inner.with_variable(name, index)
-        if item_name != "_":
-            inner = inner.with_variable(item_name, item)
-        lines = [head, *index_lines, *self._write_nodes(node.body, inner)]
-        if node.otherwise:
-            lines += ["{%- else -%}", *self._write_nodes(node.otherwise, scope)]
-        return [*lines, "{%- endfor -%}"]
+            if name != "_" or not node.declares:
+                line, inner = self._write_loop_variable(node, name, index, inner)
+                head += line
+        if item_name != "_" or (node.names and not node.declares):
+            line, inner = self._write_loop_variable(node, item_name, item, inner)
+            head += line
+        return [*before, *head, *self._write_nodes(node.body, inner), "{%- endfor -%}"]
 
-    # -- names and values
+    def _write_loop_head(
+        self, value: GoValue, item: GoValue, index_names: list[str]
+    ) -> tuple[list[str], list[str], GoValue]:
+        """Return what comes before the loop, how it begins, and its index or key."""
+        number = GoValue("loop.index0", TYPES["int"])
+        if value.kind in ("map", "pointer"):
+            key = self._new_name("key")
+            listed = as_list(value)
+            sort = " | dictsort(case_sensitive=true)" if self.exact else ".items()"
+            pairs = f"{{%- for {key}, {item.jinja} in {listed}{sort} -%}}"
+            return [], [pairs], GoValue(key, TYPES["string"])
+        if value.kind != "any":
+            listed = f"range({value.jinja})" if value.kind == "int" else as_list(value)
+            return [], [f"{{%- for {item.jinja} in {listed} -%}}"], number
+        # A value of JSON may be a list or a mapping.
+        whole, entry = self._new_name("whole"), self._new_name("entry")
+        before = [f"{{%- set {whole} = {value.jinja} or [] -%}}"]
+        if self.exact:
+            stop = "range goes through a list or a mapping"
+            before = [
+                f"{{%- set {whole} = {value.jinja} -%}}",
+                f"{{%- if {whole} is string or {whole} is number -%}}",
+                f"{{{{- raise_exception({literal(stop)}) -}}}}",
+                "{%- endif -%}",
+                f"{{%- set {whole} = {whole} or [] -%}}",
+            ]
+        sort = "dictsort(case_sensitive=true)" if self.exact else "items"
+        head = [
+            f"{{%- for {entry} in ({whole} | {sort} if {whole} is mapping else {whole}) -%}}",
+            f"{{%- set {item.jinja} = {entry}[1] if {whole} is mapping else {entry} -%}}",
+        ]
+        if not index_names:
+            return before, head, number
+        key = self._new_name("key")
+        head.append(f"{{%- set {key} = {entry}[0] if {whole} is mapping else loop.index0 -%}}")
+        return before, head, GoValue(key, TYPES["mixed"])
+
+    def _write_loop_variable(
+        self, node: GoNode, name: str, value: GoValue, scope: OllamaScope
+    ) -> tuple[list[str], OllamaScope]:
+        """Give a variable of a range its value; one that stays needs no assignment."""
+        if node.declares and name not in self._reassigned and value.jinja != "loop.index0":
+            return [], scope.with_variable(name, value)
+        line, scope = self._write_assignment(node, name, value, scope)
+        return [line], scope
+
+    # -- names
 
     def _new_name(self, name: str) -> str:
         """Return a name for the Jinja that nothing else has: `x`, `x_2`, `x_3`, ..."""
@@ -323,87 +367,24 @@ class OllamaJinjaWriter:
         self._used_names.add(free)
         return free
 
-    def _write_target(self, node: GoNode, scope: OllamaScope) -> str:
-        """Return the Jinja name of the variable that a node sets."""
-        (name,) = node.names
-        if not node.declares:
-            return self._get_variable(name, node.line, scope)
-        new = self._new_name(name)
-        return f"changing.{new}" if name in self._reassigned else new
-
-    def _get_variable(self, name: str, line: int, scope: OllamaScope) -> str:
-        if name not in scope.variables:
-            hint = did_you_mean(name, scope.variables, "Declared")
-            refuse(line, f"${name} is not declared", hint)
-        return scope.variables[name]
-
-    def _write_value(self, term: GoTerm, scope: OllamaScope) -> str:
-        """Return a term as a Jinja expression that needs no parentheses around it."""
-        if term.kind == "constant":
-            return literal(term.value) if term.name == "text" else term.value
-        if term.kind == "call":
-            return self._write_call(term, scope)
-        if term.kind == "variable" and term.name:
-            variable = self._get_variable(term.name, term.line, scope)
-            return _write_path(variable, term.path, term.line)
-        if term.kind == "dot" and scope.dot is not None:
-            return _write_path(scope.dot, term.path, term.line)
-        return _write_root_path(term)
-
-    def _write_call(self, term: GoTerm, scope: OllamaScope) -> str:
-        values = [self._write_value(argument, scope) for argument in term.arguments]
-        if not term.name:  # a field of something in parentheses
-            return _write_path(values[0], term.path, term.line)
-        if term.name not in FUNCTIONS:
-            hint = did_you_mean(term.name, FUNCTIONS, "Supported")
-            refuse(term.line, f"the function {short_repr(term.name)} is not supported", hint)
-        least, most, write = FUNCTIONS[term.name]
-        if not least <= len(values) <= most:
-            refuse(term.line, f"{term.name} takes {least} to {most} values, not {len(values)}")
-        if term.name == "len" and _is_text(term.arguments[0]):
-            write = _count_bytes
-        return f"({write(*values)})"
-
-
-def _write_path(base: str, path: tuple[str, ...], line: int) -> str:
-    for name in path:
-        if name not in FIELDS:
-            hint = did_you_mean(name, FIELDS, "Fields")
-            if name in ROOT_FIELDS:
-                hint = f"It is a field of the root: write $.{name}."
-            refuse(line, f"there is no field .{name} here", hint)
-        base += f".{FIELDS[name]}"
-    return base
-
-
-def _write_root_path(term: GoTerm) -> str:
-    if not term.path:
-        refuse(term.line, "the whole data cannot be used as a value")
-    name, *rest = term.path
-    if name not in ROOT_FIELDS:
-        refuse(term.line, f"there is no .{name}", did_you_mean(name, ROOT_FIELDS, "Fields"))
-    return _write_path(ROOT_FIELDS[name], tuple(rest), term.line)
-
-
-def _check_iterable(node: GoNode, term: GoTerm) -> None:
-    """Refuse a range over what is certainly neither a list nor a mapping."""
-    is_other_call = term.kind == "call" and term.name and term.name not in LIST_FUNCTIONS
-    if term.kind != "constant" and not _is_text(term) and not is_other_call:
-        return
-    found = term.name or f".{'.'.join(term.path)}"
-    if term.kind == "constant":
-        found = short_repr(term.value)
-    problem = f"range goes through a list or a mapping, not {found}"
-    refuse(node.line, problem, "For example: range .Messages.")
-
-
-def _is_text(term: GoTerm) -> bool:
-    """Return True if a term certainly is text, so that it prints as it is."""
-    if term.kind == "call":
-        return term.name in ("json", "currentDate")
-    if term.path:
-        return term.path[-1] in TEXT_FIELDS
-    return term.kind == "constant" and term.name == "text"
+    def _write_assignment(
+        self, node: GoNode, name: str, value: GoValue, scope: OllamaScope
+    ) -> tuple[str, OllamaScope]:
+        """Return the line that gives a variable its value, and the scope with the variable."""
+        if node.declares:
+            target = self._new_name(name)
+            if name in self._reassigned:
+                target = f"changing.{target}"
+        else:
+            target = self._values.get_variable(name, node.line, scope).jinja
+        if value.kind == "root":
+            refuse(node.line, "the whole data cannot be the value of a variable")
+        type_ = join_types(self._variable_types.get(target, value.type), value.type)
+        self._variable_types[target] = type_
+        line = f"{{%- set {target} = {_strip_parentheses(value.jinja)} -%}}"
+        if node.declares:
+            scope = scope.with_variable(name, GoValue(target, type_, node.kind != "range"))
+        return line, scope
 
 
 def _strip_parentheses(value: str) -> str:
@@ -433,23 +414,6 @@ def _merge_prints(lines: list[str]) -> list[str]:
     return merged
 
 
-def _mentions(nodes: tuple[GoNode, ...], name: str) -> bool:
-    """Return True if any term below has a field of this name."""
-
-    def has_name(term: GoTerm | None) -> bool:
-        return term is not None and (name in term.path or any(map(has_name, term.arguments)))
-
-    return any(
-        has_name(node.term) or _mentions(node.body, name) or _mentions(node.otherwise, name)
-        for node in nodes
-    )
-
-
 def _list_reassigned(nodes: tuple[GoNode, ...]) -> list[str]:
     """Return the variables that get a second value somewhere."""
-    names: list[str] = []
-    for node in nodes:
-        names += _list_reassigned(node.body) + _list_reassigned(node.otherwise)
-        if not node.declares:
-            names += node.names
-    return names
+    return [name for node in walk_nodes(nodes) if not node.declares for name in node.names]

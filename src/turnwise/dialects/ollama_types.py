@@ -1,0 +1,171 @@
+"""The Go types of what Ollama gives to a template, and where a conversation has the same.
+
+Go prints a value by its type: a text as it is, a number of the conversation as float64, a tool as
+JSON, its function as a struct. A template does not name types, but those of the data are known, so
+the type of every expression is known before anything is rendered:
+
+    .Tools                 template.templateTools, a list of tools
+    (index .Tools 0)       template.templateTool
+    $call.Function.Name    string
+    $call.Function.Arguments.city    any: whatever the JSON has there
+
+A struct lists its fields in Go's order, in which they print. Where a value is missing, Go has the
+zero of its type. The types are those of Ollama's packages `template` and `api`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Texts and numbers, which can be compared.
+BASIC_KINDS = ("string", "int", "float", "bool")
+# Values of which only the rendering shows whether they are text, a number or something else.
+DYNAMIC_KINDS = ("any", "scalar")
+
+
+@dataclass(frozen=True, slots=True)
+class GoField:
+    """A field of a struct."""
+
+    name: str  # in Go
+    key: str  # in the conversation
+    type: str  # a key of TYPES
+    json: str = ""  # its name in JSON; empty: as in Go
+    omits_empty: bool = False  # JSON leaves it out if it has no value
+
+
+@dataclass(frozen=True, slots=True)
+class GoType:
+    """A type, as far as printing, comparing and looping depend on it."""
+
+    name: str  # a key of TYPES
+    go_name: str
+    kind: str  # string, int, float, bool, nil, any, scalar, mixed, list, map, struct, pointer, bytes, root
+    element: str = ""  # of a list or a map: a key of TYPES
+    fields: tuple[GoField, ...] = ()
+    prints_json: bool = False  # its method String writes JSON
+    is_pointer: bool = False  # a struct that is handed on as a pointer
+
+    def get_field(self, name: str) -> GoField | None:
+        """Return the field of this name in Go, if there is one."""
+        return next((field for field in self.fields if field.name == name), None)
+
+
+MESSAGE = (
+    GoField("Role", "role", "string"),
+    GoField("Content", "content", "string"),
+    GoField("Thinking", "reasoning_content", "string"),
+    GoField("Images", "images", "images"),
+    GoField("ToolCalls", "tool_calls", "calls"),
+    GoField("ToolName", "name", "string"),
+    GoField("ToolCallID", "tool_call_id", "string"),
+)
+CALL = (GoField("ID", "id", "string"), GoField("Function", "function", "called"))
+CALLED = (
+    GoField("Index", "index", "int"),
+    GoField("Name", "name", "string"),
+    GoField("Arguments", "arguments", "arguments"),
+)
+TOOL = (
+    GoField("Type", "type", "string", "type"),
+    GoField("Items", "items", "any", "items", omits_empty=True),
+    GoField("Function", "function", "function", "function"),
+)
+FUNCTION = (
+    GoField("Name", "name", "string", "name"),
+    GoField("Description", "description", "string", "description"),
+    GoField("Parameters", "parameters", "parameters", "parameters"),
+)
+PARAMETERS = (
+    GoField("Type", "type", "string", "type"),
+    GoField("Defs", "$defs", "any", "$defs", omits_empty=True),
+    GoField("Items", "items", "any", "items", omits_empty=True),
+    GoField("Required", "required", "strings", "required", omits_empty=True),
+    GoField("Properties", "properties", "properties", "properties"),
+)
+PROPERTY = (
+    GoField("AnyOf", "anyOf", "property_list", "anyOf", omits_empty=True),
+    GoField("Type", "type", "property_type", "type", omits_empty=True),
+    GoField("Items", "items", "any", "items", omits_empty=True),
+    GoField("Description", "description", "string", "description", omits_empty=True),
+    GoField("Enum", "enum", "anys", "enum", omits_empty=True),
+    GoField("Properties", "properties", "nested", "properties", omits_empty=True),
+    GoField("Required", "required", "strings", "required", omits_empty=True),
+)
+
+TYPES = {
+    type_.name: type_
+    for type_ in (
+        GoType("string", "string", "string"),
+        GoType("int", "int", "int"),
+        GoType("float", "float64", "float"),
+        GoType("bool", "bool", "bool"),
+        GoType("nil", "<nil>", "nil"),
+        GoType("any", "interface {}", "any"),
+        # What can be of several types: of the template's own texts and numbers, or of any.
+        GoType("scalar", "interface {}", "scalar"),
+        GoType("mixed", "interface {}", "mixed"),
+        GoType("root", "map[string]interface {}", "root"),
+        GoType("strings", "[]string", "list", "string"),
+        GoType("anys", "[]interface {}", "list", "any"),
+        GoType("messages", "[]*template.templateMessage", "list", "message"),
+        GoType(
+            "message", "*template.templateMessage", "struct", fields=MESSAGE, is_pointer=True
+        ),
+        GoType("images", "[]api.ImageData", "list", "image"),
+        GoType("image", "api.ImageData", "bytes"),
+        GoType("calls", "[]template.templateToolCall", "list", "call"),
+        GoType("call", "template.templateToolCall", "struct", fields=CALL),
+        GoType("called", "template.templateToolCallFunction", "struct", fields=CALLED),
+        GoType("arguments", "template.templateArgs", "map", "any", prints_json=True),
+        GoType("tools", "template.templateTools", "list", "tool", prints_json=True),
+        GoType("tool", "template.templateTool", "struct", fields=TOOL, prints_json=True),
+        GoType("function", "template.templateToolFunction", "struct", fields=FUNCTION),
+        GoType(
+            "parameters", "template.templateToolFunctionParameters", "struct", fields=PARAMETERS
+        ),
+        GoType("properties", "template.templateProperties", "map", "property", prints_json=True),
+        GoType("property", "api.ToolProperty", "struct", fields=PROPERTY),
+        GoType("property_list", "[]api.ToolProperty", "list", "property"),
+        GoType("property_type", "api.PropertyType", "list", "string"),
+        # The properties of a property keep their order; a template can only ask whether there are any.
+        GoType("nested", "*api.ToolPropertiesMap", "pointer", "property"),
+    )
+}  # fmt: skip
+
+ROOT_FIELDS = {
+    "System": ("system", "string"),
+    "Prompt": ("prompt", "any"),
+    "Response": ("response", "string"),
+    "Messages": ("chat", "messages"),
+    "Tools": ("tools", "tools"),
+    "Suffix": ("suffix", "any"),
+    "Think": ("think", "bool"),
+    "ThinkLevel": ("think_level", "string"),
+    "IsThinkSet": ("think_is_set", "bool"),
+}
+"""Field of the root: its Jinja and its type, where the template sees the whole conversation."""
+
+ROUND_FIELDS = ("System", "Prompt", "Response", "Think", "ThinkLevel", "IsThinkSet")
+"""Those that a template of the older kind sees; System, Prompt and Response are those of one round."""
+
+KNOWN_NAMES = {
+    *ROOT_FIELDS,
+    "First",  # older templates ask for it; Ollama has no such value any more
+    *(field.name for type_ in TYPES.values() for field in type_.fields),
+}
+"""Every name that is a field somewhere."""
+
+
+def join_types(first: GoType, second: GoType) -> GoType:
+    """Return the type of a value that is of one or the other type."""
+    if first == second:
+        return first
+    kinds = {first.kind, second.kind}
+    # A text, a boolean and nothing are told apart when the template is rendered, and so is all of JSON.
+    # A number is an int of the template or a float64 of the data, which look the same then.
+    if kinds <= {"string", "bool", "nil", "any", "float"}:
+        return TYPES["any"]
+    if kinds <= {"string", "bool", "nil", "int", "scalar"}:
+        return TYPES["scalar"]
+    return TYPES["mixed"]

@@ -1,0 +1,98 @@
+"""What Ollama's own template package wrote for our conversations; `scripts/ollama_goldens.py` made the texts.
+
+All templates that Ollama ships, and some of ours for everything in Go's language that has a meaning of its own. A text
+that is missing is one where Ollama fails: then the exact reading fails too.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oracle
+import turnwise
+from turnwise.dialects import ollama
+from turnwise.errors import SourceError, TurnwiseError
+
+GOLDENS = Path(__file__).parent / "ollama_goldens"
+
+
+def read_lines(name: str) -> list[Any]:
+    return [json.loads(line) for line in (GOLDENS / name).read_text("utf-8").split("\n") if line]
+
+
+BUNDLED = {path.stem: path.read_text("utf-8") for path in sorted(GOLDENS.glob("bundled/*.gotmpl"))}
+TEMPLATES = BUNDLED | {row["name"]: row["template"] for row in read_lines("templates.jsonl")}
+CONVERSATIONS = {row["name"]: row for row in read_lines("conversations.jsonl")}
+VERSIONS, *ROWS = read_lines("texts.jsonl")
+NOW = datetime.fromisoformat(VERSIONS["day"])
+
+
+def options_of(conversation: dict[str, Any]) -> dict[str, Any]:
+    options = {"tools": conversation.get("tools")}
+    think = conversation.get("think")
+    if think is not None:
+        options["enable_thinking"] = bool(think)
+    if isinstance(think, str):
+        options["reasoning_effort"] = think
+    if "suffix" in conversation:
+        options["suffix"] = conversation["suffix"]
+    return options
+
+
+def test_there_is_a_text_for_every_pair() -> None:
+    assert len(BUNDLED) == 20 and [row["template"] for row in ROWS] == list(TEMPLATES)
+    count = sum(len(row["texts"]) for row in ROWS)
+    assert count == len(TEMPLATES) * (len(CONVERSATIONS) - 1) + sum(
+        ".Suffix" in source for source in TEMPLATES.values()
+    )
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["template"].replace(" ", "-"))
+def test_exact_is_exact(row: dict[str, Any]) -> None:
+    source = TEMPLATES[row["template"]]
+    try:
+        jinja = ollama.read(source, exact=True).jinja
+    except SourceError:
+        assert not any(row["texts"].values())
+        return
+    template = turnwise.compile(jinja)
+    for name, expected in row["texts"].items():
+        conversation = CONVERSATIONS[name]
+        options = options_of(conversation)
+        try:
+            text = template.render(conversation["messages"], now=NOW, **options).text
+        except TurnwiseError:
+            text = None
+        assert text == expected, name
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["template"].replace(" ", "-"))
+def test_transformers_prints_the_same(row: dict[str, Any]) -> None:
+    """The Jinja is Jinja: transformers renders it like we do. It knows `thinking` by its other name only."""
+    try:
+        jinja = ollama.read(TEMPLATES[row["template"]], exact=True).jinja
+    except SourceError:
+        return
+    for name in ("letters", "call last", "tools"):
+        if row["texts"][name] is not None:
+            conversation = CONVERSATIONS[name]
+            text = oracle.render(
+                jinja, conversation["messages"], now=NOW, **options_of(conversation)
+            )
+            assert text == row["texts"][name], name
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_plain_chats_read_the_same_without_exact(name: str) -> None:
+    """The default reading differs where the exact one is of no use to a person; a chat that asks is no such case."""
+    texts = next(row["texts"] for row in ROWS if row["template"] == name)
+    template = turnwise.compile(BUNDLED[name], "ollama")
+    for talk in ("plain", "system", "late system", "two systems", "joined", "letters"):
+        assert template.render(CONVERSATIONS[talk]["messages"]).text == texts[talk], talk
