@@ -21,9 +21,9 @@ MAX_FUNCTION_LINES_P90 = 40
 MAX_PARTICIPLE_PERCENT = 3.0
 MAX_METHODS = 25
 MAX_NODES_PER_LINE = 6.3
-# 158,442 after the redesign; labels, media, trajectories and streams added a tenth, the seeds another tenth, what a
+# 158,442 after the redesign; labels, media, trajectories and streams added a tenth, the seeds two, what a
 # generation prompt depends on a hundredth, and comparing with coverage 4%.
-MAX_NODES = 219_000
+MAX_NODES = 225_000
 
 BRANCHY: dict[str, str] = {}
 """`file.py function` -> why it is easier to read in one piece."""

@@ -7,6 +7,7 @@ is in `ollama_printf.py`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -15,7 +16,14 @@ from turnwise.dialects.ollama_fields import GoFieldWriter
 from turnwise.dialects.ollama_go import GoTerm, refuse
 from turnwise.dialects.ollama_print import MADE_LISTS, NIL, NO_VALUE, GoValue, as_list, is_simple
 from turnwise.dialects.ollama_printf import write_printf
-from turnwise.dialects.ollama_types import BASIC_KINDS, DYNAMIC_KINDS, TYPES, GoType, join_types
+from turnwise.dialects.ollama_types import (
+    BASIC_KINDS,
+    DYNAMIC_KINDS,
+    ORDERED_KINDS,
+    TYPES,
+    GoType,
+    join_types,
+)
 
 Writer = Callable[[GoFieldWriter, list[GoValue], GoTerm], GoValue]
 
@@ -101,10 +109,9 @@ def _compare(writer: GoFieldWriter, first: GoValue, second: GoValue, sign: str, 
         return plain
     stop = writer.printer.fail(line, "these types cannot be compared")
     kinds = {first.kind, second.kind}
-    if "mixed" in kinds:
-        return writer.printer.fail(line, "a value that can be of several types is compared")
-    if first.type.is_pointer and second.type.is_pointer:
-        return writer.printer.fail(line, "two messages are compared")
+    are_messages = first.type.is_pointer and second.type.is_pointer
+    if "mixed" in kinds or are_messages:
+        return writer.printer.fail(line, "these values cannot be compared here")
     if sign == "==" and kinds & {"nil"}:
         return _compare_to_nil(first, second)
     if kinds in ({"any"}, {"scalar"}):
@@ -116,10 +123,8 @@ def _compare(writer: GoFieldWriter, first: GoValue, second: GoValue, sign: str, 
         # Go compares lists only with nothing.
         absent = [_test_nil(value) for value in (first, second)]
         return f"({absent[0]} == {absent[1]} if {absent[0]} or {absent[1]} else {stop})"
-    can_compare = len(kinds) == 1 and first.kind in BASIC_KINDS
-    if not can_compare or (sign != "==" and first.kind == "bool"):
-        return stop
-    return plain
+    comparable = BASIC_KINDS if sign == "==" else ORDERED_KINDS
+    return plain if len(kinds) == 1 and first.kind in comparable else stop
 
 
 def _test_comparable(first: GoValue, second: GoValue, sign: str) -> str:
@@ -248,37 +253,37 @@ def _in_range(key: str, listed: str) -> str:
 def _write_slice(writer: GoFieldWriter, values: list[GoValue], term: GoTerm) -> GoValue:
     value, *bounds = values
     line = term.line
-    for bound in bounds:
-        if bound.kind != "int" and writer.exact:
-            stop = writer.printer.fail(line, f"a {bound.type.go_name} is no index")
-            return GoValue(stop, value.type)
-    start = bounds[0].jinja if bounds else "0"
-    end = bounds[1].jinja if len(bounds) > 1 else ""
+    wrong = [bound for bound in bounds if bound.kind != "int"]
+    if wrong and writer.exact:
+        stop = writer.printer.fail(line, f"a {wrong[0].type.go_name} is no index")
+        return GoValue(stop, value.type)
     if value.kind == "string":
-        if len(bounds) > 2:
-            stop = writer.printer.stop(line, "slice of a text takes two indexes")
-            return GoValue(stop, value.type)
-        text = writer.printer.call("cut_text", value.jinja, start, end or "none", str(line))
-        return GoValue(text, TYPES["string"])
+        return _slice_text(writer, value, bounds, line)
     if value.kind != "list" and writer.exact:
-        return GoValue(
-            writer.printer.fail(line, f"a {value.type.go_name} has no slice"), TYPES["any"]
-        )
+        stop = writer.printer.fail(line, f"a {value.type.go_name} has no slice")
+        return GoValue(stop, TYPES["any"])
     listed = as_list(value)
-    part = f"{listed}[{start if bounds else ''}:{end}]"
+    ends = [bound.jinja for bound in bounds]
+    part = f"{listed}[{':'.join([*ends[:2], '', ''][:2])}]"
     if writer.exact and is_simple(value.jinja):  # a part of nil is nil
         part = f"({part} if {value.jinja} else {value.jinja})"
-    if not bounds:
-        return GoValue(part, value.type)
-    if writer.exact:
+    if writer.exact and ends:
         stop = writer.printer.fail(line, "slice beyond the end of the list")
-        tests = [f"0 <= {start}", *([f"{start} <= {end}"] if end else [])]
-        limits = [bound.jinja for bound in bounds[1:]] or [start]
-        tests += [f"{limit} <= {listed} | length" for limit in limits]
-        if len(bounds) > 2:
-            tests.append(f"{end} <= {bounds[2].jinja}")
+        # Each index is at most the next one, and the last one at most the length.
+        steps = ["0", *ends, f"{listed} | length"]
+        tests = [f"{low} <= {high}" for low, high in itertools.pairwise(steps)]
         part = f"({part} if {' and '.join(tests)} else {stop})"
     return GoValue(part, value.type)
+
+
+def _slice_text(writer: GoFieldWriter, value: GoValue, bounds: list[GoValue], line: int) -> GoValue:
+    if len(bounds) > 2:
+        stop = writer.printer.stop(line, "slice of a text takes two indexes")
+        return GoValue(stop, value.type)
+    start = bounds[0].jinja if bounds else "0"
+    end = bounds[1].jinja if len(bounds) > 1 else "none"
+    text = writer.printer.call("cut_text", value.jinja, start, end, str(line))
+    return GoValue(text, TYPES["string"])
 
 
 # -- text ------------------------------------------------------------------------------------------

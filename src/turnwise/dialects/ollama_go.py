@@ -408,17 +408,12 @@ def _parse_command(tokens: Tokens, piped: GoTerm | None, line: int) -> tuple[GoT
 
 def _parse_operand(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
     """Parse a constant, or another operand with the fields behind it."""
-    kind, text = tokens[0]
-    if kind == "string":
-        return GoTerm("constant", line, "text", _unquote(text, line)), tokens[1:]
-    if kind in ("number", "character"):
-        return _parse_number(kind, text, line), tokens[1:]
-    if text in CONSTANTS:
-        value = "none" if text == "nil" else text
-        return GoTerm("constant", line, CONSTANTS[text], value), tokens[1:]
+    (kind, text), tokens = tokens[0], tokens[1:]
+    constant = _parse_constant(kind, text, line)
+    if constant is not None:
+        return constant, tokens
     if kind == "dot":
-        return GoTerm("dot", line), tokens[1:]
-    tokens = tokens[1:]
+        return GoTerm("dot", line), tokens
     if kind == "variable":
         term = GoTerm("variable", line, text[1:])
     elif kind == "field":
@@ -445,6 +440,17 @@ def _parse_operand(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
 
 
 # -- constants -------------------------------------------------------------------------------------
+
+
+def _parse_constant(kind: str, text: str, line: int) -> GoTerm | None:
+    """Return a text, a number, a boolean or nil; None for anything else."""
+    if kind == "string":
+        return GoTerm("constant", line, "text", _unquote(text, line))
+    if kind in ("number", "character"):
+        return _parse_number(kind, text, line)
+    if text in CONSTANTS:
+        return GoTerm("constant", line, CONSTANTS[text], "none" if text == "nil" else text)
+    return None
 
 
 def _parse_number(kind: str, text: str, line: int) -> GoTerm:

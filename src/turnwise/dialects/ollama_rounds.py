@@ -128,7 +128,7 @@ class ResponseCut:
 
     def _cut_term(self, term: GoTerm) -> GoTerm | None:
         """Return a term without the arguments behind `.Response`; None if its function is behind it."""
-        if term.kind == "dot" and "Response" in term.path:
+        if _is_response(term):
             self._is_cut = True
         if term.kind != "call" or term.is_chain or not term.arguments:
             return term
@@ -138,11 +138,15 @@ class ResponseCut:
             return None if self._is_cut or piped is None else term
         kept = []
         for argument in arguments:
-            if self._is_cut:
-                break
+            if self._is_cut and not _is_response(argument):
+                continue
             inner = self._cut_term(argument)
             if inner is not None:
                 kept.append(inner)
         if not kept and not term.name:
             return None
         return replace(term, arguments=tuple(kept))
+
+
+def _is_response(term: GoTerm) -> bool:
+    return term.kind == "dot" and "Response" in term.path

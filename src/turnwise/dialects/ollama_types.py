@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 # Texts and numbers, which can be compared.
 BASIC_KINDS = ("string", "int", "float", "bool")
+ORDERED_KINDS = ("string", "int", "float")
 # Values of which only the rendering shows whether they are text, a number or something else.
 DYNAMIC_KINDS = ("any", "scalar")
 
