@@ -69,7 +69,8 @@ def test_convert_names_the_obstacle() -> None:
     result = RUN.invoke(app, ["convert", "qwen2.5", "--to", "llamafactory"])
     assert (
         result.exit_code == 2
-        and "llamafactory cannot express this template: tools" in result.stderr
+        and "turnwise's writer for llamafactory does not express this template: tools"
+        in result.stderr
     )
     result = RUN.invoke(app, ["convert", "qwen2.5", "--to", "llamafactory", "--without", "tools"])
     assert result.exit_code == 0 and json.loads(result.stdout)["format_user"]
