@@ -33,6 +33,9 @@ from turnwise.messages import (
     Tool,
     ToolCall,
 )
+from turnwise.normalisation.capabilities import Capabilities
+from turnwise.normalisation.change import Change
+from turnwise.normalisation.normaliser import Normalised, Normaliser
 from turnwise.registry import Entry, Match, entries, load, match, register
 from turnwise.replies.call_ids import CallIds
 from turnwise.replies.chunk_stream import ChunkStream
@@ -48,6 +51,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CallIds",
+    "Capabilities",
+    "Change",
     "ChatMessage",
     "ChunkStream",
     "Comparison",
@@ -65,6 +70,8 @@ __all__ = [
     "MediaPart",
     "Message",
     "MessageError",
+    "Normalised",
+    "Normaliser",
     "Origin",
     "Parser",
     "Piece",

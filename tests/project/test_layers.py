@@ -30,7 +30,7 @@ LAYERS = (
     ("engine",),
     ("analysis",),
     ("dialects", "tokens", "replies"),
-    ("conversion",),
+    ("conversion", "normalisation"),
     ("training",),
     ("template",),
     ("registry",),
