@@ -266,7 +266,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "stdin twice": (["render", "-", "-"], "one argument only"),
     "stdin thrice": (["render", "t.jinja", "-", "--tools", "-"], "one argument only"),
     "absent template": (["render", "u.jinja", "chat.json"], "Did you mean 't.jinja'?"),
-    "absent name": (["render", "qwen2.6", "chat.json"], "Did you mean 'qwen2.5'?"),
+    "absent name": (["render", "qwenn2.5", "chat.json"], "Did you mean 'qwen2.5'?"),
     "absent chat": (["render", "t.jinja", "chut.json"], "no such file"),
     "words for a chat": (["render", "t.jinja", "Hello you"], "--user 'Hello you'"),
     "folder for a chat": (["render", "t.jinja", "."], "is a directory"),

@@ -19,11 +19,9 @@ def test_list_names_everything() -> None:
 
 
 def test_list_filters() -> None:
-    assert [line.split()[0] for line in good("list", "--family", "gemma").splitlines()] == [
-        "gemma",
-        "gemma-2",
-        "gemma-3",
-    ]
+    gemmas = [line.split()[0] for line in good("list", "--family", "gemma").splitlines()]
+    assert {"gemma", "gemma-2", "gemma-3", "gemma-4"} <= set(gemmas)
+    assert all("gemma" in name for name in gemmas)
     xtuner = good("list", "--dialect", "xtuner").split()
     assert len(xtuner) == 27 and "xtuner:internlm_chat" in xtuner
     assert good("list", "--dialect", "xtuner", "--family", "gemma") == ""

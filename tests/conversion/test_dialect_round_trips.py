@@ -24,6 +24,8 @@ from turnwise.conversion.verification import is_dialogue
 from turnwise.dialects.jinja import with_stop_comment
 from turnwise.registry import entries
 
+pytestmark = pytest.mark.once
+
 TOKENS = {"bos_token": "<bos>", "eos_token": "<eos>"}
 IMPORTED = [
     name

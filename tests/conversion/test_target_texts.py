@@ -15,6 +15,8 @@ import turnwise
 from target_texts import TARGETS, Converted, Target, convert_losing, find_differences, invent_chats
 from turnwise.registry import entries
 
+pytestmark = pytest.mark.once
+
 USER = {"role": "user", "content": "hi"}
 ROUNDS = (
     "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token + '[INST] ' + m.content + ' [/INST]' }}"

@@ -18,6 +18,8 @@ import turnwise
 from turnwise.dialects import ollama
 from turnwise.errors import SourceError, TurnwiseError
 
+pytestmark = pytest.mark.once
+
 GOLDENS = Path(__file__).parent / "ollama_goldens"
 
 

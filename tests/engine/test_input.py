@@ -171,7 +171,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "klingon",
     ),
     "a name that is none": (
-        lambda: turnwise.load("qwen2.6"),
+        lambda: turnwise.load("qwenn2.5"),
         turnwise.SourceError,
         "Did you mean 'qwen2.5'?",
     ),

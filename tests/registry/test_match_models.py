@@ -24,6 +24,8 @@ from turnwise.registry.published import (
     texts_of_namesakes,
 )
 
+pytestmark = pytest.mark.once
+
 TABLE = Path(__file__).with_name("model_families.txt")
 BASE, NONE = "base", "-"
 MIN_RIGHT = 0.95

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from turnwise.analysis.prober import REASONING, Prober
 from turnwise.analysis.stops import CONTROL_TOKEN, MARKER, ProbedConversation, StopFinder
 from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.messages import message_text
 
 MAX_WORD_MARKER = 40  # characters of a line of words that opens a turn: `### Instruction:`
 _LIST_INDEX = re.compile(r"\[\d+\]")
@@ -89,10 +90,10 @@ class MarkerFinder:
 
 def find_opening_words(conversation: ProbedConversation, index: int) -> list[str]:
     """Return the line of words before the content of a message, such as `USER:`, if no marker is there."""
-    content = conversation.messages[index].get("content")
-    before, found, _ = conversation.turn(index).partition(
-        content if isinstance(content, str) else ""
-    )
+    content = message_text(conversation.messages[index])
+    if not content:
+        return []
+    before, found, _ = conversation.turn(index).partition(content)
     words = before.strip().rpartition("\n")[2].strip()
     if not found or len(words) > MAX_WORD_MARKER or MARKER.search(before):
         return []
