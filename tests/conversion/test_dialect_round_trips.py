@@ -113,6 +113,7 @@ def test_fastchat() -> None:
     }
 
 
+@pytest.mark.slow
 def test_llamafactory() -> None:
     """Formats of tools and thoughts are names in this dialect, which are not found again in a text."""
     found = {name: come_back(load(name)) for name in entries(dialect="llamafactory")}

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.once,
     pytest.mark.filterwarnings("ignore:the template makes its text in more steps"),
 ]
-QUICK = 1_500
+QUICK = 750
 MANY = 100_000
 LAUNDERED = {
     "reversed": "{{ ('0123456789' ~ m.content)[::-1] }}",

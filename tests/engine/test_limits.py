@@ -184,7 +184,7 @@ def test_many_messages_buy_no_more_than_that() -> None:
         "{% for m in messages %}{% for n in messages %}{% endfor %}{% endfor %}"
     )
     with pytest.raises(turnwise.TemplateLimitError):
-        quadratic.render([{"role": "user", "content": "x"}] * 100_000)
+        quadratic.render([{"role": "user", "content": "x"}] * 20_000)
 
 
 @pytest.mark.parametrize("name", ["chatml", "qwen3", "llama3.1"])

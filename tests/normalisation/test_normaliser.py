@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -104,6 +105,13 @@ def test_ids_become_nine_letters_where_others_are_refused() -> None:
     text, changes = rendered(NINE_LETTERS, [HI, call({"h": 1}), result])
     assert '[123456789 tide {"h": 1}]' in text and "123456789=7" in text
     assert "messages[1].tool_calls[0].id" in changes and "messages[2].tool_call_id" in changes
+
+
+def test_a_short_id_becomes_nine_letters_too() -> None:
+    one = call({"h": 1})
+    one["tool_calls"][0]["id"] = "c-1"
+    text, _ = rendered(NINE_LETTERS, [HI, one])
+    assert re.search(r"\[[0-9a-f]{9} tide", text)
 
 
 def test_keys_of_an_sdk_that_are_null_are_dropped() -> None:

@@ -176,10 +176,9 @@ def render(template: turnwise.Template, chat: EntryChat, opening: bool) -> str:
 
 @cache
 def corpus_chats() -> tuple[EntryChat, ...]:
-    """The conversations of the corpus, where it is."""
-    return tuple(
-        EntryChat(chat.id, chat.messages, chat.arguments) for chat in corpus.chats().values()
-    )
+    """Every second conversation of the corpus, where it is; `CHATS` are of the same kinds."""
+    chats = list(corpus.chats().values())[::2]
+    return tuple(EntryChat(chat.id, chat.messages, chat.arguments) for chat in chats)
 
 
 # ---- replies ----

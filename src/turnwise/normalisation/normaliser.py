@@ -21,11 +21,11 @@ Messages that need nothing are passed on as they are. The caller's objects are n
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
+from zlib import crc32
 
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.prober import ABSENT
@@ -450,9 +450,7 @@ class _Conversation:
             return given
         self.note(where, "became an id of nine letters and digits", "the template takes no other")
         letters = "".join(filter(str.isalnum, given))[-NINE:]
-        return (
-            letters if len(letters) == NINE else hashlib.sha256(given.encode()).hexdigest()[:NINE]
-        )
+        return letters if len(letters) == NINE else f"{crc32(given.encode()):0{NINE}x}"
 
     # System messages
 

@@ -263,10 +263,10 @@ def _root_trails(name: str, count: int) -> list[Trail]:
     if len(trails) >= count:
         return trails
     if 2 * count > MAX_CACHED_TRAILS:
-        return [((ROOT, name), number) for number in range(count)]
+        return list(zip(repeat((ROOT, name)), range(count), strict=False))
     if sum(map(len, list(ROOT_TRAILS.values()))) + 2 * count > MAX_CACHED_TRAILS:
         ROOT_TRAILS.clear()
-    trails = ROOT_TRAILS[name] = [((ROOT, name), number) for number in range(2 * count)]
+    trails = ROOT_TRAILS[name] = list(zip(repeat((ROOT, name)), range(2 * count), strict=False))
     return trails
 
 
