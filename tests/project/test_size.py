@@ -19,11 +19,13 @@ MAX_FILE_LINES = 600
 MAX_TEST_FILE_LINES = 750
 MAX_FUNCTION_LINES_P90 = 40
 MAX_PARTICIPLE_PERCENT = 3.0
-MAX_METHODS = 25
+# Template has one short method for each verb of the public interface; everything else has at most 25.
+MAX_METHODS = 28
 MAX_NODES_PER_LINE = 6.3
 # 158,442 after the redesign; labels, media, trajectories and streams added a tenth, the seeds two, what a
-# generation prompt depends on a hundredth, and comparing with coverage 4%.
-MAX_NODES = 236_000
+# generation prompt depends on a hundredth, comparing with coverage 4%, and conversations of any shape, checks,
+# fixes and tool grammars the rest.
+MAX_NODES = 300_000
 
 BRANCHY: dict[str, str] = {}
 """`file.py function` -> why it is easier to read in one piece."""
