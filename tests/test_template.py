@@ -72,9 +72,10 @@ def test_strict_refuses_what_is_not_written() -> None:
         "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
     )
     chat = [{"role": "system", "content": "Rules"}, *CHAT]
-    assert str(deaf.render(chat)) == "Hi"
+    assert str(deaf.render(chat, strict=True)) == "Rules\n\nHi"
+    assert str(deaf.render(chat, normalise=False)) == "Hi"
     with pytest.raises(turnwise.MessageError, match=r"messages\[0\].content"):
-        deaf.render(chat, strict=True)
+        deaf.render(chat, normalise=False, strict=True)
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
     with pytest.raises(turnwise.MessageError, match="tools"):
         deaf.render(CHAT, tools=tools, strict=True)

@@ -34,6 +34,7 @@ from turnwise.messages import (
     ToolCall,
 )
 from turnwise.normalisation.capabilities import Capabilities
+from turnwise.normalisation.capability_table import Capability
 from turnwise.normalisation.change import Change
 from turnwise.normalisation.normaliser import Normalised, Normaliser
 from turnwise.registry import Entry, Match, entries, load, match, register
@@ -52,6 +53,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CallIds",
     "Capabilities",
+    "Capability",
     "Change",
     "ChatMessage",
     "ChunkStream",

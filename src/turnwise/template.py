@@ -11,7 +11,7 @@ convert   conversion/            the template in another dialect
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -20,7 +20,6 @@ from warnings import warn
 
 from turnwise import dialects
 from turnwise.analysis.facts import Facts
-from turnwise.analysis.losses import refuse_losses
 from turnwise.analysis.unnamed_tokens import describe_unnamed_tokens, find_unnamed_tokens
 from turnwise.conversion.conversion import Conversion
 from turnwise.dialects.translation import Translation, copy_source
@@ -36,7 +35,11 @@ from turnwise.errors import (
     TemplateSyntaxError,
     TurnwiseWarning,
 )
-from turnwise.messages import ChatMessage, InputReader, Tool
+from turnwise.messages import ChatMessage, Tool
+from turnwise.normalisation.capabilities import Capabilities
+from turnwise.normalisation.normaliser import Normalised
+from turnwise.normalisation.preprocessor import Preprocessor, Seen
+from turnwise.normalisation.session_reader import SessionReader
 from turnwise.replies.call_ids import CallIds, IdMaker
 from turnwise.replies.codec import ReplyCodec
 from turnwise.replies.events import Message
@@ -45,7 +48,8 @@ from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import Untrained
-from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.encode import EncodeRequest
+from turnwise.tokens.encoded import Encoded, renumber_turns
 from turnwise.tokens.label_report import REMEDY, describe_problems, find_label_problems
 from turnwise.tokens.loss import TrainOn
 from turnwise.tokens.markers import Markers, tokenize_markers
@@ -87,6 +91,10 @@ class Template:
         return ReplyCodec(self.renderer, self.translation.stops, self.translation.replies)
 
     @cached_property
+    def _inputs(self) -> Preprocessor:
+        return Preprocessor(self._codec, self.dialect)
+
+    @cached_property
     def _requests(self) -> RequestBuilder:
         return RequestBuilder(self._codec.facts)
 
@@ -126,6 +134,11 @@ class Template:
         return self._codec.facts
 
     @property
+    def capabilities(self) -> Capabilities:
+        """What the template does with each form of input: written, dropped, refused, or as repr; printable."""
+        return self._inputs.normaliser.capabilities(with_tools=True)
+
+    @property
     def grammar(self) -> Grammar:
         """How replies to this template look: derived from it, completed by what is declared for its model."""
         return self._codec.grammar
@@ -152,9 +165,10 @@ class Template:
             add_generation_prompt: end with the prompt after which the assistant speaks.
             continue_final_message: leave the final message open; a name continues that field.
             now: the time that `strftime_now` returns; the present if not given.
-            normalise: give messages that `parse` returned the form that the template takes, and refuse
-                misspelt options. False does as transformers does: messages as they are, any option.
-            strict: raise an error if something that was given is not in the rendering.
+            normalise: give messages and tools the forms that the template takes (`changes` tells which were
+                changed), refuse misspelt options, and warn of text that is not written. False does as
+                transformers does: messages as they are, any option.
+            strict: raise an error if something that was given is not in the rendering, or a role is misspelt.
             options: values of the template's own variables (`enable_thinking=False`).
 
         Returns:
@@ -169,31 +183,37 @@ class Template:
             >>> str(template.render([{"role": "user", "content": "Hi"}]))
             '<|im_start|>user\\nHi<|im_end|>\\n'
         """
-        if normalise:
-            messages = self._codec.to_input(messages)
-            if options:
-                reject_misspelt_options(options, self.renderer.variables, "render")
-        arguments = (
+        if normalise and options:
+            reject_misspelt_options(options, self.renderer.variables, "render")
+        arguments = (documents, add_generation_prompt, continue_final_message, now)
+        rendering, given = self._inputs.run(
             messages,
-            tools,
-            documents,
-            add_generation_prompt,
-            continue_final_message,
-            now,
+            lambda given: self._render_named(given, arguments, options, normalise),
+            Seen,
+            tools=tools,
+            documents=documents,
+            normalise=normalise,
+            strict=strict,
         )
+        if given.changes:
+            rendering.note_changes(given.changes, given.positions)
+        return rendering
+
+    def _render_named(
+        self, given: Normalised, arguments: tuple[Any, ...], options: dict[str, Any], fill: bool
+    ) -> Rendering:
+        """Render; if the template fails, with `fill`, render with empty texts for special tokens that have none."""
         try:
-            rendering = self.renderer.render(*arguments, **options)
+            return self.renderer.render(given.messages, given.tools, *arguments, **options)
         except TemplateRuntimeError:
             unnamed = find_unnamed_tokens(self.renderer, options)
-            if not (normalise and unnamed):
+            if not (fill and unnamed):
                 raise
             options |= dict.fromkeys(unnamed, "")
-            rendering = self.renderer.render(*arguments, **options)
+            rendering = self.renderer.render(given.messages, given.tools, *arguments, **options)
             message = describe_unnamed_tokens(self.renderer, unnamed)
-            warn(message, TurnwiseWarning, stacklevel=2)
-        if strict:
-            refuse_losses(rendering, InputReader().read_messages(messages), tools, documents)
-        return rendering
+            warn(message, TurnwiseWarning, stacklevel=5)
+            return rendering
 
     def encode(
         self,
@@ -226,28 +246,31 @@ class Template:
             add_stop: end a sample with the stop of its last turn where the template writes none.
             arguments: those of `render`.
         """
+        strict = bool(arguments.get("strict"))
         if arguments.get("normalise", True):
             reject_misspelt_options(arguments, self.variables, "encode", ENCODE_ARGUMENTS)
-        request = self._requests.build(
-            self.to_input(messages) if arguments.get("normalise", True) else messages,
-            tokenizer,
-            train_on,
-            arguments,
-            max_length=max_length,
-            overflow=overflow,
-            trust=trust,
-            compatible=compatible,
-            add_stop=add_stop,
+        more: dict[str, Any] = {
+            "max_length": max_length,
+            "overflow": overflow,
+            "trust": trust,
+            "compatible": compatible,
+            "add_stop": add_stop,
+        }
+
+        def run(given: Normalised) -> tuple[EncodeRequest, Encoded]:
+            named = {**arguments, "tools": given.tools}
+            request = self._requests.build(given.messages, tokenizer, train_on, named, **more)
+            return request, encode(request.for_one_call())
+
+        (request, encoded), given = self._inputs.run(
+            messages,
+            run,
+            lambda found: Seen(found[1].rendering, found[1].kept),
+            **_input_arguments(arguments, strict),
         )
-        encoded = encode(request.for_one_call())
-        if arguments.get("strict"):
-            kept = [request.messages[index] for index in encoded.kept]
-            refuse_losses(
-                encoded.rendering, kept, arguments.get("tools"), arguments.get("documents")
-            )
-        _report_media(self.name, [encoded], strict=False)  # those were refused above
         problems = find_label_problems(request, encoded)
-        self._report_turns(problems, bool(arguments.get("strict")), REMEDY)
+        encoded.note_changes(given.changes, given.positions)
+        self._report_turns(renumber_turns(problems, given.positions), strict, REMEDY)
         return encoded
 
     def examples(
@@ -289,16 +312,19 @@ class Template:
                 "examples takes no 'add_generation_prompt': a sample ends with a turn",
                 path="add_generation_prompt",
             )
-        request = self._requests.build(
-            self.to_input(messages) if arguments.get("normalise", True) else messages,
-            tokenizer,
-            train_on,
-            arguments,
-            max_length=max_length,
-            overflow=overflow,
-            trust=trust,
+        more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
+
+        def run(given: Normalised) -> tuple[EncodeRequest, Examples]:
+            named = {**arguments, "tools": given.tools}
+            request = self._requests.build(given.messages, tokenizer, train_on, named, **more)
+            return request, examples(request.for_one_call(), self._codec)
+
+        (request, found), given = self._inputs.run(
+            messages,
+            run,
+            lambda found: Seen(*found[1].longest),
+            **_input_arguments(arguments, strict),
         )
-        found = examples(request.for_one_call(), self._codec)
         if not any(message.get("role") in ASSISTANT_ROLES for message in request.messages):
             problem = f"{self.name}: no message has the role assistant, so nothing is trained"
             if strict:
@@ -307,8 +333,8 @@ class Template:
         problems = list(found.untrained)
         for sample in found:
             problems += find_label_problems(request, sample)
-        self._report_turns(problems, strict)
-        _report_media(self.name, found, strict)
+        found.note_changes(given.changes, given.positions)
+        self._report_turns(renumber_turns(problems, given.positions), strict)
         return found
 
     def _report_turns(self, problems: Sequence[Untrained], strict: bool, remedy: str = "") -> None:
@@ -341,9 +367,11 @@ class Template:
         for name in PROMPT_ARGUMENTS:
             if name in options:
                 raise MessageError(f"session takes no {name!r}: it renders prompts", path=name)
-        options["tools"] = tools
+        normalise, strict = options.get("normalise", True), bool(options.get("strict"))
+        options["tools"] = self._inputs.normalise([], tools).tools if normalise else tools
         request = self._requests.build([], tokenizer, "assistant", options, trust=trust)
-        return Session(request, (*self.stops(), *request.stops), self._codec)
+        reader = SessionReader(self._codec, self._inputs, normalise, strict)
+        return Session(request, (*self.stops(), *request.stops), reader)
 
     def parse(
         self,
@@ -473,18 +501,14 @@ class Template:
         return f"<Template {self.name}>"
 
 
-def _report_media(name: str, samples: Iterable[Encoded], strict: bool) -> None:
-    """Warn of media parts without a placeholder; with `strict`, raise an error."""
-    dropped: dict[str, None] = {}
-    for sample in samples:
-        for part in sample.media:
-            if not part.written:
-                dropped[f"{part.path} ({part.kind})"] = None
-    if dropped:
-        problem = f"{name}: the template writes no placeholder for {', '.join(dropped)}"
-        if strict:
-            raise MessageError(problem)
-        warn(problem, TurnwiseWarning, stacklevel=3)
+def _input_arguments(arguments: Mapping[str, Any], strict: bool) -> dict[str, Any]:
+    """Return those of the arguments of `render` that decide what becomes of the input."""
+    return {
+        "tools": arguments.get("tools"),
+        "documents": arguments.get("documents"),
+        "normalise": arguments.get("normalise", True),
+        "strict": strict,
+    }
 
 
 def compile_jinja(

@@ -28,7 +28,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from turnwise.engine.provenance.rendering import append_reply
+from turnwise.engine.provenance.rendering import Rendering, append_reply
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import MessageError, TemplateError, TurnwiseError
 from turnwise.replies.codec import ReplyCodec
@@ -43,7 +43,7 @@ from turnwise.tokens.encode import (
     find_turns,
     trains_stops,
 )
-from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.encoded import Encoded, renumber_turns
 from turnwise.tokens.loss import weight_of
 from turnwise.tokens.truncation import (
     cut_last_turn,
@@ -71,6 +71,20 @@ class Examples(list[Encoded]):
     def incomplete(self) -> tuple[Untrained, ...]:
         """The turns that are trained, but not to their stop, with the reasons."""
         return tuple(turn for sample in self for turn in sample.incomplete)
+
+    @property
+    def longest(self) -> tuple[Rendering | None, Sequence[int]]:
+        """The rendering of the sample with the most messages, and their indices."""
+        if not self:
+            return None, ()
+        sample = max(self, key=lambda sample: len(sample.kept))
+        return sample.rendering, sample.kept
+
+    def note_changes(self, changes: tuple[Any, ...], positions: Sequence[int] | None) -> None:
+        """Keep what was changed before encoding, and number the messages as the caller does; see `Encoded`."""
+        for sample in self:
+            sample.note_changes(changes, positions)
+        self.untrained = tuple(renumber_turns(self.untrained, positions))
 
 
 class _Sample(NamedTuple):

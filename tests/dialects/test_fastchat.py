@@ -184,7 +184,11 @@ def test_text_in_fields_is_text() -> None:
     source = custom(
         roles=[odd, "AI"], sep=odd, system_message=odd, system_template="{{{system_message}}}"
     )
-    text = str(compile_jinja(dialect.read(source).jinja).render([{"role": "user", "content": odd}]))
+    text = str(
+        compile_jinja(dialect.read(source).jinja, dialect="fastchat").render(
+            [{"role": "user", "content": odd}]
+        )
+    )
     assert text == "{" + odd + "}" + odd + odd + ": " + odd + odd
 
 
@@ -202,7 +206,13 @@ def test_an_odd_number_of_examples_shifts_the_parity() -> None:
     source = custom("ADD_COLON_TWO", messages=[["Human", "q"], ["AI", None], ["AI", ("t", ["i"])]])
     texts = []
     for exact in (True, False):
-        texts.append(str(compile_jinja(dialect.read(source, exact=exact).jinja).render(CHAT[:2])))
+        texts.append(
+            str(
+                compile_jinja(dialect.read(source, exact=exact).jinja, dialect="fastchat").render(
+                    CHAT[:2]
+                )
+            )
+        )
     start = "\n\nHuman: q\n\nAI:AI: $$<image>$$t"
     assert texts[0] == start + "\n\nHuman: Hello!</s>AI: Hi there!\n\n"
     assert texts[1] == start + "</s>Human: Hello!\n\nAI: Hi there!</s>"

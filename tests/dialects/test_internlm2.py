@@ -22,6 +22,7 @@ from turnwise.dialects.internlm2 import IDS, INTERPRETER_PROMPT, META_INSTRUCTIO
 from turnwise.errors import MessageError, SourceError
 from turnwise.shapes import parse_transcript
 from turnwise.shapes.transcript import parse_lenient_json, to_openai
+from turnwise.template import compile_jinja
 
 BASIC = """\
 [UNUSED_TOKEN_146]system
@@ -54,7 +55,9 @@ WEATHER = {
 
 @cache
 def template(spelling: str = "original") -> turnwise.Template:
-    return turnwise.compile(internlm2.read({"spelling": spelling}).jinja, name="internlm2")
+    return compile_jinja(
+        internlm2.read({"spelling": spelling}).jinja, dialect="internlm2", name="internlm2"
+    )
 
 
 def shape(messages: list[dict[str, Any]]) -> str:
@@ -85,7 +88,7 @@ def test_lmdeploy(name: str) -> None:
     agents = {} if "plugin" in facts else NO_AGENTS
     reading = internlm2.read({"separator": "", **facts, **agents}, exact=True)
     assert list(reading.stops) == facts["stop_words"]
-    exact, compared = turnwise.compile(reading.jinja, name=name), 0
+    exact, compared = compile_jinja(reading.jinja, dialect="internlm2", name=name), 0
     for row in golden()[name]:
         if row["kind"] != "render":
             continue
@@ -104,7 +107,7 @@ def test_lmdeploy(name: str) -> None:
 
 def test_exact_has_the_meta_instruction() -> None:
     text = (
-        turnwise.compile(internlm2.read({}, exact=True).jinja)
+        compile_jinja(internlm2.read({}, exact=True).jinja, dialect="internlm2")
         .render([{"role": "user", "content": "hi"}])
         .text
     )

@@ -18,6 +18,7 @@ from turnwise.dialects import llamafactory
 from turnwise.dialects.llamafactory_tools import FORMATS
 from turnwise.dialects.turns import Slot, Turns
 from turnwise.errors import SourceError
+from turnwise.template import compile_jinja
 
 TOKENS = {"bos_token": "<BOS>", "eos_token": "<EOS>"}
 CHATML = {
@@ -43,11 +44,13 @@ def entries() -> dict[str, dict[str, Any]]:
 
 @cache
 def template(name: str, exact: bool = True) -> turnwise.Template:
-    return turnwise.compile(llamafactory.read(entries()[name], exact=exact).jinja, name=name)
+    return compile_jinja(
+        llamafactory.read(entries()[name], exact=exact).jinja, dialect="llamafactory", name=name
+    )
 
 
 def made(source: Any, exact: bool = False) -> turnwise.Template:
-    return turnwise.compile(llamafactory.read(source, exact=exact).jinja)
+    return compile_jinja(llamafactory.read(source, exact=exact).jinja, dialect="llamafactory")
 
 
 @cache
@@ -247,7 +250,10 @@ def test_replace_eos_and_tokens_by_text() -> None:
         "replace_eos": True,
     }
     reading = llamafactory.read(source)
-    assert turnwise.compile(reading.jinja).render(HI).text == "<|user|>hiho<|end|>"
+    assert (
+        compile_jinja(reading.jinja, dialect="llamafactory").render(HI).text
+        == "<|user|>hiho<|end|>"
+    )
     assert reading.stops == ("<|end|>", "</s>")
 
 

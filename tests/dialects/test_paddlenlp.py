@@ -24,6 +24,7 @@ from turnwise.compat import paddlenlp as compat
 from turnwise.dialects import paddlenlp, xtuner
 from turnwise.dialects.turns import Slot, Turns
 from turnwise.engine.provenance.rendering import Rendering
+from turnwise.template import compile_jinja
 from xtuner_turns import to_turns
 
 EXAMPLE = {
@@ -46,7 +47,9 @@ def as_messages(rounds: list[list[str]], system: str | None = None) -> list[dict
 
 
 def render(source: Any, messages: Any, exact: bool = False, **arguments: Any) -> Rendering:
-    return turnwise.compile(paddlenlp.read(source, exact=exact).jinja).render(messages, **arguments)
+    return compile_jinja(paddlenlp.read(source, exact=exact).jinja, dialect="paddlenlp").render(
+        messages, **arguments
+    )
 
 
 def segments(rendering: Rendering) -> list[list[Any]]:
@@ -108,7 +111,7 @@ def test_golden_prompts_and_training(name: str) -> None:
             paddlenlp.read(configs()[name])
         assert "write default('...')" in str(error.value)
         return
-    template = turnwise.compile(paddlenlp.read(configs()[name], exact=True).jinja)
+    template = compile_jinja(paddlenlp.read(configs()[name], exact=True).jinja, dialect="paddlenlp")
     for row in golden_rows(name):
         given, system = rounds()[row["c"]], row["context"].get("system")
         asked = as_messages([*given[:-1], given[-1][:1]], system)
@@ -531,7 +534,7 @@ def test_written_from_turns() -> None:
                 continue
             messages = as_messages(rounds_, system)
             expected = (
-                turnwise.compile(reading.jinja)
+                compile_jinja(reading.jinja, dialect="paddlenlp")
                 .render(messages, eos_token="</s>", add_generation_prompt=True)
                 .text
             )

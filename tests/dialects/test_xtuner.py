@@ -23,6 +23,7 @@ from turnwise.dialects import xtuner, xtuner_v1
 from turnwise.dialects.turns import Slot, Turns
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TokenizerError
+from turnwise.template import compile_jinja
 from xtuner_turns import to_turns
 
 BOS, EOS = "\ue000", "\ue001"  # one character each, in no fixture
@@ -53,14 +54,16 @@ def chat(*texts: str, system: str | None = None) -> list[dict[str, Any]]:
 @cache
 def template(name: str, exact: bool = False) -> turnwise.Template:
     reading = xtuner.read(compat.PROMPT_TEMPLATE[name], exact=exact)
-    return turnwise.compile(reading.jinja, options=reading.options)
+    return compile_jinja(reading.jinja, dialect="xtuner", options=reading.options)
 
 
 def render(
     source: Any, messages: list[dict[str, Any]], exact: bool = False, **arguments: Any
 ) -> Rendering:
     reading = xtuner.read(source, exact=exact)
-    return turnwise.compile(reading.jinja, options=reading.options).render(messages, **arguments)
+    return compile_jinja(reading.jinja, dialect="xtuner", options=reading.options).render(
+        messages, **arguments
+    )
 
 
 def learnt(rendering: Rendering) -> list[str]:
@@ -163,7 +166,8 @@ def test_golden_v1() -> None:
     }
     told = {name for name, given in fields.items() if "user" in given}
     templates = {
-        name: turnwise.compile(xtuner_v1.read(fields[name], exact=True).jinja) for name in told
+        name: compile_jinja(xtuner_v1.read(fields[name], exact=True).jinja, dialect="xtuner")
+        for name in told
     }
     for name in set(fields) - told:
         with pytest.raises(turnwise.SourceError, match="'user' is missing"):
@@ -208,13 +212,15 @@ def test_v1_entries_read_and_render() -> None:
     assert len(data["entries"]) == 8
     for name, source in data["entries"].items():
         reading = xtuner_v1.read(source)
-        rendering = turnwise.compile(reading.jinja).render(chat("q", "a"), now=corpus.NOW)
+        rendering = compile_jinja(reading.jinja, dialect="xtuner").render(
+            chat("q", "a"), now=corpus.NOW
+        )
         assert rendering.text == oracle.render(reading.jinja, chat("q", "a")), name
         assert rendering.text.endswith("".join(learnt(rendering)))
         assert reading.facts["template"] == source and reading.stops == tuple(source["stop_words"])
     assert (
         "Current date: 2025-01-15\n"
-        in turnwise.compile(xtuner_v1.read(data["entries"]["gpt-oss"]).jinja)
+        in compile_jinja(xtuner_v1.read(data["entries"]["gpt-oss"]).jinja, dialect="xtuner")
         .render(chat("q"), now=corpus.NOW)
         .text
     )
@@ -229,8 +235,8 @@ def test_v1_default_is_kind() -> None:
         "loss_assistant_format_mapping": {"<end>": "<return>"},
     }
     reply = chat("q", "say <end>")
-    plain = turnwise.compile(xtuner_v1.read(source).jinja)
-    exact = turnwise.compile(xtuner_v1.read(source, exact=True).jinja)
+    plain = compile_jinja(xtuner_v1.read(source).jinja, dialect="xtuner")
+    exact = compile_jinja(xtuner_v1.read(source, exact=True).jinja, dialect="xtuner")
     assert plain.render(reply).text == "<u>q<a>say <end><return>"
     assert plain.render(reply, trailing_sep=True).text == "<u>q<a>say <end><return>\n"
     assert exact.render(reply).text == "<u>q<a>say <return><return>\n"
@@ -426,7 +432,7 @@ def test_system_texts_by_name() -> None:
     source, text = compat.PROMPT_TEMPLATE.moss_sft, compat.SYSTEM_TEMPLATE.moss_sft
     for exact in (False, True):
         reading = xtuner.read(source, exact=exact, system=text)
-        found = turnwise.compile(reading.jinja, options=reading.options)
+        found = compile_jinja(reading.jinja, dialect="xtuner", options=reading.options)
         said = found.render(chat("q", "a")).text
         assert (
             said.startswith("You are an AI assistant whose name is BOT.\n")

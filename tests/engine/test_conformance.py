@@ -106,7 +106,11 @@ def difference(
     """What is wrong with one rendering, or nothing."""
     try:
         rendering = template.render(
-            chat.messages, now=corpus.NOW, add_generation_prompt=prompted, **chat.arguments
+            chat.messages,
+            now=corpus.NOW,
+            add_generation_prompt=prompted,
+            normalise=False,
+            **chat.arguments,
         )
     except turnwise.TurnwiseError as error:
         return wrong_error(error, expected)
@@ -173,7 +177,10 @@ def test_contained_difference(template: str, value: str, theirs: str, ours: str)
 def check(template: str, theirs: str, ours: str, **options: Any) -> None:
     assert said(lambda: oracle.render(template, CHAT, **options), theirs) == readable(theirs)
     assert said(
-        lambda: turnwise.compile(template).render(CHAT, now=corpus.NOW, **options).text, ours
+        lambda: (
+            turnwise.compile(template).render(CHAT, now=corpus.NOW, normalise=False, **options).text
+        ),
+        ours,
     ) == readable(ours)
     assert theirs != ours
 

@@ -49,7 +49,7 @@ LAUNDERED = {
 def assert_attributed(template: turnwise.Template, content: str) -> bool:
     """Assert that pieces join to the text and that the template wrote no letter of the user's."""
     try:
-        rendering = template.render([{"role": "user", "content": content}])
+        rendering = template.render([{"role": "user", "content": content}], normalise=False)
     except turnwise.TemplateError:
         return False
     pieces = rendering.pieces

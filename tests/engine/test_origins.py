@@ -228,7 +228,7 @@ def check(name: str, chats: list[str]) -> Counter[str]:
         flag = not probed.arguments.get("continue_final_message") and chosen(name, chat, 2)
         try:
             rendering = compiled(name).render(
-                now=corpus.NOW, add_generation_prompt=flag, **probed.arguments
+                now=corpus.NOW, add_generation_prompt=flag, normalise=False, **probed.arguments
             )
         except turnwise.TurnwiseError:
             found["raised"] += 1
@@ -284,7 +284,7 @@ def unfaithful(seed: int) -> str:
     text = grammar.template(random.Random(seed))
     try:
         template = turnwise.compile(text).with_limits(turnwise.Limits(origins=1_000_000))
-        rendering = template.render(now=corpus.NOW, **MIXED.arguments)
+        rendering = template.render(now=corpus.NOW, normalise=False, **MIXED.arguments)
         wrong = next(lost(rendering, MIXED), "")
     except turnwise.TurnwiseError:
         return ""
@@ -318,7 +318,9 @@ WELL_KNOWN = [
 @pytest.mark.parametrize("name", WELL_KNOWN)
 def test_markers_between_messages(name: str) -> None:
     """What a template writes between two fields is of the message of the one or of the other, in that order."""
-    rendering = compiled(name).render(now=corpus.NOW, **conversations()["multi2"].arguments)
+    rendering = compiled(name).render(
+        now=corpus.NOW, normalise=False, **conversations()["multi2"].arguments
+    )
     for before, between, after in gaps(rendering):
         told = [(piece.text, piece.origin.message) for piece in between]
         numbers = [before, *(number for _, number in told), after]
@@ -335,7 +337,9 @@ def test_markers_between_messages(name: str) -> None:
 def test_markers_within_messages(name: str, chat: str) -> None:
     """What stands between two fields of one message is of that message."""
     try:
-        rendering = compiled(name).render(now=corpus.NOW, **conversations()[chat].arguments)
+        rendering = compiled(name).render(
+            now=corpus.NOW, normalise=False, **conversations()[chat].arguments
+        )
     except turnwise.TurnwiseError as error:
         pytest.skip(f"not for this template: {error.message}")
     for before, between, after in gaps(rendering):

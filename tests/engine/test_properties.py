@@ -73,7 +73,7 @@ def outcome(render: Callable[[], Any]) -> Any:
 
 
 def rendered(template: Template, messages: Any, **arguments: Any) -> Any:
-    return outcome(lambda: template.render(messages, now=corpus.NOW, **arguments))
+    return outcome(lambda: template.render(messages, now=corpus.NOW, normalise=False, **arguments))
 
 
 # ---- the same as transformers, on templates that nobody wrote ----
@@ -271,7 +271,9 @@ def test_another_process_gives_the_same() -> None:
 def survives(text: Any, messages: Any, **arguments: Any) -> None:
     """Any exception but ours, from compiling, rendering, or reading what was rendered, fails the test."""
     try:
-        rendering = turnwise.compile(text).render(messages, now=corpus.NOW, **arguments)
+        rendering = turnwise.compile(text).render(
+            messages, now=corpus.NOW, normalise=False, **arguments
+        )
         assert "".join(piece.text for piece in rendering.pieces) == rendering.text
         rendering.show()
     except turnwise.TurnwiseError as error:

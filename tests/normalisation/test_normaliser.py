@@ -49,10 +49,8 @@ def call(arguments: Any, **fields: Any) -> dict[str, Any]:
 
 def rendered(source: str, messages: list[Any], **more: Any) -> tuple[str, list[str]]:
     """Return the text, and the paths of what was changed."""
-    template = turnwise.compile(source, "jinja")
-    found = turnwise.Normaliser(template).normalise(messages, **more)
-    text = template.render(found.messages, tools=found.tools, normalise=False).text
-    return text, [change.path for change in found.changes]
+    rendering = turnwise.compile(source, "jinja").render(messages, **more)
+    return rendering.text, [change.path for change in rendering.changes]
 
 
 def test_nothing_is_changed_that_needs_no_change() -> None:
@@ -95,9 +93,8 @@ def test_a_message_that_went_through_json_renders_as_before() -> None:
     tools = [{"type": "function", "function": {"name": "tide", "parameters": {"type": "object"}}}]
     prompt = template.render([HI], tools=tools, add_generation_prompt=True)
     message = template.parse('{"name": "tide", "parameters": {"h": "A"}}<|eot_id|>', prompt, tools)
-    copied = turnwise.Normaliser(template).normalise([HI, json.loads(json.dumps(message))], tools)
-    whole = template.render([HI, message], tools=tools)
-    assert template.render(copied.messages, tools=copied.tools) == whole
+    copied = json.loads(json.dumps(message))
+    assert template.render([HI, copied], tools=tools) == template.render([HI, message], tools=tools)
 
 
 def test_ids_become_nine_letters_where_others_are_refused() -> None:
@@ -200,5 +197,5 @@ def test_what_is_no_conversation_is_refused(wrong: Any) -> None:
 
 
 def test_capabilities_are_printed() -> None:
-    table = str(turnwise.Normaliser(turnwise.load("gemma-2")).capabilities())
-    assert "system                       refused" in table
+    table = str(turnwise.load("gemma-2").capabilities)
+    assert "system                         refused   there is no system role" in table

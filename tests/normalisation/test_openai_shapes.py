@@ -5,6 +5,7 @@ Over the built-in entries, a sample of the corpus, and, slow, everything that wa
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 
 import pytest
@@ -19,7 +20,7 @@ from turnwise.registry import entries, load
 from turnwise.registry.entry import JINJA
 from turnwise.template import Template
 
-RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
+RIGHT, WARNED, REFUSED, WRONG = "right", "warned", "refused", "wrong"
 PYTHON_CALLS = {
     "falcon3",
     "tiiuae-Falcon3-7B-Instruct",
@@ -36,12 +37,15 @@ def judge(template: Template, name: str) -> str | None:
     texts = possible_texts(template, case)
     if not texts:
         return None
-    try:
-        text = render(template, case.chat, case.tools)
-    except TurnwiseError:
-        return REFUSED
-    is_right = text in texts or (name == "late system" and is_well(text, case))
-    return RIGHT if is_right else WRONG
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            text = render(template, case.chat, case.tools)
+        except TurnwiseError:
+            return REFUSED
+    if text in texts or (name == "late system" and is_well(text, case)):
+        return RIGHT
+    return WARNED if caught else WRONG
 
 
 def count(templates: list[Template]) -> tuple[Counter[str], list[str]]:

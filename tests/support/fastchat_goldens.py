@@ -45,7 +45,8 @@ EXAMPLE_OF_STYLE = {
 
 @cache
 def compiled(name: str, exact: bool) -> Template:
-    return compile_jinja(dialect.read(registry.templates()[name], exact=exact).jinja, name=name)
+    source = registry.templates()[name]
+    return compile_jinja(dialect.read(source, exact=exact).jinja, name=name, dialect="fastchat")
 
 
 def said(name: str, chat: Any, prompt: bool = True, exact: bool = False, **options: Any) -> str:

@@ -58,7 +58,7 @@ BEYOND = "beyond the budgets"  # transformers has none, so there is nothing to c
 def ours(text: str, chat: list[dict[str, Any]]) -> str | None:
     try:
         rendering = turnwise.compile(text).render(
-            chat, tools=TOOLS, now=corpus.NOW, **grammar.OPTIONS
+            chat, tools=TOOLS, now=corpus.NOW, normalise=False, **grammar.OPTIONS
         )
     except turnwise.TemplateLimitError:
         return BEYOND

@@ -187,12 +187,9 @@ def is_well(text: str, case: Case) -> bool:
 def render(template: Template, chat: Chat, tools: Any, normalise: bool = True) -> str:
     """Render a conversation as it is, or in the form that the template takes."""
     given = copy.deepcopy(chat)
-    messages: Any = given
-    if normalise:
-        found = turnwise.Normaliser(template).normalise(given, tools)
-        messages, tools = found.messages, found.tools
-        assert given == chat  # the caller's objects are never changed
-    is_open = messages[-1]["role"] != "assistant"
-    return template.render(
-        messages, tools=tools, add_generation_prompt=is_open, normalise=False, **TOKENS
-    ).text
+    is_open = chat[-1]["role"] != "assistant"
+    rendering = template.render(
+        given, tools=tools, add_generation_prompt=is_open, normalise=normalise, **TOKENS
+    )
+    assert given == chat  # the caller's objects are never changed
+    return rendering.text

@@ -167,7 +167,7 @@ class Target:
 
     def _write_exactly(self, chat: Chat, is_prompt: bool, tokens: dict[str, str]) -> str:
         return self.template.render(
-            chat, add_generation_prompt=is_prompt, now=corpus.NOW, **tokens
+            chat, add_generation_prompt=is_prompt, now=corpus.NOW, normalise=False, **tokens
         ).text
 
     def _write_fastchat(self, chat: Chat, is_prompt: bool, tokens: dict[str, str]) -> str:
@@ -203,7 +203,7 @@ def find_differences(
             continue
         try:
             expected = template.render(
-                chat, add_generation_prompt=is_prompt, now=corpus.NOW, **tokens
+                chat, add_generation_prompt=is_prompt, now=corpus.NOW, normalise=False, **tokens
             ).text
         except turnwise.TurnwiseError:
             continue

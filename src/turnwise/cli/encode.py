@@ -32,6 +32,7 @@ from turnwise.cli.render import (
     UserOption,
     VariableOption,
     make_flag,
+    note_changes,
 )
 from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, did_you_mean, printable
 from turnwise.template import Overflow
@@ -132,6 +133,7 @@ def encode(
         output.write_json(_as_data(encoded))
     else:
         _show(encoded, output.use_colour(colour))
+        note_changes(encoded.rendering)
 
 
 def load_tokenizer(place: str) -> Tokenizer:
@@ -152,6 +154,7 @@ def _as_data(encoded: Encoded) -> dict[str, Any]:
         "defused": encoded.defused,
         "text": encoded.text,
         "kept": list(encoded.kept),
+        "changes": [str(change) for change in encoded.rendering.changes],
         "untrained": [{"message": one.message, "reason": one.reason} for one in encoded.untrained],
         "tokenizer": {"name": encoded.tokenizer.name, "backend": encoded.tokenizer.backend},
     }

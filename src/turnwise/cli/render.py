@@ -90,6 +90,9 @@ def render(
     whitespace: Annotated[
         bool, make_flag("--whitespace", "-w", help="Make white space visible.")
     ] = False,
+    strict: Annotated[
+        bool, make_flag("--strict", help="Refuse text that the template does not write.")
+    ] = False,
     colour: ColourOption = None,
 ) -> None:
     """Render a conversation: the text of the template is dim, the fields of the messages are bright.
@@ -99,13 +102,22 @@ def render(
     inputs.check_stdin(template, chat, tools)
     request = inputs.read_chat(chat, user, system, tools, line, shape)
     messages, arguments = inputs.render_arguments(request, option, generation, continued, now)
-    rendering = inputs.load_template(template, pick, exact).render(messages, **arguments)
+    loaded = inputs.load_template(template, pick, exact)
+    rendering = loaded.render(messages, strict=strict, **arguments)
     if as_json:
         output.write_json(_as_data(rendering))
     elif pieces:
         output.write_lines(piece_lines(rendering), output.use_colour(colour))
     else:
         show(rendering, output.use_colour(colour), whitespace)
+    if not as_json:
+        note_changes(rendering)
+
+
+def note_changes(rendering: Rendering) -> None:
+    """Write to stderr what was changed in the conversation before it was rendered."""
+    for change in rendering.changes:
+        output.note(f"changed: {printable(str(change))}")
 
 
 def show(rendering: Rendering, colour: bool, whitespace: bool = False) -> None:

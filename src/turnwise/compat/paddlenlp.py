@@ -227,7 +227,9 @@ class ChatTemplateMixin:
     def _render(self, template: Template, messages: list[dict[str, str]], prompt: bool) -> str:
         tokens = getattr(self, "special_tokens_map", {})
         with raise_jinja_errors():
-            return template.render(messages, add_generation_prompt=prompt, **tokens).text
+            return template.render(
+                messages, add_generation_prompt=prompt, normalise=False, **tokens
+            ).text
 
     def _require_template(self) -> ChatTemplate | Template:
         if self.chat_template is None:

@@ -177,8 +177,8 @@ class TokenRenderer:
         ):
             chat = [*QUESTION, reply]
             try:
-                once = self.template.render(chat, **self.options).text
-                more = self.template.render(chat + chat, **self.options).text
+                once = self.template.render(chat, normalise=False, **self.options).text
+                more = self.template.render(chat + chat, normalise=False, **self.options).text
             except TurnwiseError:
                 return False
             if not more.startswith(once):

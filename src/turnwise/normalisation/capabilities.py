@@ -5,19 +5,19 @@ developer role, a system message may come late. Templates take some of these for
 the others. Each question is answered by rendering a probe in which every field is a word that no template writes
 (`prober.py`), never by reading the source.
 
-    capabilities = Normaliser(template).capabilities()
+    capabilities = template.capabilities
     capabilities.takes_parts("user")     # False: text parts have to be joined
-    print(capabilities)                  # a table of all answers
+    capabilities["system late"]          # what it does with one feature, with the evidence
+    print(capabilities)                  # a table of all features and options
 
 An answer is computed when it is first asked for, and kept.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from turnwise.analysis.conversations import MessageDict, make_message
 from turnwise.analysis.facts import Facts
@@ -27,18 +27,23 @@ from turnwise.analysis.prober import (
     CONTENT,
     IDS,
     NEXT_USER,
+    REASONING,
     RESULT,
     SYSTEM,
     USER,
     CallShape,
 )
-from turnwise.engine.provenance.rendering import Rendering
+from turnwise.errors import did_you_mean
+from turnwise.normalisation.capability_table import (
+    LATER,
+    Capability,
+    CapabilityProber,
+    Verdict,
+    writes_well,
+)
 from turnwise.replies.input_format import InputFormat
 
-Verdict = Literal["written", "dropped", "refused", "as repr"]
-LATER = "Zlaterq"  # the text of a second system message
 LONG_ID = "call_Zq81f3a9c27d4b"  # as OpenAI's clients make them
-_REPR_OF_PART = re.compile(r"""['"](?:type|text)['"]\s*:""")  # of a content that was printed whole
 
 
 class Capabilities:
@@ -57,6 +62,10 @@ class Capabilities:
         self._prober = prober.with_settings(tools=with_tools and prober.settings.tools)
         self._find_input_format = input_format
         self._takes_content: dict[tuple[str, str], str | None] = {}
+
+    @cached_property
+    def _probes(self) -> CapabilityProber:
+        return CapabilityProber(self._prober, self.input_format)
 
     @cached_property
     def input_format(self) -> InputFormat:
@@ -87,26 +96,10 @@ class Capabilities:
         key = role, form
         if key not in self._takes_content:
             content: Any = CONTENT if form == "text" else [{"type": "text", "text": CONTENT}]
-            rendering = self._prober.render(self._chat_with(role, content))
-            is_written = rendering is not None and _is_well_written(rendering, CONTENT)
+            rendering = self._prober.render(self._probes.chat_with(role, content))
+            is_written = rendering is not None and writes_well(rendering, CONTENT)
             self._takes_content[key] = rendering.text if rendering and is_written else None
         return self._takes_content[key]
-
-    def _chat_with(self, role: str, content: Any) -> list[MessageDict]:
-        """Return a conversation that has a message with this role and content."""
-        prober = self._prober
-        message = make_message(role, content)
-        if role == "user":
-            return [message]
-        if role in ("system", "developer"):
-            return [message, prober.user()]
-        if role == "assistant":
-            return [prober.user(), message, prober.user(NEXT_USER)]
-        return [prober.user(), self._call(), {**message, "tool_call_id": IDS[0], "name": "zfuna"}]
-
-    def _call(self, **changes: Any) -> MessageDict:
-        shape = self.shape._replace(**changes)
-        return {"role": "assistant", **self._prober.call(shape, ARGUMENTS[0])}
 
     @cached_property
     def empty_content(self) -> Any:
@@ -132,17 +125,16 @@ class Capabilities:
 
     def takes_part_type(self, kind: str) -> bool:
         """Whether a media part with this `type` gets a placeholder in a user's message."""
+        return self.judge_part_type(kind) == "written"
+
+    def judge_part_type(self, kind: str) -> Verdict:
+        """Return what the template does with a media part of this `type` before the text of a user."""
         if kind not in self._part_types:
-            part = {"type": kind, kind: {"url": "Zurlq"} if kind.endswith("_url") else "Zurlq"}
-            message = make_message("user", [part, {"type": "text", "text": USER}])
-            rendering = self._prober.render([message])
-            self._part_types[kind] = rendering is not None and all(
-                media.written for media in rendering.media
-            )
+            self._part_types[kind] = self._probes.judge_part_type(kind).verdict
         return self._part_types[kind]
 
     @cached_property
-    def _part_types(self) -> dict[str, bool]:
+    def _part_types(self) -> dict[str, Verdict]:
         return {}
 
     # Roles
@@ -195,7 +187,7 @@ class Capabilities:
     def takes_any_id(self) -> bool:
         """Whether the ids of calls may have any length; some templates want nine letters and digits."""
         prober = self._prober
-        call = self._call()
+        call = self._probes.call()
         for one in call.get("tool_calls", ()):
             one["id"] = LONG_ID
         result = {"role": "tool", "content": prober.as_content(RESULT), "tool_call_id": LONG_ID}
@@ -203,46 +195,47 @@ class Capabilities:
         if prober.render(chat) is not None:
             return True
         result["tool_call_id"] = IDS[0]
-        return prober.render([prober.user(), self._call(), {**result, "name": "zfuna"}]) is None
+        return (
+            prober.render([prober.user(), self._probes.call(), {**result, "name": "zfuna"}]) is None
+        )
 
-    def judge(self, chat: Sequence[MessageDict], *words: str) -> Verdict:
-        """Return what the template does with a conversation that has these words."""
-        rendering = self._prober.render(chat)
-        if rendering is None:
-            return "refused"
-        if any(word not in rendering.text for word in words):
-            return "dropped"
-        return "written" if _is_well_written(rendering, words[0]) else "as repr"
+    @cached_property
+    def writes_reasoning(self) -> bool:
+        """Whether the reasoning of a last reply is written at all."""
+        return self._shows_reasoning({"content": self._prober.as_content(CONTENT)})
+
+    @cached_property
+    def writes_reasoning_with_calls(self) -> bool:
+        """Whether the reasoning beside a call is written."""
+        return self._shows_reasoning(self._prober.call(self.shape, ARGUMENTS[0]))
+
+    def _shows_reasoning(self, fields: dict[str, Any]) -> bool:
+        turn = self._prober.turn({**fields, **self._probes.reasoning_field(fields)})
+        return turn is not None and REASONING in turn.text
+
+    # Everything
+
+    @cached_property
+    def rows(self) -> tuple[Capability, ...]:
+        """What the template does with each feature of a conversation and each of its options, with the evidence."""
+        return tuple(self._probes.rows())
+
+    def __iter__(self) -> Iterator[Capability]:
+        return iter(self.rows)
+
+    def __getitem__(self, name: str) -> Capability:
+        """Return the row of a feature.
+
+        Raises:
+            KeyError: there is no such feature.
+        """
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(did_you_mean(name, [row.name for row in self.rows], "One of") or name)
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:<28} {verdict}" for name, verdict in self.rows())
-
-    def rows(self) -> Iterator[tuple[str, Verdict]]:
-        """Yield an answer for each form of input that people have."""
-        prober = self._prober
-        system, later = (
-            make_message("system", prober.as_content(text)) for text in (SYSTEM, LATER)
-        )
-        user, again, reply = prober.user(), prober.user(NEXT_USER), prober.reply()
-        yield "system", self.judge([system, user], SYSTEM)
-        yield "developer", self.judge([{**system, "role": "developer"}, user], SYSTEM)
-        yield "system late", self.judge([user, reply, later, again], LATER)
-        yield "system twice", self.judge([system, later, user], SYSTEM, LATER)
-        yield "users in a row", self.judge([user, again], USER, NEXT_USER)
-        yield "assistant first", self.judge([reply, user], CONTENT)
-        yield "call", self.judge([user, self._call()], "zkeya")
-        yield "result", self.judge(self._chat_with("tool", prober.as_content(RESULT)), RESULT)
-        for role in ("user", "system", "assistant", "tool"):
-            parts = self._chat_with(role, [{"type": "text", "text": CONTENT}])
-            yield f"{role} content in parts", self.judge(parts, CONTENT)
-        for kind in ("image", "image_url", "video", "audio"):
-            yield kind, "written" if self.takes_part_type(kind) else "dropped"
-
-
-def _is_well_written(rendering: Rendering, word: str) -> bool:
-    """Whether a word is in a rendering, and not inside of a list that was printed whole."""
-    before, found, _ = rendering.text.partition(word)
-    return bool(found) and not _REPR_OF_PART.search(before[-40:])
+        return "\n".join(map(str, self.rows))
 
 
 def _without_space(text: str) -> str:

@@ -65,7 +65,7 @@ def _render(template: Template, probe: Probe) -> str | None:
     """Return the text with a generation prompt; None if the template refuses the conversation."""
     arguments = {**PROBE_TOKENS, **probe.arguments(), "add_generation_prompt": True}
     try:
-        return template.render(probe.messages, **arguments).text
+        return template.render(probe.messages, normalise=False, **arguments).text
     except TurnwiseError:
         return None
 

@@ -6,7 +6,7 @@ trainer ids and labels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -138,6 +138,19 @@ class Encoded:
     def untrained(self) -> tuple[Untrained, ...]:
         """The assistant turns whose place could not be found, with the reasons."""
         return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._untrained)
+
+    def note_changes(self, changes: tuple[Any, ...], positions: Sequence[int] | None) -> None:
+        """Keep what was changed before encoding, and number the messages as the caller does.
+
+        Args:
+            changes: what was changed.
+            positions: the index in the caller's list of each message that was encoded; None if nothing moved.
+        """
+        self.rendering.changes = changes
+        if positions is not None:
+            self.kept = [positions[index] for index in self.kept]
+            self.incomplete = tuple(renumber_turns(self.incomplete, positions))
+            self._owners = self._media = None
 
     def restrict_to(self, messages: Collection[int]) -> Encoded:
         """Return a copy in which only the turns of these messages are trained, whatever the policy selects."""
@@ -304,6 +317,13 @@ class Encoded:
         """Return the same as tensors, and the weights."""
         torch = _import_library("torch")
         return _to_arrays(self, torch.tensor, torch.long, torch.float32)
+
+
+def renumber_turns(turns: Iterable[Untrained], positions: Sequence[int] | None) -> list[Untrained]:
+    """Return turns with the numbers that their messages have in the caller's list."""
+    if positions is None:
+        return list(turns)
+    return [turn._replace(message=positions[turn.message]) for turn in turns]
 
 
 def _trained_tokens(encoded: Encoded) -> Iterator[tuple[int, int, float]]:

@@ -73,8 +73,17 @@ class ReplyReader(ReplySplitter, Protocol):
         """
         ...
 
-    def to_input(self, messages: Any) -> Any:
-        """Return the messages with those that were parsed from replies in the form that the template takes."""
+    def to_input(self, messages: Any, tools: Any, first: int) -> tuple[Any, tuple[Any, ...]]:
+        """Return messages in the form that the template takes, and what was changed.
+
+        `first` is how many messages are before them.
+        """
+        ...
+
+    def check_losses(
+        self, rendering: Rendering, messages: Sequence[Any], tools: Any, first: int
+    ) -> None:
+        """Warn of text of the messages from `first` on that is not in a rendering."""
         ...
 
 
@@ -107,6 +116,7 @@ class Session:
 
     Attributes:
         stops: the texts that end a reply.
+        changes: what was changed in messages before they were rendered, by their indices in `messages`.
         diverged: True once `history="keep"` left text that is rendered differently now.
         read: a function from the text of a reply to a message, to be used instead of the grammar.
     """
@@ -121,6 +131,7 @@ class Session:
         self.stops = tuple(sorted(in_order, key=len, reverse=True))
         self.read: Callable[[str], Any] | None = None
         self.diverged = False
+        self.changes: tuple[Any, ...] = ()
         self._reader = reader
         self._reply_tokens = ReplyTokens(request, self.stops)
         added = self.tokenizer.added
@@ -129,6 +140,10 @@ class Session:
         self._has_prompt = False
         self._finished: list[Trajectory] = []  # before the last rewriting
         self._trajectory = Trajectory(request, reader, Stretch([], "", 0))
+
+    @property
+    def _tools(self) -> Any:
+        return self.request.arguments.get("tools")
 
     # ---- public ----
 
@@ -185,10 +200,12 @@ class Session:
         Returns:
             The ids to send to the model.
         """
-        chat = to_plain_messages(self._reader.to_input(messages))
+        converted, changes = self._reader.to_input(messages, self._tools, 0)
+        chat = to_plain_messages(converted)
         self.request = self._every_call.for_one_call(len(chat))
         ids = self._start(chat)
         self._finished = []
+        self.changes = changes
         return ids
 
     def add_reply(
@@ -213,8 +230,9 @@ class Session:
                 "there is a reply already, and nothing follows it yet", hint="call extend first"
             )
         if message is not None:
-            (message,) = self._reader.to_input([message])
+            (message,), changes = self._reader.to_input([message], self._tools, len(self.messages))
             message = _to_plain_message(message, "message")
+            self.changes += changes
         exact: str | list[int] = ""
         if isinstance(reply, str):
             if logprobs is not None:
@@ -260,11 +278,15 @@ class Session:
             raise MessageError(
                 "messages follow a reply, and there is none yet", hint="call add_reply first"
             )
-        following = to_plain_messages(self._reader.to_input(messages))
+        converted, changes = self._reader.to_input(messages, self._tools, len(self.messages))
+        following = to_plain_messages(converted)
         self.request = self._every_call.for_one_call(len(self.messages) + len(following))
         if history == "rewrite":
-            return self._rewrite(following)
+            ids = self._rewrite(following)
+            self.changes += changes
+            return ids
         extension = self._extend_by_best_reading(following, history)
+        self.changes += changes
         prompt = extension.prompt
         if self.diverged or extension.diverges:
             # The earlier ids do not encode the new prompt, so the text of the session is continued instead.
@@ -321,6 +343,7 @@ class Session:
         """Encode a whole conversation as the next prompt, in a trajectory of its own."""
         request = self.request
         encoded = encode_once(replace(request, messages=chat, arguments=request.prompt_arguments))
+        self._reader.check_losses(encoded.rendering, chat, self._tools, 0)
         self.diverged = False
         self._has_prompt = True
         self._text = encoded.text
@@ -381,6 +404,7 @@ class Session:
             stops = self.request.stops.union(self.stops)
             reply_end = find_reply_end(self.request, stretch, stops, rendering, chat)
         start, ids, spans = self._encode_after(reply_end, rendering, chat)
+        self._reader.check_losses(rendering, chat, self._tools, stretch.prompt_length + 1)
         return Extension(chat, rendering.text, reply_end, start, ids, spans, diverges)
 
     def _encode_after(
@@ -441,9 +465,8 @@ class Session:
             return _to_plain_message(message, "read"), None
         stop = next((stop for stop in self.stops if text.endswith(stop)), "")
         plain = {"role": "assistant", "content": text.removesuffix(stop)}
-        tools = self.request.arguments.get("tools")
         prompt = self._trajectory.stretch.prompt
-        parsed = self._reader.read(reply, prompt, tools, self.tokenizer, self.messages)
+        parsed = self._reader.read(reply, prompt, self._tools, self.tokenizer, self.messages)
         # A grammar that does not know the stop (the tokenizer's eos) takes it for content.
         if parsed is None or parsed in (plain, {**plain, "content": text}):
             return plain, None

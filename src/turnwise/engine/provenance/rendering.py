@@ -117,6 +117,7 @@ class Rendering:
         "_out",
         "_piece_table",
         "_pieces",
+        "_positions",
         "changes",
         "text",
     )
@@ -132,6 +133,7 @@ class Rendering:
     ) -> None:
         self.text = text
         self.changes: tuple[Any, ...] = ()
+        self._positions: Sequence[int] | None = None  # of the messages in the caller's list
         self._out = out
         self._nodes = nodes  # line and column of each template node
         self._aliases = aliases  # reasoning keys as the caller wrote them, see `InputReader`
@@ -160,6 +162,40 @@ class Rendering:
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore_rendering, (self.text, self.pieces, self.changes, self.media)
 
+    def note_changes(self, changes: tuple[Any, ...], positions: Sequence[int] | None) -> None:
+        """Keep what was changed before rendering.
+
+        Args:
+            changes: what was changed.
+            positions: the index in the caller's list of each message that was rendered; None if nothing moved.
+        """
+        self.changes = changes
+        if positions is not None:
+            self._positions = positions
+            self._pieces = None  # they may have been asked for, with other numbers
+            self._media = None if self._messages else ()
+
+    def written_ids(self, inside_joined: bool = False) -> list[int]:
+        """Return the identities of the text objects of which the text was made.
+
+        Args:
+            inside_joined: look also into texts that the template joined before it wrote them.
+        """
+        if not inside_joined:
+            return list(map(id, self._out[::2]))
+        found: list[int] = []
+        blocks, seen = [self._out], set()
+        while blocks:
+            block = blocks.pop()
+            if id(block) in seen:
+                continue  # a template may join a text to itself, again and again
+            seen.add(id(block))
+            found += map(id, block[::2])
+            for trail in block[1::2]:
+                if type(trail) is tuple and trail[0] is JOINED:
+                    blocks.append(trail[1])
+        return found
+
     @property
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
@@ -181,7 +217,8 @@ class Rendering:
             [('image', 'messages[0].content[0]', '<|vision_start|><|image_pad|><|vision_end|>')]
         """
         if self._media is None:
-            kinds = dict(find_media_parts(self._messages))
+            found = find_media_parts(self._messages)
+            kinds = {self._path_as_given(path): kind for path, kind in found}
             # Pieces take longer than encoding, and few conversations have media.
             self._media = find_media(kinds, self.pieces) if kinds else ()
         return self._media
@@ -227,6 +264,9 @@ class Rendering:
         self, leaf: Leaf, message: int | None, generation: bool, part: Path | None = None
     ) -> Origin:
         """Return the origin of a fragment with this leaf, written in this message and content part."""
+        if self._positions is not None:
+            message = None if message is None else self._positions[message]
+            part = None if part is None else self._path_as_given(part)
         if type(leaf) is not int and isinstance(leaf, Written):
             leaf, part = leaf
         if type(leaf) is int:
@@ -250,12 +290,14 @@ class Rendering:
     def _path_as_given(self, path: Path) -> Path:
         """Return the path as the caller wrote it.
 
-        Templates see reasoning under more keys than it was given.
+        Templates see reasoning under more keys than it was given, and messages may have been moved.
         """
         if self._aliases and len(path) >= 3 and path[0] == "messages":
             name = self._aliases.get((path[1], path[2]))  # type: ignore[arg-type]
             if name is not None:
-                return (*path[:2], name, *path[3:])
+                path = (*path[:2], name, *path[3:])
+        if self._positions is not None and len(path) >= 2 and path[0] == "messages":
+            return ("messages", self._positions[path[1]], *path[2:])  # type: ignore[index]
         return path
 
     def spans(

@@ -1,0 +1,169 @@
+"""Tool calls and results in the form that a template takes.
+
+    {"id": "call_1", "type": "function", "function": {"name": "tide", "arguments": "{\\"harbour\\": \\"Brest\\"}"}}
+
+is a call as OpenAI's clients send it. Most templates want the arguments as a mapping and would quote the text again,
+some want the text; some want name and arguments in the call itself, some one call under `function_call`, some an id of
+nine letters and digits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+from zlib import crc32
+
+from turnwise.analysis.prober import ABSENT
+from turnwise.normalisation.capabilities import Capabilities
+
+CALL_KEYS = frozenset(["id", "type", "function"])
+NINE = 9  # letters and digits of an id, where a template wants so many
+
+MessageDict = dict[str, Any]
+Note = Callable[[str, str, str], None]  # takes the path, what was done and why
+
+
+class CallForms:
+    """Changes calls and results as far as a template needs it.
+
+    Args:
+        capabilities: what the template takes.
+        parameters: the names of the parameters of each tool.
+        note: is told each change.
+    """
+
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        parameters: Mapping[str, frozenset[str]],
+        note: Note,
+    ) -> None:
+        self._capabilities = capabilities
+        self._parameters = parameters
+        self._note = note
+
+    def is_taken(self, call: Any) -> bool:
+        """Whether a call is in the form that the template takes."""
+        if (
+            type(call) is not dict
+            or call.keys() - CALL_KEYS
+            or type(call.get("function")) is not dict
+        ):
+            return False
+        function, capabilities = call["function"], self._capabilities
+        arguments = function.get("arguments")
+        if type(arguments) is dict:
+            is_taken = capabilities.takes_argument_mapping and None not in arguments.values()
+        else:
+            is_taken = type(arguments) is str and capabilities.takes_argument_text
+        shape = capabilities.shape
+        has_id = type(call.get("id")) is str and capabilities.takes_any_id
+        return is_taken and (has_id or "id" not in call) and not (shape.bare or shape.single)
+
+    def normalise(self, message: MessageDict, path: str) -> None:
+        """Change the calls of a message, or the id of a result."""
+        if "tool_call_id" in message:
+            message["tool_call_id"] = self._fit_id(message["tool_call_id"], f"{path}.tool_call_id")
+        if not has_calls(message):
+            return
+        shape = self._capabilities.shape
+        if "function_call" in message and not shape.single and "tool_calls" not in message:
+            message["tool_calls"] = [{"type": "function", "function": message.pop("function_call")}]
+            self._note(
+                f"{path}.function_call", "became tool_calls", "the template does not read it"
+            )
+        calls = message.get("tool_calls")
+        if isinstance(calls, list) and calls:
+            message["tool_calls"] = [
+                self._normalise_call(call, f"{path}.tool_calls[{number}]")
+                for number, call in enumerate(calls)
+            ]
+            if shape.single and len(calls) == 1:
+                message["function_call"] = message.pop("tool_calls")[0].get("function")
+                self._note(f"{path}.tool_calls", "became function_call", "the template reads that")
+
+    def _normalise_call(self, call: Any, path: str) -> Any:
+        if not isinstance(call, Mapping):
+            return call
+        call = {key: value for key, value in call.items() if value is not None}
+        function = call.get("function")
+        is_bare = not isinstance(function, Mapping)
+        fields = dict(function) if isinstance(function, Mapping) else dict(call)
+        if "name" not in fields:
+            return call
+        self._normalise_arguments(fields, path)
+        shape = self._capabilities.shape
+        rest = {
+            key: value
+            for key, value in call.items()
+            if key not in ("function", *(fields if is_bare else ()))
+        }
+        if "id" in call:
+            rest["id"] = self._fit_id(call["id"], f"{path}.id")
+            fields.pop("id", None)
+        if shape.bare:
+            rest.pop("type", None)
+            return {**rest, **fields}
+        return {
+            "type": "function",
+            **rest,
+            "function": {k: v for k, v in fields.items() if k != "type"},
+        }
+
+    def _normalise_arguments(self, function: MessageDict, path: str) -> None:
+        """Give arguments the form that the template takes."""
+        where = f"{path}.arguments"
+        arguments = function.get("arguments", ABSENT)
+        if arguments is ABSENT or arguments is None:
+            arguments = function["arguments"] = {}
+        capabilities = self._capabilities
+        if isinstance(arguments, str):
+            parsed = _parse_object(arguments)
+            if parsed is not None and not capabilities.takes_argument_text:
+                function["arguments"] = parsed
+                self._note(where, "JSON text became a mapping", "the template would quote it again")
+        elif isinstance(arguments, Mapping):
+            arguments = self._drop_padding(function.get("name"), arguments, where)
+            function["arguments"] = arguments
+            if not capabilities.takes_argument_mapping:
+                function["arguments"] = json.dumps(arguments, ensure_ascii=False)
+                self._note(where, "a mapping became JSON text", "the template takes text only")
+
+    def _drop_padding(self, name: Any, arguments: Mapping[str, Any], where: str) -> MessageDict:
+        """Drop null arguments that the tool does not have: tables give every call the arguments of all tools."""
+        declared = self._parameters.get(name)
+        if declared is None:
+            return dict(arguments)
+        kept = {
+            key: value for key, value in arguments.items() if value is not None or key in declared
+        }
+        if len(kept) < len(arguments):
+            self._note(where, "null arguments were dropped", "the tool does not have them")
+        return kept
+
+    def _fit_id(self, given: Any, where: str) -> Any:
+        """Return an id that the template takes; the same for the same id."""
+        if not isinstance(given, str) or (len(given) == NINE and given.isalnum()):
+            return given
+        if self._capabilities.takes_any_id:
+            return given
+        self._note(where, "became an id of nine letters and digits", "the template takes no other")
+        letters = "".join(filter(str.isalnum, given))[-NINE:]
+        return letters if len(letters) == NINE else f"{crc32(given.encode()):0{NINE}x}"
+
+
+def has_calls(message: Mapping[str, Any]) -> bool:
+    """Whether a message has tool calls."""
+    return bool(message.get("tool_calls") or message.get("function_call"))
+
+
+def _parse_object(text: str) -> dict[str, Any] | None:
+    """Return a JSON object; None if the text is none. Empty text stands for no arguments."""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

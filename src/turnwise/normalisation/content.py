@@ -1,0 +1,126 @@
+"""Content and reasoning of a message in the form that a template takes.
+
+Content may be a text, a list of parts, null or missing. Templates take some of these, and fail on the others or write
+`None` or a list of Python. Reasoning has several keys, and some templates want it among the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnwise.analysis.prober import ABSENT
+from turnwise.messages import REASONING_KEYS
+from turnwise.messages.media import KIND_OF_TYPE, KINDS, TEXT_TYPES
+from turnwise.normalisation.calls import MessageDict, Note, has_calls
+from turnwise.normalisation.capabilities import Capabilities
+from turnwise.replies.input_format import IN_PARTS
+
+
+class ContentForms:
+    """Changes content and reasoning as far as a template needs it.
+
+    Args:
+        capabilities: what the template takes.
+        note: is told each change.
+    """
+
+    def __init__(self, capabilities: Capabilities, note: Note) -> None:
+        self._capabilities = capabilities
+        self._note = note
+        self.lost: list[str] = []  # the paths of parts that were left out
+
+    def normalise(self, message: MessageDict, path: str) -> None:
+        """Change the content of a message."""
+        role, content = message.get("role"), message.get("content")
+        if not isinstance(role, str):
+            return
+        where = f"{path}.content"
+        if content is None:
+            self._fill_content(message, where)
+        elif isinstance(content, (list, tuple)):
+            self._normalise_parts(message, role, list(content), where)
+        elif isinstance(content, str):
+            capabilities = self._capabilities
+            if not capabilities.takes_text(role) and capabilities.takes_parts(role):
+                message["content"] = [{"type": "text", "text": content}]
+                self._note(where, "the text became a part", "the template takes parts only")
+
+    def _fill_content(self, message: MessageDict, where: str) -> None:
+        """Give a message without content the content that the template takes."""
+        capabilities = self._capabilities
+        wanted = capabilities.shape.content if has_calls(message) else capabilities.empty_content
+        given = message.pop("content", ABSENT)
+        if wanted is not ABSENT:
+            message["content"] = wanted
+        if given is not wanted:
+            name = "no content" if given is ABSENT else "null"
+            shown = "no content" if wanted is ABSENT else f"{wanted!r}"
+            self._note(where, f"{name} became {shown}", "the template takes that for an empty one")
+
+    def _normalise_parts(
+        self, message: MessageDict, role: str, parts: list[Any], where: str
+    ) -> None:
+        kept = []
+        for number, part in enumerate(parts):
+            path = f"{where}[{number}]"
+            text = part_text(part)
+            if text is None:
+                part = self._rename_part(part, path)
+            elif not isinstance(part, Mapping) or part.get("type") != "text":
+                part = {"type": "text", "text": text}
+            if part is not None:
+                kept.append(part)
+        texts = list(map(part_text, kept))
+        capabilities = self._capabilities
+        if None in texts or capabilities.takes_parts(role) or not capabilities.takes_text(role):
+            message["content"] = kept
+            return
+        message["content"] = "\n".join(text for text in texts if text is not None)
+        self._note(where, "text parts were joined", "the template takes text only")
+
+    def _rename_part(self, part: Any, where: str) -> Any:
+        """Return a media part under the type that the template knows; None if it is left out."""
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind not in KIND_OF_TYPE or self._capabilities.takes_part_type(kind):
+            return part
+        for other in KINDS[KIND_OF_TYPE[kind]][:2]:
+            if other != kind and self._capabilities.takes_part_type(other):
+                self._note(where, f"{kind} became {other}", f"the template does not know {kind}")
+                rest = {key: value for key, value in part.items() if key != kind}
+                return {**rest, "type": other, other: part.get(kind)}
+        if self._capabilities.judge_part_type(kind) == "dropped":
+            return part  # the template leaves it out itself
+        self._note(where, f"{kind} was left out", "the template has no place for it")
+        self.lost.append(where)
+        return None
+
+    def place_reasoning(self, message: MessageDict, path: str) -> None:
+        """Put reasoning where the template looks for it, if that is none of its usual keys."""
+        given = next((name for name in REASONING_KEYS if isinstance(message.get(name), str)), None)
+        if given is None or message.get("role") != "assistant":
+            return
+        key = self._capabilities.input_format.reasoning
+        if key in REASONING_KEYS or (key in message and key != IN_PARTS):
+            return
+        where = f"{path}.{given}"
+        if key != IN_PARTS:
+            message[key] = message[given]
+            self._note(where, f"was copied to {key}", "the template reads it there")
+            return
+        content = message.get("content")
+        texts = content if isinstance(content, list) else []
+        if isinstance(content, str) and content:
+            texts = [{"type": "text", "text": content}]
+        message["content"] = [{"type": "thinking", "thinking": message[given]}, *texts]
+        self._note(where, "became a part of the content", "the template reads it there")
+
+
+def part_text(part: Any) -> str | None:
+    """Return the text of a text part; None for any other part."""
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping) or part.get("type", "text") not in TEXT_TYPES[:3]:
+        return None
+    text = part.get("text")
+    return text if isinstance(text, str) else None

@@ -1,0 +1,218 @@
+"""Run a verb (render, encode, examples) on the conversation that the caller has, in the form that the template takes.
+
+    given ──▶ normalise ──▶ the verb ──▶ is all text that was given in the rendering? ──▶ a warning that names the rest
+
+Conversations of plain turns, texts of users and assistants behind at most one system text, are what nearly every
+template takes. They are given to the verb as they are, and normalised only if the template refuses them or does not
+write all of them. So they cost no probes, and their text is what transformers writes.
+
+Templates of other software (dialects) say themselves what becomes of each message. Only messages that `parse` returned
+are changed for them, and losses are told all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+from warnings import warn
+from weakref import WeakKeyDictionary
+
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.errors import (
+    MessageError,
+    TemplateLimitError,
+    TemplateRuntimeError,
+    TurnwiseWarning,
+)
+from turnwise.messages import InputReader
+from turnwise.normalisation.losses import find_losses
+from turnwise.normalisation.normaliser import Normalised, Normaliser, is_plain_turns
+from turnwise.replies.codec import ReplyCodec
+
+OPENAI_DIALECT = "jinja"
+CALLER = 4  # stack levels from `_report` to the code that called a method of Template
+
+Result = TypeVar("Result")
+
+
+class Seen(NamedTuple):
+    """A rendering in which the texts of a conversation are looked for.
+
+    Attributes:
+        rendering: the rendering; None if there is none.
+        kept: the indices of the messages that were rendered, if not all were.
+    """
+
+    rendering: Rendering | None
+    kept: Sequence[int] | None = None
+
+
+class Preprocessor:
+    """Prepares conversations for one template, and says what it lost of them.
+
+    Args:
+        codec: the replies of the template, with what is known about it.
+        dialect: the dialect in which it was written.
+    """
+
+    def __init__(self, codec: ReplyCodec, dialect: str) -> None:
+        self._codec = codec
+        self._name = codec.renderer.name
+        self._is_openai = dialect == OPENAI_DIALECT
+        self._takes_plain_turns = True  # until a conversation shows that it does not
+
+    @cached_property
+    def normaliser(self) -> Normaliser:
+        """The normaliser of the template."""
+        return Normaliser(self._codec)
+
+    def normalise(
+        self, messages: Any, tools: Any, strict: bool = False, first: int = 0
+    ) -> Normalised:
+        """Return a conversation in the form that the template takes, and warn of what is probably wrong with it.
+
+        Args:
+            messages: the conversation.
+            tools: the tools.
+            strict: raise an error, not a warning.
+            first: how many messages the model has read before these.
+
+        Raises:
+            MessageError: the input is not a conversation; or, with `strict`, a role is misspelt.
+        """
+        if not self._is_openai:
+            return Normalised(self._codec.to_input(messages), tools)
+        given = self.normaliser.normalise(messages, tools, first)
+        if given.problems:
+            self._report(given.problems, strict, level=CALLER + 1)
+        return given
+
+    def check_losses(
+        self, seen: Seen, messages: Sequence[Any], tools: Any, first: int, strict: bool
+    ) -> None:
+        """Warn of text of the messages from `first` on that is not in a rendering."""
+        lost = self._find_losses(seen, Normalised(messages, tools), None)
+        old = tuple(f"messages[{index}]" for index in range(first))
+        lost = [path for path in lost if not path.startswith(old) and (not first or "[" in path)]
+        self.report_losses(lost, strict)
+
+    def report_losses(self, lost: Sequence[str], strict: bool) -> None:
+        """Warn of what was given and is not written; with `strict`, raise an error."""
+        if lost:
+            self._report([_describe_losses(lost)], strict, lost[0], CALLER + 1)
+
+    def run(
+        self,
+        messages: Any,
+        verb: Callable[[Normalised], Result],
+        view: Callable[[Result], Seen],
+        *,
+        tools: Any = None,
+        documents: Any = None,
+        normalise: bool = True,
+        strict: bool = False,
+    ) -> tuple[Result, Normalised]:
+        """Run a verb on a conversation, and warn of text that was given and is not in its result.
+
+        Args:
+            messages: the conversation as the caller has it.
+            verb: does the work; called a second time if plain turns have to be changed.
+            view: returns the rendering of a result.
+            tools: the tools.
+            documents: the documents.
+            normalise: change what the template does not take, and warn; else do neither, as transformers does.
+            strict: raise an error, not a warning.
+
+        Returns:
+            The result, and the conversation in the form in which the verb got it.
+
+        Raises:
+            MessageError: the input is not a conversation; or, with `strict`, something of it is lost.
+        """
+        if not normalise:
+            given = Normalised(messages, tools)
+            result = verb(given)
+            lost = self._find_losses(view(result), given, documents, exact=True) if strict else []
+        elif tools is None and self._takes_plain_turns and is_plain_turns(messages):
+            result, given = self._run_on_plain_turns(messages, verb)
+            lost = self._find_losses(view(result), given, documents)
+            if lost and given.messages is messages and self._is_openai:
+                other = self.normaliser.normalise(messages)
+                if other.changes:
+                    self._takes_plain_turns = False
+                    given, result = other, verb(other)
+                    lost = self._find_losses(view(result), given, documents)
+        else:
+            given = self.normalise(messages, tools, strict)
+            result = verb(given)
+            lost = [*given.lost, *self._find_losses(view(result), given, documents)]
+        if lost:
+            self._report([_describe_losses(lost)], strict, lost[0])
+        return result, given
+
+    def _run_on_plain_turns(
+        self, messages: Any, verb: Callable[[Normalised], Result]
+    ) -> tuple[Result, Normalised]:
+        """Run a verb on a conversation as it is, or normalised if the template refuses that."""
+        given = Normalised(messages, None)
+        try:
+            return verb(given), given
+        except TemplateRuntimeError:
+            other = self.normaliser.normalise(messages) if self._is_openai else given
+            if not other.changes:
+                raise
+        self._takes_plain_turns = False
+        return verb(other), other
+
+    def _find_losses(
+        self, seen: Seen, given: Normalised, documents: Any, exact: bool = False
+    ) -> list[str]:
+        """Return the paths of what was given and is not in a rendering; `exact` if nothing was read yet."""
+        if seen.rendering is None:
+            return []
+        messages, positions = given.messages, given.positions
+        if exact or not self._is_openai:
+            messages = InputReader().read_messages(messages)
+        kept = seen.kept
+        if kept is not None and len(kept) < len(messages):
+            positions = tuple(positions[index] if positions else index for index in kept)
+            messages = [messages[index] for index in kept]
+        try:
+            return find_losses(
+                seen.rendering,
+                messages,
+                given.tools,
+                documents,
+                positions,
+                lambda: self.normaliser.capabilities(bool(given.tools)),
+            )
+        except TemplateLimitError:
+            return []  # what the template does with reasoning could not be found out
+
+    def _report(
+        self, problems: Iterable[str], strict: bool, path: str = "messages", level: int = CALLER
+    ) -> None:
+        """Warn of problems with the input; with `strict`, raise an error."""
+        for problem in problems:
+            if strict:
+                raise MessageError(problem, path=path)
+            warn(f"{self._name}: {problem}", TurnwiseWarning, stacklevel=level)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _share_preprocessor, (self._codec, OPENAI_DIALECT if self._is_openai else "")
+
+
+def _describe_losses(lost: Sequence[str]) -> str:
+    return f"the template writes nothing of {', '.join(lost)}"
+
+
+_shared: WeakKeyDictionary[ReplyCodec, Preprocessor] = WeakKeyDictionary()
+
+
+def _share_preprocessor(codec: ReplyCodec, dialect: str) -> Preprocessor:
+    """Unpickle a preprocessor: thousands of sessions of one template ask it once what it takes."""
+    found = _shared.get(codec)
+    if found is None:
+        found = _shared[codec] = Preprocessor(codec, dialect)
+    return found

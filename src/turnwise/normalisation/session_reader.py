@@ -1,0 +1,82 @@
+"""The messages of a session, in the form that the template takes.
+
+A prompt is normalised like any conversation. What follows a reply is normalised too, with one difference: the model has
+read the messages before it, so nothing is moved to them. A system text that the template does not write there is put
+before the next user's text, or becomes a user's message.
+
+A session numbers messages as in `Session.messages`, where moved texts are where they were put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.normalisation.change import Change
+from turnwise.normalisation.preprocessor import Preprocessor, Seen
+from turnwise.replies.codec import ReplyCodec
+
+
+class SessionReader:
+    """Reads the messages and the replies of sessions of one template.
+
+    Args:
+        codec: parses replies.
+        inputs: prepares messages.
+        normalise: give messages the forms that the template takes; else only those that were parsed from replies.
+        strict: raise an error, not a warning, if text is lost or a role is misspelt.
+    """
+
+    def __init__(
+        self,
+        codec: ReplyCodec,
+        inputs: Preprocessor,
+        normalise: bool = True,
+        strict: bool = False,
+    ) -> None:
+        self._codec = codec
+        self._inputs = inputs
+        self._normalise = normalise
+        self._strict = strict
+
+    def read(
+        self,
+        reply: str | Sequence[int],
+        prompt: Any,
+        tools: Any,
+        tokenizer: Any,
+        messages: Iterable[Any] = (),
+    ) -> Mapping[str, Any] | None:
+        """Parse a reply; see `ReplyCodec.read`."""
+        return self._codec.read(reply, prompt, tools, tokenizer, messages)
+
+    def split(
+        self, reply: str, prompt: str, tools: Any, tokenizer: Any
+    ) -> list[tuple[str, str | None]]:
+        """Return a reply in parts; see `ReplyCodec.split`."""
+        return self._codec.split(reply, prompt, tools, tokenizer)
+
+    def to_input(self, messages: Any, tools: Any, first: int) -> tuple[Any, tuple[Change, ...]]:
+        """Return messages in the form that the template takes, and what was changed.
+
+        Args:
+            messages: the messages of a prompt, or those that follow a reply.
+            tools: the tools of the session.
+            first: how many messages are before them.
+        """
+        if not self._normalise:
+            return self._codec.to_input(messages), ()
+        given = self._inputs.normalise(messages, tools, self._strict, first)
+        self._inputs.report_losses(given.lost, self._strict)
+        return given.messages, given.changes
+
+    def check_losses(
+        self, rendering: Rendering, messages: Sequence[Any], tools: Any, first: int
+    ) -> None:
+        """Warn of text of the messages from `first` on that is not in a rendering."""
+        if self._normalise:
+            self._inputs.check_losses(Seen(rendering), messages, tools, first, self._strict)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SessionReader, (self._codec, self._inputs, self._normalise, self._strict)
