@@ -124,7 +124,9 @@ class Normaliser:
             return self._normalise(messages, work)
         except TemplateLimitError:
             # The probes cost more than probes may; rendering has other limits, and says what is wrong.
-            return Normalised(messages, tools)
+            reader = InputReader()
+            plain = [reader.read_message(one, index) for index, one in enumerate(messages)]
+            return Normalised(plain, tools)
 
     @cached_property
     def _takes_plain_turns(self) -> bool:
