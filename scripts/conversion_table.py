@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# The folders must be on the path before they are imported from (E402).
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "support")]
 
 import turnwise  # noqa: E402

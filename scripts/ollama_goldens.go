@@ -1,6 +1,7 @@
-// What Ollama's own template package makes of rows of JSON, for scripts/ollama_goldens.py.
+// What Ollama's own packages make of rows of JSON, for scripts/ollama_goldens.py and scripts/ollama_conversions.py.
 //
-// A row has a template, messages, tools, think and suffix; the answer has its text or its error.
+// A row has a template, messages, tools, think and suffix; the answer has its text or its error. Instead of a template it
+// may have a Modelfile, whose SYSTEM is put before messages that have no system text, as Ollama's server does.
 package main
 
 import (
@@ -9,23 +10,49 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/ollama/ollama/api"
+	"github.com/ollama/ollama/parser"
 	"github.com/ollama/ollama/template"
 )
 
 type row struct {
-	Template string          `json:"template"`
-	Messages []api.Message   `json:"messages"`
-	Tools    api.Tools       `json:"tools"`
-	Think    *api.ThinkValue `json:"think"`
-	Prompt   string          `json:"prompt"`
-	Suffix   string          `json:"suffix"`
+	Template  string          `json:"template"`
+	Modelfile string          `json:"modelfile"`
+	Messages  []api.Message   `json:"messages"`
+	Tools     api.Tools       `json:"tools"`
+	Think     *api.ThinkValue `json:"think"`
+	Prompt    string          `json:"prompt"`
+	Suffix    string          `json:"suffix"`
 }
 
 type answer struct {
 	Text  string `json:"text"`
 	Error string `json:"error,omitempty"`
+}
+
+// readModelfile takes the template and the default system text from the Modelfile of a row that has one.
+func readModelfile(r *row) error {
+	if r.Modelfile == "" {
+		return nil
+	}
+	file, err := parser.ParseFile(strings.NewReader(r.Modelfile))
+	if err != nil {
+		return err
+	}
+	for _, command := range file.Commands {
+		switch command.Name {
+		case "template":
+			r.Template = command.Args
+		case "system":
+			if len(r.Messages) == 0 || r.Messages[0].Role != "system" {
+				system := api.Message{Role: "system", Content: command.Args}
+				r.Messages = append([]api.Message{system}, r.Messages...)
+			}
+		}
+	}
+	return nil
 }
 
 // execute renders one row; a panic of Ollama is an error like any other.
@@ -37,6 +64,9 @@ func execute(line []byte) (text string, err error) {
 	}()
 	var r row
 	if err := json.Unmarshal(line, &r); err != nil {
+		return "", err
+	}
+	if err := readModelfile(&r); err != nil {
 		return "", err
 	}
 	parsed, err := template.Parse(r.Template)

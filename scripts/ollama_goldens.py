@@ -15,6 +15,8 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -48,13 +50,18 @@ def read_templates() -> dict[str, str]:
     return templates
 
 
-def execute(checkout: Path, rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+def build(checkout: Path, folder: str) -> Path:
+    """Build the program that asks Ollama, in a folder."""
+    program = Path(folder) / "ollama_goldens"
+    command = ["go", "build", "-o", str(program), str(HERE / "ollama_goldens.go")]
+    subprocess.run(command, cwd=checkout, check=True)
+    return program
+
+
+def execute(program: Path, rows: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
     """Return Ollama's answer to every row."""
-    command = ["go", "run", str(HERE / "ollama_goldens.go")]
     given = "".join(f"{json.dumps(row)}\n" for row in rows)
-    done = subprocess.run(
-        command, cwd=checkout, input=given, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([program], input=given, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.split("\n") if line]
 
 
@@ -62,6 +69,15 @@ def read_version(checkout: Path, *command: str) -> str:
     """Return what a command prints about a version."""
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def read_versions(checkout: Path) -> dict[str, str]:
+    """Return what made the texts, and on which day."""
+    return {
+        "ollama": read_version(checkout, "git", "rev-parse", "HEAD"),
+        "go": read_version(checkout, "go", "env", "GOVERSION"),
+        "day": date.today().isoformat(),
+    }
 
 
 def main() -> None:
@@ -77,13 +93,10 @@ def main() -> None:
         for talk in conversations
         if "suffix" not in talk or ".Suffix" in text
     ]
-    answers = execute(checkout, [{**talk, "template": templates[name]} for name, talk in pairs])
-    versions = {
-        "ollama": read_version(checkout, "git", "rev-parse", "HEAD"),
-        "go": read_version(checkout, "go", "env", "GOVERSION"),
-        "day": date.today().isoformat(),
-    }
-    lines = [json.dumps(versions)]
+    with tempfile.TemporaryDirectory() as folder:
+        program = build(checkout, folder)
+        answers = execute(program, [{**talk, "template": templates[name]} for name, talk in pairs])
+    lines = [json.dumps(read_versions(checkout))]
     texts: dict[str, dict[str, str | None]] = {name: {} for name in templates}
     for (name, talk), answer in zip(pairs, answers, strict=True):
         # None: Ollama fails

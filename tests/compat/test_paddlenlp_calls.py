@@ -483,3 +483,12 @@ def test_the_original() -> None:
         command, cwd=HARNESS, env=environment, capture_output=True, text=True, check=False
     )
     assert "Ran 22 tests" in run.stderr and run.stderr.rstrip().endswith("OK"), run.stderr[-3000:]
+
+
+def test_a_field_that_writes_no_message_is_paddlenlps_own_matter_with_exact() -> None:
+    fields = {"conversation": ["a", "b"], "query": "{{query}}"}
+    rounds = [["q", "r"], ["z"]]
+    with pytest.raises(turnwise.SourceError, match="never writes {{user}}"):
+        compat.Chat(fields).apply_chat_template(rounds, tokenize=False)
+    text = compat.Chat(fields, exact=True).apply_chat_template(rounds, tokenize=False)
+    assert text == "abz"

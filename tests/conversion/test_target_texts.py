@@ -60,11 +60,10 @@ def test_a_sample_of_all_pairs() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dialect", TARGETS)
-def test_all_pairs(dialect: str) -> None:
-    """200 conversations each."""
-    results = [differences(name, target, 200, 2) for name, target in pairs() if target == dialect]
-    assert sum(result.error is None for result, _ in results) >= len(results) // 2
+@pytest.mark.parametrize(("name", "dialect"), pairs())
+def test_all_pairs(name: str, dialect: str) -> None:
+    """200 conversations each; `scripts/conversion_table.py` prints how many are converted."""
+    differences(name, dialect, 200, 2)
 
 
 # Special tokens

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import turnwise
-from turnwise.analysis.conversations import conversations
+from turnwise.analysis.conversations import Probe, conversations
+from turnwise.analysis.well_formed import is_well_formed
 from turnwise.analysis.wide_conversations import list_common_probes, rare_conversations
 from turnwise.evidence import diff
 from turnwise.tokens.tokenizers import tokenizer
@@ -39,6 +42,49 @@ def test_the_witness_is_the_smallest_conversation() -> None:
     left, right = found.witness.pieces
     assert left is not None and str(left.origin) == "messages[0].content"
     assert "they differ on:" in str(found)
+
+
+CALLING = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}"
+    "{% for c in m.tool_calls or [] %}[{{ c.function.name }}]{% endfor %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("[{{ c.function.name }}]", "[]"),
+        ("[{{", "[ {{"),
+        ("<{{ m.role }}>", "<{{ 'result' if m.role == 'tool' else m.role }}>"),
+    ],
+)
+def test_the_witness_is_well_formed(edit: tuple[str, str]) -> None:
+    """Shrinking leaves no call without a name, and no result that nobody asked for."""
+    found = diff(turnwise.compile(CALLING), turnwise.compile(CALLING.replace(*edit)))
+    assert found.witness is not None and is_well_formed(found.witness.probe)
+    first = found.witness.probe.messages[0]
+    assert first["tool_calls"][0]["function"] == {"name": "w", "arguments": {}}
+    assert len(found.witness.probe.messages) <= 2
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"messages": [{"role": "user"}]},
+        {"messages": [{"role": "user", "content": []}]},
+        {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+        {"messages": [{"role": "assistant", "content": "a", "tool_calls": [{}]}]},
+        {"messages": [{"role": "assistant", "content": "a", "tool_calls": []}]},
+        {"messages": [{"role": "assistant", "tool_calls": ["f"]}]},
+        {"messages": [{"role": "tool", "content": "a"}]},
+        {"messages": [], "tools": []},
+        {"messages": [], "tools": [{"function": {"name": "f"}}]},
+        {"messages": [], "tools": [{"type": "function", "function": {}}]},
+        {"messages": [], "documents": [{}]},
+    ],
+)
+def test_what_is_odd(odd: dict[str, Any]) -> None:
+    assert not is_well_formed(Probe("odd", **odd))
 
 
 def test_a_refusal_is_a_difference() -> None:

@@ -48,7 +48,8 @@ def outcomes(text: str, messages: Any, **arguments: Any) -> dict[str, set[bool]]
         ("{% if messages %}A{% endif %}", "if", {True}),
         ("{% if tools %}A{% elif messages %}B{% else %}C{% endif %}", "if", {True, False}),
         ("{{ 'A' if tools }}", "inline if", {False}),
-        ("{{ tools or 'B' }}", "operand", {True, False}),
+        ("{{ tools or messages }}", "operand", {True, False}),
+        ("{{ tools or 'B' }}", "operand", {False}),  # what is written out is no condition
         ("{{ tools and 'B' }}", "operand", {False}),  # the second is not evaluated
         ("{% for m in messages %}A{% endfor %}", "loop", {True}),
         ("{% for t in tools or [] %}A{% endfor %}", "loop", set()),
@@ -175,16 +176,21 @@ def unmarked(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "other", [unmarked(MASKED), MASKED.replace("<|im_end|>" + TAGS[1], TAGS[1] + "<|im_end|>")]
+    ("other", "marked"),
+    [
+        (unmarked(MASKED), "nothing"),
+        (MASKED.replace("<|im_end|>" + TAGS[1], TAGS[1] + "<|im_end|>"), "'O'"),
+    ],
 )
-def test_generation_blocks_are_compared(other: str) -> None:
+def test_generation_blocks_are_compared(other: str, marked: str) -> None:
     a, b = turnwise.compile(MASKED), turnwise.compile(other)
     found = diff(a, b)
     assert found.witness is not None and found.witness.kind == "mask"
     assert found.witness.a.text == found.witness.b.text
     start = len("<|im_start|>assistant\n")
-    assert found.witness.trained[0] == ((start, start + 10),) and found.witness.at == start
-    assert "not what is in {% generation %} blocks:\na: '<|im_end|>'\nb: nothing" in str(found)
+    assert found.witness.trained[0] == ((start, start + 11),) and found.witness.at == start
+    blocks = "not what is in {% generation %} blocks"
+    assert f"{blocks}:\na: 'O<|im_end|>'\nb: {marked}" in str(found)
     assert diff(a, b, masks=False).equal and diff(a, a).equal
 
 

@@ -132,15 +132,15 @@ def render_both(used: turnwise.Template, source: str, reference: str = "") -> It
     for chat in chats_for(reference, (*corpus_chats(), *CHATS)):
         given = with_parts(chat) if needs_parts else chat
         for opening in chat.openings:
-            expected = render(published, given, opening) or REFUSED
-            yield Rendered(chat, opening, expected, render(used, chat, opening) or REFUSED)
+            expected = write_or_refuse(published, given, opening)
+            yield Rendered(chat, opening, expected, write_or_refuse(used, chat, opening))
             if needs_parts:
-                yield Rendered(given, opening, expected, render(used, given, opening) or REFUSED)
+                yield Rendered(given, opening, expected, write_or_refuse(used, given, opening))
     for chat in chats_for(reference, option_chats(source)):
         # An error that is not the template's own means that the option is not for such a value.
         expected = render(published, with_parts(chat) if needs_parts else chat, opening=True)
-        if expected:
-            yield Rendered(chat, True, expected, render(used, chat, opening=True) or REFUSED)
+        if expected is not None:
+            yield Rendered(chat, True, expected, write_or_refuse(used, chat, opening=True))
 
 
 def takes_parts_only(published: turnwise.Template, reference: str) -> bool:
@@ -162,15 +162,21 @@ def with_parts(chat: EntryChat) -> EntryChat:
     return replace(chat, name=f"{chat.name} in parts", messages=messages)
 
 
-def render(template: turnwise.Template, chat: EntryChat, opening: bool) -> str:
-    """Render a conversation: REFUSED if the template raises an error, "" if it cannot be evaluated."""
+def write_or_refuse(template: turnwise.Template, chat: EntryChat, opening: bool) -> str:
+    """Render a conversation: REFUSED if there is no text, whatever the reason. An empty text is a text."""
+    text = render(template, chat, opening)
+    return REFUSED if text is None else text
+
+
+def render(template: turnwise.Template, chat: EntryChat, opening: bool) -> str | None:
+    """Render a conversation: REFUSED if the template raises an error, None if it cannot be evaluated."""
     arguments = {**chat.arguments, "add_generation_prompt": opening}
     try:
         found = template.render(chat.messages, now=corpus.NOW, normalise=False, **arguments)
     except TemplateRaised:
         return REFUSED
     except TurnwiseError:
-        return ""
+        return None
     return found.text
 
 

@@ -11,11 +11,14 @@ import importlib.util
 import random
 import re
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
 
 import corpus
 import turnwise
+from fastchat_goldens import held
 from turnwise.dialects import DIALECTS
+from turnwise.dialects.translation import Dialect
 from turnwise.template import Template, compile_jinja
 
 Chat = list[dict[str, str]]
@@ -152,6 +155,8 @@ def simplify(chat: Chat, without: Collection[str]) -> Chat | None:
 class Target:
     """The software of a dialect, with one source."""
 
+    now = corpus.NOW  # the date that the software writes
+
     def __init__(self, dialect: str, source: Any, options: dict[str, Any]) -> None:
         self.dialect, self.source, self.options = DIALECTS[dialect], source, options
         reading = self.dialect.read(source, exact=True)
@@ -167,7 +172,7 @@ class Target:
 
     def _write_exactly(self, chat: Chat, is_prompt: bool, tokens: dict[str, str]) -> str:
         return self.template.render(
-            chat, add_generation_prompt=is_prompt, now=corpus.NOW, normalise=False, **tokens
+            chat, add_generation_prompt=is_prompt, now=self.now, normalise=False, **tokens
         ).text
 
     def _write_fastchat(self, chat: Chat, is_prompt: bool, tokens: dict[str, str]) -> str:
@@ -178,19 +183,20 @@ class Target:
         conversation = Conversation(
             **fields, messages=[], sep_style=SeparatorStyle[self.source["sep_style"]]
         )
-        for message in chat:
-            if message["role"] == "system":
-                conversation.set_system_message(message["content"])
-            else:
-                role = conversation.roles[message["role"] == "assistant"]
-                conversation.append_message(role, message["content"])
-        if is_prompt:
-            conversation.append_message(conversation.roles[1], None)
-        return str(conversation.get_prompt())
+        return str(held(conversation, chat, is_prompt).get_prompt())
+
+
+class Software(Protocol):
+    """What writes a conversation as the target does."""
+
+    dialect: Dialect
+    now: datetime
+
+    def write(self, chat: Chat, is_prompt: bool, tokens: dict[str, str], /) -> str: ...
 
 
 def find_differences(
-    template: Template, target: Target, chats: Collection[Chat], without: Collection[str]
+    template: Template, target: Software, chats: Collection[Chat], without: Collection[str]
 ) -> tuple[int, list[tuple[Chat, str, str]]]:
     """How many conversations were compared; and those that the two write otherwise, with both texts."""
     tokens = TOKENS | {name: template.options[name] for name in TOKENS if name in template.options}
@@ -203,7 +209,7 @@ def find_differences(
             continue
         try:
             expected = template.render(
-                chat, add_generation_prompt=is_prompt, now=corpus.NOW, normalise=False, **tokens
+                chat, add_generation_prompt=is_prompt, now=target.now, normalise=False, **tokens
             ).text
         except turnwise.TurnwiseError:
             continue

@@ -11,7 +11,8 @@ differ in the same way, so that what is left shows the reason:
     b: <|im_start|>⟪ user\\n⟫
 
 The pieces of both renderings tell which template node or message field wrote the first different character.
-Shrinking is greedy and bounded (`MAX_SHRINK_STEPS`): the result is small, not always the smallest there is.
+Shrinking is greedy and bounded (`MAX_SHRINK_STEPS`): the result is small, not always the smallest there is. It never
+makes a conversation odd (`well_formed.py`) that was not.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.analysis.conversations import NOW, Probe
+from turnwise.analysis.well_formed import is_well_formed
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
@@ -159,8 +161,11 @@ def shrink(
     If the call may not spend more, the smallest so far is returned: a difference that was found is not lost.
     """
     steps = 0
+    must_be_well_formed = is_well_formed(probe)
     candidates = smaller_probes(probe)
     while steps < MAX_SHRINK_STEPS and (candidate := next(candidates, None)) is not None:
+        if must_be_well_formed and not is_well_formed(candidate):
+            continue
         steps += 1
         try:
             is_same_kind = compare(a, b, candidate) == kind
@@ -177,6 +182,11 @@ def smaller_probes(probe: Probe) -> Iterator[Probe]:
     if len(probe.messages) > 1:
         for index in range(len(probe.messages)):
             yield replace(probe, messages=_without(probe.messages, index))
+    if len(probe.messages) > 2:
+        # A call goes with its result: one without the other is odd.
+        for index in range(len(probe.messages) - 1):
+            fewer = _without(_without(probe.messages, index), index)
+            yield replace(probe, messages=fewer)
     if probe.add_generation_prompt:
         yield replace(probe, add_generation_prompt=False)
     for name in ("tools", "documents"):

@@ -14,6 +14,7 @@ tokenizer it returns texts (`tokenize=False`). Each field of a template is rende
   system part is longer than `src_length`, or the question longer than what is left;
 * the answers of a Jinja template are found by their places: PaddleNLP searches for their texts, which fails where a
   question ends as an answer does, or an answer is empty;
+* a field that does not write the message it is for is refused: its text would be lost;
 * a variable that a field writes, `{{qurey}}`, and nobody gives is told by a warning;
 * a text without a Jinja tag that is no file is refused: PaddleNLP takes it for a template.
 

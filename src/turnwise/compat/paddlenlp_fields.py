@@ -159,7 +159,7 @@ class ChatTemplate:
 
     def _render_field(self, text: str, where: str, values: Mapping[str, Any]) -> str:
         with raise_jinja_errors():
-            template, written_names = _compile_field(text, where)
+            template, written_names = _compile_field(text, where, self.exact)
             rendered = template.render([], **values).text
         if not self.exact:
             _warn_of_unknown_names(written_names, where, values)
@@ -185,9 +185,10 @@ class ChatTemplate:
 
 
 @cache
-def _compile_field(text: str, where: str) -> tuple[Template, frozenset[str]]:
+def _compile_field(text: str, where: str, exact: bool) -> tuple[Template, frozenset[str]]:
     """Return a compiled field, and the variables that it writes as they are."""
-    field = paddlenlp.parse_field(text, where)
+    parse = paddlenlp.PaddleNLPField.of if exact else paddlenlp.parse_field
+    field = parse(text, where)
     return compile_jinja(field.tags, name=where), field.written_names
 
 

@@ -27,12 +27,14 @@ from turnwise.errors import SourceError, did_you_mean, short_repr
 
 INSTRUCTIONS = (
     *("FROM", "TEMPLATE", "SYSTEM", "PARAMETER", "MESSAGE"),
-    *("ADAPTER", "LICENSE", "RENDERER", "PARSER", "REQUIRES"),
+    *("ADAPTER", "DRAFT", "LICENSE", "RENDERER", "PARSER", "REQUIRES"),
 )
 INSTRUCTION = re.compile(rf"\s*({'|'.join(INSTRUCTIONS)})[ \t]", re.IGNORECASE)
 GO_FIELD = re.compile(r"[\s($]\.(?:Messages|Prompt|System|Response)\b")
 ROLES = ("system", "user", "assistant")
 TRIPLE = '"""'
+KEPT_CONTROLS = "\n\r\t"
+"""What Ollama keeps of a Modelfile, of the characters that are not printable; it drops the others."""
 
 
 @dataclass(slots=True)
@@ -108,9 +110,10 @@ def _parse_modelfile(text: str) -> Modelfile:
         instruction = found[1].upper()
         rest, key = lines[at][found.end() :].strip(), ""
         if instruction in ("PARAMETER", "MESSAGE"):
-            key, _, rest = rest.partition(" ")
+            key, rest = (*re.split("[ \t]", rest, maxsplit=1), "")[:2]
         value, next_line = _parse_value(lines, at, rest.strip())
-        _add_instruction(file, instruction, key, value, at + 1)
+        kept = "".join(filter(_is_kept, value))
+        _add_instruction(file, instruction, key, kept, at + 1)
         at = next_line
     return file
 
@@ -127,6 +130,11 @@ def _parse_value(lines: list[str], at: int, rest: str) -> tuple[str, int]:
         if text.rstrip().endswith(quote):
             return text.rstrip().removesuffix(quote), index + 1
     raise SourceError(f"line {at + 1} of the Modelfile: {quote} is not closed")
+
+
+def _is_kept(character: str) -> bool:
+    """Return True for what Ollama keeps of a Modelfile: of white space and controls, what is written in ASCII."""
+    return character.isprintable() or character in KEPT_CONTROLS
 
 
 def _add_instruction(file: Modelfile, instruction: str, key: str, value: str, line: int) -> None:
@@ -163,7 +171,7 @@ def write(turns: Turns, *, base: str = ".", eos_token: str | None = None) -> str
     # The default system text is an instruction of its own, if the quotes can hold it.
     default = turns.default_system
     text = default or TRIPLE
-    has_instruction = TRIPLE not in text and MARKS["date"] not in text
+    has_instruction = TRIPLE not in text and MARKS["date"] not in text and all(map(_is_kept, text))
     user = _write_user(turns)
     parts = [
         _quote_go(turns.prefix.removeprefix(turns.bos)),
@@ -238,8 +246,13 @@ def _quote_go(text: str) -> str:
 
 
 def _quote_go_text(text: str) -> str:
-    is_safe_inside = "{{" not in text and '""' not in text
+    is_safe_inside = "{{" not in text and '""' not in text and all(map(_is_kept, text))
     if is_safe_inside and not text.startswith('"') and not text.endswith(('"', "{")):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{{{{ "{escaped}" }}}}'
+    return f'{{{{ "{"".join(map(_escape_go, escaped))}" }}}}'
+
+
+def _escape_go(character: str) -> str:
+    """Return a character as Go's string literals write it, if a Modelfile would lose it."""
+    return character if _is_kept(character) else f"\\U{ord(character):08x}"

@@ -83,7 +83,17 @@ def _write_eq(writer: GoFieldWriter, values: list[GoValue], term: GoTerm) -> GoV
         listed = ", ".join(other.jinja for other in others)
         return GoValue(f"({first.jinja} in [{listed}])", TYPES["bool"])
     tests = [_compare(writer, first, other, "==", term.line) for other in others]
-    return GoValue(tests[0] if len(tests) == 1 else f"({' or '.join(tests)})", TYPES["bool"])
+    if len(tests) == 1:
+        return GoValue(tests[0], TYPES["bool"])
+    test = f"({' or '.join(tests)})"
+    # Go evaluates all arguments before it compares the first two.
+    later = zip(others[1:], term.arguments[2:], strict=True)
+    failing = [other.jinja for other, argument in later if _may_fail(other, argument)]
+    return GoValue(f"([{', '.join(failing)}] and {test})" if failing else test, TYPES["bool"])
+
+
+def _may_fail(value: GoValue, argument: GoTerm) -> bool:
+    return argument.kind == "call" or "raise_exception(" in value.jinja
 
 
 def _write_ne(writer: GoFieldWriter, values: list[GoValue], term: GoTerm) -> GoValue:

@@ -7,7 +7,6 @@ and labels are compared.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -20,11 +19,13 @@ from turnwise.analysis.counterexample import (
     try_render,
 )
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import TurnwiseError, TurnwiseWarning
+from turnwise.errors import TurnwiseError
 from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED
+from turnwise.tokens.request_builder import RequestBuilder
 from turnwise.tokens.tokenizers.protocol import Tokenizer
+from turnwise.tokens.truncation import encode
 
 
 class LabelComparison:
@@ -33,6 +34,8 @@ class LabelComparison:
     def __init__(self, a: Template, b: Template, tokenizer: Tokenizer) -> None:
         self.templates = (a, b)
         self.tokenizer = tokenizer
+        # what is wrong with both templates alike is no difference, and no warning
+        self._builders = {id(one): RequestBuilder(one.facts, is_quiet=True) for one in (a, b)}
 
     def find_counterexample(self) -> Counterexample | None:
         """Return the smallest conversation on which the labels differ."""
@@ -57,14 +60,13 @@ class LabelComparison:
     def _encode(self, template: Template, probe: Probe) -> Encoded | None:
         arguments = probe.arguments()
         del arguments["add_generation_prompt"]
-        with warnings.catch_warnings():
-            # what is wrong with both templates alike is no difference
-            warnings.simplefilter("ignore", TurnwiseWarning)
-            try:
-                encoded: Encoded = template.encode(probe.messages, self.tokenizer, **arguments)
-            except TurnwiseError:
-                return None
-            return encoded
+        try:
+            messages = template.to_input(probe.messages)
+            builder = self._builders[id(template)]
+            request = builder.build(messages, self.tokenizer, "assistant", arguments)
+            return encode(request.for_one_call())
+        except TurnwiseError:
+            return None
 
 
 def _probes() -> Iterator[Probe]:

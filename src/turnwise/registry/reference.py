@@ -8,8 +8,6 @@ milliseconds. So a difference in something rare is not found here; `turnwise.dif
 
 from __future__ import annotations
 
-import warnings
-
 from turnwise.analysis.conversations import (
     FIRST,
     ONE,
@@ -46,18 +44,16 @@ def describe_difference(own: Template, reference: Template, model: str) -> str |
     known = identify(own.text)
     if known is not None and reference.name in known.equal:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what a template drops: not what is asked here
-        for probe in COMPARED:
-            ours, theirs = _render(reference, probe), _render(own, probe)
-            if ours == theirs:
-                continue
-            about = f", {known.describe(model)}," if known else ""
-            place = _first_difference(theirs, ours)
-            return (
-                f"the template of {model} in {own.name}{about} is used; it differs from the built-in entry "
-                f"{reference.name}, first in a conversation of {probe.covers!r}: {place}"
-            )
+    for probe in COMPARED:
+        ours, theirs = _render(reference, probe), _render(own, probe)
+        if ours == theirs:
+            continue
+        about = f", {known.describe(model)}," if known else ""
+        place = _first_difference(theirs, ours)
+        return (
+            f"the template of {model} in {own.name}{about} is used; it differs from the built-in entry "
+            f"{reference.name}, first in a conversation of {probe.covers!r}: {place}"
+        )
     return None
 
 

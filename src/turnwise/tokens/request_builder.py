@@ -51,10 +51,13 @@ class RequestBuilder:
 
     Args:
         facts: what is known about the template; its renderer renders the requests.
+        is_quiet: whether to warn of nothing. Filters of warnings belong to all threads of a process, so a
+            caller who wants none does not set them.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, is_quiet: bool = False) -> None:
         self.facts = facts
+        self.is_quiet = is_quiet
         self.renderer = facts.renderer
         self._unnamed = find_unnamed_tokens(self.renderer, {})
         self._fits: WeakKeyDictionary[Tokenizer, _TokenizerFit] = WeakKeyDictionary()
@@ -128,7 +131,7 @@ class RequestBuilder:
                     self.facts.final_stop_for(tokenizer.named, after_call=True),
                 ),
             )
-            for problem in () if strict else fit.problems:
+            for problem in () if strict or self.is_quiet else fit.problems:
                 warn(f"{self.renderer.name}: {problem}", TurnwiseWarning, stacklevel=CALLER)
         if fit.problems and strict:
             raise TokenizerError(f"{self.renderer.name}: {fit.problems[0]}")
@@ -144,7 +147,8 @@ class RequestBuilder:
             self._needs_tokens[names] = needs_tokens(renderer, arguments, names)
         if not self._needs_tokens[names]:
             return {}
-        warn(describe_unnamed_tokens(self.renderer, names), TurnwiseWarning, stacklevel=CALLER)
+        if not self.is_quiet:
+            warn(describe_unnamed_tokens(self.renderer, names), TurnwiseWarning, stacklevel=CALLER)
         return dict.fromkeys(names, "")
 
     def _turn_cache_for(self, arguments: Mapping[str, Any]) -> TurnCache:

@@ -88,6 +88,8 @@ class WatchedTree:
         """Return a node that evaluates an expression and notes whether it is true."""
         if isinstance(node, (nodes.And, nodes.Or)) and kind == OPERAND:
             return node  # its own operands are watched
+        if kind == OPERAND and _is_fallback(node):
+            return node  # `value or ''` asks nothing about its second part
         # jinja2 allows no node types of our own; no template can make a MarkSafe
         wrapped = nodes.MarkSafe(node, lineno=node.lineno)
         self._add(wrapped, kind, node)
@@ -119,6 +121,13 @@ class BranchCompiler:
         outcome = 2 * self.watched.number_of(node)
         writer.line(f"{NOTE}({outcome} if {code.value} else {outcome + 1})")
         return code
+
+
+def _is_fallback(node: nodes.Node) -> bool:
+    """Return whether an expression is written out, so that it is always true or always false."""
+    if isinstance(node, (nodes.List, nodes.Tuple, nodes.Dict)):
+        return not node.items
+    return isinstance(node, nodes.Const)
 
 
 def list_nodes(tree: nodes.Node) -> list[nodes.Node]:
