@@ -95,7 +95,7 @@ def render_ours(template: turnwise.Template | None, probe: Probe, marked: bool) 
     if template is None:
         return ERROR
     try:
-        rendering = template.render(probe.messages, **probe.arguments())
+        rendering = template.render(probe.messages, normalise=False, **probe.arguments())
     except turnwise.TurnwiseError:
         return ERROR
     return (rendering.text, rendering.spans(generation=True)) if marked else rendering.text
