@@ -40,7 +40,7 @@ CHATS: list[list[dict[str, Any]]] = [
     ],
 ]
 ADDRESS = re.compile(
-    r"<(built-in|bound|function|generator|reversed|class|method|map|filter|jinja2)[^>]*>?"
+    r"<(built-in|bound|function|generator|reversed|class|method|map|filter|jinja2|\w+ object at 0x)[^>]*>?"
 )
 
 
