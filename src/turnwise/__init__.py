@@ -22,7 +22,7 @@ from turnwise.errors import (
     TurnwiseWarning,
     Unstable,
 )
-from turnwise.evidence import Comparison, diff
+from turnwise.evidence import CheckFinding, CheckReport, Comparison, diff
 from turnwise.isolation import IsolatedTemplate, WorkerPool, isolated
 from turnwise.messages import (
     ChatMessage,
@@ -56,6 +56,8 @@ __all__ = [
     "Capability",
     "Change",
     "ChatMessage",
+    "CheckFinding",
+    "CheckReport",
     "ChunkStream",
     "Comparison",
     "ContentPart",

@@ -7,6 +7,7 @@ session   tokens/session.py      ids of a growing conversation, for serving and 
 parse     replies/parser/        a reply becomes a message
 stops     analysis/facts.py      what ends a reply
 convert   conversion/            the template in another dialect
+check     evidence/checks/       what is wrong with it
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from warnings import warn
 
 from turnwise import dialects
@@ -58,6 +59,9 @@ from turnwise.tokens.session import Session
 from turnwise.tokens.stop_ids import Stops, stops_with_ids
 from turnwise.tokens.truncation import encode
 from turnwise.training import Examples, examples
+
+if TYPE_CHECKING:
+    from turnwise.evidence.checks import CheckReport
 
 UNNAMED = "template"
 
@@ -485,6 +489,30 @@ class Template:
         if dialect == self.dialect:
             return conversion.keep(self.source, details)
         return conversion.write(details)
+
+    def check(
+        self, tokenizer: object = None, reference: Template | str | None = None
+    ) -> CheckReport:
+        """Check the template against what people send to it, and what breaks training and serving.
+
+        Args:
+            tokenizer: the tokenizer that it is used with, as for `encode`; without one, what is about tokens is not
+                checked.
+            reference: a template that it should write the same as, or its name.
+
+        Returns:
+            The findings, worst first: each with its place in the template, the smallest conversation that shows it, and
+            a fix. `bool()` of it is True if there is nothing worse than a note.
+
+        Example:
+            >>> report = turnwise.compile("{% for m in messages %}{{ m.content.strip() }}{% endfor %}").check()
+            >>> [(finding.code, finding.place.line) for finding in report if finding.name == "null-content"]
+            [('T201', 1)]
+        """
+        # Checks load references by their names, so they are above templates; this is the one import that looks down.
+        from turnwise.evidence.checks import check_template
+
+        return check_template(self, tokenizer, reference)
 
     def with_options(self, options: Mapping[str, Any]) -> Template:
         """Return a copy with these options in addition to its own, or instead of them."""

@@ -1,8 +1,9 @@
 """The command line: one command for each verb of the API.
 
 A command reads its arguments, calls one method and prints the result. Exit codes: 0 success; 1 an error in the template
-or the conversation; 2 an error in the call (a bad flag, a missing file). `diff` uses 1 for a difference and 2 for every
-error. Errors are written to stderr, results to stdout: escaped on a terminal, else the exact bytes.
+or the conversation; 2 an error in the call (a bad flag, a missing file). `diff` uses 1 for a difference, `check` for a
+finding, and both 2 for every error. Errors are written to stderr, results to stdout: escaped on a terminal, else the
+exact bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from turnwise.cli.check import check
 from turnwise.cli.compare import compare, convert
 from turnwise.cli.demo import demo
 from turnwise.cli.doctor import doctor
@@ -35,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "match": match,
     "diff": compare,
     "convert": convert,
+    "check": check,
     "doctor": doctor,
     "demo": demo,
 }
@@ -48,8 +51,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for word, command in COMMANDS.items():
-    # `diff` answers with 1, so its errors need another exit code.
-    app.command(word)(report_errors(command, USAGE if word == "diff" else FAULT))
+    # `diff` and `check` answer with 1, so their errors need another exit code.
+    app.command(word)(report_errors(command, USAGE if word in ("diff", "check") else FAULT))
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,151 @@
+"""`turnwise check`: what is wrong with a template, before people find out.
+
+A report is text, JSON, GitHub's annotations or SARIF. Exit codes: 0 if there is nothing worse than a note, 1 if there
+is a finding, 2 if the call is wrong or a template cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from turnwise.cli import inputs, output
+from turnwise.cli.check_config import read_ignored
+from turnwise.cli.render import ColourOption, PickOption, make_flag
+from turnwise.errors import SourceError, did_you_mean
+from turnwise.evidence.checks import CHECKS, CheckReport, check_template, find_check
+from turnwise.evidence.checks.findings import SEVERITIES, Severity
+from turnwise.evidence.checks.formats import to_github, to_sarif
+from turnwise.local_files import is_present, read_file
+
+VERSION = "1"  # of the findings: it changes with the meaning of a code
+STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+CONFIG_FILE = "tokenizer_config.json"
+MAX_CONFIG = 64 * 2**20
+
+
+def _write_json(reports: Sequence[CheckReport]) -> None:
+    output.write_json([report.to_data() for report in reports])
+
+
+def _write_github(reports: Sequence[CheckReport]) -> None:
+    output.write("".join(f"{line}\n" for line in to_github(reports)))
+
+
+def _write_sarif(reports: Sequence[CheckReport]) -> None:
+    output.write_json(to_sarif(reports, CHECKS, VERSION))
+
+
+WRITERS: dict[str, Callable[[Sequence[CheckReport]], None]] = {
+    "json": _write_json,
+    "github": _write_github,
+    "sarif": _write_sarif,
+}
+FORMATS = ("text", *WRITERS)
+
+
+def check(
+    templates: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TEMPLATE...",
+            show_default=False,
+            help="Files, model folders, built-in names, or - for stdin.",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", "-k", metavar="PATH", help="Check its tokens, too."),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", metavar="NAME", help="A template it should be equal to."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="CODE", help="Leave a check out; may be repeated."),
+    ] = None,
+    fail_on: Annotated[
+        str,
+        typer.Option("--fail-on", metavar="SEVERITY", help="Exit with 1 from this severity on."),
+    ] = "warning",
+    form: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="text, json, github or sarif.")
+    ] = "text",
+    explain: Annotated[
+        str | None, typer.Option("--explain", metavar="CODE", help="Print the page of a check.")
+    ] = None,
+    list_checks: Annotated[bool, make_flag("--list", help="List all checks.")] = False,
+    pick: PickOption = None,
+    colour: ColourOption = None,
+) -> None:
+    """Check templates against what people send to them; exit with 1 if there is a finding.
+
+    Checks are left out with --ignore, or with `ignore` in turnwise.toml or [tool.turnwise] of pyproject.toml.
+
+    Example: turnwise check chat_template.jinja -k ./tokenizer
+    """
+    if explain is not None:
+        output.write(find_check(explain).page)
+        return
+    if list_checks:
+        rows = [f"{one.code} {one.severity:<8} {one.name:<22} {one.title}\n" for one in CHECKS]
+        output.write("".join(rows))
+        return
+    if not templates:
+        raise typer.BadParameter("give a TEMPLATE, or --explain CODE", param_hint="TEMPLATE")
+    _check_choice(form, FORMATS, "--format")
+    _check_choice(fail_on, SEVERITIES, "--fail-on")
+    inputs.check_stdin(*templates)
+    ignored = (*(ignore or ()), *read_ignored())
+    other = None if reference is None else inputs.load_template(reference, None)
+    reports = []
+    for place in templates:
+        found = inputs.load_template(place, pick)
+        declared = _read_response_template(place)
+        reports.append(
+            check_template(found, tokenizer, other, ignore=ignored, response_template=declared)
+        )
+    if form in WRITERS:
+        WRITERS[form](reports)
+    else:
+        lines = [line for report in reports for line in format_report(report)]
+        output.write_lines(lines, output.use_colour(colour))
+    worst = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
+    if any(finding.severity in worst for report in reports for finding in report):
+        raise typer.Exit(1)
+
+
+def _check_choice(value: str, known: Sequence[str], option: str) -> None:
+    if value not in known:
+        raise typer.BadParameter(did_you_mean(value, known, "Known") or "", param_hint=option)
+
+
+def format_report(report: CheckReport) -> Iterator[Text]:
+    """Yield the lines of a report; codes are coloured by their severity."""
+    starts: dict[str, Severity] = {f"{one.code} {one.severity}:": one.severity for one in report}
+    for line in str(report).split("\n"):
+        start = next((start for start in starts if line.startswith(start)), None)
+        if start is None:
+            yield Text(line, "dim" if line.startswith("not run") else "")
+        else:
+            yield Text.assemble((start, STYLES[starts[start]]), line.removeprefix(start))
+
+
+def _read_response_template(place: str) -> dict[str, Any] | None:
+    """Return the `response_template` of a model's tokenizer_config.json; None if it has none."""
+    path = Path(place)
+    path = path / CONFIG_FILE if path.is_dir() else path
+    if path.name != CONFIG_FILE or not is_present(path):
+        return None
+    try:
+        config = json.loads(read_file(path, MAX_CONFIG))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{path} is not JSON that can be read: {error}") from error
+    found = config.get("response_template") if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,27 @@
+"""Checks of a chat template: what people send to it, and what breaks training and serving.
+
+findings.py    what a check reports
+catalogue.py   what a check is
+subject.py     the template under check, and the conversations that checks are made of
+tracing.py     which place of a template wrote a character
+symptoms.py    what most checks report, with the smallest conversation
+roles.py, contents.py, calls.py, history.py, tokens.py, source.py   the checks, by topic
+runner.py      runs them all
+
+One check is one function. Its docstring is its page in `docs/checks/`, and `tests/evidence/checks/` has a template that
+it reports and one that it does not.
+"""
+
+from turnwise.evidence.checks.catalogue import Check
+from turnwise.evidence.checks.findings import CheckFinding, CheckReport, Place
+from turnwise.evidence.checks.runner import CHECKS, check_template, find_check
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "CheckFinding",
+    "CheckReport",
+    "Place",
+    "check_template",
+    "find_check",
+]

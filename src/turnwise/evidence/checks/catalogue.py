@@ -1,0 +1,48 @@
+"""A check: one function, its code, and its page.
+
+The docstring of the function is the page: a title, then "What it does", "Why it matters" and "How to fix".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from inspect import cleandoc
+
+from turnwise.evidence.checks.findings import Severity, Symptom
+from turnwise.evidence.checks.subject import Subject
+
+SECTIONS = ("What it does", "Why it matters", "How to fix")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check.
+
+    Attributes:
+        code: a letter and three digits; the first digit is the topic.
+        name: a few words with hyphens.
+        severity: how bad a finding is, unless the finding says otherwise.
+        run: yields what is wrong with a template.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    run: Callable[[Subject], Iterator[Symptom]]
+
+    @property
+    def title(self) -> str:
+        """The first sentence of the page."""
+        return self.text.partition("\n")[0]
+
+    @property
+    def text(self) -> str:
+        """The docstring of the check."""
+        return cleandoc(self.run.__doc__ or "")
+
+    @property
+    def page(self) -> str:
+        """The page about the check, as Markdown."""
+        title, _, rest = self.text.partition("\n")
+        return f"# {self.code} {self.name}\n\n{title} Severity: {self.severity}.\n{rest}\n"

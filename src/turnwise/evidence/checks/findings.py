@@ -1,0 +1,227 @@
+"""What a check found: a code, what happens, where in the template, with which conversation, and what to do.
+
+    T301 error: arguments that are JSON text are written as a text in quotes
+      chat_template.jinja:41:60
+       41 |   {{- call.function.arguments | tojson }}
+          |       ^
+      with: {"role": "assistant", ... "arguments": "{\\"harbour\\": \\"Brest\\"}"}
+      writes: '"arguments": "{\\"harbour\\"'
+      fix: ...
+
+Severities. An *error* is a conversation that people send and for which the template fails or writes wrong text. A
+*warning* is a refusal that the template states, a cost, or a risk. A *note* is something to know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from turnwise.analysis.conversations import NOW, Probe
+from turnwise.engine.option_names import SPECIAL_TOKENS
+from turnwise.errors import TemplateError, printable, truncate_text
+
+Severity = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+MAX_SHOWN_MESSAGE = 400  # characters of one message in a text report
+MAX_SHOWN_OUTPUT = 200
+
+
+class Place(NamedTuple):
+    """A place in a template.
+
+    Attributes:
+        name: the name of the template.
+        line: the line of its Jinja text, counted from 1.
+        column: the column, counted from 1.
+        source_line: the text of that line.
+    """
+
+    name: str
+    line: int
+    column: int
+    source_line: str
+
+    def show(self) -> str:
+        """Return the place with its source line and a caret under the column."""
+        error = TemplateError(
+            "", name=self.name, line=self.line, column=self.column, source_line=self.source_line
+        )
+        return error.where()
+
+
+class Symptom(NamedTuple):
+    """What a check saw; the runner adds whose check it was.
+
+    Attributes:
+        message: what happens.
+        fix: what to do about it.
+        place: where in the template, if that is known.
+        probe: the conversation, if one shows it.
+        output: what the template writes, or its error.
+        severity: if it is not that of the check.
+    """
+
+    message: str
+    fix: str
+    place: Place | None = None
+    probe: Probe | None = None
+    output: str = ""
+    severity: Severity | None = None
+
+
+@dataclass(frozen=True)
+class CheckFinding:
+    """One problem of a template.
+
+    Attributes:
+        code: the code of the check, such as "T301".
+        name: its name in words, such as "string-arguments".
+        severity: "error", "warning" or "note".
+        message: what happens.
+        fix: what to do about it.
+        place: where in the template, None if it is not one place.
+        probe: the smallest conversation that shows it, None if no conversation is needed.
+        output: what the template writes, or its error.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    message: str
+    fix: str
+    place: Place | None = None
+    probe: Probe | None = None
+    output: str = ""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the finding as JSON data."""
+        place = self.place
+        return {
+            "code": self.code,
+            "name": self.name,
+            "severity": self.severity,
+            "message": self.message,
+            "fix": self.fix,
+            "template": place.name if place else None,
+            "line": place.line if place else None,
+            "column": place.column if place else None,
+            "messages": self.probe.messages if self.probe else None,
+            "arguments": shown_arguments(self.probe) if self.probe else None,
+            "output": self.output or None,
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.code} {self.severity}: {printable(self.message)}"]
+        if self.place is not None:
+            lines.append(self.place.show())
+        lines += [f"  {line}" for line in self.details()]
+        return "\n".join(lines)
+
+    def details(self) -> Iterator[str]:
+        """Yield the conversation, the output and the fix, a line each."""
+        if self.probe is not None:
+            label = "with: "
+            for message in self.probe.messages:
+                yield f"{label}{_show(message)}"
+                label = "      "
+            for name, value in shown_arguments(self.probe).items():
+                yield f"      {name}={_show(value) if name != 'tools' else _show_tools(value)}"
+        if self.output:
+            yield printable(truncate_text(self.output, MAX_SHOWN_OUTPUT))
+        yield f"fix: {printable(self.fix)}"
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """All findings of one template; true if there is none of severity "error" or "warning".
+
+    Attributes:
+        template: the name of the template.
+        findings: the problems: errors first, then by their places.
+        not_run: the checks that could not be run, by code, with the reason.
+        ignored: how many findings were left out by their codes.
+    """
+
+    template: str
+    findings: tuple[CheckFinding, ...]
+    not_run: tuple[tuple[str, str], ...] = ()
+    ignored: int = 0
+
+    def count(self, severity: Severity) -> int:
+        """Return how many findings have a severity."""
+        return sum(finding.severity == severity for finding in self.findings)
+
+    def __bool__(self) -> bool:
+        return all(finding.severity == "note" for finding in self.findings)
+
+    def __iter__(self) -> Iterator[CheckFinding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def by_cause(self) -> Iterator[tuple[Place | None, list[CheckFinding]]]:
+        """Yield the findings in groups of one place; those without a place are groups of one."""
+        groups: dict[Any, list[CheckFinding]] = {}
+        for number, finding in enumerate(self.findings):
+            groups.setdefault(finding.place or number, []).append(finding)
+        for key, group in groups.items():
+            yield (key if isinstance(key, Place) else None), group
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the report as JSON data."""
+        return {
+            "template": self.template,
+            "findings": [finding.to_data() for finding in self.findings],
+            "not_run": dict(self.not_run),
+            "ignored": self.ignored,
+        }
+
+    def summary(self) -> str:
+        """Return the numbers of findings in a sentence."""
+        counts = [(self.count(severity), severity) for severity in SEVERITIES]
+        found = [f"{count} {word}{'s' if count != 1 else ''}" for count, word in counts if count]
+        text = f"{printable(self.template)}: {', '.join(found) or 'no findings'}"
+        return f"{text} ({self.ignored} ignored)" if self.ignored else text
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for place, group in self.by_cause():
+            if place is None or len(group) == 1:
+                lines += [str(group[0]), ""]
+                continue
+            for finding in group:
+                lines.append(f"{finding.code} {finding.severity}: {printable(finding.message)}")
+            lines.append(place.show())
+            lines += [f"  {line}" for line in group[0].details()]
+            lines += [f"  fix {finding.code}: {printable(finding.fix)}" for finding in group[1:]]
+            lines.append("")
+        lines += [f"not run: {code}: {printable(reason)}" for code, reason in self.not_run]
+        return "\n".join([*lines, self.summary()])
+
+
+def shown_arguments(probe: Probe) -> dict[str, Any]:
+    """Return the arguments of `render` that matter: not the defaults, and not the special tokens."""
+    arguments: dict[str, Any] = {"tools": probe.tools, "documents": probe.documents}
+    arguments |= {
+        name: value for name, value in probe.options.items() if name not in SPECIAL_TOKENS
+    }
+    if probe.add_generation_prompt:
+        arguments["add_generation_prompt"] = True
+    if probe.now != NOW:
+        arguments["now"] = probe.now.isoformat()
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _show_tools(tools: list[Any]) -> str:
+    """Return tools as JSON, without what is the same in all of them."""
+    functions = [tool.get("function", tool) for tool in tools]
+    return _show([{**function, "description": "..."} for function in functions])
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return printable(truncate_text(text, MAX_SHOWN_MESSAGE))

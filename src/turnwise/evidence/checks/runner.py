@@ -1,0 +1,113 @@
+"""Run the checks on a template: `check_template(template)`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from turnwise.errors import SourceError, TemplateLimitError, TurnwiseError, did_you_mean
+from turnwise.evidence.checks import calls, contents, roles
+from turnwise.evidence.checks.catalogue import Check
+from turnwise.evidence.checks.findings import (
+    SEVERITIES,
+    CheckFinding,
+    CheckReport,
+    Symptom,
+)
+from turnwise.evidence.checks.subject import Subject
+from turnwise.registry import load
+from turnwise.template import Template
+from turnwise.tokens import tokenizers
+
+CHECKS: tuple[Check, ...] = (*roles.CHECKS, *contents.CHECKS, *calls.CHECKS)
+"""All checks, in the order of their codes."""
+FIRST = "T101"  # a template that refuses every user message is asked nothing else
+NOT_ACCEPTED = "the template refuses a user message"
+
+
+def find_check(code: str) -> Check:
+    """Return a check by its code or its name.
+
+    Raises:
+        SourceError: there is no such check.
+    """
+    known = {check.code: check for check in CHECKS} | {check.name: check for check in CHECKS}
+    wanted = code.strip()
+    found = known.get(wanted.upper()) or known.get(wanted.lower())
+    if found is None:
+        raise SourceError(f"there is no check {code!r}", hint=did_you_mean(wanted, known, "Checks"))
+    return found
+
+
+def check_template(
+    template: Template | str,
+    tokenizer: object = None,
+    reference: Template | str | None = None,
+    *,
+    ignore: Collection[str] = (),
+    response_template: Mapping[str, Any] | None = None,
+) -> CheckReport:
+    """Check a template against what people send, and what breaks training and serving.
+
+    Args:
+        template: a template, or a name, path or model id that `load` takes.
+        tokenizer: the tokenizer that it is used with, as for `encode`; without one, what is about tokens is not
+            checked.
+        reference: a template that it should write the same as, or its name.
+        ignore: codes or names of checks that are not reported.
+        response_template: the `response_template` of the model's files, which is then compared with the template.
+
+    Returns:
+        The findings: each with its place in the template, the smallest conversation that shows it, and a fix.
+
+    Raises:
+        SourceError: a template cannot be loaded, or a code is not that of a check.
+        TokenizerError: the tokenizer is not one.
+
+    Example:
+        >>> from turnwise.evidence import check_template
+        >>> report = check_template("chatml")
+        >>> report.count("error")
+        0
+    """
+    ignored = {find_check(code).code for code in ignore}
+    known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
+    subject = Subject(
+        load(template) if isinstance(template, str) else template,
+        known,
+        load(reference) if isinstance(reference, str) else reference,
+        response_template,
+    )
+    findings: list[CheckFinding] = []
+    not_run: list[tuple[str, str]] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what a template drops: that is reported here
+        for check in CHECKS:
+            try:
+                if check.code != FIRST and not subject.facts.is_accepting:
+                    not_run.append((check.code, NOT_ACCEPTED))
+                    continue
+                for symptom in check.run(subject):
+                    findings.append(_to_finding(check, symptom))
+            except TemplateLimitError as error:
+                not_run.append((check.code, error.message))
+            except TurnwiseError as error:
+                not_run.append((check.code, error.message))
+    kept = [finding for finding in findings if finding.code not in ignored]
+    kept.sort(key=_sort_key)
+    return CheckReport(
+        subject.template.name, tuple(kept), tuple(not_run), len(findings) - len(kept)
+    )
+
+
+def _to_finding(check: Check, symptom: Symptom) -> CheckFinding:
+    severity = symptom.severity or check.severity
+    rest = (symptom.message, symptom.fix, symptom.place, symptom.probe, symptom.output)
+    return CheckFinding(check.code, check.name, severity, *rest)
+
+
+def _sort_key(finding: CheckFinding) -> tuple[Any, ...]:
+    place = finding.place
+    where = (place.line, place.column) if place else (0, 0)
+    return SEVERITIES.index(finding.severity), where, finding.code

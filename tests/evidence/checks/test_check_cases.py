@@ -1,0 +1,68 @@
+"""Each check reports its bad case, at the right line, and no check reports the good case."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import check_pages
+import pytest
+
+import turnwise
+from turnwise.evidence.checks import CHECKS, CheckReport
+from turnwise.evidence.checks.catalogue import SECTIONS, Check
+
+FOLDER = Path(__file__).parent
+GOOD = (FOLDER / "good.jinja").read_text(encoding="utf-8")
+BAD: dict[str, dict[str, str]] = tomllib.loads((FOLDER / "bad.toml").read_text(encoding="utf-8"))
+HERE = "{# here #}"
+ELSEWHERE: dict[str, str] = {"T304": "test_check_files.py"}
+"""Checks whose cases need more than a template, and the test that has them."""
+
+
+def check_text(text: str) -> CheckReport:
+    return turnwise.compile(text, "jinja", name="case.jinja").check()
+
+
+@pytest.fixture(scope="module")
+def good_report() -> CheckReport:
+    return check_text(GOOD)
+
+
+def test_the_good_case_has_no_findings(good_report: CheckReport) -> None:
+    assert [str(finding) for finding in good_report if finding.severity != "note"] == []
+
+
+@pytest.mark.parametrize("code", BAD)
+def test_a_check_reports_its_bad_case(code: str, good_report: CheckReport) -> None:
+    assert code not in [finding.code for finding in good_report]
+    case = BAD[code]
+    assert GOOD.count(case["old"]) == 1, "the edit must be of one place"
+    text = GOOD.replace(case["old"], case["new"])
+    marker = case.get("here", HERE)
+    lines = [number for number, line in enumerate(text.split("\n"), 1) if marker in line]
+    found = [finding for finding in check_text(text) if finding.code == code]
+    assert found, "not reported"
+    places = [finding.place.line if finding.place else None for finding in found]
+    assert (lines[0] if lines else None) in places, "\n".join(map(str, found))
+    assert all(finding.fix and finding.message for finding in found)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
+def test_every_check_has_a_page_and_a_case(check: Check) -> None:
+    assert check.code in BAD or check.code in ELSEWHERE
+    headings = [line[3:] for line in check.page.split("\n") if line.startswith("## ")]
+    assert headings == list(SECTIONS)
+    assert check.title.endswith(".") and len(check.title) < 120
+
+
+def test_codes_and_names_are_unique() -> None:
+    assert len({check.code for check in CHECKS}) == len(CHECKS)
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    assert [check.code for check in CHECKS] == sorted(check.code for check in CHECKS)
+
+
+def test_the_pages_are_up_to_date() -> None:
+    assert check_pages.PAGE.read_text(encoding="utf-8") == check_pages.write_page(), (
+        "run `python scripts/check_pages.py`"
+    )
