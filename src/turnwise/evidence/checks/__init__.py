@@ -3,9 +3,11 @@
 findings.py    what a check reports
 catalogue.py   what a check is
 subject.py     the template under check, and the conversations that checks are made of
-tracing.py     which place of a template wrote a character
+tracing.py     which expression of a template wrote a character
+places.py      where something was written, or where the template decided not to write it
 symptoms.py    what most checks report, with the smallest conversation
-roles.py, contents.py, calls.py, history.py, tokens.py, source.py   the checks, by topic
+roles.py, contents.py, calls.py, history.py, vocabulary.py, source.py   the checks, by topic
+engines.py     other engines that render templates, where they are installed
 runner.py      runs them all
 
 One check is one function. Its docstring is its page in `docs/checks/`, and `tests/evidence/checks/` has a template that

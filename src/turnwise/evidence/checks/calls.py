@@ -10,7 +10,7 @@ from turnwise.analysis.conversations import Probe, make_tool
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Place, Symptom
+from turnwise.evidence.checks.findings import Place, Severity, Symptom
 from turnwise.evidence.checks.subject import (
     ARGUMENTS,
     FOUND_NEXT,
@@ -89,7 +89,7 @@ def _compare_arguments(subject: Subject, as_text: bool, what: str, fix: str) -> 
     index = plain_index(text, first_difference(squeeze(text), squeeze(wanted)))
     field = "function_call" if subject.input_format.shape.single else "tool_calls"
     path = ("messages", len(probe.messages) - 1, field)
-    place = _place_of_arguments(subject, probe, path) or subject.place_at(probe, index)
+    place = _place_of_arguments(subject, probe, path) or subject.places.at(probe, index)
     is_quoted = '\\"harbour' in text
     how = "are written as a text in quotes" if is_quoted else "are not written as others are"
     yield Symptom(f"{what} {how}", fix, place, probe, f"writes: {show_from(text, index)}")
@@ -99,7 +99,7 @@ def _place_of_arguments(
     subject: Subject, probe: Probe, path: tuple[str | int, ...]
 ) -> Place | None:
     for rest in ((0, "function", "arguments"), (0, "arguments"), ("arguments",)):
-        place = subject.place_of_field(probe, *path, *rest)
+        place = subject.places.of_field(probe, *path, *rest)
         if place is not None:
             return place
     return None
@@ -141,7 +141,7 @@ def check_several_calls(subject: Subject) -> Iterator[Symptom]:
         for start in ((*call_path, 0), (*call_path, 1))
     )
     if is_written and not has_second:
-        place = subject.place_of_field(probe, "messages", index, "tool_calls")
+        place = subject.places.of_field(probe, "messages", index, "tool_calls")
         yield Symptom("the second of two calls is dropped without a word", fix, place, probe)
     for number, result in enumerate(results):
         what = f"the {('first', 'second')[number]} of two results"
@@ -180,7 +180,7 @@ def check_calls_read_back(subject: Subject) -> Iterator[Symptom]:
             yield Symptom(
                 f"{count} cannot be parsed from the turn that the template writes",
                 "Delimit each call by markers, and write its arguments as JSON.",
-                subject.place_of_field(probe, "messages", len(probe.messages) - 1, "tool_calls"),
+                subject.places.of_field(probe, "messages", len(probe.messages) - 1, "tool_calls"),
                 probe,
                 f"writes: {show_from(text, len(prompt) + 30)}",
             )
@@ -239,7 +239,7 @@ def check_text_beside_call(subject: Subject) -> Iterator[Symptom]:
     probe = subject.chat(subject.user(), message, tools=TOOLS)
     fix = "Write the content of a message before its calls."
     yield from report_failure(subject, probe, "a text beside a tool call", fix, refused="warning")
-    place = subject.place_of_field(probe, "messages", len(probe.messages) - 1)
+    place = subject.places.of_field(probe, "messages", len(probe.messages) - 1)
     what = "the text beside a tool call"
     yield from report_loss(subject, probe, message, "content", what, fix, place)
 
@@ -266,7 +266,7 @@ def check_tools_written(subject: Subject) -> Iterator[Symptom]:
         return
     call, result = subject.call(), subject.result()
     probe = subject.chat(subject.user(), call, result, subject.reply(), tools=TOOLS)
-    severity = "warning" if is_dropped else None
+    severity: Severity | None = "warning" if is_dropped else None
     call_fix = (
         "Write the calls of assistant messages and the messages of the role tool, or refuse them."
     )
@@ -328,7 +328,7 @@ def check_schemas(subject: Subject) -> Iterator[Symptom]:
         outcome = subject.run(probe)
         if isinstance(outcome, Rendering):
             continue
-        place = subject.place_of(outcome)
+        place = subject.places.of_error(outcome)
         if place not in seen:
             seen.add(place)
             yield Symptom(
@@ -392,13 +392,15 @@ def _place_of_input(
     """Return the place that wrote a character, if it came from the input; None if the template's author wrote it."""
     if index < 0:
         return None
+    while not rendering.text[index].isalnum():  # quotes and brackets belong to nobody
+        index += 1
     start = 0
     for piece in rendering.pieces:
         start += len(piece.text)
         if start > index:
             paths = [piece.origin.path] if piece.origin.path else piece.origin.sources
             is_input = any(path[0] == root for path in paths)
-            return subject.place_at(probe, index) if is_input else None
+            return subject.places.at(probe, index) if is_input else None
     return None
 
 

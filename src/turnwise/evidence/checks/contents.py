@@ -99,7 +99,7 @@ def _compare_with(
         yield from report_failure(subject, probe, what, fix)
     elif text.split() != wanted.split():
         index = first_difference(text, wanted)
-        place = subject.place_at(probe, index)
+        place = subject.places.at(probe, index)
         writes = f"writes: {show_from(text, index)}"
         message = f"{what} is not written as an empty text is"
         yield Symptom(message, fix, place, probe, writes)
@@ -195,15 +195,14 @@ def _report_parts(subject: Subject, probe: Probe, expected: Probe, role: str) ->
     is_repr = REPR_OF_PART.search(outcome.text[index : index + 40])
     how = "is written as a Python list" if is_repr else "is not written as the same text would be"
     places = [
-        subject.place_of_field(probe, "messages", number, "content")
+        subject.places.of_field(probe, "messages", number, "content")
         for number, message in enumerate(probe.messages)
         if isinstance(message.get("content"), list)
     ]
-    place = next(filter(None, places), None) or subject.place_at(probe, index)
+    place = next(filter(None, places), None) or subject.places.at(probe, index)
     if subject.lost(probe):
         how = "is dropped without a word"
-        message = next(one for one in probe.messages if isinstance(one.get("content"), list))
-        place = place or subject.place_of_decision(probe, message, "content")
+        place = subject.places.branches.find_decision(probe, expected) or place
     yield Symptom(
         f"{what} {how}", PARTS_FIX, place, probe, f"writes: {show_from(outcome.text, index)}"
     )
@@ -230,7 +229,7 @@ def check_reasoning_beside_call(subject: Subject) -> Iterator[Symptom]:
         chosen = replace(usual, options={**usual.options, **options})
         if not subject.works(chosen):
             continue
-        call = subject.call(**{key: THOUGHT})
+        call = {**subject.call(), key: THOUGHT}
         probe = subject.chat(subject.user(), call, subject.result(), tools=TOOLS, **options)
         fix = "Write the reasoning of messages with calls, too."
         yield from report_loss(subject, probe, call, key, "reasoning beside a tool call", fix)
@@ -265,7 +264,7 @@ def check_media(subject: Subject) -> Iterator[Symptom]:
             yield Symptom(
                 f"a part of the type {kind} is dropped without a word",
                 "Write a placeholder for it, or refuse it with raise_exception.",
-                subject.place_of_field(probe, "messages", index, "content"),
+                subject.places.of_field(probe, "messages", index, "content"),
                 probe,
                 f"writes: {show_from(outcome.text, len(outcome.text))}",
             )

@@ -6,9 +6,10 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from turnwise.errors import SourceError, TemplateLimitError, TurnwiseError, did_you_mean
-from turnwise.evidence.checks import calls, contents, roles
+from turnwise.errors import SourceError, TurnwiseError, did_you_mean
+from turnwise.evidence.checks import calls, contents, history, roles, source, vocabulary
 from turnwise.evidence.checks.catalogue import Check
+from turnwise.evidence.checks.engines import EngineMissing
 from turnwise.evidence.checks.findings import (
     SEVERITIES,
     CheckFinding,
@@ -20,7 +21,14 @@ from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
 
-CHECKS: tuple[Check, ...] = (*roles.CHECKS, *contents.CHECKS, *calls.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    *roles.CHECKS,
+    *contents.CHECKS,
+    *calls.CHECKS,
+    *history.CHECKS,
+    *vocabulary.CHECKS,
+    *source.CHECKS,
+)
 """All checks, in the order of their codes."""
 FIRST = "T101"  # a template that refuses every user message is asked nothing else
 NOT_ACCEPTED = "the template refuses a user message"
@@ -90,10 +98,10 @@ def check_template(
                     continue
                 for symptom in check.run(subject):
                     findings.append(_to_finding(check, symptom))
-            except TemplateLimitError as error:
+            except TurnwiseError as error:  # a budget, mostly: the other checks may be cheaper
                 not_run.append((check.code, error.message))
-            except TurnwiseError as error:
-                not_run.append((check.code, error.message))
+            except EngineMissing as error:
+                not_run.append((check.code, str(error)))
     kept = [finding for finding in findings if finding.code not in ignored]
     kept.sort(key=_sort_key)
     return CheckReport(

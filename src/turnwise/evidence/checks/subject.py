@@ -17,6 +17,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from jinja2 import nodes
+
 from turnwise.analysis.conversations import (
     PROBE_TOKENS,
     STANDARD_VARIABLES,
@@ -35,15 +37,13 @@ from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.engine.runtime.limits import Allowance
 from turnwise.errors import TemplateRaised, TurnwiseError
-from turnwise.evidence.checks.findings import Place
-from turnwise.evidence.checks.tracing import BranchWatch, Tracer, find_enclosing_choice
-from turnwise.messages import REASONING_KEYS, InputReader
+from turnwise.evidence.checks.places import PlaceFinder
+from turnwise.messages import InputReader
 from turnwise.replies.input_format import InputFormat, detect_input_format
 from turnwise.template import Template
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 CHECKING = 12  # times the budgets of one rendering, for all conversations of all checks
-TEXT_FIELDS = ("content", "tool_calls", "function_call", *REASONING_KEYS)
 KIND = "same"  # what `shrink` compares
 
 # Words that no template has, as people could have written them.
@@ -86,16 +86,6 @@ class Subject:
         self._outcomes: dict[str, RenderOutcome] = {}
 
     @cached_property
-    def tracer(self) -> Tracer:
-        """Finds the places in the template that wrote something."""
-        return Tracer(self.renderer)
-
-    @cached_property
-    def branches(self) -> BranchWatch:
-        """Finds the conditions that two conversations do not share."""
-        return BranchWatch(self.renderer)
-
-    @cached_property
     def input_format(self) -> InputFormat:
         """The form in which the template takes assistant messages."""
         return detect_input_format(self.facts)
@@ -135,7 +125,7 @@ class Subject:
         return make_message("assistant", self.as_content(text), **more)
 
     def call(
-        self, *arguments: Any, content: Any = None, as_text: bool | None = None, **more: Any
+        self, *arguments: Any, content: Any = None, as_text: bool | None = None
     ) -> MessageDict:
         """Return an assistant message that calls the tool once for each of the arguments, in the template's form.
 
@@ -143,7 +133,6 @@ class Subject:
             arguments: those of each call; one call without any given.
             content: the text beside the calls; the template's own form of no text, if None.
             as_text: whether arguments are JSON text; as the template takes them, if None.
-            more: further fields.
         """
         shape = self.input_format.shape
         value = shape.content if content is None else content
@@ -156,10 +145,10 @@ class Subject:
             text = json.dumps(given) if as_text and not isinstance(given, str) else given
             function = {"name": TOOL_NAME, "arguments": text}
             if shape.single:
-                return {**message, "function_call": function, **more}
+                return {**message, "function_call": function}
             wrapped = function if shape.bare else {"type": "function", "function": function}
             calls.append({"id": id, **wrapped})
-        return {**message, "tool_calls": calls, **more}
+        return {**message, "tool_calls": calls}
 
     def result(self, text: str = FOUND, number: int = 0) -> MessageDict:
         """Return the result of a call."""
@@ -216,6 +205,16 @@ class Subject:
         """Return True if a conversation is rendered with everything in it."""
         return isinstance(self.run(probe), Rendering) and not self.lost(probe)
 
+    @cached_property
+    def assigned_names(self) -> frozenset[str]:
+        """The names that the template gives a value itself, in whatever scope: they are not options."""
+        found: set[str] = set()
+        for text in self.renderer.texts:
+            tree = parse(text, self.renderer.name)
+            found |= {macro.name for macro in tree.find_all(nodes.Macro)}
+            found |= {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
+        return frozenset(found)
+
     # What a template can do
 
     @cached_property
@@ -244,53 +243,10 @@ class Subject:
 
     # Places and smaller conversations
 
-    def place_of(self, outcome: RenderOutcome) -> Place | None:
-        """Return the place of an error."""
-        return None if isinstance(outcome, Rendering) else self.tracer.of_error(outcome)
-
-    def place_at(self, probe: Probe, index: int) -> Place | None:
-        """Return the place that wrote a character."""
-        outcome = self.run(probe)
-        return self.tracer.at(probe, outcome, index) if isinstance(outcome, Rendering) else None
-
-    def place_of_field(self, probe: Probe, *path: str | int) -> Place | None:
-        """Return the place that wrote a field."""
-        outcome = self.run(probe)
-        if not isinstance(outcome, Rendering):
-            return None
-        return self.tracer.of_path(probe, outcome, path)
-
     @cached_property
-    def place_of_roles(self) -> Place | None:
-        """Return where the template tells the roles of messages apart."""
-        probe = self.chat(self.user())
-        outcome = self.run(probe)
-        if not isinstance(outcome, Rendering):
-            return None
-        path = ("messages", len(probe.messages) - 1, "content")
-        written = self.tracer.of_path(probe, outcome, path, caller=True)
-        if written is None or written.name != self.renderer.name:
-            return written
-        tree = parse(self.renderer.text, self.renderer.name)
-        found = find_enclosing_choice(tree, written.line, written.column)
-        return self.tracer.place(*found) if found else written
-
-    def place_of_decision(self, probe: Probe, message: MessageDict, field: str) -> Place | None:
-        """Return the condition that decided what becomes of a field, else where the roles are told apart.
-
-        It is found by comparing the branches with those of the same conversation without the field; without the whole
-        message, if it has no other text.
-        """
-        rest = {name: value for name, value in message.items() if name != field}
-        has_more = any(value for name, value in rest.items() if name in TEXT_FIELDS)
-        others = []
-        for one in probe.messages:
-            if one != message:
-                others.append(one)
-            elif has_more:
-                others.append(rest)
-        without = replace(probe, messages=others)
-        return self.branches.last_new(probe, without) or self.place_of_roles
+    def places(self) -> PlaceFinder:
+        """Finds the places in the template that wrote something, or decided not to."""
+        return PlaceFinder(self.renderer, self.run, self.chat(self.user()))
 
     def smallest(self, probe: Probe, shows: Callable[[Probe], bool]) -> Probe:
         """Return a smaller conversation that still shows a problem: messages, tools and options are left out."""

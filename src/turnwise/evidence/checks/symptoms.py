@@ -36,7 +36,7 @@ def report_failure(
     yield Symptom(
         f"{what}: the template {describe_failure(failure)}",
         fix,
-        subject.place_of(failure),
+        subject.places.of_error(failure),
         smallest,
         severity=refused if is_refusal(failure) else None,
     )
@@ -76,7 +76,7 @@ def report_loss(
     if not loses(subject, probe, message, field):
         return
     smallest = subject.smallest(probe, lambda other: loses(subject, other, message, field))
-    place = place or subject.place_of_decision(probe, message, field)
+    place = place or subject.places.of_decision(probe, message, field)
     yield Symptom(f"{what} is dropped without a word", fix, place, smallest, severity=severity)
 
 

@@ -22,9 +22,14 @@ from jinja2 import nodes
 from turnwise.analysis.conversations import Probe
 from turnwise.analysis.counterexample import try_render
 from turnwise.engine.branch_coverage import WatchedProgram
-from turnwise.engine.compiler.branches import list_nodes
+from turnwise.engine.compiler.branches import OPERAND, BranchPoint, list_nodes
 from turnwise.engine.compiler.compiler import GeneratedCode, generate_code
-from turnwise.engine.compiler.syntax import normalise_newlines, parse_again, unpack_position
+from turnwise.engine.compiler.syntax import (
+    normalise_newlines,
+    parse,
+    parse_again,
+    unpack_position,
+)
 from turnwise.engine.program import Program
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.engine.renderer import Renderer
@@ -39,7 +44,7 @@ class OutputExpression(NamedTuple):
     """An expression that a template outputs."""
 
     place: Place
-    is_name: bool  # a variable whose value was put together elsewhere
+    is_assigned: bool  # a variable whose value was put together elsewhere
 
 
 class TracedProgram(Program):
@@ -57,12 +62,22 @@ class TracedProgram(Program):
         tree = parse_again(self.text)
         lines = normalise_newlines(self.text).split("\n")
         self.expressions = []
+        targets = [node.target for node in tree.find_all(nodes.Assign)]
+        targets += [node.target for node in tree.find_all(nodes.AssignBlock)]
+        assigned = {
+            name.name
+            for target in targets
+            for name in list_nodes(target)
+            if isinstance(name, nodes.Name)
+        }
         for node in list_nodes(tree):
             if isinstance(node, nodes.Output):
-                node.nodes = list(self._mark_all(node.nodes, lines))
+                node.nodes = list(self._mark_all(node.nodes, lines, assigned))
         return generate_code(tree, self.shadowed)
 
-    def _mark_all(self, found: Sequence[nodes.Expr], lines: Sequence[str]) -> Iterator[nodes.Expr]:
+    def _mark_all(
+        self, found: Sequence[nodes.Expr], lines: Sequence[str], assigned: set[str]
+    ) -> Iterator[nodes.Expr]:
         for node in found:
             if isinstance(node, nodes.TemplateData):
                 yield node
@@ -71,7 +86,8 @@ class TracedProgram(Program):
             line, column = unpack_position(start)
             place = Place(self.name, line, column, line_of(lines, line))
             mark = f"{OPEN}{len(self.expressions)}{END_OF_NUMBER}"
-            self.expressions.append(OutputExpression(place, isinstance(node, nodes.Name)))
+            is_assigned = isinstance(node, nodes.Name) and node.name in assigned
+            self.expressions.append(OutputExpression(place, is_assigned))
             yield nodes.TemplateData(mark, lineno=node.lineno)
             yield node
             yield nodes.TemplateData(CLOSE, lineno=node.lineno)
@@ -158,7 +174,7 @@ class Tracer:
         name = self.program_name(probe)
         if span.origin.kind == "template" and span.origin.line is not None:
             return self._place_in_text(span, index, name)
-        if span.expression is not None and not span.expression.is_name:
+        if span.expression is not None and not span.expression.is_assigned:
             return span.expression.place
         # a variable that was put together elsewhere: the template's text beside it was written there
         for near in (*reversed(spans[:number]), *spans[number + 1 :]):
@@ -243,22 +259,26 @@ class BranchWatch:
         self._programs.append(watched)
         return watched
 
-    def last_new(self, probe: Probe, without: Probe) -> Place | None:
-        """Return the last condition of the template with an outcome that only one of two conversations has.
+    def find_decision(self, probe: Probe, without: Probe) -> Place | None:
+        """Return the condition that decided about something that the other conversation lacks.
 
-        The other conversation lacks a message, so it is the condition that decided about that message.
+        Conditions are compared that have an outcome in the first conversation only. The first of them that is true
+        begins the branch that the template took; one inside of that branch which is false decided against it. If
+        none is true, the last that is false is where the template ran out of branches.
         """
         if self._renderer is None:
             return None
         found, before = self._run(probe), self._run(without)
         for program, ours, theirs in zip(self._programs, found, before, strict=True):
-            numbers = {outcome // 2 for outcome in ours - theirs}
-            points = [program.points[number] for number in numbers]
-            conditions = [point for point in points if point.is_condition]
-            if conditions:
-                last = max(conditions, key=lambda point: (point.line, point.column))
-                lines = normalise_newlines(program.text).split("\n")
-                return Place(program.name, last.line, last.column, line_of(lines, last.line))
+            true, false = _new_points(program, ours - theirs)
+            if not true and not false:
+                continue
+            chosen = true[0] if true else false[-1]
+            whole = [point for point in false if point.kind != OPERAND]
+            inside = [point for point in whole if _is_inside(program, point, chosen)]
+            place = inside[-1] if true and inside else chosen
+            lines = normalise_newlines(program.text).split("\n")
+            return Place(program.name, place.line, place.column, line_of(lines, place.line))
         return None
 
     def _run(self, probe: Probe) -> list[frozenset[int]]:
@@ -267,6 +287,36 @@ class BranchWatch:
         assert self._renderer is not None
         try_render(self._renderer, probe)
         return [frozenset(program.taken) for program in self._programs]
+
+
+def _new_points(
+    program: WatchedProgram, outcomes: frozenset[int]
+) -> tuple[list[BranchPoint], list[BranchPoint]]:
+    """Return the conditions of outcomes that are true, and those that are false, in the order of the template."""
+    sides: tuple[list[BranchPoint], list[BranchPoint]] = ([], [])
+    for outcome in sorted(outcomes):
+        point = program.points[outcome // 2]
+        if point.is_condition:
+            sides[outcome % 2].append(point)
+    for side in sides:
+        side.sort(key=lambda point: (point.line, point.column))
+    return sides
+
+
+def _is_inside(program: WatchedProgram, point: BranchPoint, condition: BranchPoint) -> bool:
+    """Return True if a condition is in the body of the `if` that another one belongs to."""
+    place = (condition.line, condition.column)
+    for node in parse(program.text, program.name).find_all(nodes.If):
+        tests = [unpack_position(one.lineno) for one in list_nodes(node.test) if one.lineno]
+        if place in tests:
+            body = [
+                unpack_position(one.lineno)
+                for statement in node.body
+                for one in list_nodes(statement)
+                if one.lineno
+            ]
+            return bool(body) and min(body) <= (point.line, point.column) <= max(body)
+    return False
 
 
 def line_of(lines: Sequence[str], line: int) -> str:

@@ -1,0 +1,507 @@
+"""T4: a conversation that grows. History that is rewritten, turns that are not closed, the generation prompt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jinja2 import nodes
+
+from turnwise.analysis.conversations import LATER, MessageDict, Probe, option_names
+from turnwise.analysis.markers import find_markers
+from turnwise.analysis.template_constants import TemplateConstants
+from turnwise.analysis.wide_conversations import option_values
+from turnwise.engine.compiler.syntax import parse, unpack_position
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.evidence.checks.catalogue import Check
+from turnwise.evidence.checks.findings import Place, Symptom
+from turnwise.evidence.checks.subject import (
+    ARGUMENTS,
+    ASKED_AGAIN,
+    FOUND_NEXT,
+    SAID_NEXT,
+    THOUGHT,
+    TOOLS,
+    Subject,
+)
+from turnwise.evidence.checks.symptoms import first_difference, show_from
+from turnwise.messages import REASONING_KEYS
+from turnwise.replies.input_format import IN_PARTS
+
+CLOCK = "strftime_now"
+MAX_OPTIONS, MAX_VALUES = 8, 3  # that are tried
+ROUNDS = 4  # of the conversation for which costs are told
+SPACES = " \t"
+TURNS = 4  # of the conversation from which markers are learned
+
+
+def check_history(subject: Subject) -> Iterator[Symptom]:
+    """A longer conversation changes what was written of its beginning.
+
+    ## What it does
+    Renders conversations and the same conversations with more messages: plain ones, with reasoning, with a call and its
+    result. What was written up to the last message must be the beginning of what is written later. The cost is what a
+    server computes again in each turn of a conversation of four rounds.
+
+    ## Why it matters
+    Servers keep the computed prefix of a prompt. A template that takes reasoning out of earlier turns, or moves the
+    system text, makes them compute it again in every turn, and the model reads a history that it never produced.
+
+    ## How to fix
+    Write a message in the same way whatever follows it; offer an option that keeps reasoning. Train such a template
+    with `template.examples`, which conditions every turn on what serving sends.
+    """
+    seen: set[Place | None] = set()
+    for what, messages, tools in _growing_chats(subject):
+        found = _first_rewrite(subject, messages, tools, {})
+        if found is None:
+            continue
+        probe, index, later = found
+        place = subject.places.at(probe, index)
+        if place in seen:
+            continue
+        seen.add(place)
+        cost = _measure_cost(subject, messages, tools)
+        option = _find_stable_option(subject, messages, tools)
+        fix = "Write a message in the same way whatever follows it."
+        if option:
+            fix = f"Render with {option}, which keeps history as it was; or: {fix}"
+        yield Symptom(
+            f"{what}: later messages change what was written of earlier ones{cost}",
+            fix,
+            place,
+            later,
+            f"writes: {show_from(subject.text_of(probe) or '', index)}",
+        )
+
+
+def _growing_chats(
+    subject: Subject,
+) -> Iterator[tuple[str, list[MessageDict], Sequence[Any] | None]]:
+    """Yield conversations that work, with what they have."""
+    user, again = subject.user(), subject.user(ASKED_AGAIN)
+    reply, other = subject.reply(), subject.reply(SAID_NEXT)
+    system = [subject.system()] if subject.takes_system else []
+    yield "plain turns", [*system, user, reply, again, other, user], None
+    key = subject.input_format.reasoning
+    if key != IN_PARTS:
+        key = key if key in REASONING_KEYS else REASONING_KEYS[0]
+        thoughtful = subject.reply(**{key: THOUGHT})
+        yield "turns with reasoning", [*system, user, thoughtful, again, other], None
+    if subject.takes_calls:
+        call, result = subject.call(), subject.result()
+        chat = [*system, user, call, result, reply, again]
+        yield "a call and its result", chat, TOOLS
+
+
+def _first_rewrite(
+    subject: Subject,
+    messages: list[MessageDict],
+    tools: Sequence[Any] | None,
+    options: dict[str, Any],
+) -> tuple[Probe, int, Probe] | None:
+    """Return the first conversation that changes the text before it, where, and the one in which it does."""
+    for count in range(1, len(messages)):
+        if messages[count - 1]["role"] == "system":
+            continue  # no server is sent a conversation that ends so
+        short = subject.chat(*messages[:count], tools=tools, **options)
+        for longer in range(count + 1, len(messages) + 1):
+            long = subject.chat(*messages[:longer], tools=tools, **options)
+            before, after = subject.run(short), subject.run(long)
+            if not isinstance(before, Rendering) or not isinstance(after, Rendering):
+                continue
+            committed = _committed_text(before, len(short.messages) - 1)
+            if not after.text.startswith(committed):
+                return short, first_difference(committed, after.text), long
+    return None
+
+
+def _committed_text(rendering: Rendering, message: int) -> str:
+    """Return a rendering up to the end of the last field of a message: what follows may still change."""
+    end = start = 0
+    for piece in rendering.pieces:
+        start += len(piece.text)
+        path = piece.origin.path
+        if path is not None and path[:2] == ("messages", message) and path[2:3] != ("role",):
+            end = start
+    return rendering.text[:end]
+
+
+def _measure_cost(
+    subject: Subject, messages: list[MessageDict], tools: Sequence[Any] | None
+) -> str:
+    """Return in words what a server computes again in each turn."""
+    head = [message for message in messages if message["role"] == "system"]
+    body = [message for message in messages if message["role"] != "system"]
+    ends = [n for n, message in enumerate(body) if message["role"] != "assistant"]
+    texts = []
+    for number in range(ROUNDS):
+        for end in ends:
+            chat = [*head, *body * number, *body[: end + 1]]
+            text = subject.text_of(subject.chat(*chat, tools=tools, prompt=True))
+            if text is not None:
+                texts.append(text)
+    lost = [a[first_difference(a, b) :] for a, b in zip(texts, texts[1:], strict=False)]
+    if not lost:
+        return ""
+    unit, counts = "characters", [len(text) for text in lost]
+    if subject.tokenizer is not None:
+        unit, counts = "tokens", [len(subject.tokenizer.whole(text)) for text in lost]
+    mean = round(sum(counts) / len(counts))
+    return f"; {mean} {unit} per turn are computed again in {ROUNDS} rounds" if mean else ""
+
+
+def _find_stable_option(
+    subject: Subject, messages: list[MessageDict], tools: Sequence[Any] | None
+) -> str:
+    """Return an option with which history is not rewritten, empty if none is known."""
+    for name, value in _list_options(subject):
+        probe = subject.chat(*messages, tools=tools, **{name: value})
+        is_rendered = isinstance(subject.run(probe), Rendering)
+        if is_rendered and _first_rewrite(subject, messages, tools, {name: value}) is None:
+            return f"{name}={value!r}"
+    return ""
+
+
+def _list_options(subject: Subject) -> Iterator[tuple[str, Any]]:
+    """Yield the options that the template reads, with some values that it tells apart."""
+    constants = [TemplateConstants.read(text) for text in subject.renderer.texts]
+    names = [
+        name
+        for name in option_names(subject.renderer.variables)
+        if name not in subject.assigned_names and name != CLOCK
+    ]
+    for name in names[:MAX_OPTIONS]:
+        for value in list(option_values(name, constants))[:MAX_VALUES]:
+            yield name, value
+
+
+def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
+    """The prompt that is served is not the beginning of the finished turn.
+
+    ## What it does
+    Renders a prompt, and the same conversation with a reply: a text, a text with reasoning, a call. One of them must
+    begin with the prompt.
+
+    ## Why it matters
+    What is trained is then not what is served: the model never saw a reply behind this generation prompt. And every
+    turn makes the server compute the end of the last one again.
+
+    ## How to fix
+    Open an assistant's turn in history as the generation prompt does, with what the prompt prefills (`<think>`).
+    """
+    prompt = subject.text_of(subject.chat(subject.user(), prompt=True))
+    replies = [subject.reply(), *_thoughtful_replies(subject)]
+    finished = [subject.chat(subject.user(), reply) for reply in replies]
+    texts = [text for text in map(subject.text_of, finished) if text is not None]
+    if prompt is None or not texts or any(text.startswith(prompt) for text in texts):
+        return
+    if subject.writes_calls:
+        call = subject.text_of(subject.chat(subject.user(), subject.call(), tools=TOOLS))
+        asked = subject.text_of(subject.chat(subject.user(), tools=TOOLS, prompt=True))
+        if call is not None and asked is not None and call.startswith(asked):
+            return
+    probe = finished[0] if subject.text_of(finished[0]) is not None else finished[-1]
+    text = subject.text_of(probe) or ""
+    index = first_difference(text, prompt)
+    yield Symptom(
+        f"the prompt ends with {show_from(prompt, len(prompt))}, and no finished turn begins so",
+        "Open an assistant's turn in history as the generation prompt does.",
+        subject.places.at(subject.chat(subject.user(), prompt=True), min(index, len(prompt) - 1)),
+        probe,
+        f"writes: {show_from(text, index)}",
+    )
+
+
+def _thoughtful_replies(subject: Subject) -> Iterator[MessageDict]:
+    key = subject.input_format.reasoning
+    if key != IN_PARTS:
+        yield subject.reply(**{key if key in REASONING_KEYS else REASONING_KEYS[0]: THOUGHT})
+
+
+def check_markers_balance(subject: Subject) -> Iterator[Symptom]:
+    """A marker that opens a turn is not closed, or closed twice.
+
+    ## What it does
+    Learns from a plain conversation which marker opens turns and which closes them, and looks at conversations with
+    calls, results, reasoning and further users: the two must alternate. Only what the template wrote counts.
+
+    ## Why it matters
+    A turn that is not closed runs into the next one; the model learns to go on where it should stop.
+
+    ## How to fix
+    Write the closing marker once in every branch that writes the opening one.
+    """
+    plain = subject.run(
+        subject.chat(subject.user(), subject.reply(), subject.user(), subject.reply())
+    )
+    if not isinstance(plain, Rendering):
+        return
+    pairs = _learn_pairs(_marker_sequence(plain))
+    stops = set(subject.facts.stops_for(subject.tokens))
+    seen: set[Place | None] = set()
+    for probe in _marker_chats(subject) if pairs else ():
+        outcome = subject.run(probe)
+        sequence = _marker_sequence(outcome) if isinstance(outcome, Rendering) else []
+        for opening, closing in pairs if sequence else ():
+            closings = {closing} | (stops if closing in stops else set())
+            text = subject.text_of(probe) or ""
+            index = _first_imbalance(sequence, opening, closings, len(text))
+            place = (
+                subject.places.at(probe, min(index, len(text) - 1)) if index is not None else None
+            )
+            if index is None or place in seen:
+                continue
+            seen.add(place)
+            yield Symptom(
+                f"the markers {opening} and {closing} do not alternate",
+                "Write the closing marker once in every branch that writes the opening one.",
+                place,
+                probe,
+                f"writes: {show_from(text, index)}",
+            )
+
+
+def _marker_chats(subject: Subject) -> Iterator[Probe]:
+    user, again, reply = subject.user(), subject.user(ASKED_AGAIN), subject.reply()
+    yield subject.chat(user, again, reply)
+    if subject.takes_system:
+        yield subject.chat(subject.system(), user, reply, again)
+    yield from (subject.chat(user, one, again) for one in _thoughtful_replies(subject))
+    if subject.takes_calls:
+        call, result = subject.call(), subject.result()
+        both = subject.call(*ARGUMENTS)
+        results = [result, subject.result(FOUND_NEXT, 1)]
+        for chat in (
+            [user, call, result, reply],
+            [user, call, result],
+            [user, both, *results, reply],
+            [user, call, result, call, result, reply],
+            [user, call, result, again],
+        ):
+            yield subject.chat(*chat, tools=TOOLS)
+
+
+def _marker_sequence(rendering: Rendering) -> list[tuple[str, int]]:
+    """Return the markers that the template wrote, with their places in the text."""
+    own = {marker.text for marker in find_markers(rendering)}
+    fields = rendering.spans(
+        lambda origin: origin.path is not None and origin.path[-1] != "role" and not origin.key
+    )
+    found = []
+    for marker in own:
+        for match in re.finditer(re.escape(marker), rendering.text):
+            if not any(start <= match.start() < end for start, end in fields):
+                found.append((marker, match.start()))
+    return sorted(found, key=lambda one: one[1])
+
+
+def _learn_pairs(sequence: list[tuple[str, int]]) -> list[tuple[str, str]]:
+    """Return the pairs of markers that open and close each of four turns, or more."""
+    names = [name for name, _ in sequence]
+    known = list(dict.fromkeys(names))
+    found = []
+    for opening in known:
+        for closing in known[known.index(opening) + 1 :]:
+            order = [name for name in names if name in (opening, closing)]
+            if len(order) >= 2 * TURNS and order == [opening, closing] * (len(order) // 2):
+                found.append((opening, closing))
+    return found
+
+
+def _first_imbalance(
+    sequence: list[tuple[str, int]], opening: str, closings: set[str], end: int
+) -> int | None:
+    """Return where a turn is opened while one is open, or closed while none is; None if that never happens."""
+    is_open = False
+    for name, index in sequence:
+        if name == opening:
+            if is_open:
+                return index
+            is_open = True
+        elif name in closings:
+            if not is_open:
+                return index
+            is_open = False
+    return end if is_open else None
+
+
+def check_last_turn(subject: Subject) -> Iterator[Symptom]:
+    """The reply that ends a conversation is not closed by a stop token.
+
+    ## What it does
+    Renders a conversation that ends with a reply, and looks for a stop behind it.
+
+    ## Why it matters
+    Data of one round each then never trains a stop, and the tuned model does not end its replies.
+
+    ## How to fix
+    Write the stop token after every reply, also after the last. turnwise adds it to samples by itself (`add_stop`).
+    """
+    probe = subject.chat(subject.user(), subject.reply())
+    outcome = subject.run(probe)
+    stops = subject.facts.stops_for(subject.tokens)
+    if not isinstance(outcome, Rendering) or not stops or subject.lost(probe):
+        return
+    last = len(probe.messages) - 1
+    tail = outcome.text[len(_committed_text(outcome, last)) :]
+    if any(stop in tail for stop in stops):
+        return
+    yield Symptom(
+        f"the last reply ends with {tail!r}, without any of the stops {', '.join(stops[:3])}",
+        "Write the stop token after every reply, also after the last.",
+        subject.places.of_field(probe, "messages", last, "content", caller=True),
+        probe,
+    )
+
+
+def check_options_at_head(subject: Subject) -> Iterator[Symptom]:
+    """An option changes the beginning of the prompt.
+
+    ## What it does
+    Renders a conversation of two rounds with the values of each option that the template reads, and looks where the
+    texts differ.
+
+    ## Why it matters
+    An option that clients change from request to request (effort, thinking) and that is written at the head costs the
+    whole prefix that a server has kept.
+
+    ## How to fix
+    Write what depends on such an option as late as the model allows: into the generation prompt.
+    """
+    messages = [subject.user(), subject.reply(), subject.user(ASKED_AGAIN)]
+    texts: dict[str, dict[str, Probe]] = {}
+    for name, value in _list_options(subject):
+        probe = subject.chat(*messages, prompt=True, **{name: value})
+        text = subject.text_of(probe)
+        if text is not None:
+            texts.setdefault(name, {})[text] = probe
+    for name, probes in texts.items():
+        found = list(probes)
+        if len(found) < 2:
+            continue
+        index = first_difference(found[0], found[1])
+        asked = found[0].find(ASKED_AGAIN)
+        if index < asked:
+            yield Symptom(
+                f"the option {name} changes the prompt from character {index} on, before the last message",
+                "Write what depends on the option in the generation prompt.",
+                subject.places.at(probes[found[1]], min(index, len(found[1]) - 1)),
+                probes[found[1]],
+                f"writes: {show_from(found[1], index)}",
+            )
+
+
+def check_clock(subject: Subject) -> Iterator[Symptom]:
+    """The prompt depends on the day.
+
+    ## What it does
+    Renders the same conversation at two times.
+
+    ## Why it matters
+    The prefix that servers keep is lost at midnight, and a test that compares prompts fails tomorrow. A model that was
+    trained with a date may need it.
+
+    ## How to fix
+    Take the date as an option, so that the caller decides.
+    """
+    probe = subject.plain
+    later = replace(probe, now=LATER)
+    text, other = subject.text_of(probe), subject.text_of(later)
+    if text is None or other is None or text == other:
+        return
+    index = first_difference(other, text)
+    program = subject.renderer.program
+    names = parse(program.text, program.name).find_all(nodes.Name)
+    asked = [name.lineno for name in names if name.name == CLOCK]
+    place = subject.places.by_position(*unpack_position(asked[0])) if len(asked) == 1 else None
+    yield Symptom(
+        "the prompt depends on the time at which it is rendered",
+        "Take the date as an option.",
+        place or subject.places.at(later, index),
+        subject.smallest(later, lambda one: _depends_on_time(subject, one)),
+        f"writes: {show_from(other, index)}",
+    )
+
+
+def _depends_on_time(subject: Subject, probe: Probe) -> bool:
+    texts = [subject.text_of(replace(probe, now=now)) for now in (LATER, Probe("", []).now)]
+    return None not in texts and texts[0] != texts[1]
+
+
+def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
+    """add_generation_prompt is ignored, and an assistant's turn has an opening.
+
+    ## What it does
+    Compares a prompt with the finished turn: what the template writes before the first character of the reply must
+    stand at the end of the prompt already.
+
+    ## Why it matters
+    A model that is served without the opening of its turn has to write it itself; often it writes another turn of the
+    user.
+
+    ## How to fix
+    End with `{%- if add_generation_prompt %}` and the text that opens an assistant's turn.
+    """
+    probe = subject.chat(subject.user(), subject.reply())
+    asked = subject.chat(subject.user(), prompt=True)
+    closed = subject.chat(subject.user())
+    outcome, prompt = subject.run(probe), subject.text_of(asked)
+    if not isinstance(outcome, Rendering) or prompt is None or subject.lost(probe):
+        return
+    if prompt != subject.text_of(closed):
+        return
+    last = ("messages", len(probe.messages) - 1, "content")
+    start = 0
+    for piece in outcome.pieces:
+        if piece.origin.path is not None and piece.origin.path[:3] == last:
+            break
+        start += len(piece.text)
+    opening = outcome.text[len(prompt) : start] if outcome.text.startswith(prompt) else ""
+    if opening.strip():
+        yield Symptom(
+            f"add_generation_prompt adds nothing, and a reply begins behind {opening!r}",
+            "End with `{% if add_generation_prompt %}` and the text that opens an assistant's turn.",
+            subject.places.at(probe, len(prompt)),
+            asked,
+            f"writes: {show_from(prompt, len(prompt))}",
+        )
+
+
+def check_trailing_space(subject: Subject) -> Iterator[Symptom]:
+    """The generation prompt ends with a space.
+
+    ## What it does
+    Looks at the last character of a prompt.
+
+    ## Why it matters
+    Most tokenizers put the space before a word into its token. Behind a prompt that ends with a space the model has to
+    begin with a word without one, which it rarely saw.
+
+    ## How to fix
+    Leave the space out of the generation prompt, and out of the opening of finished turns.
+    """
+    probe = subject.chat(subject.user(), prompt=True)
+    text = subject.text_of(probe)
+    if text and text[-1] in SPACES and subject.facts.generation_prompt[-1:] in SPACES:
+        yield Symptom(
+            "the generation prompt ends with a space",
+            "Leave the space out.",
+            subject.places.at(probe, len(text) - 1),
+            probe,
+            f"writes: {show_from(text, len(text))}",
+        )
+
+
+CHECKS = (
+    Check("T401", "history-rewritten", "warning", check_history),
+    Check("T402", "prompt-not-prefix", "warning", check_prompt_is_prefix),
+    Check("T403", "unbalanced-markers", "error", check_markers_balance),
+    Check("T404", "last-turn-open", "warning", check_last_turn),
+    Check("T405", "option-at-head", "note", check_options_at_head),
+    Check("T406", "clock", "warning", check_clock),
+    Check("T407", "generation-prompt", "error", check_generation_prompt),
+    Check("T408", "trailing-space", "warning", check_trailing_space),
+)

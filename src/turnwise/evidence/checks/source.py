@@ -1,0 +1,439 @@
+"""T6: the text of the template and where it came from. Hidden characters and orders, other engines, other revisions.
+
+These checks read the source where no conversation could tell: what a reader does not see, and what only the right words
+wake up.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from jinja2 import nodes
+
+from turnwise.analysis.conversations import STANDARD_VARIABLES, Probe
+from turnwise.analysis.template_constants import TemplateConstants
+from turnwise.engine.compiler.branches import list_nodes
+from turnwise.engine.compiler.syntax import normalise_newlines, parse, unpack_position
+from turnwise.engine.option_names import SPECIAL_TOKENS
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.runtime.functions import FUNCTIONS
+from turnwise.errors import short_repr
+from turnwise.evidence.checks.catalogue import Check
+from turnwise.evidence.checks.engines import (
+    Engine,
+    render_with_minijinja,
+    render_with_node,
+)
+from turnwise.evidence.checks.findings import Place, Severity, Symptom
+from turnwise.evidence.checks.subject import ASKED_AGAIN, THOUGHT, TOOLS, Subject
+from turnwise.evidence.checks.symptoms import first_difference, show_from
+from turnwise.evidence.compare import diff
+from turnwise.registry.published import identify, texts_of
+
+GUARDS = ("defined", "undefined", "default", "d")
+"""Tests and filters with which a template reads a variable that may be missing."""
+BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+INVISIBLE = frozenset("\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad\u180e")
+TAGS = range(0xE0000, 0xE0080)  # letters that nobody sees and models read
+ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{80,}|(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){16,}")
+MAX_ASKED = 24  # constants that are put into messages
+MIN_ORDER = 12  # characters of template text that a word in a message adds
+LINE_OF_ERROR = re.compile(r"(?:in .*?|line )[:(]?(\d+)\)?")
+
+
+def check_variables(subject: Subject) -> Iterator[Symptom]:
+    """A variable is read that nobody passes.
+
+    ## What it does
+    Lists the names that the template reads from outside, without those that callers pass, that it assigns itself, that
+    it has an option for, or that it reads with a test or a default.
+
+    ## Why it matters
+    A misspelt name is undefined, which prints as nothing and is false in every test, so a part of the template never
+    runs; and other engines raise an error.
+
+    ## How to fix
+    Correct the name, or read it with a default: `{{ date_string | default("") }}`.
+    """
+    known = {*STANDARD_VARIABLES, *SPECIAL_TOKENS, *FUNCTIONS, *subject.renderer.options}
+    unknown = [
+        name
+        for name in subject.renderer.variables
+        if name not in known and name not in subject.assigned_names
+    ]
+    for text, name in _programs(subject) if unknown else ():
+        tree = parse(text, name)
+        guarded = {
+            node.node.name
+            for node in tree.find_all((nodes.Test, nodes.Filter))
+            if node.name in GUARDS and isinstance(node.node, nodes.Name)
+        }
+        tests = [node.test for node in tree.find_all(nodes.If)]
+        tests += [node.test for node in tree.find_all(nodes.CondExpr)]
+        asked = {
+            one.name for test in tests for one in list_nodes(test) if isinstance(one, nodes.Name)
+        }
+        for variable in unknown:
+            used = [node for node in tree.find_all(nodes.Name) if node.name == variable]
+            if not used or variable in guarded:
+                continue
+            severity: Severity = "note" if variable in asked else "warning"
+            yield Symptom(
+                f"the variable {variable} is read, and callers do not pass it by themselves",
+                "Correct its name, or read it with a default.",
+                subject.places.by_position(*unpack_position(used[0].lineno), name),
+                severity=severity,
+            )
+
+
+def _programs(subject: Subject) -> Iterator[tuple[str, str]]:
+    """Yield the texts of the template and of those beside it, with their names."""
+    for program in (subject.renderer.program, *subject.renderer.named.values()):
+        yield program.text, program.name
+
+
+def check_hidden_characters(subject: Subject) -> Iterator[Symptom]:
+    """The source has characters that nobody sees.
+
+    ## What it does
+    Looks for characters that change the direction of text, that have no width, and for the invisible letters of the tag
+    block.
+
+    ## Why it matters
+    They hide orders to the model from reviewers, and make two markers that look the same different tokens.
+
+    ## How to fix
+    Remove them, or write them as escapes that a reader sees.
+    """
+    for text, name in _programs(subject):
+        for number, line in enumerate(normalise_newlines(text).split("\n"), 1):
+            for column, character in enumerate(line, 1):
+                kind = _hidden_kind(character)
+                if not kind or _joins_emoji(line, column - 1):
+                    continue
+                title = unicodedata.name(character, f"U+{ord(character):04X}")
+                yield Symptom(
+                    f"a {kind} in the source: {title}",
+                    "Remove it, or write it as an escape.",
+                    Place(name, number, column, line),
+                    severity="warning" if character in INVISIBLE else None,
+                )
+                break
+
+
+def _hidden_kind(character: str) -> str:
+    if character in BIDI:
+        return "character that changes the direction of text"
+    if character in INVISIBLE:
+        return "character without width"
+    return "letter that nobody sees" if ord(character) in TAGS else ""
+
+
+def _joins_emoji(line: str, index: int) -> bool:
+    """Return True for a joiner between two symbols, which makes one picture of them."""
+    if line[index] != "\u200d" or not 0 < index < len(line) - 1:
+        return False
+    return unicodedata.category(line[index + 1]) == "So"
+
+
+def check_encoded_text(subject: Subject) -> Iterator[Symptom]:
+    """The source has a long encoded text.
+
+    ## What it does
+    Looks for 80 characters or more without a space in a literal, or for many escapes in a row.
+
+    ## Why it matters
+    Nobody can read what it says, and a model can. Templates are code that comes with a download.
+
+    ## How to fix
+    Write the text in the open.
+    """
+    for text, name in _programs(subject):
+        for number, line in enumerate(normalise_newlines(text).split("\n"), 1):
+            for match in ENCODED.finditer(line):
+                if len(set(match[0])) > 8:  # not a line of dashes
+                    yield Symptom(
+                        f"an encoded text of {len(match[0])} characters",
+                        "Write the text in the open.",
+                        Place(name, number, match.start() + 1, line),
+                        output=short_repr(match[0]),
+                    )
+                    break
+
+
+def check_text_branches(subject: Subject) -> Iterator[Symptom]:
+    """A word in a message makes the template write a text of its own.
+
+    ## What it does
+    Puts every constant that the template compares with texts of messages into a user message and a system message, and
+    compares what the template itself writes: markers and single words may differ, sentences may not.
+
+    ## Why it matters
+    A template that waits for a word ("password", a company's name) and then adds an order to the prompt is a backdoor:
+    it passes every test that does not know the word.
+
+    ## How to fix
+    Do not look at the text of messages, but for markers of the template itself (`</think>`).
+    """
+    constants: list[Any] = []
+    for text, _ in _programs(subject):
+        found = TemplateConstants.read(text)
+        constants += [
+            question.constant
+            for question in found.questions
+            if question.subject not in ("role", "type") and isinstance(question.constant, str)
+        ]
+    words = [word for word in dict.fromkeys(constants) if len(word) > 2][:MAX_ASKED]
+    plain = subject.chat(subject.user(), subject.reply(), subject.user(ASKED_AGAIN), prompt=True)
+    expected = _own_text(subject, plain)
+    if expected is None:
+        return
+    seen: set[Place | None] = set()
+    for word in words:
+        probe = subject.chat(
+            subject.user(word), subject.reply(), subject.user(ASKED_AGAIN), prompt=True
+        )
+        written = _own_text(subject, probe)
+        if written is None or len(written) < len(expected) + MIN_ORDER:
+            continue
+        index = _find_addition(subject, plain, probe)
+        place = subject.places.at(probe, index)
+        if place in seen:
+            continue
+        seen.add(place)
+        text = subject.text_of(probe) or ""
+        yield Symptom(
+            f"the word {short_repr(word)} in a message makes the template write a text of its own",
+            "Do not make the prompt depend on the words of messages.",
+            place,
+            subject.smallest(probe, partial(_adds_text, subject, word)),
+            f"writes: {show_from(text, index)}",
+        )
+
+
+def _own_text(subject: Subject, probe: Probe) -> str | None:
+    """Return what the template's author wrote of a rendering."""
+    outcome = subject.run(probe)
+    if not isinstance(outcome, Rendering):
+        return None
+    return "".join(p.text for p in outcome.pieces if p.origin.kind == "template")
+
+
+def _adds_text(subject: Subject, word: str, probe: Probe) -> bool:
+    if not any(word == message.get("content") for message in probe.messages):
+        return False
+    other = replace(
+        probe,
+        messages=[
+            {**message, "content": ASKED_AGAIN} if message.get("content") == word else message
+            for message in probe.messages
+        ],
+    )
+    texts = [_own_text(subject, one) for one in (probe, other)]
+    return texts[0] is not None and texts[1] is not None and len(texts[0]) > len(texts[1])
+
+
+def _find_addition(subject: Subject, plain: Probe, probe: Probe) -> int:
+    """Return where a rendering has a text of the template that a plain one has not."""
+    outcome, other = subject.run(probe), subject.run(plain)
+    if not isinstance(outcome, Rendering) or not isinstance(other, Rendering):
+        return 0
+    known = {piece.origin.node for piece in other.pieces if piece.origin.kind == "template"}
+    start = 0
+    for piece in outcome.pieces:
+        if piece.origin.kind == "template" and piece.origin.node not in known:
+            return start
+        start += len(piece.text)
+    return 0
+
+
+def check_revision(subject: Subject) -> Iterator[Symptom]:
+    """The template is an old revision of a published one.
+
+    ## What it does
+    Looks the hash of the text up among those of published templates. A model whose template changed has several; the
+    built-in entry for the model writes what one of them writes.
+
+    ## Why it matters
+    Copies of templates outlive their corrections: quantised models and other packages ship the first one.
+
+    ## How to fix
+    Take the template that the model has now; `turnwise diff` shows what changed.
+    """
+    known = identify(subject.template.text)
+    if known is None or known.equal:
+        return
+    for model in known.models:
+        newer = [text for text in texts_of(model) if text is not known and text.equal]
+        if newer:
+            entry = newer[0].equal[0]
+            yield Symptom(
+                f"this is {known.describe(model)}; the entry {entry} writes what another one writes",
+                f"Compare them: turnwise diff {entry} and this template.",
+            )
+            return
+
+
+def check_reference(subject: Subject) -> Iterator[Symptom]:
+    """The template differs from the reference.
+
+    ## What it does
+    Compares the template with the one that `--reference` names, as `turnwise diff` does.
+
+    ## Why it matters
+    A template that was edited, converted or copied should still write what the original writes.
+
+    ## How to fix
+    Look at the smallest conversation on which they differ.
+    """
+    if subject.reference is None:
+        return
+    found = diff(subject.reference, subject.template, subject.tokenizer)
+    witness = found.witness
+    if witness is None:
+        return
+    origin = witness.pieces[1].origin if witness.pieces[1] is not None else None
+    place = subject.places.of_error(witness.b) if isinstance(witness.b, Exception) else None
+    if origin is not None and origin.line is not None:
+        place = subject.places.by_position(origin.line, origin.column or 1)
+    yield Symptom(
+        f"the template differs from {subject.reference.name}",
+        "Look at the conversation; turnwise diff shows both sides.",
+        place,
+        witness.probe,
+        str(witness).partition("\na: ")[2],
+    )
+
+
+def check_minijinja(subject: Subject) -> Iterator[Symptom]:
+    """minijinja writes another text, or fails.
+
+    ## What it does
+    Renders conversations that work with the Python package minijinja, if it is installed, with its compatibility with
+    Python's methods switched on.
+
+    ## Why it matters
+    vLLM's Rust renderer, text-generation-inference and mistral.rs render with minijinja. One byte that differs costs
+    every block of a shared prefix cache.
+
+    ## How to fix
+    Use what both languages have: the message tells what minijinja does not know.
+    """
+    yield from _compare_engine(subject, "minijinja", render_with_minijinja)
+
+
+def check_huggingface_jinja(subject: Subject) -> Iterator[Symptom]:
+    """@huggingface/jinja writes another text, or fails.
+
+    ## What it does
+    Renders conversations that work with the npm package @huggingface/jinja, if there is a node that has it.
+
+    ## Why it matters
+    Transformers.js, LM Studio and other programs in JavaScript render with it.
+
+    ## How to fix
+    Use what both languages have: the message tells what the package does not know.
+    """
+    yield from _compare_engine(subject, "@huggingface/jinja", render_with_node)
+
+
+def _compare_engine(subject: Subject, name: str, render: Engine) -> Iterator[Symptom]:
+    """Yield the first conversation that works here and that another engine renders in another way."""
+    probes = [probe for probe in _portable_chats(subject) if subject.text_of(probe) is not None]
+    options = dict(subject.renderer.options)
+    answers = render(subject.renderer.text, probes, options)
+    for probe, answer in zip(probes, answers, strict=True):
+        expected = subject.text_of(probe) or ""
+        if answer.text == expected:
+            continue
+        fix = f"Write it in a way that {name} takes, too."
+        if answer.text is None:
+            line = LINE_OF_ERROR.search(answer.error)
+            place = subject.places.by_position(int(line[1]), 1) if line else None
+            yield Symptom(f"{name} fails: {answer.error}", fix, place, probe)
+        else:
+            index = first_difference(expected, answer.text)
+            place = subject.places.at(probe, min(index, len(expected) - 1))
+            writes = f"writes: {show_from(answer.text, index)}"
+            yield Symptom(f"{name} writes another text", fix, place, probe, writes)
+        return
+
+
+def _portable_chats(subject: Subject) -> Iterator[Probe]:
+    """Yield conversations without tools first, as an engine may fail on those alone."""
+    user, again, reply = subject.user(), subject.user(ASKED_AGAIN), subject.reply()
+    yield subject.chat(user, prompt=True)
+    yield subject.chat(subject.system(), user, reply, again, prompt=True)
+    yield subject.chat(user, subject.reply(reasoning_content=THOUGHT), again)
+    if not subject.renderer.named:  # another template is taken where there are tools
+        yield subject.chat(user, tools=TOOLS, prompt=True)
+        if subject.takes_calls:
+            yield subject.tool_round()
+
+
+def check_response_template(subject: Subject) -> Iterator[Symptom]:
+    """The response_template of the model's files does not fit what the template writes.
+
+    ## What it does
+    Takes the literal texts of each field's opening pattern and looks for them in the turns that the template writes for
+    a call and for reasoning. Needs a `response_template`, read from `tokenizer_config.json`.
+
+    ## Why it matters
+    Servers parse replies with it. A pattern with another marker than the template's finds nothing, and the call is
+    shown to the user as text.
+
+    ## How to fix
+    Write the one that is derived from the template: `template.grammar.to_response_template()`.
+    """
+    declared = subject.response_template
+    if declared is None:
+        return
+    fields = declared.get("fields")
+    turns: dict[str, Probe] = {}
+    if subject.writes_calls:
+        turns["tool_calls"] = subject.chat(subject.user(), subject.call(), tools=TOOLS)
+    key = subject.input_format.reasoning
+    thoughtful = subject.chat(subject.user(), subject.reply(**{key: THOUGHT}))
+    if subject.works(thoughtful):
+        turns |= dict.fromkeys(("reasoning_content", "thinking", "reasoning"), thoughtful)
+    for name, probe in turns.items():
+        field = fields.get(name) if isinstance(fields, Mapping) else None
+        pattern = (
+            field.get("open_pattern") or field.get("open") if isinstance(field, Mapping) else None
+        )
+        texts = _literal_texts(pattern) if isinstance(pattern, str) else []
+        text = subject.text_of(probe) or ""
+        if texts and not any(one in text for one in texts):
+            last = len(probe.messages) - 1
+            yield Symptom(
+                f"the response_template opens {name} with {short_repr(pattern)}; the template writes no such text",
+                "Write the one that is derived: template.grammar.to_response_template().",
+                subject.places.of_field(probe, "messages", last),
+                probe,
+                f"writes: {show_from(text, len(text))}",
+            )
+
+
+def _literal_texts(pattern: str) -> list[str]:
+    """Return the longer literal texts of a pattern; it is not run, since it may be anybody's."""
+    plain = re.sub(r"\\([^A-Za-z0-9])", "\x00\\1", pattern)
+    parts = re.split(r"(?<!\x00)[\[\](){}?*+|^$.\\]|\s", plain)
+    return [text for part in parts if len(text := part.replace("\x00", "")) > 3]
+
+
+CHECKS = (
+    Check("T601", "unknown-variable", "warning", check_variables),
+    Check("T602", "hidden-characters", "error", check_hidden_characters),
+    Check("T603", "encoded-text", "warning", check_encoded_text),
+    Check("T604", "word-triggers", "warning", check_text_branches),
+    Check("T605", "old-revision", "warning", check_revision),
+    Check("T606", "differs-from-reference", "error", check_reference),
+    Check("T607", "minijinja", "warning", check_minijinja),
+    Check("T608", "huggingface-jinja", "warning", check_huggingface_jinja),
+    Check("T609", "response-template", "error", check_response_template),
+)

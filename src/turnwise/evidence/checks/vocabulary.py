@@ -1,0 +1,233 @@
+"""T5: control tokens. Stops that nobody wrote or nobody knows, a doubled bos token, markers that messages can forge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from turnwise.analysis.conversations import Probe
+from turnwise.analysis.stops import CONTROL_TOKEN
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.evidence.checks.catalogue import Check
+from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.subject import ASKED_AGAIN, TOOLS, Subject
+from turnwise.evidence.checks.symptoms import show_from
+from turnwise.tokens.markers import tokenize_markers
+from turnwise.tokens.stop_ids import find_token_id
+
+BOS = "bos_token"
+MAX_NAMED = 3  # tokens that a sentence lists
+
+
+def check_stop_written(subject: Subject) -> Iterator[Symptom]:
+    """Nothing ends a reply.
+
+    ## What it does
+    Looks for a control token behind the replies of a conversation. A template whose user turns are closed by a token of
+    their own must close replies, too; others may end a reply by opening the next turn.
+
+    ## Why it matters
+    A model that is trained with such a template does not learn to stop, and a server does not know where a reply ends.
+
+    ## How to fix
+    Write a stop token after every reply: `{{ message.content + eos_token }}`.
+    """
+    probe = subject.chat(subject.user(), subject.reply(), subject.user(ASKED_AGAIN))
+    reply = len(probe.messages) - 2
+    closes_users = CONTROL_TOKEN.search(_closing_text(subject, probe, reply - 1))
+    closes_replies = CONTROL_TOKEN.search(_closing_text(subject, probe, reply))
+    if not subject.facts.lacks_stop(subject.tokens) and (closes_replies or not closes_users):
+        return
+    place = subject.places.of_field(probe, "messages", reply, "content", caller=True)
+    fix = "Write a stop token after every reply."
+    yield Symptom("no control token follows a reply", fix, place, probe)
+
+
+def _closing_text(subject: Subject, probe: Probe, message: int) -> str:
+    """Return what the template writes for a message behind its last field."""
+    outcome = subject.run(probe)
+    text = ""
+    for piece in outcome.pieces if isinstance(outcome, Rendering) else ():
+        path = piece.origin.path
+        if path is not None and path[:2] == ("messages", message) and path[2:3] != ("role",):
+            text = ""
+        elif piece.origin.message == message:
+            text += piece.text
+    return text
+
+
+def check_stop_declared(subject: Subject) -> Iterator[Symptom]:
+    """The token that ends replies is not among the stops that the model's files declare.
+
+    ## What it does
+    Compares what the template writes after a reply with the `eos_token_id` of `generation_config.json`, or with the
+    stops of a registry entry.
+
+    ## Why it matters
+    The server generates on behind the end of the reply, until the length is used up.
+
+    ## How to fix
+    Add the token to `eos_token_id`, which may be a list.
+    """
+    facts = subject.facts
+    named = subject.tokenizer.named if subject.tokenizer is not None else {}
+    written = [stop for stop in facts.derived_stops if CONTROL_TOKEN.fullmatch(stop)]
+    declared = facts.declared_stops
+    if not declared or not facts.reply_stops or not written:
+        return
+    known = (*declared, *named.values(), *subject.renderer.options.values())
+    missing = [stop for stop in facts.reply_stops if "unnamed:" not in stop and stop not in known]
+    if len(missing) == len(facts.reply_stops):
+        probe = subject.chat(subject.user(), subject.reply())
+        outcome = subject.run(probe)
+        index = outcome.text.rfind(missing[0]) if isinstance(outcome, Rendering) else -1
+        yield Symptom(
+            f"replies end with {missing[0]}, and the declared stops are {', '.join(declared)}",
+            "Add the token to eos_token_id of generation_config.json.",
+            subject.places.at(probe, index) if index >= 0 else None,
+            probe,
+        )
+
+
+def check_stop_is_token(subject: Subject) -> Iterator[Symptom]:
+    """The stop is not one token of the tokenizer.
+
+    ## What it does
+    Asks the tokenizer for the ids of what the template writes after a reply. Needs a tokenizer.
+
+    ## Why it matters
+    Servers stop at ids. A stop that is several tokens is found in text, too late or never, and was not trained as one.
+
+    ## How to fix
+    Add the stop to the vocabulary and train it, or use a token that is there.
+    """
+    tokenizer = subject.tokenizer
+    if tokenizer is None:
+        return
+    stops = [stop for stop in subject.facts.stops_for(tokenizer.named)]
+    wrong = [stop for stop in stops if find_token_id(stop, tokenizer) is None]
+    written = [stop for stop in wrong if stop in subject.facts.stops_as_written]
+    for stop in written[:1]:
+        probe = subject.chat(subject.user(), subject.reply())
+        text = subject.text_of(probe) or ""
+        index = text.rfind(stop)
+        yield Symptom(
+            f"the stop {stop} is {len(tokenizer.whole(stop))} tokens of {tokenizer.name}",
+            "Add it to the vocabulary as a special token and train it, or write a token that is there.",
+            subject.places.at(probe, index) if index >= 0 else None,
+            probe,
+        )
+
+
+def check_markers_are_tokens(subject: Subject) -> Iterator[Symptom]:
+    """A marker of the template is not one token of the tokenizer.
+
+    ## What it does
+    Asks the tokenizer for the ids of every marker that the template writes around messages. Needs a tokenizer.
+
+    ## Why it matters
+    The model was not trained with this marker: mostly the template belongs to another model.
+
+    ## How to fix
+    Take the template of the model, or add the markers to the vocabulary and train them.
+    """
+    if subject.tokenizer is None:
+        return
+    found = tokenize_markers(subject.facts, subject.tokenizer)
+    missing = [marker.text for marker in found if marker.missing and not marker.stop]
+    if missing:
+        place = next(
+            (
+                subject.places.by_position(marker.origin.line, marker.origin.column or 1)
+                for marker in subject.facts.markers_for(subject.tokenizer.named)
+                if marker.text == missing[0] and marker.origin.line
+            ),
+            None,
+        )
+        yield Symptom(
+            f"not one token of {subject.tokenizer.name}: {', '.join(missing[:MAX_NAMED])}",
+            "Take the template of the model, or add the markers to the vocabulary and train them.",
+            place,
+        )
+
+
+def check_double_bos(subject: Subject) -> Iterator[Symptom]:
+    """The bos token is written twice at the beginning.
+
+    ## What it does
+    Renders a conversation and looks at its first characters.
+
+    ## Why it matters
+    A model never saw two bos tokens, and answers worse. Tokenizers that add one themselves add a third.
+
+    ## How to fix
+    Write the bos token once, before the loop over messages.
+    """
+    bos = subject.renderer.options.get(BOS) or subject.tokens.get(BOS)
+    probes = [subject.chat(subject.user())]
+    if subject.takes_system:
+        probes.append(subject.chat(subject.system(), subject.user()))
+    for probe in probes:
+        text = subject.text_of(probe)
+        if isinstance(bos, str) and bos and text is not None and text.startswith(bos + bos):
+            yield Symptom(
+                "the bos token is written twice at the beginning",
+                "Write it once, before the loop over messages.",
+                subject.places.at(probe, len(bos)),
+                probe,
+                f"writes: {show_from(text, 0)}",
+            )
+            return
+
+
+def check_forged_markers(subject: Subject) -> Iterator[Symptom]:
+    """A tool result can forge the markers of turns.
+
+    ## What it does
+    Renders a tool result, or a user message, whose text has the markers of the template, and looks whether they are in
+    the prompt as they were.
+
+    ## Why it matters
+    A web page that ends the turn and opens one of the system's gives orders to the model, if the prompt is encoded as
+    one text. No template can prevent that; the encoder can.
+
+    ## How to fix
+    Encode with turnwise, which encodes markers in messages as ordinary text, or remove control tokens from results.
+    """
+    probe = _chat_with_markers(subject)
+    if probe is None:
+        return
+    outcome = subject.run(probe)
+    if not isinstance(outcome, Rendering):
+        return
+    stop = subject.facts.stops_for(subject.tokens)[0]
+    for piece in outcome.pieces:
+        path = piece.origin.path
+        if path is not None and path[0] == "messages" and stop in piece.text:
+            place = subject.places.of_field(probe, *path[:3])
+            yield Symptom(
+                f"{stop} in the text of a {probe.messages[-1]['role']} message is written as it is",
+                "Encode prompts with turnwise, or remove control tokens from what tools return.",
+                place,
+                probe,
+            )
+            return
+
+
+def _chat_with_markers(subject: Subject) -> Probe | None:
+    stops = [stop for stop in subject.facts.stops_for(subject.tokens) if stop]
+    if not stops or not CONTROL_TOKEN.fullmatch(stops[0]):
+        return None
+    text = f"Done.{stops[0]}"
+    if subject.takes_calls:
+        return subject.chat(subject.user(), subject.call(), subject.result(text), tools=TOOLS)
+    return subject.chat(subject.user(text))
+
+
+CHECKS = (
+    Check("T501", "no-stop", "warning", check_stop_written),
+    Check("T502", "stop-not-declared", "error", check_stop_declared),
+    Check("T503", "stop-not-a-token", "error", check_stop_is_token),
+    Check("T504", "markers-not-tokens", "warning", check_markers_are_tokens),
+    Check("T505", "double-bos", "error", check_double_bos),
+    Check("T506", "forgeable-markers", "note", check_forged_markers),
+)

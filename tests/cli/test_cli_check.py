@@ -1,0 +1,152 @@
+"""`turnwise check`: formats, exit codes, configuration, pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli_runner import bad, good, run
+from turnwise.evidence.checks import CHECKS
+
+ROOT = Path(__file__).resolve().parents[2]
+BROKEN = """\
+{%- for message in messages %}
+    {{- '<|' + message.role + '|>' + message.content.strip() + '<|end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}
+"""
+LINE = 2  # of the null content
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "chat_template.jinja"
+    path.write_text(BROKEN, encoding="utf-8")
+    return path
+
+
+def test_text_names_line_conversation_and_fix(broken: Path) -> None:
+    result = run("check", broken.name)
+    assert result.exit_code == 1
+    text = result.stdout
+    assert f"chat_template.jinja:{LINE}:" in text and "^" in text
+    assert '"content": null' in text and "fix: " in text and "T201" in text
+
+
+def test_json_has_the_same_facts(broken: Path) -> None:
+    result = run("check", broken.name, "--format", "json")
+    (report,) = json.loads(result.stdout)
+    found = [one for one in report["findings"] if one["code"] == "T201"]
+    assert found[0]["line"] == LINE and found[0]["messages"] and found[0]["fix"]
+    assert result.exit_code == 1
+
+
+def test_github_annotations_are_one_line_each(broken: Path) -> None:
+    lines = run("check", broken.name, "--format", "github").stdout.splitlines()
+    assert lines and all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
+    assert any(f"file=chat_template.jinja,line={LINE},col=" in line for line in lines)
+
+
+def test_sarif_has_rules_and_regions(broken: Path) -> None:
+    log = json.loads(run("check", broken.name, "--format", "sarif").stdout)
+    (entry,) = log["runs"]
+    rules = entry["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in rules] == [check.code for check in CHECKS]
+    result = next(one for one in entry["results"] if one["ruleId"] == "T201")
+    assert rules[result["ruleIndex"]]["id"] == "T201"
+    location = result["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"] == "chat_template.jinja"
+    assert location["region"]["startLine"] == LINE
+
+
+def test_a_template_in_json_has_no_lines_of_the_file(broken: Path) -> None:
+    config = broken.with_name("tokenizer_config.json")
+    config.write_text(json.dumps({"chat_template": BROKEN}), encoding="utf-8")
+    log = json.loads(run("check", config.name, "--format", "sarif").stdout)
+    result = next(one for one in log["runs"][0]["results"] if one["ruleId"] == "T201")
+    assert "region" not in result["locations"][0]["physicalLocation"]
+    assert f"line {LINE} of the template" in result["message"]["text"]
+
+
+@pytest.mark.parametrize("name", ["turnwise.toml", "pyproject.toml"])
+def test_checks_are_left_out_by_configuration(broken: Path, name: str) -> None:
+    head = "[tool.turnwise]\n" if name == "pyproject.toml" else ""
+    broken.with_name(name).write_text(f'{head}ignore = ["T201", "content-parts"]\n')
+    (report,) = json.loads(run("check", broken.name, "--format", "json").stdout)
+    codes = {one["code"] for one in report["findings"]}
+    assert codes and not codes & {"T201", "T204"} and report["ignored"] >= 2
+
+
+def test_every_finding_can_be_ignored(broken: Path) -> None:
+    flags = [flag for check in CHECKS for flag in ("--ignore", check.code)]
+    assert "no findings" in good("check", broken.name, *flags)
+
+
+def test_fail_on_decides_about_the_exit_code(broken: Path) -> None:
+    flags = [
+        flag
+        for check in CHECKS
+        if check.severity == "error" or check.code in ("T201", "T204")
+        for flag in ("--ignore", check.code)
+    ]
+    assert run("check", broken.name, *flags, "--fail-on", "error").exit_code == 0
+    assert run("check", broken.name, *flags, "--fail-on", "note").exit_code == 1
+
+
+def test_pages_and_list() -> None:
+    page = good("check", "--explain", "T301")
+    assert page.startswith("# T301 string-arguments") and "## How to fix" in page
+    assert good("check", "--explain", "string-arguments") == page
+    assert len(good("check", "--list").splitlines()) == len(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "TEMPLATE"),
+        (("chatml", "--format", "xml"), "text"),
+        (("chatml", "--fail-on", "fatal"), "warning"),
+        (("chatml", "--ignore", "T999"), "no check 'T999'"),
+        (("--explain", "T30l"), "Did you mean"),
+        (("nothing-of-that-name",), "nothing-of-that-name"),
+        (("chatml", "-k", "no-tokenizer"), "no-tokenizer"),
+        (("chatml", "--reference", "nothing-of-that-name"), "nothing-of-that-name"),
+    ],
+)
+def test_misuse_is_2(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in bad(2, "check", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ignore = 3", "list of codes"),
+        ("ignor = []", "Did you mean 'ignore'"),
+        ("ignore = [", "is not TOML"),
+    ],
+)
+def test_a_wrong_configuration_is_2(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("turnwise.toml").write_text(text)
+    assert said in bad(2, "check", "chatml")
+
+
+def test_a_template_that_does_not_compile_is_2(tmp_path: Path) -> None:
+    path = tmp_path / "chat_template.jinja"
+    path.write_text("{% for m in messages %}{{ m.content | no_such_filter }}{% endfor %}")
+    assert "no_such_filter" in bad(2, "check", path)
+
+
+def test_the_hook_and_the_action_call_the_command() -> None:
+    hook = (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
+    action = (ROOT / "action.yml").read_text(encoding="utf-8")
+    assert "entry: turnwise check" in hook
+    assert "turnwise check" in action and "--format github" in action

@@ -1,0 +1,173 @@
+"""Checks that need more than a template: a tokenizer, a reference, a declaration, another engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import corpus
+import turnwise
+from turnwise.evidence.checks import CheckFinding, check_template, engines
+from turnwise.registry import published
+
+GOOD = (Path(__file__).parent / "good.jinja").read_text(encoding="utf-8")
+
+
+def compile_text(text: str = GOOD, **options: Any) -> turnwise.Template:
+    return turnwise.compile(text, "jinja", name="case.jinja", options=options)
+
+
+def find(code: str, template: turnwise.Template, *given: Any, **more: Any) -> list[CheckFinding]:
+    return [one for one in check_template(template, *given, **more) if one.code == code]
+
+
+def test_calls_that_run_together_are_not_parsed() -> None:
+    joined = GOOD.replace("'\\n<tool_call>\\n{\"name\": '", "'{\"name\": '").replace(
+        "'}\\n</tool_call>'", "'}'"
+    )
+    text = joined.replace('{"name": \' + call.function.name | tojson + \', "arguments": \'', "'")
+    assert text != GOOD
+    assert find("T304", compile_text(text)) or find("T303", compile_text(text))
+    assert not find("T304", compile_text())
+
+
+def test_a_stop_that_is_not_declared(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text(GOOD, encoding="utf-8")
+    rows = {"1": {"content": "<|endoftext|>"}, "2": {"content": "<|im_end|>"}}
+    config = {"added_tokens_decoder": rows}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    for ids, is_wrong in ((1, True), ([1, 2], False)):
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+        found = find("T502", turnwise.load(tmp_path))
+        assert bool(found) == is_wrong
+        assert not found or found[0].place is not None
+
+
+def test_markers_that_are_not_tokens() -> None:
+    other = compile_text(GOOD.replace("<|im_end|>", "<|finish|>").replace("<|im_start|>", "<|go|>"))
+    assert find("T503", other, "turnwise") and find("T504", other, "turnwise")
+    assert not find("T503", compile_text(), "turnwise")
+    assert not find("T504", compile_text(), "turnwise")
+
+
+def test_costs_are_in_tokens_where_there_is_a_tokenizer() -> None:
+    text = GOOD.replace(
+        "{%- if message.reasoning_content %}", "{%- if message.reasoning_content and loop.last %}"
+    )
+    (found,) = find("T401", compile_text(text), "turnwise")
+    assert "tokens per turn" in found.message
+
+
+def test_markers_in_results_are_a_note() -> None:
+    (found,) = find("T506", compile_text())
+    assert found.severity == "note" and "<|im_end|>" in found.message
+    assert not find("T506", turnwise.compile("{% for m in messages %}{{ m.content }}{% endfor %}"))
+
+
+def test_an_old_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    def text(number: int, equal: tuple[str, ...]) -> published.PublishedText:
+        return published.PublishedText(f"{number:016x}", ("chatml",), equal, ("org/model",))
+
+    old, new = text(1, ()), text(2, ("chatml",))
+    texts = {published.hash_text(GOOD): old, "other": new}
+    monkeypatch.setattr(published, "_texts_by_hash", lambda: texts)
+    monkeypatch.setattr(published, "_texts_by_model", lambda: {"org/model": (old, new)})
+    (found,) = find("T605", compile_text())
+    assert "revision 1 of 2" in found.message and "chatml" in found.fix
+    texts[published.hash_text(GOOD)] = new
+    assert not find("T605", compile_text())
+
+
+def test_a_reference() -> None:
+    (found,) = find("T606", compile_text(), None, "chatml")
+    assert found.severity == "error" and found.probe is not None
+    assert not find("T606", turnwise.load("chatml"), None, "chatml")
+
+
+def test_minijinja_is_asked() -> None:
+    pytest.importorskip("minijinja")
+    text = GOOD.replace(
+        "{%- if tools %}\n", "{{- messages[0].content.swapcase() }}\n{%- if tools %}\n"
+    )
+    assert find("T607", compile_text(text))
+    assert not find("T607", compile_text())
+
+
+def test_an_engine_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(engines.importlib, "import_module", fail)
+    monkeypatch.setattr(engines, "which", lambda name: None)
+    engines._find_node.cache_clear()
+    report = check_template(compile_text())
+    engines._find_node.cache_clear()
+    assert dict(report.not_run) == {
+        "T607": "the Python package minijinja is not installed",
+        "T608": "there is no node",
+    }
+
+
+def test_huggingface_jinja_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stand-in for the package, which writes something else for every conversation."""
+    if shutil.which("node") is None:
+        pytest.skip("there is no node")
+    folder = tmp_path / "node_modules" / "@huggingface" / "jinja"
+    folder.mkdir(parents=True)
+    script = "exports.Template = class { constructor(t) {} render(c) { return 'other'; } };"
+    (folder / "index.js").write_text(script)
+    monkeypatch.setenv("NODE_PATH", str(tmp_path / "node_modules"))
+    engines._find_node.cache_clear()
+    try:
+        (found,) = find("T608", compile_text())
+    except subprocess.SubprocessError:  # a machine that is too busy to start it
+        pytest.skip("node did not start")
+    finally:
+        engines._find_node.cache_clear()
+    assert "writes another text" in found.message
+
+
+def test_a_response_template_that_does_not_fit() -> None:
+    template = compile_text()
+    own = template.grammar.to_response_template()
+    assert not find("T609", template, response_template=own)
+    other = json.loads(json.dumps(own).replace("tool_call>", "function_call>"))
+    (found,) = find("T609", template, response_template=other)
+    assert found.severity == "error" and found.place is not None
+    for odd in ({}, {"fields": 3}, {"fields": {"tool_calls": {"open_pattern": "(" * 500}}}):
+        assert not find("T609", template, response_template=odd)
+
+
+HOSTILE = {
+    "many rounds": "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
+    "much text": "{% for m in messages %}{{ 'x' * 90000 }}{{ m.content }}{% endfor %}",
+    "deep": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "marks": "{% for m in messages %}{{ m.content | replace('a', '\U000f5a01') }}\U000f5a03{% endfor %}",
+    "raises": "{{ raise_exception('\x1b[2J no') }}",
+    "empty": "{% if false %}{% endif %}",
+    "unsafe": "{{ messages.__class__.__mro__ }}",
+    "many options": "".join(f"{{% if o{i} %}}{i}{{% endif %}}" for i in range(300))
+    + "{{ messages }}",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_templates_end_with_a_report(name: str) -> None:
+    report = check_template(turnwise.compile(HOSTILE[name], "jinja"))
+    assert len(report.findings) < 100 and "\x1b" not in str(report)
+
+
+@pytest.mark.slow
+@corpus.needs_corpus
+def test_hostile_templates_of_the_corpus() -> None:
+    for hostile in (*corpus.hostile(), *corpus.more_hostile()):
+        try:
+            template = turnwise.compile(hostile.text, "jinja")
+        except turnwise.TurnwiseError:
+            continue
+        assert str(check_template(template))

@@ -1,0 +1,66 @@
+"""Forty defects in entries of the registry that do not have them: found, with their line."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import turnwise
+from turnwise.evidence.checks import CheckReport
+
+pytestmark = pytest.mark.once
+
+SEEDS: list[dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("seeds.toml").read_text(encoding="utf-8")
+)["seed"]
+HERE = "{# here #}"
+WANTED = 36
+
+
+@cache
+def whole_report(entry: str) -> CheckReport:
+    return turnwise.load(entry).check()
+
+
+def plant(seed: dict[str, Any]) -> turnwise.Template:
+    """Return the entry with the defect."""
+    template = turnwise.load(seed["entry"])
+    text = template.text
+    edits = [(seed["old"], seed["new"])]
+    if "edit" in seed:
+        edits.append(tuple(seed["edit"]))
+    for old, new in edits:
+        assert text.count(old) == 1, f"{seed['entry']} has {text.count(old)} times {old!r}"
+        text = text.replace(old, new)
+    return turnwise.compile(text, "jinja", name="seeded", options=template.options)
+
+
+def find_problem(seed: dict[str, Any]) -> str:
+    """Return what is wrong with the report of a defect; empty if it is found at its line."""
+    code = seed["code"]
+    before = {(one.code, one.message) for one in whole_report(seed["entry"])}
+    template = plant(seed)
+    found = [
+        one
+        for one in template.check()
+        if one.code == code and (one.code, one.message) not in before
+    ]
+    if not found:
+        return f"{seed['entry']} {code}: not found"
+    wanted = seed.get("here", HERE)
+    numbered = enumerate(template.text.split("\n"), 1)
+    lines = [number for number, line in numbered if wanted and wanted in line] or [None]
+    places = [one.place.line if one.place else None for one in found]
+    if not set(lines) & set(places):
+        return f"{seed['entry']} {code}: line {places}, not {lines}"
+    return ""
+
+
+def test_defects_are_found_with_their_lines() -> None:
+    problems = list(filter(None, map(find_problem, SEEDS)))
+    assert len(SEEDS) >= 40
+    assert len(SEEDS) - len(problems) >= WANTED, "\n".join(problems)
