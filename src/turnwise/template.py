@@ -493,23 +493,14 @@ class Template:
     def check(
         self, tokenizer: object = None, reference: Template | str | None = None
     ) -> CheckReport:
-        """Check the template against what people send to it, and what breaks training and serving.
-
-        Args:
-            tokenizer: the tokenizer that it is used with, as for `encode`; without one, what is about tokens is not
-                checked.
-            reference: a template that it should write the same as, or its name.
-
-        Returns:
-            The findings, worst first: each with its place in the template, the smallest conversation that shows it, and
-            a fix. `bool()` of it is True if there is nothing worse than a note.
+        """Check the template against what people send to it; the arguments are those of `evidence.check_template`.
 
         Example:
             >>> report = turnwise.compile("{% for m in messages %}{{ m.content.strip() }}{% endfor %}").check()
-            >>> [(finding.code, finding.place.line) for finding in report if finding.name == "null-content"]
-            [('T201', 1)]
+            >>> [finding.place.line for finding in report if finding.name == "null-content"]
+            [1]
         """
-        # Checks load references by their names, so they are above templates; this is the one import that looks down.
+        # Checks load references by name, so they are above templates: the one import that looks down.
         from turnwise.evidence.checks import check_template
 
         return check_template(self, tokenizer, reference)

@@ -272,9 +272,7 @@ def test_a_part_ends_with_its_loop_and_its_message() -> None:
 def test_dropped_parts_are_said() -> None:
     template = turnwise.load("qwen2.5-vl")
     messages = [user("Hi", {"type": "audio", "audio": "a.wav"}, IMAGE)]
-    with pytest.warns(
-        TurnwiseWarning, match=r"writes nothing of messages\[0\].content\[1\]"
-    ):
+    with pytest.warns(TurnwiseWarning, match=r"writes nothing of messages\[0\].content\[1\]"):
         found = template.encode(messages, vision())
     assert [part.written for part in found.media] == [True, False]
     assert found.expand([4]).media[0].pad is not None
