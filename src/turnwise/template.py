@@ -490,9 +490,7 @@ class Template:
             return conversion.keep(self.source, details)
         return conversion.write(details)
 
-    def check(
-        self, tokenizer: object = None, reference: Template | str | None = None
-    ) -> CheckReport:
+    def check(self, tokenizer: object = None, reference: Any = None) -> CheckReport:
         """Check the template against what people send to it; the arguments are those of `evidence.check_template`.
 
         Example:
@@ -500,8 +498,7 @@ class Template:
             >>> [finding.place.line for finding in report if finding.name == "null-content"]
             [1]
         """
-        # Checks load references by name, so they are above templates: the one import that looks down.
-        from turnwise.evidence.checks import check_template
+        from turnwise.evidence.checks import check_template  # which loads references by name
 
         return check_template(self, tokenizer, reference)
 
