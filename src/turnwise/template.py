@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from turnwise.evidence.checks import CheckReport
 
 UNNAMED = "template"
-
 Messages = Sequence[ChatMessage] | Sequence[Mapping[str, Any]]
 Tools = Sequence[Tool] | Sequence[Mapping[str, Any]]
 EXAMPLES_ARGUMENTS = ("train_on", "max_length", "overflow", "trust")
