@@ -109,8 +109,8 @@ def check_reasoning_alone(subject: Subject) -> Iterator[Symptom]:
     """A message with reasoning and no content fails, or loses its reasoning.
 
     ## What it does
-    Renders an assistant message with reasoning whose content is null, then empty; asked only if the template takes the
-    same message with a text.
+    Renders an assistant message with reasoning whose content is null, then empty; asked only if the template writes the
+    reasoning of the same message with a text.
 
     ## Why it matters
     A reply that was cut while the model was thinking has reasoning only, and so have many replies with tool calls.
@@ -123,9 +123,8 @@ def check_reasoning_alone(subject: Subject) -> Iterator[Symptom]:
         return
     key = key if key in REASONING_KEYS else REASONING_KEYS[0]
     usual = subject.chat(subject.user(), subject.reply(**{key: THOUGHT}))
-    if subject.text_of(usual) is None:
+    if not subject.works(usual):
         return
-    is_written = not subject.lost(usual)
     empty_works = subject.text_of(subject.chat(subject.user(), subject.reply(""))) is not None
     for content in (None, ""):
         message = make_message("assistant", content, **{key: THOUGHT})
@@ -136,9 +135,8 @@ def check_reasoning_alone(subject: Subject) -> Iterator[Symptom]:
             yield from found
             if found:
                 return
-        if is_written:
-            fix = "Write the reasoning whether or not there is content."
-            yield from report_loss(subject, probe, message, key, what, fix, severity="warning")
+        fix = "Write the reasoning whether or not there is content."
+        yield from report_loss(subject, probe, message, key, what, fix, severity="warning")
 
 
 def check_parts(subject: Subject) -> Iterator[Symptom]:

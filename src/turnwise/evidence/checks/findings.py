@@ -197,7 +197,8 @@ class CheckReport:
                 lines.append(f"{finding.code} {finding.severity}: {printable(finding.message)}")
             lines.append(place.show())
             lines += [f"  {line}" for line in group[0].details()]
-            lines += [f"  fix {finding.code}: {printable(finding.fix)}" for finding in group[1:]]
+            fixes = dict.fromkeys(finding.fix for finding in group)
+            lines += [f"  fix: {printable(fix)}" for fix in list(fixes)[1:]]
             lines.append("")
         lines += [f"not run: {code}: {printable(reason)}" for code, reason in self.not_run]
         return "\n".join([*lines, self.summary()])

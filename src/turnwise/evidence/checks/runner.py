@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from turnwise.errors import SourceError, TurnwiseError, did_you_mean
@@ -102,11 +103,25 @@ def check_template(
                 not_run.append((check.code, error.message))
             except EngineMissing as error:
                 not_run.append((check.code, str(error)))
-    kept = [finding for finding in findings if finding.code not in ignored]
+    kept = [finding for finding in _join_same(findings) if finding.code not in ignored]
     kept.sort(key=_sort_key)
     return CheckReport(
-        subject.template.name, tuple(kept), tuple(not_run), len(findings) - len(kept)
+        subject.template.name,
+        tuple(kept),
+        tuple(not_run),
+        sum(finding.code in ignored for finding in findings),
     )
+
+
+def _join_same(findings: Iterable[CheckFinding]) -> Iterator[CheckFinding]:
+    """Yield one finding for all of a check at one place: they have one cause. The worst stands for the others."""
+    groups: dict[Any, list[CheckFinding]] = {}
+    for number, finding in enumerate(findings):
+        groups.setdefault((finding.code, finding.place or number), []).append(finding)
+    for group in groups.values():
+        first = min(group, key=lambda finding: SEVERITIES.index(finding.severity))
+        more = f" (and {len(group) - 1} more for the same reason)" if len(group) > 1 else ""
+        yield replace(first, message=first.message + more)
 
 
 def _to_finding(check: Check, symptom: Symptom) -> CheckFinding:
