@@ -86,10 +86,14 @@ def _written_paths(rendering: Rendering) -> set[Path]:
 
 def _has_text(value: Any) -> bool:
     """Return True if some text in a value is more than white space."""
-    if isinstance(value, str):
-        return bool(value.strip())
-    if isinstance(value, Mapping):
-        return any(_has_text(item) for key, item in value.items() if key != "type")
-    if isinstance(value, (list, tuple)):
-        return any(map(_has_text, value))
+    waiting = [value]
+    while waiting:  # not by recursion: schemas may be nested hundreds deep
+        found = waiting.pop()
+        if isinstance(found, str):
+            if found.strip():
+                return True
+        elif isinstance(found, Mapping):
+            waiting += [item for key, item in found.items() if key != "type"]
+        elif isinstance(found, (list, tuple)):
+            waiting += found
     return False

@@ -84,32 +84,33 @@ class CallForms:
                 self._note(f"{path}.tool_calls", "became function_call", "the template reads that")
 
     def _normalise_call(self, call: Any, path: str) -> Any:
+        """Return a call with its keys in the order in which they were given: some templates print it whole."""
         if not isinstance(call, Mapping):
             return call
         call = {key: value for key, value in call.items() if value is not None}
-        function = call.get("function")
-        is_bare = not isinstance(function, Mapping)
-        fields = dict(function) if isinstance(function, Mapping) else dict(call)
-        if "name" not in fields:
-            return call
-        self._normalise_arguments(fields, path)
-        shape = self._capabilities.shape
-        rest = {
-            key: value
-            for key, value in call.items()
-            if key not in ("function", *(fields if is_bare else ()))
-        }
         if "id" in call:
-            rest["id"] = self._fit_id(call["id"], f"{path}.id")
-            fields.pop("id", None)
-        if shape.bare:
-            rest.pop("type", None)
+            call["id"] = self._fit_id(call["id"], f"{path}.id")
+        function, is_bare = call.get("function"), self._capabilities.shape.bare
+        if isinstance(function, Mapping):
+            fields = self._normalise_function(function, path)
+            if not is_bare:
+                return {**call, "function": fields}
+            rest = {key: value for key, value in call.items() if key not in ("function", "type")}
             return {**rest, **fields}
-        return {
-            "type": "function",
-            **rest,
-            "function": {k: v for k, v in fields.items() if k != "type"},
-        }
+        if "name" not in call:
+            return call
+        if is_bare:
+            return self._normalise_function(call, path)
+        own = {key: value for key, value in call.items() if key not in CALL_KEYS}
+        rest = {key: value for key, value in call.items() if key in CALL_KEYS}
+        return {**rest, "type": "function", "function": self._normalise_function(own, path)}
+
+    def _normalise_function(self, function: Mapping[str, Any], path: str) -> MessageDict:
+        """Return name and arguments of a call."""
+        fields = dict(function)
+        if "name" in fields:
+            self._normalise_arguments(fields, path)
+        return fields
 
     def _normalise_arguments(self, function: MessageDict, path: str) -> None:
         """Give arguments the form that the template takes."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from turnwise.engine.sized_cache import SizedCache
+from turnwise.messages import InputReader
 from turnwise.normalisation.change import Change
 
 KEPT_NULLS = frozenset(["default", "const", "enum", "examples", "example"])  # of a JSON schema
@@ -38,13 +39,15 @@ def normalise_tools(tools: Any) -> NormalisedTools:
         return NO_TOOLS
     try:
         key = marshal.dumps(tools)
-    except ValueError:  # a type that is not built in; the reader says what is wrong
-        return _normalise(tools)
+    except (
+        ValueError
+    ):  # a type that is not built in, or a nest; the reader makes it plain, or says what is wrong
+        return _normalise(InputReader().read_tools(tools))
     return CACHE.get(key)
 
 
 def _normalise_key(key: bytes) -> NormalisedTools:
-    return _normalise(marshal.loads(key))
+    return _normalise(InputReader().read_tools(marshal.loads(key)))
 
 
 CACHE = SizedCache(_normalise_key, lambda found: 1000 * (1 + len(found.parameters)))
@@ -90,12 +93,17 @@ def _declared_parameters(tools: list[Any]) -> Iterator[tuple[str, frozenset[str]
 
 
 def _has_null(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(
-            key not in KEPT_NULLS and (item is None or _has_null(item))
-            for key, item in value.items()
-        )
-    return isinstance(value, (list, tuple)) and any(map(_has_null, value))
+    waiting = [value]
+    while waiting:  # not by recursion: schemas may be nested hundreds deep
+        found = waiting.pop()
+        if isinstance(found, Mapping):
+            items = [item for key, item in found.items() if key not in KEPT_NULLS]
+            if None in items:
+                return True
+            waiting += items
+        elif isinstance(found, (list, tuple)):
+            waiting += found
+    return False
 
 
 def _without_nulls(value: Any) -> Any:
