@@ -18,6 +18,7 @@ import pytest
 
 import corpus
 import turnwise
+from containment import peak_memory, reset_peak
 from turnwise.isolation.answers import read_answer
 from turnwise.isolation.pool import WorkerPool
 
@@ -30,6 +31,7 @@ TEMPLATE = (
 )
 SECONDS = 0.5
 MEGABYTES = 128
+PARENT_MEGABYTES = 24  # that the process which asks may take for all answers together
 GRACE = 120.0
 """Wall time for one answer on a machine that has much else to do; the limits themselves are processor time."""
 SETUP = """
@@ -143,6 +145,13 @@ def test_a_template_is_loaded_with_limits(pool: WorkerPool) -> None:
     with pytest.raises(turnwise.TemplateLimitError) as caught:
         pool.compile(TEMPLATE, limits=limits).render(CHAT * 100)
     assert caught.value.budget == "steps"
+    template = pool.compile(TEMPLATE)
+    with pytest.raises(turnwise.TemplateLimitError) as caught:
+        template.with_limits(limits).render(CHAT * 100)
+    assert caught.value.budget == "steps"
+    assert template.render(CHAT * 100).text
+    with pytest.raises(turnwise.MessageError, match=r"turnwise\.Limits"):
+        template.with_limits(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("word", HARM)
@@ -317,12 +326,15 @@ def more_hostile() -> Iterator[str]:
 def survive(count: int) -> None:
     """Every template gets an answer within its limit; processes, descriptors and memory are as before."""
     before = len(os.listdir("/proc/self/fd"))
+    templates = list(enumerate(hostile_templates(count)))
     harm = ["spin", "exit", "crash", "allocate"]
     with turnwise.isolated(
         4, seconds=SECONDS, megabytes=MEGABYTES, patience=GRACE, setup=SETUP
     ) as pool:
         open_files = len(os.listdir("/proc/self/fd"))
         outcomes: dict[str, int] = {}
+        pool.compile(TEMPLATE).render(CHAT)
+        held = reset_peak()  # of this process, in kilobytes
 
         def work(numbered: tuple[int, str]) -> str:
             number, text = numbered
@@ -340,12 +352,13 @@ def survive(count: int) -> None:
 
         with ThreadPoolExecutor(4) as threads, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for outcome in threads.map(work, enumerate(hostile_templates(count))):
+            for outcome in threads.map(work, templates):
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
         assert sum(outcomes.values()) == count
         assert outcomes["isolation"] >= count // 10, outcomes
         assert "TurnwiseError" not in outcomes, outcomes
         assert len(pool.pids) == 5
+        assert (peak_memory() - held) / 1024 < PARENT_MEGABYTES
         assert len(os.listdir("/proc/self/fd")) == open_files
         assert pool.compile(TEMPLATE).render(CHAT).text
     assert len(os.listdir("/proc/self/fd")) == before

@@ -89,7 +89,7 @@ class TemplateError(TurnwiseError):
     Attributes:
         name: the name of the template.
         line, column: the place, counted from 1, if it is known.
-        source_line: the text of that line.
+        source_line: the text of that line; of one with more than 4,000 characters, those around the column.
     """
 
     def __init__(
@@ -106,6 +106,10 @@ class TemplateError(TurnwiseError):
         self.name = name
         self.line = line
         self.column = column
+        self._source_start = 0  # the column, counted from 0, with which `source_line` begins
+        if source_line is not None and len(source_line) > MAX_KEPT_LENGTH:
+            self._source_start = max(0, min(column or 1, len(source_line)) - MAX_KEPT_LENGTH // 2)
+            source_line = source_line[self._source_start :][:MAX_KEPT_LENGTH]
         self.source_line = source_line
 
     def where(self) -> str:
@@ -116,7 +120,9 @@ class TemplateError(TurnwiseError):
             place += f":{self.column}"
         if self.source_line is None:
             return place
-        return f"{place}\n{_show_source_line(self.source_line, self.line, self.column)}"
+        column = None if self.column is None else self.column - self._source_start
+        shown = _show_source_line(self.source_line, self.line, column, self._source_start > 0)
+        return f"{place}\n{shown}"
 
 
 class TemplateSyntaxError(TemplateError):
@@ -203,14 +209,21 @@ class TurnwiseWarning(UserWarning):
         return printable(super().__str__(), limit=MAX_WARNING_LENGTH)
 
 
-def _show_source_line(source_line: str, line: int, column: int | None) -> str:
-    """Return the line with a caret under the column; of a long line, the part around the column."""
+def _show_source_line(source_line: str, line: int, column: int | None, is_cut: bool) -> str:
+    """Return the line with a caret under the column; of a long line, the part around the column.
+
+    Args:
+        source_line: the line.
+        line: its number.
+        column: the column, counted from 1.
+        is_cut: whether the line begins earlier.
+    """
     caret = min((column or 1) - 1, len(source_line))
     start = 0
     if len(source_line) > SOURCE_WIDTH:
         start = max(0, caret - SOURCE_WIDTH // 2)
     end = start + SOURCE_WIDTH
-    before = "…" if start > 0 else ""
+    before = "…" if is_cut or start > 0 else ""
     after = "…" if end < len(source_line) else ""
     # a tab has no fixed width, so the caret would be off
     source_line = source_line.replace("\t", " ")

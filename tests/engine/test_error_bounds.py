@@ -39,7 +39,20 @@ def test_errors_are_bounded(template: str) -> None:
     error = caught.value
     assert len(error.message) <= MAX_KEPT_LENGTH + 50
     assert len(error.hint or "") <= MAX_KEPT_LENGTH + 50
+    assert len(getattr(error, "source_line", None) or "") <= MAX_KEPT_LENGTH
     assert len(str(error)) <= 4_000
+
+
+@pytest.mark.parametrize("before", [0, 1_990, 2_010, 500_000])
+@pytest.mark.parametrize("after", [0, 500_000])
+def test_a_long_source_line_is_cut_around_its_column(before: int, after: int) -> None:
+    text = "x" * before + "{{ 1 // 0 }}" + "y" * after
+    with pytest.raises(turnwise.TemplateRuntimeError) as caught:
+        turnwise.compile(text).render(CHAT)
+    error = caught.value
+    assert error.column == before + 4
+    _, _, shown, caret, *_ = str(error).split("\n")
+    assert shown[caret.index("^") :].startswith("1 // 0")
 
 
 def test_a_raised_text_is_kept() -> None:

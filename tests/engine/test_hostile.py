@@ -33,6 +33,8 @@ USES = """
     {{ {'a': 1}[ns.t] }} | {{ dict([(ns.t, 1)]) }} | {{ ns.l is upper }} | {{ '%r' % [ns.l] }}
     {{ {'a': ns.l}|urlencode }} | {{ 'abcdefghijk'|truncate(5, true, ns.l) }} | {{ ns.l in ([ns.l]|map('default', 1)) }}
 """
+ENCODED = ("😀", "a b, c.", "<|im_end|>", "<|im_", "a\n", "1", " a", "aB1 ", "ⅷ", "\x00", '{"a":1}')
+"""What a template writes as often as it may: short tokens, long characters, control tokens and what begins like one."""
 GROWING = {
     **{
         f"shared {use.strip()}": SHARED + use.strip()
@@ -77,10 +79,14 @@ GROWING = {
     "upper": "{% set s = 'a' * 400000 %}{% for i in range(9000) %}{% set t = s|upper %}{% endfor %}",
     "slice": "{% set s = 'a' * 400000 %}{% for i in range(9000) %}{% set t = s[1:] %}{% endfor %}",
     "length-of-nothing": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-    "encode-emoji": "{% if messages[1].content == 'hello' %}{{ '😀' * 99000 }}{% endif %}",
-    "encode-words": "{% if messages[1].content == 'hello' %}{{ 'a b, c.' * 14000 }}{% endif %}",
-    "encode-tokens": "{% if messages[1].content == 'hello' %}{{ '<|im_end|>' * 9900 }}{% endif %}",
-    "markers": "{{ '<|im_end|>' * 9900 }}",
+    **{
+        f"encode {unit!r}": f"{{% if messages[1].content == 'hello' %}}{{{{ {unit!r} * {count} }}}}{{% endif %}}"
+        for unit in ENCODED
+        for count in (24_200 // len(unit.encode()),)
+    },
+    "encode emoji beyond": "{% if messages[1].content == 'hello' %}{{ '😀' * 99000 }}{% endif %}",
+    "markers": "{{ '<|im_end|>' * 2400 }}",
+    "markers beyond": "{{ '<|im_end|>' * 9900 }}",
     "places": "\n" * 1_000_000 + "{{ 1 // 0 }}",
     "flood": "{% set s = 'a' * 400000 %}{% for i in range(9000) %}{{ s }}{% endfor %}",
     "recursive-loop": "{% for x in [[]] recursive %}{{ loop([[1]]) }}{% endfor %}",
@@ -97,15 +103,8 @@ GROWING = {
 
 
 VERBS = ("compile", "render", "pieces", "stops", "encode")
-BOUNDS = {
-    **dict.fromkeys(VERBS, Bounds()),
-    "encode long": Bounds(ms=400, mb=100),
-    "grammar": Bounds(ms=500),
-}
-"""What each verb may take. A grammar takes dozens of renderings, and still no more time than a few hostile ones. A
-prompt is encoded in time and memory that grow with it, and has at most 100,000 characters that no input paid for: the
-library takes 4 us and 840 bytes for one that is four tokens, as emoji are to a tokenizer that knows none."""
-LONG_TEXT = 20_000  # characters
+BOUNDS = {**dict.fromkeys(VERBS, Bounds()), "grammar": Bounds(ms=500)}
+"""What each verb may take. A grammar takes dozens of renderings, and still no more time than a few hostile ones."""
 INTERNALS = (
     "class '",
     "<built-in",
@@ -143,19 +142,12 @@ def verbs_of(text: str) -> dict[str, Step]:
         state["rendering"] = state["template"].render(CHAT)
         return str(state["rendering"])
 
-    def encode(state: dict[str, Any], is_long: bool) -> int:
-        size = len(state["rendering"].text) if "rendering" in state else 0
-        if (size > LONG_TEXT) is not is_long:
-            return 0
-        return len(state["template"].encode(CHAT, tokenizer(SHIPPED)))
-
     return {
         "compile": compile_template,
         "render": render,
         "pieces": lambda state: len(state["rendering"].pieces),
         "stops": lambda state: state["template"].stops(),
-        "encode": lambda state: encode(state, False),
-        "encode long": lambda state: encode(state, True),
+        "encode": lambda state: len(state["template"].encode(CHAT, tokenizer(SHIPPED))),
         "grammar": lambda state: state["template"].grammar,
     }
 

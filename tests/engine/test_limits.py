@@ -105,7 +105,7 @@ def test_an_allowance_gives_back_what_was_not_used() -> None:
 
 
 def test_an_allowance_counts_the_output() -> None:
-    shared = turnwise.compile("{{ 'a' * 100000 }}", name="long").renderer.allow(0.5)
+    shared = turnwise.compile("{{ 'a' * 24000 }}", name="long").renderer.allow(0.5)
     with pytest.raises(turnwise.TemplateLimitError) as caught:
         for _ in range(100):
             shared.render(CHAT)
@@ -194,6 +194,45 @@ def test_long_inputs_are_rendered(name: str) -> None:
     assert len(template.render([{"role": "user", "content": "a word " * 150_000}]).text) > 1_000_000
 
 
+# Output
+
+
+def rendered_length(source: str, chat: list[dict[str, str]] = CHAT) -> int | None:
+    """The bytes of the prompt; None if the budget of output was too small."""
+    try:
+        return len(turnwise.compile(source).render(chat).text.encode())
+    except turnwise.TemplateLimitError as error:
+        assert error.budget == "output" and "output=" in (error.hint or "")
+        return None
+
+
+@pytest.mark.parametrize("unit", ["a", "é", "本", "😀"])
+def test_output_is_counted_in_bytes(unit: str) -> None:
+    width = len(unit.encode())
+    assert rendered_length(f"{{{{ '{unit}' * {24_000 // width} }}}}")
+    assert rendered_length(f"{{{{ '{unit}' * {27_000 // width} }}}}") is None
+
+
+def test_a_template_may_write_its_own_text() -> None:
+    """A long instruction in a template is written, also to some turns; not to any number of them."""
+    instruction = "本" * 10_000
+    assert rendered_length(instruction) == 30_000
+    assert rendered_length("{% for i in range(2) %}" + instruction + "{% endfor %}") == 60_000
+    assert rendered_length("{% for i in range(9) %}" + instruction + "{% endfor %}") is None
+    assert rendered_length("x" * 90_000) == 90_000
+    assert rendered_length("x" * 200_000) is None
+
+
+def test_an_input_pays_for_its_output() -> None:
+    source = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    )
+    for content in ("x" * 100_000, "😀" * 100_000, ""):
+        for count in (1, 10):
+            assert rendered_length(source, [{"role": "user", "content": content}] * count)
+    assert rendered_length(source, [{"role": "user", "content": "hi"}] * 10_000)
+
+
 # Deadline
 
 
@@ -201,7 +240,7 @@ def test_a_deadline_ends_a_rendering() -> None:
     slow = burning(9000).with_limits(Limits(steps=10**9, bytes=10**9, deadline=0.02))
     with pytest.raises(turnwise.TemplateLimitError, match="its deadline") as caught:
         slow.render(CHAT)
-    assert caught.value.budget == "deadline"
+    assert caught.value.budget == "deadline" and "deadline=" in (caught.value.hint or "")
     assert_quick(lambda: pytest.raises(turnwise.TemplateLimitError, slow.render, CHAT), 0.2)
 
 
@@ -245,7 +284,14 @@ def test_slices_add_up(deadline: float | None, allowed: float | None) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"steps": -1}, {"bytes": "many"}, {"depth": True}, {"deadline": -0.1}, {"deadline": "1"}],
+    [
+        {"steps": -1},
+        {"bytes": "many"},
+        {"depth": True},
+        {"deadline": -0.1},
+        {"deadline": 0},
+        {"deadline": "1"},
+    ],
 )
 def test_limits_are_numbers(wrong: dict[str, Any]) -> None:
     with pytest.raises(turnwise.MessageError, match=next(iter(wrong))):

@@ -180,7 +180,7 @@ def _limit_child() -> None:
 
 
 def _measure(step: Step, state: dict[str, Any]) -> Measurement:
-    before = _reset_peak()
+    before = reset_peak()
     start = time.process_time()
     try:
         detail, outcome = str(step(state))[:80], "done"
@@ -191,20 +191,20 @@ def _measure(step: Step, state: dict[str, Any]) -> Measurement:
     except BaseException as error:  # exactly what must not happen
         outcome, detail = "raw", repr(error)[:200]
     spent = (time.process_time() - start) * 1000  # of this process: others may be using the machine
-    return Measurement(outcome, detail, spent, (_peak() - before) / 1024)
+    return Measurement(outcome, detail, spent, (peak_memory() - before) / 1024)
 
 
-def _reset_peak() -> float:
+def reset_peak() -> float:
     """Make the peak what the process holds now, and return it in kilobytes."""
     try:
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
     except OSError:
-        return _peak()
+        return peak_memory()
     return _status("VmRSS")
 
 
-def _peak() -> float:
+def peak_memory() -> float:
     """Return the largest resident set so far in kilobytes."""
     return _status("VmHWM") or float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 

@@ -7,7 +7,7 @@ is in its `Runtime`), and pickled as the text it was made from.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from sys import getsizeof
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -159,12 +159,24 @@ class Program:
         except RUNTIME_ERRORS as error:
             raise self._to_public_error(error) from None
 
-    def charge_output(self, rt: Runtime, size: int) -> None:
-        """Charge the budget for output of this size."""
+    def charge_output(self, rt: Runtime, texts: Sequence[str]) -> int:
+        """Charge the budget for the texts of the output, and return how many bytes they have."""
+        size = sum(map(len, texts))
         try:
-            rt.charge_output(size)
+            rt.charge_output(size)  # at least that, before a text is encoded
+            wide = sum(
+                [
+                    len(text.encode("utf-8", "surrogatepass")) - len(text)
+                    for text in texts
+                    if not text.isascii()
+                ]
+            )
+            rt.charge_output(wide)
         except TemplateLimitError as error:
-            raise TemplateLimitError(error.message, budget=error.budget, name=self.name) from None
+            raise TemplateLimitError(
+                error.message, budget=error.budget, name=self.name, hint=error.hint
+            ) from None
+        return size + wide
 
     def shadowing(self, options: Mapping[str, Any]) -> Program:
         """Return this program, or the one for options with the names of builtin functions."""
@@ -186,7 +198,7 @@ class Program:
             error = limit_error("bytes" if isinstance(error, MemoryError) else "depth")
         if isinstance(error, TemplateLimitError):
             kind, message = TemplateLimitError, error.message
-            details = {"budget": error.budget, "hint": limits.LIMIT_HINTS.get(error.budget)}
+            details = {"budget": error.budget, "hint": error.hint}
         elif isinstance(error, Failure):
             if isinstance(error, Denied):
                 kind = TemplateSecurityError

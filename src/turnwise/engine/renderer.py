@@ -34,6 +34,7 @@ TOOL_USE = "tool_use"
 REDUCED_BY = 10  # probing renders dozens of conversations, each of them short
 SCALARS = (str, bool, type(None), int)  # option values that need no copy
 ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
+MAX_CHARACTER_SIZE = 4  # bytes of a character in UTF-8
 NO_ALIASES: dict[tuple[int, str], str] = {}
 
 
@@ -47,13 +48,14 @@ class Renderer(Immutable):
         limits: the budgets of one rendering.
     """
 
-    __slots__ = ("_allowance", "_named", "_options", "limits", "program", "variables")
+    __slots__ = ("_allowance", "_budgets", "_named", "_options", "limits", "program", "variables")
 
     program: Program
     limits: Limits
     variables: tuple[str, ...]
     _options: dict[str, Any]
     _named: dict[str, Program]
+    _budgets: Limits  # with what the length of the template adds
     _allowance: Allowance | None
 
     def __init__(
@@ -74,8 +76,13 @@ class Renderer(Immutable):
             variables=tuple(dict.fromkeys(variables)),
             _options=plain,
             _named=others,
+            _budgets=limits,
             _allowance=None,
         )
+        self._set_slots(_budgets=self._measure_budgets())
+
+    def _measure_budgets(self) -> Limits:
+        return self.limits.for_source(max(map(len, self.texts)))
 
     @property
     def name(self) -> str:
@@ -147,7 +154,7 @@ class Renderer(Immutable):
             continuation = Continuation(chat, continue_final_message, program.text)
         if now is not None and not isinstance(now, datetime):
             raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
-        runtime = Runtime(self.limits, context, now or datetime.now, self._allowance)
+        runtime = Runtime(self._budgets, context, now or datetime.now, self._allowance)
         if known_tools is not NO_TOOLS:
             runtime.json_cache = known_tools.json_cache
             runtime.cacheable_ids = known_tools.cacheable_ids
@@ -156,8 +163,8 @@ class Renderer(Immutable):
             output = program.run(runtime, context)
             texts = output[::2]
             size = sum(map(len, texts))
-            if size > runtime.output:
-                program.charge_output(runtime, size)
+            if size * MAX_CHARACTER_SIZE > runtime.output:
+                size = program.charge_output(runtime, texts)
         finally:
             if runtime.ledger is not None:
                 runtime.ledger.close(size)
@@ -204,7 +211,7 @@ class Renderer(Immutable):
 
     def allow(self, renderings: float) -> Renderer:
         """Return a copy whose renderings together may spend as much as so many whole ones."""
-        return self._copy(_allowance=Allowance(self.limits, renderings))
+        return self._copy(_allowance=Allowance(self._budgets, renderings))
 
     @property
     def allowance(self) -> Allowance | None:
@@ -214,6 +221,8 @@ class Renderer(Immutable):
     def _copy(self, **changes: Any) -> Renderer:
         copy = Renderer.__new__(Renderer)
         copy._set_slots(**{name: getattr(self, name) for name in Renderer.__slots__} | changes)
+        if "limits" in changes or "program" in changes:
+            copy._set_slots(_budgets=copy._measure_budgets())
         return copy
 
     def _content(self) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ from turnwise.training import Examples
 SPARES = 1  # workers that are started ahead of time, for the next one that is killed
 PATIENCE = 30  # how many times its processor time a call may last: others use the processor too
 CALLER = 4  # stack levels from here to the code that called a method of IsolatedTemplate
+Recipe = tuple[str, Any, dict[str, Any], Limits | None]  # what a worker makes a template of
 HINT = "isolated(seconds=..., megabytes=...) allows more"
 
 
@@ -126,9 +127,9 @@ class WorkerPool:
     def _make(
         self, maker: str, given: Any, options: Mapping[str, Any], limits: Limits | None
     ) -> IsolatedTemplate:
-        source = _to_bytes((maker, given, dict(options), limits))
-        name = self.call(source, "", (), {})
-        return IsolatedTemplate(self, source, str(name))
+        recipe = (maker, given, dict(options), limits)
+        name = self.call(_to_bytes(recipe), "", (), {})
+        return IsolatedTemplate(self, recipe, str(name))
 
     def call(
         self, source: bytes, verb: str, positional: tuple[Any, ...], named: Mapping[str, Any]
@@ -235,10 +236,11 @@ class IsolatedTemplate:
     file, since the worker loads it once. Renderings come with their pieces.
     """
 
-    def __init__(self, pool: WorkerPool, source: bytes, name: str) -> None:
+    def __init__(self, pool: WorkerPool, recipe: Recipe, name: str) -> None:
         self.name = name
         self._pool = pool
-        self._source = source
+        self._recipe = recipe
+        self._source = _to_bytes(recipe)
 
     def render(self, /, messages: Any, *more: Any, **arguments: Any) -> Rendering:
         """Render a conversation, as `Template.render` does."""
@@ -273,6 +275,13 @@ class IsolatedTemplate:
     def convert(self, dialect: str, **arguments: Any) -> Any:
         """Write the template in another dialect, as `Template.convert` does."""
         return self._call("convert", dialect, **arguments)
+
+    def with_limits(self, limits: Limits) -> IsolatedTemplate:
+        """Return a copy with other budgets, as `Template.with_limits` does; the pool's limits hold as well."""
+        if not isinstance(limits, Limits):
+            raise MessageError(f"limits are turnwise.Limits, not {type(limits).__name__}")
+        maker, given, options, _ = self._recipe
+        return IsolatedTemplate(self._pool, (maker, given, options, limits), self.name)
 
     def _call(self, verb: str, /, *positional: Any, **named: Any) -> Any:
         return self._pool.call(self._source, verb, positional, named)

@@ -2,7 +2,7 @@
 
     steps    nodes of the program that are evaluated, and elements that a builtin walks over
     bytes    characters and list elements that operations allocate, charged before they allocate
-    output   characters of the result
+    output   bytes of the result in UTF-8
     depth    macros within macros, and containers within containers
     origins  fragments of text and rules that are followed to find where the result came from
 
@@ -14,8 +14,10 @@ The input adds its share to the budgets of a rendering: so much for each value, 
 and each character, and altogether at most `max_growth` times the steps. So 10,000 messages
 or a text of 1 MB are rendered, a template that looks from every message at all others renders a
 thousand of them, and no input buys a template more than that. Output is not capped, as
-it is only ever a few times the input; what no input pays for is short, since whoever encodes a
-prompt spends microseconds and hundreds of bytes on each character.
+it is only ever a few times the input. What no input pays for is short, since whoever encodes a
+prompt spends microseconds and hundreds of bytes on each byte of it: a template may write what a few
+of the largest prompts have, and some times its own length, so that one with long texts of its own
+can be rendered, and a short one does not become a long prompt.
 
 A call that renders many times (`stops`, `encode`, `convert`, `diff`) has an `Allowance`: its
 renderings share what a few whole ones may spend.
@@ -31,7 +33,7 @@ a hostile template can do with the whole of one takes less than 100 ms and 64 MB
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from threading import Lock
 from time import thread_time
@@ -43,6 +45,9 @@ from turnwise.messages.tools_cache import JsonCache
 
 BUDGETS = ("steps", "bytes", "output")  # those that renderings of one call share
 CALL = "call"  # the name of the budget that they share
+MAX_SOURCE_OUTPUT = (
+    76_000  # with the output that is free: the longest prompt that no input pays for
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Limits:
     Attributes:
         steps: nodes that are evaluated, and elements that a builtin walks over.
         bytes: characters and elements that are allocated.
-        output: characters of the result.
+        output: bytes of the result in UTF-8.
         depth: macros within macros, and containers within containers.
         origins: parts of a text whose origin is followed.
         steps_per_value: steps that each message, part, call, tool or other container of the input adds.
@@ -63,6 +68,7 @@ class Limits:
         bytes_per_character: bytes that each character of the input adds.
         output_per_value: output that each container of the input adds.
         output_per_character: output that each character of the input adds.
+        output_per_source: output that each character of the template adds, up to 76,000.
         origins_per_value: origins that each container of the input adds.
         origins_per_character: origins that each character of the input adds.
         max_growth: how many times the steps the input may add to them.
@@ -71,7 +77,7 @@ class Limits:
             not depend on the machine.
 
     Raises:
-        MessageError: a limit is not a positive number.
+        MessageError: a limit is not a number, or negative; or the deadline is 0.
 
     Example:
         >>> template = turnwise.load("chatml").with_limits(turnwise.Limits(steps=1000))
@@ -81,7 +87,7 @@ class Limits:
 
     steps: int = 600_000
     bytes: int = 3_000_000
-    output: int = 100_000
+    output: int = 24_000
     depth: int = 120
     origins: int = 20_000
     steps_per_value: int = 1_200
@@ -92,6 +98,7 @@ class Limits:
     bytes_per_character: int = 48
     output_per_value: int = 400
     output_per_character: int = 12
+    output_per_source: int = 5
     origins_per_value: int = 40
     origins_per_character: int = 1
     max_growth: int = 25
@@ -105,8 +112,10 @@ class Limits:
             if is_deadline and value is None:
                 continue
             kinds = (int, float) if is_deadline else int
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0:
-                kind = "a number of seconds" if is_deadline else "a whole number from 0 up"
+            is_number = isinstance(value, kinds) and not isinstance(value, bool)
+            # nothing can be rendered in no time, and nobody would read a deadline of 0 as none
+            if not is_number or not (value > 0 if is_deadline else value >= 0):
+                kind = "a positive number of seconds" if is_deadline else "a whole number from 0 up"
                 raise MessageError(f"a limit is {kind}, not {value!r:.80}", path=limit.name)
 
     def share_of(self, containers: int, characters: int) -> dict[str, int]:
@@ -121,6 +130,11 @@ class Limits:
             "bytes": min(size, self.bytes * self.max_bytes_growth),
             "output": output,
         }
+
+    def for_source(self, characters: int) -> Limits:
+        """Return these limits with the output that a template of this length adds."""
+        added = min(characters * self.output_per_source, MAX_SOURCE_OUTPUT)
+        return replace(self, output=self.output + added)
 
     def share_of_origins(self, context: Mapping[str, Any]) -> int:
         """Return what the input adds to the budget of origins."""
@@ -259,7 +273,7 @@ class Runtime:
             self._extend("bytes")
 
     def charge_output(self, count: int) -> None:
-        """Pay for characters of the result."""
+        """Pay for bytes of the result."""
         self.output -= count
         if self.output < 0:
             self._extend("output")
@@ -382,6 +396,8 @@ BUDGET_MEANINGS = {
 LIMIT_HINTS = {
     "steps": "if you trust the template: with_limits(turnwise.Limits(max_growth=100)), for longer inputs",
     "bytes": "if you trust the template: with_limits(turnwise.Limits(max_bytes_growth=200)), for longer inputs",
+    "output": "if you trust the template: with_limits(turnwise.Limits(output=1_000_000)), for longer prompts",
+    "deadline": "give a template that you trust more time: with_limits(turnwise.Limits(deadline=...)), in seconds",
 }
 BUDGET_TITLES = {CALL: "the budget of one call", "deadline": "its deadline"}
 
@@ -390,7 +406,9 @@ def limit_error(budget: str) -> TemplateLimitError:
     """Return the error for a budget that was exceeded."""
     title = BUDGET_TITLES.get(budget, f"its budget of {budget}")
     return TemplateLimitError(
-        f"the template went over {title}: {BUDGET_MEANINGS[budget]}", budget=budget
+        f"the template went over {title}: {BUDGET_MEANINGS[budget]}",
+        budget=budget,
+        hint=LIMIT_HINTS.get(budget),
     )
 
 
