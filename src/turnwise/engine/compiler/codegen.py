@@ -95,7 +95,7 @@ class Line(NamedTuple):
     lineno: int
 
 
-Reads = dict[tuple[str, str], Code]
+Reads = dict[str, dict[str, Code]]  # by owner and key
 
 
 class ReadCache:
@@ -110,24 +110,29 @@ class ReadCache:
 
     def recall(self, owner: str, key: str) -> Code | None:
         for scope in reversed(self.scopes):
-            if (owner, key) in scope:
-                return scope[owner, key]
+            code = scope[owner].get(key) if owner in scope else None
+            if code is not None:
+                return code
         return None
 
     def remember(self, owner: str, key: str, code: Code) -> None:
-        self.scopes[-1][owner, key] = code
+        self.scopes[-1].setdefault(owner, {})[key] = code
+
+    def adopt(self, reads: Reads) -> None:
+        """Remember the reads of a block that turned out to be part of this one."""
+        for owner, codes in reads.items():
+            self.scopes[-1].setdefault(owner, {}).update(codes)
 
     def forget(self, variable: str) -> None:
         """Drop the reads of a variable that is assigned again."""
         for scope in self.scopes:
-            for read in [read for read in scope if read[0] == variable]:
-                del scope[read]
+            scope.pop(variable, None)
 
     def forget_changeable(self) -> None:
         """Drop the reads that a call may have made stale by assigning to a namespace."""
         for scope in self.scopes:
-            for read in [read for read in scope if read[0] not in self.lasting]:
-                del scope[read]
+            for owner in scope.keys() - self.lasting:
+                del scope[owner]
 
 
 class Draft(NamedTuple):
@@ -225,7 +230,7 @@ class CodeWriter:
 
     def adopt(self, draft: Draft) -> None:
         self.lines += draft.lines
-        self.reads.scopes[-1].update(draft.reads)
+        self.reads.adopt(draft.reads)
 
     # ---- variables ----
 

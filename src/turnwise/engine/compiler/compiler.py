@@ -63,7 +63,7 @@ def generate_code(
     lookups = LookupCompiler(context)
     calls = CallCompiler(context, lookups)
     assignments = AssignmentCompiler(context, calls)
-    macros = MacroCompiler(context, calls, tree)
+    macros = MacroCompiler(context, calls)
     context.parts = [
         ValueCompiler(context),
         lookups,

@@ -16,16 +16,19 @@ from jinja2 import nodes
 from turnwise.engine.compiler.codegen import Code, CodeWriter
 from turnwise.engine.compiler.cost import StepCosts
 from turnwise.engine.compiler.scopes import CompileError, Frame, Variables
+from turnwise.engine.compiler.tree import walk
 
 TAGS = {"ScopedEvalContextModifier": "autoescape", "FromImport": "from ... import"}
 
 
 class CompileContext:
-    """The writer, the variables and the costs of one program, and the parts of the compiler."""
+    """The writer, the variables and the costs of one program, all nodes of its tree, and the parts of the compiler."""
 
     def __init__(self, tree: nodes.Template, shadowed: frozenset[str]) -> None:
         self.writer = CodeWriter()
-        self.variables = Variables(self.writer, tree, shadowed)
+        self.nodes = list(walk(tree))
+        self.has_slices = any(type(node) is nodes.Slice for node in self.nodes)
+        self.variables = Variables(self.writer, self.nodes, shadowed)
         self.costs = StepCosts()
         self.parts: list[object] = []
         self._visitors: dict[type, Callable[..., Any]] = {}

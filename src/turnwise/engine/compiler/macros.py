@@ -13,7 +13,6 @@ from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, trail_of
 from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.scopes import CompileError, KnownMacro
-from turnwise.engine.compiler.tree import walk
 from turnwise.engine.runtime.values import Undefined
 
 SPECIAL_NAMES = ("caller", "kwargs", "varargs")
@@ -23,7 +22,7 @@ MacroNode = nodes.Macro | nodes.CallBlock
 class MacroCompiler:
     """Compiles everything whose body is run by a call."""
 
-    def __init__(self, context: CompileContext, calls: CallCompiler, tree: nodes.Template) -> None:
+    def __init__(self, context: CompileContext, calls: CallCompiler) -> None:
         self.context = context
         self.calls = calls
         self.writer = context.writer
@@ -31,7 +30,7 @@ class MacroCompiler:
         self._value_lines: dict[str, int] = {}  # where a known macro becomes a value
         self._assigned_names = [
             node.name
-            for node in walk(tree)
+            for node in context.nodes
             if isinstance(node, nodes.Macro)
             or (isinstance(node, nodes.Name) and node.ctx != "load")
         ]

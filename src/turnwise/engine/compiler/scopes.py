@@ -7,7 +7,7 @@ of the template are read once, at the start of the program: `messages` becomes `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -15,7 +15,6 @@ from jinja2 import nodes
 from jinja2.idtracking import VAR_LOAD_ALIAS, VAR_LOAD_PARAMETER, VAR_LOAD_RESOLVE, Symbols
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, CodeWriter, Kind, trail_of
-from turnwise.engine.compiler.tree import find_nodes
 from turnwise.engine.provenance.trails import root_trail
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.engine.runtime.values import Undefined
@@ -96,7 +95,10 @@ class Variables:
     """The Python variables of a program: which names they are, and what is known about their values."""
 
     def __init__(
-        self, writer: CodeWriter, tree: nodes.Template, shadowed: frozenset[str] = frozenset()
+        self,
+        writer: CodeWriter,
+        all_nodes: Iterable[nodes.Node],
+        shadowed: frozenset[str] = frozenset(),
     ) -> None:
         self.writer = writer
         self.frame = Frame(Scope())  # of the node that is being compiled
@@ -107,7 +109,7 @@ class Variables:
         self.macros: dict[str, KnownMacro] = {}
         self.loops: dict[str, str] = {}  # variables of `loop`: the number of the loop
         self.used_as_values: set[str] = set()
-        self.namespaces = {node.name for node in find_nodes(tree, nodes.NSRef)}
+        self.namespaces = {node.name for node in all_nodes if isinstance(node, nodes.NSRef)}
         self._known: dict[str, Code] = {}
         self._identifiers: dict[str, str] = {}
 

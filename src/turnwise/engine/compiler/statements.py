@@ -31,8 +31,11 @@ class StatementCompiler:
     def visit_Output(self, node: nodes.Output) -> None:
         for child in node.nodes:
             self.writer.lineno = child.lineno or self.writer.lineno
-            # Only slices differ between constant expressions and others.
-            with self.variables.change_frame(constant=_is_constant_slice(child)):
+            # Only slices differ between constant expressions and others, and few templates have one.
+            if self.context.has_slices and _is_constant_slice(child):
+                with self.variables.change_frame(constant=True):
+                    self._output(child)
+            else:
                 self._output(child)
 
     def _output(self, node: nodes.Node) -> None:

@@ -250,20 +250,26 @@ NO_TRAILS = repeat(None)
 NO_MESSAGES = (PAIRS, KEYS, LETTERS, SPLIT)  # rules whose elements are neither messages nor parts
 MISS_BYTES = 24  # of an attribute that is not a field of a dict; most of those do not exist
 LOOP_START_COST = 24  # steps for starting a loop
-MAX_CACHED_TRAILS = 1 << 16  # of all inputs together; for a longer one they are made each time
+MAX_CACHED_TRAILS = 1 << 16  # of all inputs together; for a longer one they are made for each rendering
 ROOT_TRAILS: dict[str, list[Trail]] = {}
 
 
-def _root_trails(name: str, count: int) -> list[Trail]:
+def _root_trails(rt: Runtime, name: str, count: int) -> list[Trail]:
     """Return the trails of an input's elements.
 
-    They are the same in every rendering, so they are cached.
+    They are the same in every rendering, so they are cached; those of a long input as long as the rendering lasts,
+    since a loop may be in another.
     """
     trails = ROOT_TRAILS.get(name, [])
     if len(trails) >= count:
         return trails
     if 2 * count > MAX_CACHED_TRAILS:
-        return list(zip(repeat((ROOT, name)), range(count), strict=False))
+        long_trails = rt.long_trails
+        if len(long_trails.get(name, ())) < count:
+            # a new dict: that of other renderings is shared, and stays empty
+            made = list(zip(repeat((ROOT, name)), range(count), strict=False))
+            long_trails = rt.long_trails = {**long_trails, name: made}
+        return long_trails[name]
     if sum(map(len, list(ROOT_TRAILS.values()))) + 2 * count > MAX_CACHED_TRAILS:
         ROOT_TRAILS.clear()
     trails = ROOT_TRAILS[name] = list(zip(repeat((ROOT, name)), range(2 * count), strict=False))
@@ -286,10 +292,10 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
         rt.charge_bytes(8 * count)
         return elements, [trail] * count, False
     if trail[0] is ROOT:
-        return elements, _root_trails(trail[1], count), trail[1] == "messages"
+        return elements, _root_trails(rt, trail[1], count), trail[1] == "messages"
     if trail[0] is PICK and type(trail[1]) is tuple and trail[1][0] is ROOT:
         rt.charge_bytes(ITEM_BYTES * count)
-        kept = _root_trails(trail[1][1], max(trail[2], default=-1) + 1)
+        kept = _root_trails(rt, trail[1][1], max(trail[2], default=-1) + 1)
         return elements, [kept[index] for index in trail[2]], True
     rt.charge_bytes(ELEMENT_BYTES * count)
     return (
@@ -320,7 +326,7 @@ def start_message_loop(rt: Runtime, messages: list[Any], weight: int) -> list[Tr
     rt.steps -= count * weight
     if rt.steps < 0:
         rt.charge_steps(0)
-    return _root_trails("messages", count)
+    return _root_trails(rt, "messages", count)
 
 
 def pick_elements(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[Any], Any]:

@@ -159,6 +159,7 @@ MAX_INTEGER_BITS = 1024  # the range of a float; such an integer is printed and 
 
 NO_IDS: frozenset[int] = frozenset()
 NO_CACHE = JsonCache()  # nothing is put into it, since there are no tools
+NO_TRAILS_YET: dict[str, list[Any]] = {}  # nothing is put into it
 NO_SHARES: Mapping[str, int] = dict.fromkeys(BUDGETS, 0)
 # Of what an allowance has: steps take most of the time, and output that is not encoded costs little.
 FACTORS = {"steps": 1.0, "bytes": 1.33, "output": 25.0}
@@ -234,6 +235,7 @@ class Runtime:
         "json_cache",
         "ledger",
         "limits",
+        "long_trails",
         "now",
         "output",
         "steps",
@@ -256,6 +258,7 @@ class Runtime:
         self.json_cache = NO_CACHE
         self.cacheable_ids: frozenset[int] = NO_IDS
         self._context: Mapping[str, Any] | None = context
+        self.long_trails = NO_TRAILS_YET  # of the elements of long inputs, see `start_loop`
         self.ledger: Ledger | None = None
         if allowance is not None or limits.deadline is not None:
             self.ledger = Ledger(self, allowance)
