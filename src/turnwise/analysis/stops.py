@@ -74,9 +74,11 @@ class ProbedConversation:
     def closing(self, index: int) -> Closing | None:
         """Return what follows the fields of a message; None if none of them is rendered."""
         end = turn_end = next_field = None
-        position, text = 0, ""
+        position = 0
+        shown: list[str] = []
         for piece in self.rendering.pieces:
-            text += COMPUTED * len(piece.text) if _is_computed(piece.origin) else piece.text
+            is_computed = _is_computed(piece.origin)
+            shown.append(COMPUTED * len(piece.text) if is_computed else piece.text)
             if _is_field_of(piece.origin, index):
                 end, turn_end, next_field = position + len(piece.text), None, None
             elif end is not None:
@@ -87,6 +89,7 @@ class ProbedConversation:
             position += len(piece.text)
         if end is None:
             return None
+        text = "".join(shown)
         return Closing(text[end:turn_end], text[end:next_field])
 
     def closings(self, role: str) -> Iterator[tuple[int, Closing]]:
@@ -113,6 +116,8 @@ def _is_computed(origin: Origin) -> bool:
 
 
 def _is_field_of(origin: Origin, index: int) -> bool:
+    if origin.kind == "template":
+        return False
     paths = [origin.path] if origin.path else origin.sources
     return any(path[:2] == ("messages", index) and _is_text(path) for path in paths)
 

@@ -26,7 +26,7 @@ from turnwise.engine.runtime import access, formatting, limits, measures, operat
 from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.engine.runtime.jinja_tests import TESTS
-from turnwise.engine.runtime.limits import Runtime, limit_error
+from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime, limit_error
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Denied, Failure, Raised, UndefinedFailure
 from turnwise.engine.sized_cache import SizedCache
@@ -160,8 +160,10 @@ class Program:
             raise self._to_public_error(error) from None
 
     def charge_output(self, rt: Runtime, texts: Sequence[str]) -> int:
-        """Charge the budget for the texts of the output, and return how many bytes they have."""
+        """Charge the budget for the texts of the output, and return how many bytes they have at least."""
         size = sum(map(len, texts))
+        if MAX_CHARACTER_SIZE * size <= rt.estimate_output():
+            return size
         try:
             rt.charge_output(size)  # at least that, before a text is encoded
             wide = sum(

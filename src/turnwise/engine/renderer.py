@@ -19,7 +19,13 @@ from typing import Any
 from turnwise.engine.continuation import Continuation
 from turnwise.engine.program import Program
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Allowance, Limits, Runtime
+from turnwise.engine.runtime.limits import (
+    DEFAULT_LIMITS,
+    MAX_CHARACTER_SIZE,
+    Allowance,
+    Limits,
+    Runtime,
+)
 from turnwise.errors import MessageError
 from turnwise.immutable import Immutable
 from turnwise.messages import (
@@ -34,7 +40,6 @@ TOOL_USE = "tool_use"
 REDUCED_BY = 10  # probing renders dozens of conversations, each of them short
 SCALARS = (str, bool, type(None), int)  # option values that need no copy
 ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
-MAX_CHARACTER_SIZE = 4  # bytes of a character in UTF-8
 NO_ALIASES: dict[tuple[int, str], str] = {}
 
 

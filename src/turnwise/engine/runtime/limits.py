@@ -45,6 +45,7 @@ from turnwise.messages.tools_cache import JsonCache
 
 BUDGETS = ("steps", "bytes", "output")  # those that renderings of one call share
 CALL = "call"  # the name of the budget that they share
+MAX_CHARACTER_SIZE = 4  # bytes of a character in UTF-8
 MAX_SOURCE_OUTPUT = (
     76_000  # with the output that is free: the longest prompt that no input pays for
 )
@@ -274,6 +275,17 @@ class Runtime:
         self.bytes -= count
         if self.bytes < 0:
             self._extend("bytes")
+
+    def estimate_output(self) -> int:
+        """Return what may be output at least: the budget, and what the texts of messages add, which are soon counted.
+
+        Nothing is estimated where renderings share an allowance, which has to know what the input adds.
+        """
+        if self._context is None or self.ledger is not None:
+            return self.output
+        messages = self._context.get("messages", ())
+        texts = [content for message in messages if type(content := message.get("content")) is str]
+        return self.output + self.limits.output_per_character * sum(map(len, texts))
 
     def charge_output(self, count: int) -> None:
         """Pay for bytes of the result."""
