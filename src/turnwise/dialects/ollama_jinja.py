@@ -233,6 +233,8 @@ class OllamaJinjaWriter:
                 value = GoValue(name, value.type)
             inner = scope.with_dot(value)
         test = _strip_parentheses(self._fields.write_truth(value))
+        if " if " in test:  # Jinja takes no inline `if` there without parentheses
+            test = f"({test})"
         lines += [f"{{%- {word} {test} -%}}", *self._write_nodes(node.body, inner)]
         if len(node.otherwise) == 1:
             # `else if` is a nested block in Go, and `elif` here.
