@@ -336,6 +336,7 @@ def check_schemas(subject: Subject) -> Iterator[Symptom]:
                 "Write tools with tojson, or test each key of a schema before it is used.",
                 place,
                 probe,
+                severity="warning" if what.startswith("no ") else None,
             )
 
 

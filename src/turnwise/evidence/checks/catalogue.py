@@ -24,12 +24,14 @@ class Check:
         name: a few words with hyphens.
         severity: how bad a finding is, unless the finding says otherwise.
         run: yields what is wrong with a template.
+        reads_source: it reads the text alone, so it works for a template that refuses every message, too.
     """
 
     code: str
     name: str
     severity: Severity
     run: Callable[[Subject], Iterator[Symptom]]
+    reads_source: bool = False
 
     @property
     def title(self) -> str:

@@ -200,7 +200,11 @@ class CheckReport:
             fixes = dict.fromkeys(finding.fix for finding in group)
             lines += [f"  fix: {printable(fix)}" for fix in list(fixes)[1:]]
             lines.append("")
-        lines += [f"not run: {code}: {printable(reason)}" for code, reason in self.not_run]
+        reasons: dict[str, list[str]] = {}
+        for code, reason in self.not_run:
+            reasons.setdefault(reason, []).append(code)
+        for reason, codes in reasons.items():
+            lines.append(f"not run: {', '.join(codes)}: {printable(reason)}")
         return "\n".join([*lines, self.summary()])
 
 

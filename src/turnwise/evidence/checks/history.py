@@ -132,18 +132,21 @@ def _committed_text(rendering: Rendering, message: int) -> str:
 def _measure_cost(
     subject: Subject, messages: list[MessageDict], tools: Sequence[Any] | None
 ) -> str:
-    """Return in words what a server computes again in each turn."""
+    """Return in words what a server computes again in each turn: it has kept the prompt and the reply."""
     head = [message for message in messages if message["role"] == "system"]
     body = [message for message in messages if message["role"] != "system"]
-    ends = [n for n, message in enumerate(body) if message["role"] != "assistant"]
-    texts = []
-    for number in range(ROUNDS):
-        for end in ends:
-            chat = [*head, *body * number, *body[: end + 1]]
-            text = subject.text_of(subject.chat(*chat, tools=tools, prompt=True))
-            if text is not None:
-                texts.append(text)
-    lost = [a[first_difference(a, b) :] for a, b in zip(texts, texts[1:], strict=False)]
+    if body[-1]["role"] == body[0]["role"]:
+        body = body[:-1]  # it is the first of the next round
+    chat = body * ROUNDS
+    replies = [n for n, message in enumerate(chat) if message["role"] == "assistant"]
+    lost = []
+    for end, following in zip(replies, replies[1:], strict=False):
+        done = subject.chat(*head, *chat[: end + 1], tools=tools)
+        outcome = subject.run(done)
+        text = subject.text_of(subject.chat(*head, *chat[:following], tools=tools, prompt=True))
+        if isinstance(outcome, Rendering) and text is not None:
+            kept = _committed_text(outcome, len(done.messages) - 1)
+            lost.append(kept[first_difference(kept, text) :])
     if not lost:
         return ""
     unit, counts = "characters", [len(text) for text in lost]
@@ -182,8 +185,8 @@ def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
     """The prompt that is served is not the beginning of the finished turn.
 
     ## What it does
-    Renders a prompt, and the same conversation with a reply: a text, a text with reasoning, a call. One of them must
-    begin with the prompt.
+    Renders a prompt, and the same conversation with a reply: a text, and a text with reasoning. One of them must begin
+    with the prompt.
 
     ## Why it matters
     What is trained is then not what is served: the model never saw a reply behind this generation prompt. And every
@@ -198,11 +201,6 @@ def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
     texts = [text for text in map(subject.text_of, finished) if text is not None]
     if prompt is None or not texts or any(text.startswith(prompt) for text in texts):
         return
-    if subject.writes_calls:
-        call = subject.text_of(subject.chat(subject.user(), subject.call(), tools=TOOLS))
-        asked = subject.text_of(subject.chat(subject.user(), tools=TOOLS, prompt=True))
-        if call is not None and asked is not None and call.startswith(asked):
-            return
     probe = finished[0] if subject.text_of(finished[0]) is not None else finished[-1]
     text = subject.text_of(probe) or ""
     index = first_difference(text, prompt)
@@ -239,16 +237,15 @@ def check_markers_balance(subject: Subject) -> Iterator[Symptom]:
     )
     if not isinstance(plain, Rendering):
         return
-    pairs = _learn_pairs(_marker_sequence(plain))
     stops = set(subject.facts.stops_for(subject.tokens))
+    pairs = _learn_pairs(_marker_sequence(plain), stops)
     seen: set[Place | None] = set()
     for probe in _marker_chats(subject) if pairs else ():
         outcome = subject.run(probe)
         sequence = _marker_sequence(outcome) if isinstance(outcome, Rendering) else []
         for opening, closing in pairs if sequence else ():
-            closings = {closing} | (stops if closing in stops else set())
             text = subject.text_of(probe) or ""
-            index = _first_imbalance(sequence, opening, closings, len(text))
+            index = _first_imbalance(sequence, (opening, closing), stops, len(text))
             place = (
                 subject.places.at(probe, min(index, len(text) - 1)) if index is not None else None
             )
@@ -298,33 +295,39 @@ def _marker_sequence(rendering: Rendering) -> list[tuple[str, int]]:
     return sorted(found, key=lambda one: one[1])
 
 
-def _learn_pairs(sequence: list[tuple[str, int]]) -> list[tuple[str, str]]:
-    """Return the pairs of markers that open and close each of four turns, or more."""
+def _learn_pairs(sequence: list[tuple[str, int]], stops: set[str]) -> list[tuple[str, str]]:
+    """Return the pair of markers that open and close each of four turns, or more; a stop closes."""
     names = [name for name, _ in sequence]
     known = list(dict.fromkeys(names))
-    found = []
     for opening in known:
         for closing in known[known.index(opening) + 1 :]:
             order = [name for name in names if name in (opening, closing)]
-            if len(order) >= 2 * TURNS and order == [opening, closing] * (len(order) // 2):
-                found.append((opening, closing))
-    return found
+            is_pair = order == [opening, closing] * (len(order) // 2)
+            if is_pair and len(order) >= 2 * TURNS and closing in stops:
+                return [(opening, closing)]
+    return []
 
 
 def _first_imbalance(
-    sequence: list[tuple[str, int]], opening: str, closings: set[str], end: int
+    sequence: list[tuple[str, int]], pair: tuple[str, str], stops: set[str], end: int
 ) -> int | None:
-    """Return where a turn is opened while one is open, or closed while none is; None if that never happens."""
-    is_open = False
+    """Return where a turn is opened while one is open, or closed while none is; None if that never happens.
+
+    Another stop may end a turn (`<|eom_id|>`) or only a part of it: behind one, both markers are fine.
+    """
+    opening, closing = pair
+    is_open: bool | None = False  # None: not known
     for name, index in sequence:
         if name == opening:
             if is_open:
                 return index
             is_open = True
-        elif name in closings:
-            if not is_open:
+        elif name == closing:
+            if is_open is False:
                 return index
             is_open = False
+        elif name in stops and is_open:
+            is_open = None
     return end if is_open else None
 
 
@@ -451,7 +454,7 @@ def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
     outcome, prompt = subject.run(probe), subject.text_of(asked)
     if not isinstance(outcome, Rendering) or prompt is None or subject.lost(probe):
         return
-    if prompt != subject.text_of(closed):
+    if prompt != subject.text_of(closed) or subject.facts.generation_prompt:
         return
     last = ("messages", len(probe.messages) - 1, "content")
     start = 0

@@ -200,7 +200,7 @@ def check_same_role_twice(subject: Subject) -> Iterator[Symptom]:
 
 
 CHECKS = (
-    Check("T101", "user-message", "error", check_user_message),
+    Check("T101", "user-message", "error", check_user_message, reads_source=True),
     Check("T102", "late-system", "error", check_late_system),
     Check("T103", "second-system", "error", check_second_system),
     Check("T104", "system-message", "error", check_system),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from turnwise.errors import SourceError, TurnwiseError, did_you_mean
@@ -31,7 +32,7 @@ CHECKS: tuple[Check, ...] = (
     *source.CHECKS,
 )
 """All checks, in the order of their codes."""
-FIRST = "T101"  # a template that refuses every user message is asked nothing else
+MAX_PER_CHECK = 20  # findings: a template that has more is no better known by them
 NOT_ACCEPTED = "the template refuses a user message"
 
 
@@ -94,10 +95,10 @@ def check_template(
         warnings.simplefilter("ignore")  # of what a template drops: that is reported here
         for check in CHECKS:
             try:
-                if check.code != FIRST and not subject.facts.is_accepting:
+                if not check.reads_source and not subject.facts.is_accepting:
                     not_run.append((check.code, NOT_ACCEPTED))
                     continue
-                for symptom in check.run(subject):
+                for symptom in islice(check.run(subject), MAX_PER_CHECK):
                     findings.append(_to_finding(check, symptom))
             except TurnwiseError as error:  # a budget, mostly: the other checks may be cheaper
                 not_run.append((check.code, error.message))

@@ -427,11 +427,11 @@ def _literal_texts(pattern: str) -> list[str]:
 
 
 CHECKS = (
-    Check("T601", "unknown-variable", "warning", check_variables),
-    Check("T602", "hidden-characters", "error", check_hidden_characters),
-    Check("T603", "encoded-text", "warning", check_encoded_text),
+    Check("T601", "unknown-variable", "warning", check_variables, reads_source=True),
+    Check("T602", "hidden-characters", "error", check_hidden_characters, reads_source=True),
+    Check("T603", "encoded-text", "warning", check_encoded_text, reads_source=True),
     Check("T604", "word-triggers", "warning", check_text_branches),
-    Check("T605", "old-revision", "warning", check_revision),
+    Check("T605", "old-revision", "warning", check_revision, reads_source=True),
     Check("T606", "differs-from-reference", "error", check_reference),
     Check("T607", "minijinja", "warning", check_minijinja),
     Check("T608", "huggingface-jinja", "warning", check_huggingface_jinja),
