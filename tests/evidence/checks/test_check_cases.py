@@ -9,6 +9,7 @@ import check_pages
 import pytest
 
 import turnwise
+from single_check import run_check
 from turnwise.evidence.checks import CHECKS, CheckReport
 from turnwise.evidence.checks.catalogue import SECTIONS, Check
 
@@ -20,13 +21,13 @@ ELSEWHERE = ("T304", "T502", "T503", "T504", "T506", "T605", "T606", "T607", "T6
 """Checks whose cases need more than an edit: they are in `test_check_files.py`."""
 
 
-def check_text(text: str) -> CheckReport:
-    return turnwise.compile(text, "jinja", name="case.jinja").check()
+def compile_case(text: str) -> turnwise.Template:
+    return turnwise.compile(text, "jinja", name="case.jinja")
 
 
 @pytest.fixture(scope="module")
 def good_report() -> CheckReport:
-    return check_text(GOOD)
+    return compile_case(GOOD).check()
 
 
 def test_the_good_case_has_no_findings(good_report: CheckReport) -> None:
@@ -41,11 +42,11 @@ def test_a_check_reports_its_bad_case(code: str, good_report: CheckReport) -> No
     text = GOOD.replace(case["old"], case["new"])
     marker = case.get("here", HERE)
     lines = [number for number, line in enumerate(text.split("\n"), 1) if marker in line]
-    found = [finding for finding in check_text(text) if finding.code == code]
+    found = run_check(code, compile_case(text))
     assert found, "not reported"
-    places = [finding.place.line if finding.place else None for finding in found]
+    places = [symptom.place.line if symptom.place else None for symptom in found]
     assert (lines[0] if lines else None) in places, "\n".join(map(str, found))
-    assert all(finding.fix and finding.message for finding in found)
+    assert all(symptom.fix and symptom.message for symptom in found)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)

@@ -146,6 +146,8 @@ HOSTILE = {
     "much text": "{% for m in messages %}{{ 'x' * 90000 }}{{ m.content }}{% endfor %}",
     "deep": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     "marks": "{% for m in messages %}{{ m.content | replace('a', '\U000f5a01') }}\U000f5a03{% endfor %}",
+    "names of arguments": "{% for m in messages %}{% if prompt or now or text or options or name %}x{% endif %}"
+    "{{ m.content }}{{ self_ }}{% endfor %}",
     "raises": "{{ raise_exception('\x1b[2J no') }}",
     "empty": "{% if false %}{% endif %}",
     "unsafe": "{{ messages.__class__.__mro__ }}",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import turnwise
-from turnwise.evidence.checks import CheckReport
+from single_check import run_check
 
 pytestmark = pytest.mark.once
 
@@ -22,8 +22,8 @@ WANTED = 36
 
 
 @cache
-def whole_report(entry: str) -> CheckReport:
-    return turnwise.load(entry).check()
+def known_symptoms(entry: str, code: str) -> frozenset[str]:
+    return frozenset(one.message for one in run_check(code, turnwise.load(entry)))
 
 
 def plant(seed: dict[str, Any]) -> turnwise.Template:
@@ -42,13 +42,9 @@ def plant(seed: dict[str, Any]) -> turnwise.Template:
 def find_problem(seed: dict[str, Any]) -> str:
     """Return what is wrong with the report of a defect; empty if it is found at its line."""
     code = seed["code"]
-    before = {(one.code, one.message) for one in whole_report(seed["entry"])}
+    before = known_symptoms(seed["entry"], code)
     template = plant(seed)
-    found = [
-        one
-        for one in template.check()
-        if one.code == code and (one.code, one.message) not in before
-    ]
+    found = [one for one in run_check(code, template) if one.message not in before]
     if not found:
         return f"{seed['entry']} {code}: not found"
     wanted = seed.get("here", HERE)

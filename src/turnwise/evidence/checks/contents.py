@@ -228,7 +228,7 @@ def check_reasoning_beside_call(subject: Subject) -> Iterator[Symptom]:
         if not subject.works(chosen):
             continue
         call = {**subject.call(), key: THOUGHT}
-        probe = subject.chat(subject.user(), call, subject.result(), tools=TOOLS, **options)
+        probe = subject.chat(subject.user(), call, subject.result(), tools=TOOLS, options=options)
         fix = "Write the reasoning of messages with calls, too."
         yield from report_loss(subject, probe, call, key, "reasoning beside a tool call", fix)
         return

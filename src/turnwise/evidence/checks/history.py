@@ -106,9 +106,9 @@ def _first_rewrite(
     for count in range(1, len(messages)):
         if messages[count - 1]["role"] == "system":
             continue  # no server is sent a conversation that ends so
-        short = subject.chat(*messages[:count], tools=tools, **options)
+        short = subject.chat(*messages[:count], tools=tools, options=options)
         for longer in range(count + 1, len(messages) + 1):
-            long = subject.chat(*messages[:longer], tools=tools, **options)
+            long = subject.chat(*messages[:longer], tools=tools, options=options)
             before, after = subject.run(short), subject.run(long)
             if not isinstance(before, Rendering) or not isinstance(after, Rendering):
                 continue
@@ -161,7 +161,7 @@ def _find_stable_option(
 ) -> str:
     """Return an option with which history is not rewritten, empty if none is known."""
     for name, value in _list_options(subject):
-        probe = subject.chat(*messages, tools=tools, **{name: value})
+        probe = subject.chat(*messages, tools=tools, options={name: value})
         is_rendered = isinstance(subject.run(probe), Rendering)
         if is_rendered and _first_rewrite(subject, messages, tools, {name: value}) is None:
             return f"{name}={value!r}"
@@ -377,7 +377,7 @@ def check_options_at_head(subject: Subject) -> Iterator[Symptom]:
     messages = [subject.user(), subject.reply(), subject.user(ASKED_AGAIN)]
     texts: dict[str, dict[str, Probe]] = {}
     for name, value in _list_options(subject):
-        probe = subject.chat(*messages, prompt=True, **{name: value})
+        probe = subject.chat(*messages, prompt=True, options={name: value})
         text = subject.text_of(probe)
         if text is not None:
             texts.setdefault(name, {})[text] = probe

@@ -33,6 +33,7 @@ from turnwise.evidence.checks.findings import Place, Severity, Symptom
 from turnwise.evidence.checks.subject import ASKED_AGAIN, THOUGHT, TOOLS, Subject
 from turnwise.evidence.checks.symptoms import first_difference, show_from
 from turnwise.evidence.compare import diff
+from turnwise.messages import REASONING_KEYS
 from turnwise.registry.published import identify, texts_of
 
 GUARDS = ("defined", "undefined", "default", "d")
@@ -398,6 +399,7 @@ def check_response_template(subject: Subject) -> Iterator[Symptom]:
     if subject.writes_calls:
         turns["tool_calls"] = subject.chat(subject.user(), subject.call(), tools=TOOLS)
     key = subject.input_format.reasoning
+    key = key if key in REASONING_KEYS else REASONING_KEYS[0]
     thoughtful = subject.chat(subject.user(), subject.reply(**{key: THOUGHT}))
     if subject.works(thoughtful):
         turns |= dict.fromkeys(("reasoning_content", "thinking", "reasoning"), thoughtful)

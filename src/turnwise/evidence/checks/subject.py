@@ -162,7 +162,7 @@ class Subject:
         *messages: MessageDict,
         tools: Sequence[Any] | None = None,
         prompt: bool = False,
-        **options: Any,
+        options: Mapping[str, Any] | None = None,
     ) -> Probe:
         """Return a conversation, behind the messages that the template wants first."""
         roles = [message.get("role") for message in messages]
@@ -174,7 +174,7 @@ class Subject:
             [*first, *messages],
             tools=list(tools) if tools is not None else None,
             add_generation_prompt=prompt,
-            options={**self._options, **options},
+            options={**self._options, **(options or {})},
         )
 
     def run(self, probe: Probe) -> RenderOutcome:
