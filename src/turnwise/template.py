@@ -21,7 +21,7 @@ from warnings import warn
 
 from turnwise import dialects
 from turnwise.analysis.facts import Facts
-from turnwise.analysis.unnamed_tokens import describe_unnamed_tokens, find_unnamed_tokens
+from turnwise.analysis.unnamed_tokens import render_unnamed
 from turnwise.conversion.conversion import Conversion
 from turnwise.dialects.translation import Translation, copy_source
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_options
@@ -32,7 +32,6 @@ from turnwise.engine.runtime.limits import DEFAULT_LIMITS, MAX_TEMPLATE_CHARACTE
 from turnwise.errors import (
     MessageError,
     SourceError,
-    TemplateRuntimeError,
     TemplateSyntaxError,
     TurnwiseWarning,
 )
@@ -189,9 +188,15 @@ class Template:
         if normalise and options:
             reject_misspelt_options(options, self.renderer.variables, "render")
         arguments = (documents, add_generation_prompt, continue_final_message, now)
+        if normalise and tools is None and documents is None:
+            plain = self._inputs.try_plain_turns(messages, arguments, options)
+            if plain is not None:
+                return plain
         rendering, given = self._inputs.run(
             messages,
-            lambda given: self._render_named(given, arguments, options, normalise),
+            lambda given: render_unnamed(
+                self.renderer, (given.messages, given.tools, *arguments), options, fill=normalise
+            ),
             Seen,
             tools=tools,
             documents=documents,
@@ -201,22 +206,6 @@ class Template:
         if given.changes:
             rendering.note_changes(given.changes, given.positions)
         return rendering
-
-    def _render_named(
-        self, given: Normalised, arguments: tuple[Any, ...], options: dict[str, Any], fill: bool
-    ) -> Rendering:
-        """Render; if the template fails, with `fill`, render with empty texts for special tokens that have none."""
-        try:
-            return self.renderer.render(given.messages, given.tools, *arguments, **options)
-        except TemplateRuntimeError:
-            unnamed = find_unnamed_tokens(self.renderer, options)
-            if not (fill and unnamed):
-                raise
-            options |= dict.fromkeys(unnamed, "")
-            rendering = self.renderer.render(given.messages, given.tools, *arguments, **options)
-            message = describe_unnamed_tokens(self.renderer, unnamed)
-            warn(message, TurnwiseWarning, stacklevel=5)
-            return rendering
 
     def encode(
         self,
@@ -252,13 +241,8 @@ class Template:
         strict = bool(arguments.get("strict"))
         if arguments.get("normalise", True):
             reject_misspelt_options(arguments, self.variables, "encode", ENCODE_ARGUMENTS)
-        more: dict[str, Any] = {
-            "max_length": max_length,
-            "overflow": overflow,
-            "trust": trust,
-            "compatible": compatible,
-            "add_stop": add_stop,
-        }
+        more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
+        more |= {"compatible": compatible, "add_stop": add_stop}
 
         def run(given: Normalised) -> tuple[EncodeRequest, Encoded]:
             named = {**arguments, "tools": given.tools}

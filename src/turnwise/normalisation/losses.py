@@ -3,7 +3,7 @@
 The pieces of a rendering tell exactly which fields were written (`analysis/losses.py`), but they cost more than the
 rendering itself. So they are asked only where cheaper ways leave a doubt:
 
-    1. most templates write the very object that was given: its identity is among the texts that were written
+    1. most templates write a text as it was given: it is among the texts that were written
     2. a text that is long enough to be met nowhere else is looked for, behind the one before it
 
 Templates that write the reasoning of the last reply and remove it from earlier ones do so on purpose. That is no loss.
@@ -11,6 +11,7 @@ Templates that write the reasoning of the last reply and remove it from earlier 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +20,8 @@ from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.messages import REASONING_KEYS
 from turnwise.normalisation.capabilities import Capabilities
 
-MIN_SEARCHED = 12  # characters; a shorter text may be found by chance
 START = 20  # characters of a text that are looked for first
 MIN_UNTRACED = 500  # characters of a piece without a known origin
-MAX_RETURNS = 3  # searches from the start of the text
 
 
 def find_losses(
@@ -43,7 +42,7 @@ def find_losses(
         positions: the indices of the messages in the caller's list, for the paths; None if they are the same.
         capabilities: returns what the template does with reasoning, which is asked only where some is lost.
     """
-    if not documents and writes_all(rendering, messages, tools):
+    if not documents and writes_all(rendering, messages, tools, capabilities):
         return []
     if any(map(_is_untraced, rendering.pieces)):
         return []  # the budget for origins was too small, which another warning says
@@ -60,75 +59,68 @@ def _is_untraced(piece: Piece) -> bool:
     return origin.kind == "computed" and not origin.sources and len(piece.text) >= MIN_UNTRACED
 
 
-def writes_all(rendering: Rendering, messages: Sequence[Mapping[str, Any]], tools: Any) -> bool:
+def writes_all(
+    rendering: Rendering,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Any,
+    capabilities: Callable[[], Capabilities],
+) -> bool:
     """Whether all texts are found in a rendering; False if that is not certain."""
     texts: list[Any] = []
+    calls = 0  # the most in one message
     for message in messages:
-        if len(message) == 2:
-            texts.append(message.get("content"))
-        else:
-            texts += _list_texts(message)
+        content = message.get("content")
+        if type(content) is str:
+            if content:
+                texts.append(content)
+            if len(message) == 2:
+                continue
+        elif content is not None and not isinstance(content, (list, tuple)):
+            return False
+        more = _list_texts(message)
+        if None in more:
+            return False
+        texts += more
+        if "tool_calls" in message:
+            calls = max(calls, len(message["tool_calls"] or ()))
+    if calls and not capabilities().writes_calls(min(calls, 2)):
+        return False
     missing = _find_missing(rendering, texts)
-    if missing and not _is_found(rendering.text, missing):
+    if missing and not rendering.has_texts(missing):
         return False
     return not tools or all(name in rendering.text for name in _tool_names(tools))
 
 
 def _find_missing(rendering: Rendering, texts: Sequence[Any]) -> list[Any]:
-    """Return the texts whose objects were not written, in their order."""
+    """Return the texts that were not written as they were given, or not as often, in their order."""
+    missing: set[Any] = set(texts)
     for inside_joined in (False, True):
-        written = rendering.written_ids(inside_joined)
-        known = set(written)
-        missing = [text for text in texts if id(text) not in known and text != ""]
+        written = rendering.list_texts(inside_joined)
+        missing.difference_update(written)
         if not missing:
             break
-    if len(set(map(id, texts))) == len(texts):
-        return missing
-    # An object that was given several times must have been written as often.
-    given = list(map(id, texts))
-    return missing + [
-        text for text in texts if text and 0 < written.count(id(text)) < given.count(id(text))
-    ]
-
-
-def _is_found(text: str, wanted: Sequence[Any]) -> bool:
-    """Whether texts are found, each behind the one before; False if that is not certain."""
-    position, returns = 0, MAX_RETURNS
-    for given in wanted:
-        if type(given) is not str:
-            return False
-        part = given.strip()
-        if len(part) < MIN_SEARCHED:
-            if part:
-                return False
-            continue
-        # A short text is found ten times as fast, and the long one is mostly there where it begins.
-        place = text.find(part[:START], position)
-        if place < 0 or not text.startswith(part, place):
-            place = text.find(part, position)
-        if place < 0 and returns:  # written before its turn, as Mistral's system text is after it
-            returns -= 1
-            place = text.find(part)
-        if place < 0:
-            return False
-        position = place + len(part)
-    return True
+    if len(set(texts)) < len(texts):
+        times = Counter(written)
+        given = Counter(texts)
+        missing.update(text for text, count in given.items() if times[text] < count)
+    return [text for text in texts if text in missing] if missing else []
 
 
 def _list_texts(message: Mapping[str, Any]) -> list[Any]:
-    """Return the texts of a message in the order in which templates write them; None for what is no text."""
-    texts = [next((message[key] for key in REASONING_KEYS if message.get(key)), "")]
+    """Return the texts of a message besides a content that is a text; None for what the pieces must tell."""
+    texts: list[Any] = []
+    for key in REASONING_KEYS:
+        if message.get(key):
+            texts.append(message[key] if type(message[key]) is str else None)
+            break
     content = message.get("content")
     if isinstance(content, (list, tuple)):
-        texts += [part.get("text") if isinstance(part, Mapping) else None for part in content]
-    elif content is not None:
-        texts.append(content)
-    for call in message.get("tool_calls") or ():
-        function = call.get("function", call) if isinstance(call, Mapping) else {}
-        texts.append(function.get("name") if isinstance(function, Mapping) else None)
+        for part in content:
+            text = part.get("text") if isinstance(part, Mapping) else None
+            texts.append(text if type(text) is str else None)
     if message.get("function_call"):
-        texts.append(None)  # the pieces tell
-    return texts
+        texts.append(None)
+    return [text for text in texts if text != ""]
 
 
 def _tool_names(tools: Any) -> Iterator[str]:

@@ -102,6 +102,24 @@ class Preprocessor:
         if lost:
             self._report([_describe_losses(lost)], strict, lost[0], CALLER + 1)
 
+    def try_plain_turns(
+        self, messages: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> Rendering | None:
+        """Return the rendering of a conversation of plain turns; None if it is none, or may need another form.
+
+        This is the fast path of `render`, which must cost little more than rendering.
+        """
+        if type(messages) is not list or not messages:
+            return None
+        first, last = messages[0], messages[-1]
+        if not type(first) is type(last) is dict or not len(first) == len(last) == 2:
+            return None  # a first look; the renderer finds out about all of them
+        try:
+            rendering = self._codec.renderer.render(messages, None, *arguments, **options)
+        except TemplateRuntimeError:
+            return None
+        return rendering if rendering.writes_turns(messages) else None
+
     def run(
         self,
         messages: Any,
