@@ -21,6 +21,7 @@ from warnings import warn
 
 from turnwise import dialects
 from turnwise.analysis.facts import Facts
+from turnwise.analysis.stability import Stability, measure_stability
 from turnwise.analysis.unnamed_tokens import render_unnamed
 from turnwise.conversion.conversion import Conversion
 from turnwise.dialects.translation import Translation, copy_source
@@ -134,6 +135,11 @@ class Template:
     def facts(self) -> Facts:
         """What is known about the template from probing it: stops, markers, generation prompt; printable."""
         return self._codec.facts
+
+    @cached_property
+    def stability(self) -> Stability:
+        """Which appended messages change earlier text, with witness, line and remedy; printable."""
+        return measure_stability(self.renderer)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -406,20 +412,14 @@ class Template:
         call_ids: str | IdMaker | CallIds | None = None,
         undeclared_tools: str = "keep",
     ) -> Parser:
-        """Return a streaming parser: `feed(chunk)` returns events, `close()` the message.
-
-        The arguments are those of `parse`.
-        """
+        """Return a streaming parser, as `parse`: `feed(chunk)` returns events, `close()` the message."""
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
         return self._codec.parser(
             prompt, tools, known, declared, call_ids=call_ids, undeclared_tools=undeclared_tools
         )
 
     def to_input(self, messages: Messages) -> Messages:
-        """Return the messages with those that `parse` returned in the form that the template takes.
-
-        `render`, `encode` and sessions do this by themselves.
-        """
+        """Return messages of `parse` in the form that the template takes, as `render` and `encode` do by themselves."""
         converted: Messages = self._codec.to_input(messages)
         return converted
 

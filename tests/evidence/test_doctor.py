@@ -1,4 +1,4 @@
-"""`doctor` and `scan`: what may be wrong with a template for a model, and what collides in a dataset."""
+"""`doctor`: what may be wrong with a template for a model; and R101, which `scan` answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,45 @@ def test_garbled_output_gets_three_questions() -> None:
         "qwen2.5" in own.check and not own.well and "messages" not in own.evidence.splitlines()[0]
     )
     assert "trained" in trained.check and not trained.well and "<|im_start|>" in trained.evidence
-    assert any("fastchat" in one.check for one in others)
+    assert others[0].check == "the format of another system" and "fastchat" in others[0].evidence
+
+
+def test_the_format_of_another_system_is_named_where_it_is_that() -> None:
+    """R201: a template that FastChat uses for the model, and that is not the model's own."""
+    theirs = turnwise.match(MODEL, "fastchat").name
+    found = {one.check: one for one in doctor(MODEL, theirs)}["the format of another system"]
+    assert not found.well and theirs in found.evidence
+
+
+def name_models(step: int) -> list[tuple[str, str]]:
+    """A model of each entry that names one without a pattern."""
+    found = []
+    for name, entry in turnwise.registry.entries().items():
+        ids = [model for model in entry.models if "*" not in model]
+        if ids and turnwise.match(ids[0]).name == name:
+            found.append((ids[0], name))
+    return found[::step]
+
+
+@pytest.mark.parametrize(("model", "name"), name_models(40))
+def test_a_model_with_its_own_template_is_healthy(model: str, name: str) -> None:
+    assert not [finding for finding in doctor(model, name) if not finding.well]
+
+
+@pytest.mark.slow
+def test_every_model_with_its_own_template_is_healthy() -> None:
+    models = name_models(1)
+    sick = [pair for pair in models if not all(one.well for one in doctor(*pair))]
+    assert not sick and len(models) > 100
+
+
+@pytest.mark.parametrize("name", ["mistral", "llama-2"])
+def test_the_end_of_a_user_s_turn_is_a_prompt(name: str) -> None:
+    """Templates that open the reply with the end of the user's turn ignore add_generation_prompt, and are right."""
+    found = {one.check: one for one in doctor("somebody/nothing-like-it", name)}
+    assert (
+        found["add_generation_prompt"].well and "[/INST]" in found["add_generation_prompt"].evidence
+    )
 
 
 def test_what_fits_is_well() -> None:
@@ -69,8 +107,8 @@ def test_a_template_s_own_variables_are_not_named(name: str) -> None:
 def test_collisions_of_a_dataset_are_listed() -> None:
     """R101: row, field and token of every text that is spelled like a control token."""
     assert [tuple(one) for one in scan(ROWS, "turnwise")] == [
-        (1, "messages[0].content", "<|im_end|>"),
-        (1, "messages[1].content", "<|im_start|>"),
+        (1, "control token", "messages[0].content", "<|im_end|>"),
+        (1, "control token", "messages[1].content", "<|im_start|>"),
     ]
 
 

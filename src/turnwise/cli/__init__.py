@@ -1,9 +1,9 @@
 """The command line: one command for each verb of the API.
 
 A command reads its arguments, calls one method and prints the result. Exit codes: 0 success; 1 an error in the template
-or the conversation; 2 an error in the call (a bad flag, a missing file). `diff` uses 1 for a difference, `check` for a
-finding, and both 2 for every error. Errors are written to stderr, results to stdout: escaped on a terminal, else the
-exact bytes.
+or the conversation; 2 an error in the call (a bad flag, a missing file). Commands that answer a question (`diff`,
+`stability`, `doctor`, ...) use 1 for a finding and 2 for every error. Errors are written to stderr, results to stdout:
+escaped on a terminal, else the exact bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import typer
 
 from turnwise.cli.check import check
 from turnwise.cli.compare import compare, convert
+from turnwise.cli.conform import conform_engine
 from turnwise.cli.demo import demo
 from turnwise.cli.doctor import doctor
 from turnwise.cli.encode import encode, stops
@@ -24,6 +25,8 @@ from turnwise.cli.output import FAULT, USAGE, escape_terminals, report_errors
 from turnwise.cli.parse import parse
 from turnwise.cli.registry import list_entries, match
 from turnwise.cli.render import render
+from turnwise.cli.scan import scan_dataset
+from turnwise.cli.stability import ledger, stability
 
 __all__ = ["app", "main"]
 
@@ -38,9 +41,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "diff": compare,
     "convert": convert,
     "check": check,
+    "stability": stability,
+    "ledger": ledger,
+    "conform": conform_engine,
+    "scan": scan_dataset,
     "doctor": doctor,
     "demo": demo,
 }
+ANSWERING = ("diff", "check", "stability", "ledger", "conform", "scan", "doctor")
+"""Commands whose exit code 1 is an answer."""
 
 app = typer.Typer(
     name="turnwise",
@@ -51,8 +60,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for word, command in COMMANDS.items():
-    # `diff` and `check` answer with 1, so their errors need another exit code.
-    app.command(word)(report_errors(command, USAGE if word in ("diff", "check") else FAULT))
+    # Some answer with 1, so their errors need another exit code.
+    app.command(word)(report_errors(command, USAGE if word in ANSWERING else FAULT))
 
 
 def _show_version(wanted: bool) -> None:

@@ -89,7 +89,7 @@ def render_arguments(
     chat: ChatInput, option: list[str] | None, generation: bool, continued: bool, now: str | None
 ) -> tuple[Any, dict[str, Any]]:
     """Return the messages and the other arguments of `Template.render`; flags override the chat."""
-    arguments = {**chat.arguments, **_parse_options(option or []), "now": _parse_time(now)}
+    arguments = {**chat.arguments, **parse_options(option or []), "now": parse_time(now)}
     if generation:
         arguments["add_generation_prompt"] = True
     if continued:
@@ -97,7 +97,7 @@ def render_arguments(
     return chat.messages, arguments
 
 
-def _parse_options(pairs: list[str]) -> dict[str, Any]:
+def parse_options(pairs: list[str]) -> dict[str, Any]:
     """Return the options of `key=value`; a value that is not JSON is text."""
     options = {}
     for pair in pairs:
@@ -115,7 +115,7 @@ def _parse_options(pairs: list[str]) -> dict[str, Any]:
     return options
 
 
-def _parse_time(text: str | None) -> datetime | None:
+def parse_time(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:

@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TextIO
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 from rich.text import Text
 
 from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning, printable
@@ -128,6 +129,19 @@ def note(text: str) -> None:
 def warn(text: str) -> None:
     """Write a warning to stderr."""
     typer.echo(f"warning: {printable(text)}", err=True)
+
+
+@contextmanager
+def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a bar on stderr, if that is a terminal; the function takes how much of `total` is done."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    # The bar moves the cursor, which `EscapedTerminal` would not pass on; there is no text of others in it.
+    console = Console(file=sys.__stderr__)
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)
 
 
 @contextmanager

@@ -1,20 +1,48 @@
-"""Evidence about templates and data: how two templates differ, what may be wrong, what looks like control tokens."""
+"""Evidence about templates and data: how templates differ, what may be wrong, what prompts cost, what data has."""
 
 from turnwise.evidence.checks import CheckFinding, CheckReport, check_template, find_check
 from turnwise.evidence.compare import Comparison, diff
+from turnwise.evidence.conform import (
+    Conformance,
+    Engine,
+    EngineDifference,
+    EngineReply,
+    conform,
+    detect_engine,
+)
 from turnwise.evidence.coverage import Branch, Coverage
 from turnwise.evidence.doctor import Finding, doctor
-from turnwise.evidence.scan import Collision, scan
+from turnwise.evidence.ledger import (
+    CacheLedger,
+    LedgerTotals,
+    LedgerTurn,
+    TraceLine,
+    TraceProblem,
+)
+from turnwise.evidence.scan import RowProblem, ScanReport, UnreadableRow, scan
 
 __all__ = [
     "Branch",
     "CheckFinding",
     "CheckReport",
-    "Collision",
+    "CacheLedger",
     "Comparison",
+    "Conformance",
     "Coverage",
+    "Engine",
+    "EngineDifference",
+    "EngineReply",
     "Finding",
     "check_template",
+    "LedgerTotals",
+    "LedgerTurn",
+    "RowProblem",
+    "ScanReport",
+    "TraceLine",
+    "TraceProblem",
+    "UnreadableRow",
+    "conform",
+    "detect_engine",
     "diff",
     "doctor",
     "find_check",

@@ -3,20 +3,26 @@
 Each check is a function that yields findings: what was checked, whether it is as it should be, and the evidence. The
 first three are the questions of FastChat's documentation for garbled output: is it the model's own template, the one it
 was trained with, or the format of another system? They are about the text: `{% generation %}` blocks do not count.
+
+A healthy model gets no complaint. A template that is the model's own is not made wrong by another system that has
+another one for it: FastChat has a rule for every id, which for most models since 2024 is a fallback. What other systems
+use is evidence only where the template is not the model's own, and equals theirs: then that is where it came from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jinja2 import nodes
 
 from turnwise.analysis.conversations import option_names
+from turnwise.analysis.prober import replace_placeholders
 from turnwise.engine.compiler.syntax import parse
 from turnwise.errors import TurnwiseError
+from turnwise.evidence.checks import check_template
 from turnwise.evidence.compare import diff, to_template
-from turnwise.registry import match
+from turnwise.registry import load, match
 from turnwise.template import Template
 
 SOURCES = ("fastchat", "xtuner")
@@ -51,6 +57,7 @@ class CheckedModel:
     model: str
     template: Template
     trained: Template | None
+    is_own: bool = False  # the template writes what the model's own does
 
 
 def _check_own_template(checked: CheckedModel) -> Iterator[Finding]:
@@ -61,9 +68,16 @@ def _check_own_template(checked: CheckedModel) -> Iterator[Finding]:
         problem = f"no template is known for {checked.model}: {error.message}"
         yield Finding("the model's template", False, problem)
         return
-    found = diff(wanted.name, checked.template, masks=False)
     check = f"the model's template is {wanted.name} ({wanted.reason})"
-    yield Finding(check, found.equal, str(found))
+    yield Finding(check, *_compare(load(wanted.name), checked.template))
+
+
+def _compare(wanted: Template, used: Template) -> tuple[bool, str]:
+    """Return whether two templates write the same, and the evidence."""
+    if wanted.renderer == used.renderer:
+        return True, "no difference: it is the same template"
+    found = diff(wanted, used, masks=False)
+    return found.equal, str(found)
 
 
 def _check_training_format(checked: CheckedModel) -> Iterator[Finding]:
@@ -72,20 +86,32 @@ def _check_training_format(checked: CheckedModel) -> Iterator[Finding]:
     if checked.trained is None:
         yield Finding(check, True, "not checked: give the template with trained=...")
         return
-    found = diff(checked.trained, checked.template, masks=False)
-    yield Finding(check, found.equal, str(found))
+    yield Finding(check, *_compare(checked.trained, checked.template))
 
 
 def _check_other_systems(checked: CheckedModel) -> Iterator[Finding]:
     """Is it the template that another system uses for this model?"""
+    check = "the format of another system"
+    if checked.is_own:
+        yield Finding(check, True, "it is the model's own")
+        return
+    tried = []
     for source in SOURCES:
         try:
             theirs = match(checked.model, source)
-            found = diff(theirs.name, checked.template, masks=False)
+            is_theirs, _ = _compare(load(theirs.name), checked.template)
         except TurnwiseError:
             continue
-        check = f"the template that {source} uses for it: {theirs.name}"
-        yield Finding(check, found.equal, str(found))
+        if is_theirs:
+            yield Finding(
+                check, False, f"it is {theirs.name}, which {source} uses for {checked.model}"
+            )
+            return
+        tried.append(theirs.name)
+    evidence = (
+        f"it is none that other systems use: {', '.join(tried)}" if tried else "none is known"
+    )
+    yield Finding(check, True, evidence)
 
 
 def _check_generation_prompt(checked: CheckedModel) -> Iterator[Finding]:
@@ -94,11 +120,26 @@ def _check_generation_prompt(checked: CheckedModel) -> Iterator[Finding]:
     refusal = facts.refusals.get("turns")
     check = "add_generation_prompt"
     if refusal is not None:
-        yield Finding("a plain conversation", False, refusal)
+        yield Finding("a plain conversation", checked.is_own, refusal)
     elif facts.generation_prompt:
         yield Finding(check, True, f"the generation prompt is {facts.generation_prompt!r}")
+    elif ending := _find_user_ending(checked.template):
+        yield Finding(
+            check, True, f"a user's turn ends with {ending!r}, after which the reply comes"
+        )
     else:
-        yield Finding(check, False, "it is ignored: the template writes no generation prompt")
+        evidence = "it is ignored: the template writes no generation prompt"
+        yield Finding(check, checked.is_own, evidence)
+
+
+def _find_user_ending(template: Template) -> str:
+    """Return what the template writes after a user's text and before a reply, as Mistral's `[/INST]`."""
+    prober = template.facts.prober
+    asked, answered = prober.render([prober.user()]), prober.render([prober.user(), prober.reply()])
+    if asked is None or answered is None or not answered.text.startswith(asked.text):
+        return ""
+    ending = prober.after_user(asked)
+    return "" if ending is None else replace_placeholders(ending.text).strip()
 
 
 def _check_variables(checked: CheckedModel) -> Iterator[Finding]:
@@ -110,7 +151,9 @@ def _check_variables(checked: CheckedModel) -> Iterator[Finding]:
     evidence = "none but the usual ones"
     if unknown:
         evidence = f"{', '.join(unknown)}: are they options, or misspelled?"
-    yield Finding("variables that it reads", not unknown, evidence)
+        if checked.is_own:
+            evidence = f"{', '.join(unknown)}: options of the model's own template"
+    yield Finding("variables that it reads", checked.is_own or not unknown, evidence)
 
 
 def _names_with_a_value(template: Template) -> set[str]:
@@ -126,12 +169,30 @@ def _names_with_a_value(template: Template) -> set[str]:
     return found
 
 
+def _run_checks(checked: CheckedModel) -> Iterator[Finding]:
+    """Is something else wrong with the template, as `turnwise check` finds it?"""
+    check = "what people send to it"
+    if checked.is_own:
+        yield Finding(
+            check, True, "it is the model's own; `turnwise check` tells what it cannot take"
+        )
+        return
+    errors = [
+        finding for finding in check_template(checked.template) if finding.severity == "error"
+    ]
+    if not errors:
+        yield Finding(check, True, "no check finds an error")
+    for error in errors:
+        place = "" if error.place is None else f" (line {error.place.line})"
+        yield Finding(f"{check}: {error.name}", False, f"{error.message}{place}\n{error.fix}")
+
+
 CHECKS: tuple[Callable[[CheckedModel], Iterator[Finding]], ...] = (
-    _check_own_template,
     _check_training_format,
     _check_other_systems,
     _check_generation_prompt,
     _check_variables,
+    _run_checks,
 )
 
 
@@ -159,4 +220,6 @@ def doctor(
     """
     own = None if trained is None else to_template(trained)
     checked = CheckedModel(model, to_template(template), own)
-    return [finding for check in CHECKS for finding in check(checked)]
+    findings = list(_check_own_template(checked))
+    checked = replace(checked, is_own=all(finding.well for finding in findings))
+    return findings + [finding for check in CHECKS for finding in check(checked)]

@@ -6,19 +6,12 @@ both are shown from where that marker or word begins.
 
 from __future__ import annotations
 
-import re
-
+from turnwise.analysis.rewrites import MAX_SHOWN_LENGTH, common_length, find_word_start
 from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import Unstable, short_repr
 from turnwise.tokens.boundaries import find_last_message_end
 from turnwise.tokens.turn_ends import TextSpan, find_content_end
-
-MAX_SHOWN_LENGTH = 60  # characters of a text in an error
-MAX_WORD_LENGTH = 40  # characters before the first difference in which a word or marker may begin
-# The last opening bracket without white space or a closing one behind it, else the last word.
-_BEGUN_MARKER = re.compile(r"[<\[{][^<\[{>\]}\s]*\Z")
-_BEGUN_WORD = re.compile(r"\w+\Z")
 
 
 def make_unstable(prompt: Rendering, now: Rendering, before: str, reply: int) -> Unstable:
@@ -30,7 +23,7 @@ def make_unstable(prompt: Rendering, now: Rendering, before: str, reply: int) ->
         before: the text of the last prompt and the reply.
         reply: the index of the reply's message.
     """
-    place = _find_first_difference(before, now.text)
+    place = common_length(before, now.text)
     changed = _find_changed_message(prompt, now, place, reply)
     subject = "text outside of the messages" if changed is None else f"messages[{changed}]"
     if changed == reply:
@@ -40,7 +33,7 @@ def make_unstable(prompt: Rendering, now: Rendering, before: str, reply: int) ->
         end += len(piece.text)
         if end > place:
             break
-    shown_from = _find_word_start(before, place)
+    shown_from = find_word_start(before, place)
     old, new = before[shown_from:], now.text[shown_from:]
     return Unstable(
         f"{subject} is rendered differently now: "
@@ -64,14 +57,6 @@ def make_omitted(reply: str, now: str, index: int) -> Unstable:
     )
 
 
-def _find_word_start(text: str, place: int) -> int:
-    """Return where the marker or word begins that a character is a part of, or the character itself."""
-    window_start = max(0, place - MAX_WORD_LENGTH)
-    window = text[window_start:place]
-    begun = _BEGUN_MARKER.search(window) or _BEGUN_WORD.search(window)
-    return window_start + begun.start() if begun else place
-
-
 def _find_changed_message(prompt: Rendering, now: Rendering, place: int, reply: int) -> int | None:
     """Return the message in which the earlier text changed; None where it belongs to no message."""
     table = prompt.piece_table
@@ -89,15 +74,3 @@ def _message_at(table: PieceTable, character: int) -> int | None:
     if character >= table.starts[-1]:
         return None
     return table.message_of(table.index_at(character))
-
-
-def _find_first_difference(first: str, second: str) -> int:
-    """Return the first character at which two texts differ, by bisection."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

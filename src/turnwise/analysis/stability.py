@@ -1,0 +1,318 @@
+"""`Stability`: which appended messages change earlier text?
+
+A server keeps what it computed for a prompt, and reuses it for the next one as far as both begin with the same text. A
+template that writes history differently once more messages follow (reasoning is dropped, a last turn is closed in
+another way, a late system text moves to the front) makes it compute everything after the change again.
+
+For each kind of message, conversations that grow by one (`growing_conversations.py`) are rendered before and after.
+*Stable* means: for every one of them that the template takes, the longer text begins with the shorter one. Where it
+does not, there is a witness: the smallest conversation that was found, what changed in it, and the line of the template
+that decided (`rewrites.py`). Then every option that the template reads is tried with the values that it is compared
+with, and those under which nothing changes are listed.
+
+    appending                        earlier text  conversations
+    a user message                   changes       12 of 96
+    an assistant message             stable        163
+
+It is evidence, not a proof: a template may rewrite a conversation that is not among them. `Facts.appends` is a proof,
+for the templates that are simple enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from turnwise.analysis.conversations import PROBE_TOKENS, MessageDict, Probe, option_names
+from turnwise.analysis.counterexample import passed_arguments, shrink, try_render
+from turnwise.analysis.growing_conversations import (
+    KINDS,
+    Growth,
+    growing_conversations,
+    is_growth,
+)
+from turnwise.analysis.probe_mutations import with_text_arguments
+from turnwise.analysis.rewrites import Rewrite, find_rewrite
+from turnwise.analysis.template_constants import TemplateConstants
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.renderer import Renderer
+
+STABLE, CHANGES, REFUSED = "stable", "changes", "refused"
+ALLOWED_RENDERINGS = 14  # times the budgets of one rendering, for all of them together
+MAX_OPTION_VALUES = 8  # of one option
+MAX_OPTIONS = 40  # a template has at most about 15; of hostile ones no more are tried
+
+RenderedPair = tuple[Rendering, Rendering]
+
+
+@dataclass(frozen=True)
+class StabilityWitness:
+    """A conversation in which an appended message changed earlier text.
+
+    Attributes:
+        probe: The longer conversation; its last message is the one that was appended.
+        before: The text before it was appended.
+        after: The text afterwards.
+        rewrite: What changed, and the line that decided.
+    """
+
+    probe: Probe
+    before: str
+    after: str
+    rewrite: Rewrite
+
+    def __str__(self) -> str:
+        *earlier, last = self.probe.messages
+        lines = [f"  {message!r}" for message in earlier]
+        lines += [f"+ {last!r}"]
+        lines += [f"  {name}={value!r}" for name, value in self.arguments.items()]
+        return "\n".join([*lines, f"  {self.rewrite}"])
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `render` beside the messages, without special tokens."""
+        passed = passed_arguments(self.probe)
+        return {name: value for name, value in passed.items() if name not in PROBE_TOKENS}
+
+
+@dataclass(frozen=True)
+class StabilityRow:
+    """The answer for one kind of message.
+
+    Attributes:
+        kind: "user", "assistant", "calls", "tool", "next tool", "system" or "reply".
+        compared: The number of conversations that the template takes.
+        changed: The number of those in which earlier text changed.
+        witness: The smallest one.
+        stable_with: Options under which none of them changes, as `(name, value)`.
+        helps_with: Options under which the witness does not change, and others do.
+    """
+
+    kind: str
+    compared: int
+    changed: int = 0
+    witness: StabilityWitness | None = None
+    stable_with: tuple[tuple[str, Any], ...] = ()
+    helps_with: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def status(self) -> str:
+        """ "stable", "changes", or "refused" if the template takes none of the conversations."""
+        if not self.compared:
+            return REFUSED
+        return CHANGES if self.changed else STABLE
+
+
+@dataclass(frozen=True)
+class Stability:
+    """What `Template.stability` returns; `str()` of it is a table with the witnesses.
+
+    Attributes:
+        name: The name of the template.
+        rows: One row for each kind of message.
+    """
+
+    name: str
+    rows: tuple[StabilityRow, ...]
+
+    @property
+    def stable(self) -> bool:
+        """True if no appended message changes earlier text, as far as was tried."""
+        return all(row.status != CHANGES for row in self.rows)
+
+    @property
+    def options(self) -> tuple[tuple[str, Any], ...]:
+        """The options that make some kind of message stable, or help, as `(name, value)`."""
+        found = [pair for row in self.rows for pair in (*row.stable_with, *row.helps_with)]
+        return tuple({repr(pair): pair for pair in found}.values())
+
+    def __getitem__(self, kind: str) -> StabilityRow:
+        return next(row for row in self.rows if row.kind == kind)
+
+    def __str__(self) -> str:
+        width = max(map(len, KINDS.values()))
+        lines = [f"{'appending':<{width}}  earlier text  conversations"]
+        for row in self.rows:
+            count = f"{row.changed} of {row.compared}" if row.changed else str(row.compared)
+            lines.append(f"{KINDS[row.kind]:<{width}}  {row.status:<12}  {count}")
+        for row in self.rows:
+            if row.witness is not None:
+                lines += ["", f"{KINDS[row.kind]}:", str(row.witness), *_describe_options(row)]
+        return "\n".join(lines)
+
+
+def _describe_options(row: StabilityRow) -> Iterator[str]:
+    for label, pairs in (("stable with", row.stable_with), ("better with", row.helps_with)):
+        if pairs:
+            yield f"  {label} " + ", or ".join(f"{name}={value!r}" for name, value in pairs)
+    if not row.stable_with and not row.helps_with:
+        yield "  no option of the template changes that"
+
+
+def measure_stability(renderer: Renderer) -> Stability:
+    """Return which appended messages change earlier text.
+
+    Args:
+        renderer: The template.
+
+    Raises:
+        TemplateLimitError: the template costs far more than any real one.
+    """
+    search = StabilitySearch(renderer)
+    rows = tuple(search.make_row(kind) for kind in KINDS)
+    return Stability(renderer.name, rows)
+
+
+class StabilitySearch:
+    """Renders growing conversations with one template.
+
+    Args:
+        renderer: The template.
+    """
+
+    def __init__(self, renderer: Renderer) -> None:
+        own = renderer.options
+        self._renderer = renderer.allow(ALLOWED_RENDERINGS).with_reduced_limits()
+        self._tokens = {
+            name: text
+            for name, text in PROBE_TOKENS.items()
+            if name in renderer.variables and not own.get(name)
+        }
+        constants = [TemplateConstants.read(text) for text in renderer.texts]
+        names = option_names(renderer.variables)[:MAX_OPTIONS]
+        self._options = {name: _list_values(name, constants) for name in names}
+        self._texts: dict[Any, str | None] = {}
+
+    def make_row(self, kind: str) -> StabilityRow:
+        """Return the answer for one kind of message."""
+        growths = [growth for growth in growing_conversations() if growth.kind == kind]
+        compared, changed = self._compare_all(growths, {})
+        if not changed:
+            return StabilityRow(kind, compared)
+        witness = self._find_witness(changed[0])
+        stable, helping = self._find_options(growths, changed, compared)
+        return StabilityRow(kind, compared, len(changed), witness, stable, helping)
+
+    def _compare_all(
+        self, growths: Sequence[Growth], options: Mapping[str, Any]
+    ) -> tuple[int, list[Growth]]:
+        """Return how many conversations the template takes, and those in which earlier text changed."""
+        compared, changed = 0, []
+        for growth in growths:
+            is_stable = self._is_stable(growth, options)
+            compared += is_stable is not None
+            if is_stable is False:
+                changed.append(growth)
+        return compared, changed
+
+    def _is_stable(self, growth: Growth, options: Mapping[str, Any]) -> bool | None:
+        """Return whether the earlier text stays; None if the template refuses one of the two conversations."""
+        for form in FORMS:
+            longer = form(growth.probe)
+            if longer is None:
+                continue
+            after = self._render(longer, options)
+            before = (
+                None
+                if after is None
+                else self._render(Growth(growth.kind, longer).shorter, options)
+            )
+            if before is not None and after is not None:
+                return after.startswith(before)
+        return None
+
+    def _render(self, probe: Probe, options: Mapping[str, Any]) -> str | None:
+        """Return a text; None if the template refuses the conversation. Texts without options are remembered."""
+        key = (probe.add_generation_prompt, repr((probe.messages, probe.tools)))
+        if not options and key in self._texts:
+            return self._texts[key]
+        asked = replace(probe, options={**self._tokens, **options})
+        outcome = try_render(self._renderer, asked)
+        text = outcome.text if isinstance(outcome, Rendering) else None
+        if not options:
+            self._texts[key] = text
+        return text
+
+    def _find_witness(self, growth: Growth) -> StabilityWitness:
+        """Return the smallest conversation near one in which earlier text changed."""
+        kind, start = growth.kind, self._with_tokens(growth.probe)
+        for form in FORMS:
+            probe = form(growth.probe)
+            if probe is not None and self._find_pair(kind, self._with_tokens(probe)):
+                start = self._with_tokens(probe)
+                break
+        compare = partial(self._compare_shrunk, kind)
+        found = shrink(self._renderer, self._renderer, start, CHANGES, compare)
+        pair = self._find_pair(kind, found)
+        assert pair is not None  # `shrink` returns only what differs
+        rewrite = find_rewrite(self._renderer, *pair, found.tools is not None)
+        assert rewrite is not None
+        return StabilityWitness(found, pair[0].text, pair[1].text, rewrite)
+
+    def _with_tokens(self, probe: Probe) -> Probe:
+        return replace(probe, options=self._tokens)
+
+    def _compare_shrunk(self, kind: str, a: Renderer, b: Renderer, probe: Probe) -> str:
+        """As `shrink` asks: "changes" if a smaller conversation is of the same kind, and its earlier text changes."""
+        if not is_growth(kind, probe.messages) or probe.options != self._tokens:
+            return ""
+        return CHANGES if self._find_pair(kind, probe) else ""
+
+    def _find_pair(self, kind: str, longer: Probe) -> RenderedPair | None:
+        """Return the renderings before and after, if the earlier text changed."""
+        after = try_render(self._renderer, longer)
+        if not isinstance(after, Rendering):
+            return None
+        before = try_render(self._renderer, Growth(kind, longer).shorter)
+        if not isinstance(before, Rendering) or after.text.startswith(before.text):
+            return None
+        return before, after
+
+    def _find_options(
+        self, growths: Sequence[Growth], changed: Sequence[Growth], compared: int
+    ) -> tuple[tuple[tuple[str, Any], ...], tuple[tuple[str, Any], ...]]:
+        """Return the options under which nothing changes, and those under which the first conversation does not."""
+        stable: list[tuple[str, Any]] = []
+        helping: list[tuple[str, Any]] = []
+        for name, values in self._options.items():
+            good = [value for value in values if self._is_stable(changed[0], {name: value})]
+            for value in good:
+                rest_changes = any(self._is_stable(one, {name: value}) is False for one in changed)
+                if rest_changes:
+                    continue
+                taken, wrong = self._compare_all(growths, {name: value})
+                if not wrong and taken == compared:
+                    stable.append((name, value))
+                    break
+            else:
+                helping += [(name, value) for value in good[:1]]
+        return tuple(stable), tuple(helping)
+
+
+def _list_values(name: str, constants: Sequence[TemplateConstants]) -> list[Any]:
+    """Return the values that a template compares an option with, and True and False."""
+    compared = [value for found in constants for value in found.constants_of(name)]
+    values = {repr(value): value for value in (True, False, *compared)}
+    return list(values.values())[:MAX_OPTION_VALUES]
+
+
+def _as_parts(probe: Probe) -> Probe:
+    """Return a conversation whose texts are parts, for templates that take nothing else."""
+    return replace(probe, messages=[_with_parts(message) for message in probe.messages])
+
+
+def _with_parts(message: MessageDict) -> MessageDict:
+    content = message.get("content")
+    if not isinstance(content, str):
+        return message
+    return {**message, "content": [{"type": "text", "text": content}]}
+
+
+FORMS: tuple[Callable[[Probe], Probe | None], ...] = (
+    lambda probe: probe,
+    with_text_arguments,
+    _as_parts,
+)
+"""Forms of one conversation, in the order in which they are tried: templates differ in what they take."""

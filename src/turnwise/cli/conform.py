@@ -1,0 +1,112 @@
+"""`turnwise conform`: the prompts of a running engine against those of its template."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from turnwise.cli import inputs, output
+from turnwise.cli.http_client import JsonClient
+from turnwise.cli.render import JsonOption, NowOption, PickOption
+from turnwise.errors import did_you_mean
+from turnwise.evidence.conform import ENGINES, Conformance, Engine, conform, detect_engine
+from turnwise.template import Template, compile_jinja
+
+
+def conform_engine(
+    url: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="A server of vLLM or llama.cpp: http://localhost:8000"),
+    ],
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template", "-t", help="What it serves, if it does not tell: a file, a name."
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help=f"{' or '.join(ENGINES)}, if not found out.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="The model, of several.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="A header to send.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 30.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="The most conversations to try.")] = None,
+    now: NowOption = None,
+    pick: PickOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the prompts of a running engine with its template; show the smallest conversation that differs.
+
+    Exits with 0 if there is no difference, with 1 if there is one, and with 2 on any error.
+
+    Example: turnwise conform http://localhost:8080
+    """
+    if engine is not None and engine not in ENGINES:
+        raise typer.BadParameter(
+            did_you_mean(engine, ENGINES, "Engines") or "", param_hint="--engine"
+        )
+    client = JsonClient(url, timeout, _parse_headers(header or []))
+    asked = ENGINES[engine](client.ask, model) if engine else detect_engine(client.ask, model)
+    served = _find_template(asked, template, pick)
+    found = conform(asked, served, inputs.parse_time(now) or datetime.now(), limit)
+    if as_json:
+        output.write_json(_as_data(found))
+    else:
+        output.write(f"{found}\n")
+    if not found.equal:
+        raise typer.Exit(1)
+
+
+def _parse_headers(pairs: list[str]) -> dict[str, str]:
+    headers = {}
+    for pair in pairs:
+        name, colon, value = pair.partition(":")
+        if not colon or not name.strip() or "\n" in pair or "\r" in pair:
+            raise typer.BadParameter("a header is of the form name:value", param_hint="--header")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def _find_template(engine: Engine, template: str | None, pick: str | None) -> Template:
+    """Return the template of the call, else the one that the engine tells, with the special tokens of the engine."""
+    served = engine.served_template()
+    if template is None:
+        if served is None:
+            problem = f"{engine.name} does not tell which template it serves: name it"
+            raise typer.BadParameter(problem, param_hint="--template")
+        text, tokens = served
+        return compile_jinja(text, name="served", options=tokens)
+    given = inputs.load_template(template, pick)
+    tokens = {} if served is None else served[1]
+    missing = {name: text for name, text in tokens.items() if not given.options.get(name)}
+    return given.with_options(missing)
+
+
+def _as_data(found: Conformance) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "engine": found.engine,
+        "equal": found.equal,
+        "tried": found.tried,
+        "refused": found.refused,
+        "differing": found.differing,
+        "also": list(found.also),
+    }
+    difference = found.difference
+    if difference is not None:
+        data["difference"] = {
+            "kind": difference.kind,
+            "request": difference.request,
+            "expected": difference.expected,
+            "got": difference.got,
+            "at": difference.at,
+            "decision": None if difference.decision is None else asdict(difference.decision),
+        }
+        if difference.piece is not None:
+            piece = difference.piece
+            data["difference"]["piece"] = {"text": piece.text, "origin": str(piece.origin)}
+    return data

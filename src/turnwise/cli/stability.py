@@ -1,0 +1,175 @@
+"""`turnwise stability` and `turnwise ledger`: text that a template rewrites, and what that costs a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from turnwise.analysis.rewrites import Rewrite
+from turnwise.analysis.stability import Stability
+from turnwise.cli import inputs, output
+from turnwise.cli.json_lines import read_json_lines
+from turnwise.cli.render import (
+    JsonOption,
+    NowOption,
+    PickOption,
+    TemplateArgument,
+    VariableOption,
+    make_flag,
+)
+from turnwise.evidence import CacheLedger, LedgerTotals, LedgerTurn, TraceLine
+
+TemplateOption = Annotated[
+    str,
+    typer.Option("--template", "-t", help="A file, a model folder, a built-in name, or -."),
+]
+TokenizerOption = Annotated[
+    str,
+    typer.Option("--tokenizer", "-k", metavar="PATH", help="A tokenizer file, folder or model id."),
+]
+
+
+def stability(
+    template: TemplateArgument, pick: PickOption = None, as_json: JsonOption = False
+) -> None:
+    """Show which appended messages change earlier text, and the option that prevents it; exit with 1 if one does.
+
+    Example: turnwise stability qwen3
+    """
+    found = inputs.load_template(template, pick).stability
+    if as_json:
+        output.write_json(_stability_data(found))
+    else:
+        output.write(f"{found}\n")
+    if not found.stable:
+        raise typer.Exit(1)
+
+
+def _stability_data(found: Stability) -> dict[str, Any]:
+    rows = []
+    for row in found.rows:
+        data: dict[str, Any] = {
+            "appending": row.kind,
+            "status": row.status,
+            "compared": row.compared,
+            "changed": row.changed,
+        }
+        if row.witness is not None:
+            witness = row.witness
+            data["witness"] = {
+                "messages": witness.probe.messages,
+                "arguments": witness.arguments,
+                "before": witness.before,
+                "after": witness.after,
+                **_rewrite_data(witness.rewrite),
+            }
+            data["stable_with"] = [_option_data(*pair) for pair in row.stable_with]
+            data["helps_with"] = [_option_data(*pair) for pair in row.helps_with]
+        rows.append(data)
+    return {"template": found.name, "stable": found.stable, "rows": rows}
+
+
+def _option_data(name: str, value: Any) -> dict[str, Any]:
+    return {"option": name, "value": value}
+
+
+def _rewrite_data(rewrite: Rewrite) -> dict[str, Any]:
+    decision = rewrite.decision
+    return {
+        "at": rewrite.at,
+        "message": rewrite.message,
+        "field": rewrite.field,
+        "decision": None if decision is None else asdict(decision),
+    }
+
+
+def ledger(
+    trace: Annotated[
+        str, typer.Argument(metavar="TRACE", help="JSON Lines of requests or messages, or -.")
+    ],
+    template: TemplateOption,
+    tokenizer: TokenizerOption,
+    option: VariableOption = None,
+    now: NowOption = None,
+    every: Annotated[
+        bool, make_flag("--every", help="Show every prompt, not only those that lost tokens.")
+    ] = False,
+    pick: PickOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which prompts of an agent's trace lose tokens that a server had computed, and why.
+
+    Each line is a request with `messages` and perhaps `tools`, or one message of a growing conversation. With --json,
+    there is one object for each prompt, and the totals last. Exits with 1 if a token was lost.
+
+    Example: turnwise ledger trace.jsonl -t qwen3 -k turnwise
+    """
+    inputs.check_stdin(trace, template)
+    options = inputs.parse_options(option or [])
+    # One time for all prompts: a clock that goes on would change each of them.
+    time = inputs.parse_time(now) or datetime.now()
+    found = CacheLedger(inputs.load_template(template, pick), tokenizer, time, options)
+    for turn in found.add_trace(_read_trace(trace)):
+        is_turn = isinstance(turn, LedgerTurn)
+        if as_json:
+            output.write_json(
+                _turn_data(turn) if isinstance(turn, LedgerTurn) else asdict(turn), None
+            )
+        elif not is_turn:
+            output.warn(f"{trace}: {turn}")
+        elif every or (isinstance(turn, LedgerTurn) and turn.lost):
+            output.write(f"{turn}\n")
+    totals = found.totals
+    if as_json:
+        output.write_json({"totals": _totals_data(totals)}, None)
+    else:
+        output.write(f"{totals}\n")
+    if totals.lost:
+        raise typer.Exit(1)
+
+
+def _read_trace(trace: str) -> Iterator[TraceLine]:
+    for line in read_json_lines(trace):
+        yield TraceLine(line.number, line.value, line.problem)
+
+
+def _turn_data(turn: LedgerTurn) -> dict[str, Any]:
+    data = {
+        "line": turn.line,
+        "tokens": turn.tokens,
+        "reused": turn.reused,
+        "computed": turn.computed,
+        "lost": turn.lost,
+        "cause": turn.cause,
+        "previous": turn.previous,
+    }
+    if turn.changed is not None:
+        data["changed"] = turn.changed
+    if turn.rewrite is not None:
+        data |= _rewrite_data(turn.rewrite)
+        data |= {"before": turn.rewrite.before, "now": turn.rewrite.now}
+    return data
+
+
+def _totals_data(totals: LedgerTotals) -> dict[str, Any]:
+    return {
+        "turns": totals.turns,
+        "tokens": totals.tokens,
+        "reused": totals.reused,
+        "computed": totals.computed,
+        "lost": totals.lost,
+        "lost_by": totals.lost_by,
+        "problems": totals.problems,
+        "options": [
+            {
+                **_option_data(option.name, option.value),
+                "computed": option.computed,
+                "saves": totals.saved_with(option),
+            }
+            for option in totals.options
+        ],
+    }

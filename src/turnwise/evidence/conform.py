@@ -1,0 +1,477 @@
+"""`conform`: does a running engine make the same prompts as the template that it serves?
+
+Engines render templates with programs of their own (minijinja, a C++ interpreter) and change messages before. Here an
+engine is asked for the prompts of made-up conversations, and each is compared with what the template writes. Where
+they differ, the conversation is made small (`analysis/counterexample.py`), and the first piece that differs and the
+condition around it are named.
+
+Engines are rows of `ENGINES`. They take and return JSON; `Ask` is a function that sends it, since nothing here
+touches the network:
+
+    vllm       POST /v1/chat/completions/render returns ids; where there is none, POST /tokenize does.
+               The reference text is encoded by the engine itself (POST /tokenize with `prompt`), so that ids
+               are compared and no tokenizer is needed here.
+    llamacpp   POST /apply-template returns the text; GET /props has the template and the special tokens. Its
+               prompts always end with a generation prompt and lack the bos token, which it adds as an id.
+
+Conversations are sent in OpenAI's shape, so arguments of calls are JSON text. Engines parse it, and the reference gets
+them as the template takes them. A refusal by both is agreement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from turnwise.analysis.conversations import Probe, conversations
+from turnwise.analysis.counterexample import MAX_SHRINK_STEPS, passed_arguments, smaller_probes
+from turnwise.analysis.decisions import Decision, map_branches
+from turnwise.analysis.probe_mutations import with_text_arguments
+from turnwise.analysis.rewrites import common_length, pieces_from
+from turnwise.engine.provenance.rendering import Piece, Rendering
+from turnwise.engine.renderer import TOOL_USE
+from turnwise.errors import SourceError, TurnwiseError, short_repr
+from turnwise.template import Template
+
+WIRE_ROLES = ("system", "user", "assistant", "tool", "developer")
+ENGINE_SHRINK_STEPS = MAX_SHRINK_STEPS // 4  # each is a request or two
+CONTEXT_BEFORE, CONTEXT_AFTER = 30, 50  # characters shown around the first difference
+TEXT, IDS, REFUSAL = "text", "ids", "refusal"
+
+
+class EngineReply(NamedTuple):
+    """What an engine answered: the status and the JSON value of its body."""
+
+    status: int
+    value: Any
+
+
+Ask = Callable[[str, str, Any], EngineReply]
+"""Sends a request: the method, the path, the JSON body (or None). It raises `SourceError` if there is no answer."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt that an engine made: its text, or its ids; or the reason why it refused."""
+
+    text: str | None = None
+    ids: tuple[int, ...] | None = None
+    refusal: str | None = None
+
+
+class Engine:
+    """An engine that renders conversations.
+
+    Args:
+        ask: Sends requests to it.
+        model: The name of the model, for servers that have several.
+    """
+
+    name = ""
+    only_prompts = False  # conversations that are no prompts cannot be asked for
+
+    def __init__(self, ask: Ask, model: str | None = None) -> None:
+        self._ask = ask
+        self._model = model
+
+    def render(self, request: Mapping[str, Any]) -> Prompt:
+        """Return the prompt for a request in OpenAI's shape."""
+        raise NotImplementedError
+
+    def reference(self, text: str) -> Prompt:
+        """Return the prompt that the engine should make, if this is its text."""
+        return Prompt(text=text)
+
+    def text_of(self, prompt: Prompt) -> str:
+        """Return the text of a prompt, for showing it."""
+        return prompt.text or ""
+
+    def served_template(self) -> tuple[str, dict[str, str]] | None:
+        """Return the template that the engine serves, and its special tokens; None if it does not tell."""
+        return None
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> EngineReply:
+        named = {"model": self._model, **body} if self._model else body
+        return self._ask("POST", path, named)
+
+
+class LlamaCpp(Engine):
+    """The server of llama.cpp."""
+
+    name = "llamacpp"
+    only_prompts = True
+
+    def __init__(self, ask: Ask, model: str | None = None) -> None:
+        super().__init__(ask, model)
+        self._bos = ""
+
+    def render(self, request: Mapping[str, Any]) -> Prompt:
+        path = "/apply-template"
+        reply = self._post(path, request)
+        refusal = read_refusal(reply, path)
+        if refusal is not None:
+            return Prompt(refusal=refusal)
+        return Prompt(text=require_field(reply, path, "prompt", str))
+
+    def reference(self, text: str) -> Prompt:
+        return Prompt(text=text.removeprefix(self._bos) if self._bos else text)
+
+    def served_template(self) -> tuple[str, dict[str, str]] | None:
+        reply = self._ask("GET", "/props", None)
+        if reply.status != 200 or not isinstance(reply.value, Mapping):
+            return None
+        tokens = {
+            name: text
+            for name in ("bos_token", "eos_token")
+            if isinstance(text := reply.value.get(name), str)
+        }
+        self._bos = tokens.get("bos_token", "")
+        template = reply.value.get("chat_template")
+        return (template, tokens) if isinstance(template, str) and template else None
+
+
+class Vllm(Engine):
+    """vLLM, and services that speak its protocol."""
+
+    name = "vllm"
+    paths = ("/v1/chat/completions/render", "/tokenize")
+
+    def __init__(self, ask: Ask, model: str | None = None) -> None:
+        super().__init__(ask, model)
+        self._path: str | None = None
+
+    def render(self, request: Mapping[str, Any]) -> Prompt:
+        reply = self._post(self._path or self.paths[0], request)
+        if self._path is None:
+            if reply.status in (404, 405, 501):
+                self._path = self.paths[1]
+                reply = self._post(self._path, request)
+            else:
+                self._path = self.paths[0]
+        refusal = read_refusal(reply, self._path)
+        if refusal is not None:
+            return Prompt(refusal=refusal)
+        name = "token_ids" if self._path == self.paths[0] else "tokens"
+        return Prompt(ids=_read_ids(reply, self._path, name))
+
+    def reference(self, text: str) -> Prompt:
+        body = {"prompt": text, "add_special_tokens": False}
+        reply = self._post("/tokenize", body)
+        refusal = read_refusal(reply, "/tokenize")
+        if refusal is not None:
+            raise SourceError(f"POST /tokenize refused a text: {refusal}")
+        return Prompt(text=text, ids=_read_ids(reply, "/tokenize", "tokens"))
+
+    def text_of(self, prompt: Prompt) -> str:
+        if prompt.text is not None or prompt.ids is None:
+            return prompt.text or ""
+        reply = self._post("/detokenize", {"tokens": list(prompt.ids)})
+        if reply.status != 200:
+            return f"(ids {list(prompt.ids)})"
+        text: str = require_field(reply, "/detokenize", "prompt", str)
+        return text
+
+
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Vllm, LlamaCpp)}
+
+
+def detect_engine(ask: Ask, model: str | None = None) -> Engine:
+    """Return the engine that answers: llama.cpp has /props, others are asked as vLLM is."""
+    llama = LlamaCpp(ask, model)
+    return llama if llama.served_template() is not None else Vllm(ask, model)
+
+
+def read_refusal(reply: EngineReply, path: str) -> str | None:
+    """Return why an engine refused a conversation; None if it did not.
+
+    Raises:
+        SourceError: the answer is about something else: there is no such path, or access is denied.
+    """
+    if reply.status == 200:
+        return None
+    message = _error_message(reply.value)
+    if reply.status in (400, 422, 500) and message:
+        return message
+    raise SourceError(
+        f"POST {path} answered with status {reply.status}: {message or short_repr(reply.value)}",
+        hint="Is it a vLLM or llama.cpp server? --engine names one, --model the model.",
+    )
+
+
+def _error_message(value: Any) -> str:
+    """Return the text of an error as OpenAI, llama.cpp and FastAPI write it."""
+    for name in ("error", "detail", "message"):
+        if isinstance(value, Mapping) and value.get(name):
+            return _error_message(value[name]) if name == "error" else str(value[name])
+    return value if isinstance(value, str) else ""
+
+
+def require_field(reply: EngineReply, path: str, name: str, kind: type) -> Any:
+    """Return a field of an answer; raise `SourceError` if it is missing or of another type."""
+    value = reply.value.get(name) if isinstance(reply.value, Mapping) else None
+    if not isinstance(value, kind):
+        raise SourceError(f"POST {path} answered without {name!r}: {short_repr(reply.value)}")
+    return value
+
+
+def _read_ids(reply: EngineReply, path: str, name: str) -> tuple[int, ...]:
+    ids = require_field(reply, path, name, list)
+    if not all(type(id) is int for id in ids):
+        raise SourceError(f"POST {path} answered with {name!r} that are not all integers")
+    return tuple(ids)
+
+
+@dataclass(frozen=True)
+class EngineDifference:
+    """A conversation for which an engine makes another prompt than its template.
+
+    Attributes:
+        probe: The conversation.
+        request: What was sent for it.
+        expected: What the template writes, or its refusal.
+        got: What the engine made of it, or its refusal.
+        kind: "text", "ids" (of the same text) or "refusal".
+        piece: The piece of the reference in which the first different character lies.
+        decision: The line of the template to look at.
+    """
+
+    probe: Probe
+    request: Mapping[str, Any]
+    expected: str
+    got: str
+    kind: str
+    piece: Piece | None = None
+    decision: Decision | None = None
+
+    @property
+    def at(self) -> int:
+        """The index of the first character that differs."""
+        return common_length(self.expected, self.got)
+
+    def __str__(self) -> str:
+        lines = ["they differ on:"]
+        lines += [f"  {message!r}" for message in self.probe.messages]
+        lines += [f"  {name}={value!r}" for name, value in passed_arguments(self.probe).items()]
+        for name, text in (("template", self.expected), ("engine", self.got)):
+            lines.append(f"{name + ':':<10}{_excerpt(text, self.at)}")
+        if self.kind == IDS:
+            lines.append("the text is the same, the ids are not")
+        if self.piece is not None:
+            lines.append(f"  from {self.piece.origin}: {short_repr(self.piece.text)}")
+        if self.decision is not None:
+            lines.append(f"  {self.decision}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """The result of `conform`; true if no difference was found.
+
+    Attributes:
+        engine: The name of the engine.
+        tried: The number of conversations that were compared.
+        refused: How many of them both refuse.
+        differing: How many differ.
+        difference: The smallest conversation that was found for the first difference.
+        also: What the other differing conversations are about.
+    """
+
+    engine: str
+    tried: int
+    refused: int
+    differing: int = 0
+    difference: EngineDifference | None = None
+    also: tuple[str, ...] = field(default=())
+
+    @property
+    def equal(self) -> bool:
+        """True if no difference was found."""
+        return self.difference is None
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    def __str__(self) -> str:
+        tried = f"{self.tried} conversations, {self.refused} refused by both"
+        if self.difference is None:
+            return f"{self.engine} makes the prompts of the template: {tried}"
+        summary = f"{self.engine} differs on {self.differing} of {tried}"
+        also = f"\nalso on: {', '.join(self.also)}" if self.also else ""
+        return f"{summary}\n{self.difference}{also}"
+
+
+def conform(
+    engine: Engine, template: Template, now: datetime | None = None, limit: int | None = None
+) -> Conformance:
+    """Compare the prompts of a running engine with those of a template.
+
+    Args:
+        engine: The engine, made with a function that sends requests: `detect_engine(ask)`.
+        template: What it serves, with its special tokens as options.
+        now: The time, for templates that ask for it; the engine has a clock of its own.
+        limit: The most conversations to try.
+
+    Returns:
+        The result; `str()` of it shows the smallest difference.
+
+    Raises:
+        SourceError: the engine does not answer, or not as engines do; or both refuse everything.
+    """
+    comparison = EngineComparison(engine, template, now)
+    tried = refused = 0
+    differing: list[tuple[Probe, str]] = []
+    for probe in list(wire_probes(engine.only_prompts))[:limit]:
+        outcome = comparison.compare(probe)
+        tried += 1
+        refused += outcome is None
+        if outcome:
+            differing.append((probe, outcome))
+    if tried == refused:
+        raise SourceError(f"the engine and the template refuse all {tried} conversations")
+    if not differing:
+        return Conformance(engine.name, tried, refused)
+    first, kind = min(differing, key=lambda found: len(json.dumps(found[0].messages)))
+    others = tuple(probe.covers for probe, _ in differing if probe is not first)
+    smallest = comparison.shrink(first, kind)
+    difference = comparison.describe(smallest, kind)
+    return Conformance(engine.name, tried, refused, len(differing), difference, others)
+
+
+class EngineComparison:
+    """Compares the prompts of an engine with those of a template; the arguments are those of `conform`."""
+
+    def __init__(self, engine: Engine, template: Template, now: datetime | None) -> None:
+        self._engine = engine
+        self._template = template
+        self._now = now
+
+    def compare(self, probe: Probe) -> str | None:
+        """Return how the two differ: "text", "ids", "refusal", or "" if they agree; None if both refuse."""
+        expected, got = self._render(probe), self._engine.render(wire_request(probe))
+        if not isinstance(expected, Rendering):
+            return None if got.refusal is not None else REFUSAL
+        if got.refusal is not None:
+            return REFUSAL
+        wanted = self._engine.reference(expected.text)
+        if got.ids is None:
+            return "" if got.text == wanted.text else TEXT
+        if got.ids == wanted.ids:
+            return ""
+        return IDS if self._engine.text_of(got) == expected.text else TEXT
+
+    def shrink(self, probe: Probe, kind: str) -> Probe:
+        """Return a smaller conversation on which the two still differ in the same way."""
+        steps = 0
+        candidates = smaller_probes(probe)
+        while steps < ENGINE_SHRINK_STEPS and (candidate := next(candidates, None)) is not None:
+            if not is_wire_probe(candidate, self._engine.only_prompts):
+                continue
+            steps += 1
+            if self.compare(candidate) == kind:
+                probe, candidates = candidate, smaller_probes(candidate)
+        return probe
+
+    def describe(self, probe: Probe, kind: str) -> EngineDifference:
+        """Return a difference with both texts and the place in the template."""
+        expected, got = self._render(probe), self._engine.render(wire_request(probe))
+        request = wire_request(probe)
+        shown = self._engine.text_of(got) if got.refusal is None else f"refuses: {got.refusal}"
+        if not isinstance(expected, Rendering):
+            decision = None
+            line, column = getattr(expected, "line", None), getattr(expected, "column", None)
+            if line is not None:
+                source = (getattr(expected, "source_line", None) or "").strip()
+                decision = Decision(line, column or 1, source)
+            refusal = f"refuses: {expected.message}"
+            return EngineDifference(probe, request, refusal, shown, kind, None, decision)
+        wanted = self._engine.reference(expected.text).text or ""
+        skipped = len(expected.text) - len(wanted)  # a bos token that the engine adds as an id
+        at = 0 if got.refusal is not None else common_length(wanted, shown) + skipped
+        pieces = pieces_from(expected, at)
+        named = self._template.renderer.named
+        with_tools = probe.tools is not None
+        program = (
+            named.get(TOOL_USE, self._template.program) if with_tools else self._template.program
+        )
+        decision = map_branches(program.text).find(pieces, ())
+        piece = pieces[0] if pieces else None
+        return EngineDifference(probe, request, wanted, shown, kind, piece, decision)
+
+    def _render(self, probe: Probe) -> Rendering | TurnwiseError:
+        """Return what the template writes, with arguments in the form that it takes; or its refusal."""
+        refusal: TurnwiseError | None = None
+        arguments = {**probe.arguments(), "now": self._now}
+        for form in (probe, with_text_arguments(probe)):
+            if form is None:
+                continue
+            try:
+                return self._template.renderer.render(form.messages, **arguments)
+            except TurnwiseError as error:
+                refusal = refusal or error
+        assert refusal is not None  # the first form is never None
+        return refusal
+
+
+def wire_probes(only_prompts: bool) -> Iterator[Probe]:
+    """Yield the conversations that may be sent in OpenAI's shape, each as a prompt and, if possible, without one."""
+    for probe in conversations():
+        for opened in (True, False):
+            asked = replace(probe, add_generation_prompt=opened)
+            if is_wire_probe(asked, only_prompts):
+                yield asked
+
+
+def is_wire_probe(probe: Probe, only_prompts: bool) -> bool:
+    """Return whether a conversation may be sent in OpenAI's shape, and whether the engine takes such prompts."""
+    messages = probe.messages
+    if not messages or probe.documents is not None or probe.tools == []:
+        return False
+    if not all(map(_is_wire_message, messages)):
+        return False
+    ends_with_assistant = messages[-1]["role"] == "assistant"
+    if only_prompts and ends_with_assistant:
+        return False
+    return bool(probe.add_generation_prompt) != bool(ends_with_assistant)
+
+
+def _is_wire_message(message: Mapping[str, Any]) -> bool:
+    """Return whether OpenAI's shape has such a message: a known role, text, and calls that are whole."""
+    if message.get("role") not in WIRE_ROLES:
+        return False
+    calls = message.get("tool_calls")
+    if calls is not None and not calls:
+        return False
+    for call in calls or ():
+        function = call.get("function")
+        if not isinstance(function, Mapping) or "id" not in call or call.get("type") != "function":
+            return False
+        if not isinstance(function.get("name"), str) or not isinstance(
+            function.get("arguments"), dict
+        ):
+            return False
+    if message["role"] == "tool" and "tool_call_id" not in message:
+        return False
+    return isinstance(message.get("content"), str)
+
+
+def wire_request(probe: Probe) -> dict[str, Any]:
+    """Return the body of a request for a conversation, in OpenAI's shape."""
+    written = with_text_arguments(probe) or probe
+    body: dict[str, Any] = {
+        "messages": written.messages,
+        "add_generation_prompt": probe.add_generation_prompt,
+    }
+    if probe.tools is not None:
+        body["tools"] = probe.tools
+    if probe.options:
+        body["chat_template_kwargs"] = dict(probe.options)
+    return body
+
+
+def _excerpt(text: str, at: int) -> str:
+    ellipsis = "…" if at > CONTEXT_BEFORE else ""
+    before, after = text[max(at - CONTEXT_BEFORE, 0) : at], text[at : at + CONTEXT_AFTER]
+    return f"{ellipsis}{before}⟪{after or 'end'}⟫"
