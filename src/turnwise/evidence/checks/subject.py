@@ -205,6 +205,14 @@ class Subject:
         """Return True if a conversation is rendered with everything in it."""
         return isinstance(self.run(probe), Rendering) and not self.lost(probe)
 
+    def writes_messages(self, probe: Probe) -> bool:
+        """Return True if a conversation is rendered with everything in it but, perhaps, its tools.
+
+        A template may write calls and drop the tools, which is a finding of its own.
+        """
+        lost = [field for field in self.lost(probe) if field.startswith("messages")]
+        return isinstance(self.run(probe), Rendering) and not lost
+
     @cached_property
     def assigned_names(self) -> frozenset[str]:
         """The names that the template gives a value itself, in whatever scope: they are not options."""
@@ -230,12 +238,13 @@ class Subject:
     @cached_property
     def takes_calls(self) -> bool:
         """Whether a tool call and its result are written, in some form."""
-        return self.works(self.tool_round())
+        return self.writes_messages(self.tool_round())
 
     @cached_property
     def writes_calls(self) -> bool:
         """Whether a tool call is written, in some form."""
-        return self.works(self.chat(self.user(), self.call(), tools=TOOLS)) or self.takes_calls
+        call = self.chat(self.user(), self.call(), tools=TOOLS)
+        return self.writes_messages(call) or self.takes_calls
 
     def tool_round(self, call: MessageDict | None = None) -> Probe:
         """Return a conversation with a call, its result and an answer."""
