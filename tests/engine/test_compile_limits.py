@@ -62,7 +62,7 @@ SHAPES: dict[str, Shape] = {
         "{% macro m() %}{{ caller() }}{% endmacro %}" + "{% call m() %}x{% endcall %}" * n
     ),
     "joined texts": lambda n: "{{ " + " ~ ".join(["x"] * n) + " }}",
-    "sums": lambda n: "{{ " + " + ".join(["'a'", "x"] * n) + " }}",
+    "sums": lambda n: "{{ 'a' + x + 'b' + y + z }}" * n,
     "conditions": lambda n: "{{ x and y or z }}" * n,
     "comparisons": lambda n: "{{ a < b }}{{ a in b }}{{ a == 'c' }}" * n,
     "tests": lambda n: "{{ x is defined }}{{ x is string }}" * n,

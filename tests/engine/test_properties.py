@@ -104,6 +104,8 @@ def test_generated_templates_at_length(part: int) -> None:
 
 
 DISAGREED = [
+    "{{ none[1:] and word }}{{ none[1:] and word.x.y }}",
+    "{{ ['<'|e, \"'\"|forceescape] }}{{ {1: 'a'|safe} }}",
     "{% for m in messages %}{% if m.nope %}{% elif m.role == 'x' %}{% endif %}{{ m.role }}{% endfor %}",
     "{% for m in messages %}{% if loop.last %}{% elif m['role'] %}{% endif %}{{ m.role if flag else 1 }}{% endfor %}",
     "{% for m in messages if nope %}{{ nope }}{% endfor %}",

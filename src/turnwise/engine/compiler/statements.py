@@ -155,6 +155,15 @@ class StatementCompiler:
 
 
 def _is_constant_slice(node: nodes.Node) -> bool:
-    """Whether an expression has a slice and no names."""
+    """Whether an expression has a slice, and jinja2 can evaluate it while compiling.
+
+    That is so without names. It is also so for `none[1:] and name`: jinja2 stops at what is false, as a slice is that
+    fails there. Where a name is sliced too, it is not known whether jinja2 gets that far, and the slice is evaluated
+    with the others.
+    """
     kinds = {type(each) for each in walk(node)}
-    return nodes.Slice in kinds and kinds.isdisjoint((nodes.Name, nodes.Call))
+    if nodes.Slice not in kinds or kinds.isdisjoint((nodes.Name, nodes.Call)):
+        return nodes.Slice in kinds
+    if not isinstance(node, nodes.And) or not _is_constant_slice(node.left):
+        return False
+    return not any(type(each) is nodes.Slice for each in walk(node.right))
