@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from turnwise.analysis.conversations import Probe
 
 PACKAGE = "@huggingface/jinja"
+CLOCK = "strftime_now"
 TIMEOUT = 20  # seconds for all conversations of one template
 FUEL = 2_000_000  # steps that minijinja may take for one conversation
 MAX_OUTPUT = 8 << 20
@@ -32,8 +33,6 @@ try { template = new Template(work.text); }
 catch (error) { console.log(JSON.stringify(work.contexts.map(() => ({ error: String(error) })))); process.exit(0); }
 console.log(JSON.stringify(work.contexts.map((context) => {
   try {
-    context.raise_exception = (text) => { throw new Error(text); };
-    context.strftime_now = () => context.__now;
     return { text: template.render(context) };
   } catch (error) { return { error: String(error) }; }
 })));
@@ -88,10 +87,9 @@ def render_with_node(
         EngineMissing: there is no Node, or the package is not installed, or it did not answer in time.
     """
     node = _find_node()
-    contexts = [
-        {**_context_of(probe, constants), "__now": probe.now.strftime("%d %b %Y")}
-        for probe in probes
-    ]
+    if CLOCK in text:  # the package reads the clock itself
+        raise EngineMissing(f"the template asks for the time, which {PACKAGE} does not let us set")
+    contexts = [_context_of(probe, constants) for probe in probes]
     work = json.dumps({"text": text, "contexts": contexts}, default=_plain)
     try:
         done = subprocess.run(
@@ -141,9 +139,23 @@ def _raise_exception(text: Any) -> None:
     raise ValueError(str(text))
 
 
-def _to_json(value: Any, indent: Any = None, **_: Any) -> str:
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Sequence[str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     """Write JSON as transformers does."""
-    return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
+    marks = (str(separators[0]), str(separators[1])) if separators is not None else None
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=marks,
+        sort_keys=sort_keys,
+        default=_plain,
+    )
 
 
 def _plain(value: Any) -> Any:

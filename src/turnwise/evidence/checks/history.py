@@ -94,6 +94,10 @@ def _growing_chats(
         call, result = subject.call(), subject.result()
         chat = [*system, user, call, result, reply, again]
         yield "a call and its result", chat, TOOLS
+        if key != IN_PARTS:
+            thoughtful = {**call, key: THOUGHT}
+            chat = [*system, user, thoughtful, result, reply, again]
+            yield "a call with reasoning", chat, TOOLS
 
 
 def _first_rewrite(
