@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from timing import processor_seconds
 from turnwise.errors import MessageError, TemplateRaised
 
 HI = {"role": "user", "content": "Hi"}
@@ -207,3 +208,24 @@ def test_a_session_as_it_is() -> None:
     session = turnwise.load("gemma-2").session("turnwise", normalise=False)
     with pytest.raises(TemplateRaised):
         session.prompt([RULE, HI])
+
+
+def test_plain_turns_cost_little_more_than_rendering() -> None:
+    """The figure is that of `benchmarks/normalise.py`; the bound leaves room for a busy machine."""
+    template = turnwise.load("qwen3")
+    chat = [
+        {"role": ("user", "assistant")[index % 2], "content": f"Number {index} of twenty turns."}
+        for index in range(20)
+    ]
+    best = {True: 1.0, False: 1.0}
+    for _ in range(8):
+        for normalise in best:
+            seconds = processor_seconds(
+                lambda normalise=normalise: [
+                    template.render(chat, normalise=normalise) for _ in range(40)
+                ]
+            )
+            best[normalise] = min(best[normalise], seconds)
+        if best[True] < 1.25 * best[False]:
+            return
+    raise AssertionError(f"normalising takes {best[True] / best[False]:.2f} times as long")
