@@ -263,7 +263,7 @@ class Template:
         )
         problems = find_label_problems(request, encoded)
         encoded.note_changes(given.changes, given.positions)
-        self._report_turns(renumber_turns(problems, given.positions), strict, REMEDY)
+        _report_turns(self.name, renumber_turns(problems, given.positions), strict, REMEDY)
         return encoded
 
     def examples(
@@ -327,17 +327,8 @@ class Template:
         for sample in found:
             problems += find_label_problems(request, sample)
         found.note_changes(given.changes, given.positions)
-        self._report_turns(renumber_turns(problems, given.positions), strict)
+        _report_turns(self.name, renumber_turns(problems, given.positions), strict)
         return found
-
-    def _report_turns(self, problems: Sequence[Untrained], strict: bool, remedy: str = "") -> None:
-        """Warn of turns that are not trained as they should be; with `strict`, raise an error."""
-        if not problems:
-            return
-        description = describe_problems(self.name, problems, remedy)
-        if strict:
-            raise MessageError(description, path=f"messages[{problems[0].message}]")
-        warn(description, TurnwiseWarning, stacklevel=3)
 
     def session(
         self,
@@ -508,6 +499,16 @@ def _input_arguments(arguments: Mapping[str, Any], strict: bool) -> dict[str, An
         "normalise": arguments.get("normalise", True),
         "strict": strict,
     }
+
+
+def _report_turns(name: str, problems: Sequence[Untrained], strict: bool, remedy: str = "") -> None:
+    """Warn of turns that are not trained as they should be; with `strict`, raise an error."""
+    if not problems:
+        return
+    description = describe_problems(name, problems, remedy)
+    if strict:
+        raise MessageError(description, path=f"messages[{problems[0].message}]")
+    warn(description, TurnwiseWarning, stacklevel=3)
 
 
 def compile_jinja(
