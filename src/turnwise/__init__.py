@@ -38,6 +38,7 @@ from turnwise.normalisation.capability_table import Capability
 from turnwise.normalisation.change import Change
 from turnwise.normalisation.normaliser import Normalised, Normaliser
 from turnwise.registry import Entry, Match, entries, load, match, register
+from turnwise.repair import Patch, Repair, Unfixed, fix
 from turnwise.replies.call_ids import CallIds
 from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.replies.events import Event, Message
@@ -78,8 +79,10 @@ __all__ = [
     "Normaliser",
     "Origin",
     "Parser",
+    "Patch",
     "Piece",
     "Rendering",
+    "Repair",
     "Role",
     "Session",
     "SourceError",
@@ -95,11 +98,13 @@ __all__ = [
     "ToolCall",
     "TurnwiseError",
     "TurnwiseWarning",
+    "Unfixed",
     "Unstable",
     "WorkerPool",
     "compile",
     "diff",
     "entries",
+    "fix",
     "isolated",
     "load",
     "match",

@@ -35,6 +35,7 @@ LAYERS = (
     ("template",),
     ("registry",),
     ("evidence", "isolation"),
+    ("repair",),
     ("turnwise",),
     ("compat", "cli"),
 )

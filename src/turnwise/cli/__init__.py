@@ -21,6 +21,7 @@ from turnwise.cli.demo import demo
 from turnwise.cli.doctor import doctor
 from turnwise.cli.encode import encode, stops
 from turnwise.cli.explain import explain
+from turnwise.cli.fix import fix
 from turnwise.cli.output import FAULT, USAGE, escape_terminals, report_errors
 from turnwise.cli.parse import parse
 from turnwise.cli.registry import list_entries, match
@@ -46,9 +47,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "conform": conform_engine,
     "scan": scan_dataset,
     "doctor": doctor,
+    "fix": fix,
     "demo": demo,
 }
-ANSWERING = ("diff", "check", "stability", "ledger", "conform", "scan", "doctor")
+ANSWERING = ("diff", "check", "stability", "ledger", "conform", "scan", "doctor", "fix")
 """Commands whose exit code 1 is an answer."""
 
 app = typer.Typer(

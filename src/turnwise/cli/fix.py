@@ -1,0 +1,84 @@
+"""`turnwise fix`: repair a template with small, proved changes of its text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turnwise.cli import inputs, output
+from turnwise.cli.render import JsonOption, PickOption, TemplateArgument, make_flag
+from turnwise.errors import SourceError
+from turnwise.repair import NAMES, Repair
+from turnwise.repair import fix as repair_template
+
+
+def fix(
+    template: TemplateArgument,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help=f"Repair this alone: {', '.join(NAMES)}."),
+    ] = None,
+    generation: Annotated[
+        bool,
+        make_flag("--generation", help="Put {% generation %} blocks around what is trained, too."),
+    ] = False,
+    write: Annotated[
+        bool, make_flag("--write", help="Write the repaired text to the file TEMPLATE.")
+    ] = False,
+    diff: Annotated[bool, make_flag("--diff", help="Print the diff alone, for `patch`.")] = False,
+    pick: PickOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Repair a template: null content, parts, arguments as text, late system texts, a missing generation prompt.
+
+    Each change is proved on a generated set of conversations: those that worked are written as before, byte by byte,
+    and the broken ones as their plain form.
+
+    Exits with 0 if there is nothing to do or all is written, with 1 if a diff is shown or something could not be fixed.
+
+    Example: turnwise fix chat_template.jinja --diff
+    """
+    inputs.check_stdin(template)
+    found = inputs.load_template(template, pick)
+    path = _find_file(template, found.text) if write else None
+    repair = repair_template(found, only or (), generation=generation)
+    if path is not None and repair.changed:
+        path.write_bytes(repair.text.encode())
+    if as_json:
+        output.write_json(_as_data(repair, path is not None))
+    elif diff:
+        output.write(repair.diff)
+    else:
+        shown = repair.diff if path is None else ""
+        output.write(f"{repair}\n" + (f"\n{shown}" if shown else ""))
+    if repair.unfixed or (repair.changed and path is None):
+        raise typer.Exit(1)
+
+
+def _find_file(place: str, text: str) -> Path:
+    """Return the file of a template; only a file that holds nothing else can be written."""
+    path = Path(place)
+    try:
+        is_same = path.is_file() and path.read_bytes().decode() == text
+    except (OSError, UnicodeDecodeError):
+        is_same = False
+    if not is_same:
+        hint = "without --write the diff is shown; `patch` or an editor can apply it"
+        raise SourceError(f"{place} is not a file with the text of a Jinja template", hint=hint)
+    return path
+
+
+def _as_data(repair: Repair, is_written: bool) -> dict[str, Any]:
+    return {
+        "changed": repair.changed,
+        "written": is_written and repair.changed,
+        "patches": [asdict(patch) for patch in repair.patches],
+        "unfixed": [asdict(unfixed) for unfixed in repair.unfixed],
+        "notes": list(repair.notes),
+        "tried": repair.tried,
+        "diff": repair.diff,
+        "text": repair.text,
+    }

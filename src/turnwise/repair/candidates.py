@@ -1,0 +1,252 @@
+"""The changes that may repair a defect, from the smallest to the largest. Which one is right, the proof decides.
+
+1. A read of the field is wrapped where it stands: `(message.content or '')`.
+2. The message is changed at the head of the loop over messages, for templates that read it in many ways.
+3. The messages are changed before the template begins.
+
+JSON text cannot be read in Jinja. So arguments that are text can be written as they are where the template would quote
+them again; where it writes each argument by its name, there is nothing to be done, and `why_not` says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from turnwise.repair.edits import Edit, close_tag, open_tag
+from turnwise.repair.observation import walk_direct
+from turnwise.repair.reads import Read, ReadFinder
+from turnwise.repair.source_tree import Block, SourceTree
+
+CONTENT, ARGUMENTS, TO_JSON = "content", "arguments", "tojson"
+JOINED = "{0} | selectattr('text', 'defined') | map(attribute='text') | join('\\n')"
+NULL = "({0} or '')"
+LIST = f"({{0}} if {{0}} is string or not {{0}} else {JOINED})"
+LIST_OF_TEXTS = (
+    f"({{0}} if {{0}} is string or not {{0}} or ({{0}} | first).text is not defined else {JOINED})"
+)
+AS_TEXT = "({0} if {0} is string else {0} | {1})"
+IN_CALL = "({0} | {1} | replace({2} | {1}, {2}) if {2} is string else {0} | {1})"
+
+
+class Candidate(NamedTuple):
+    """Edits that may repair a defect together; each can be left out alone."""
+
+    what: str
+    edits: tuple[Edit, ...]
+
+
+class Rewrite(NamedTuple):
+    """How a message is changed whose content is in a form that the template does not take."""
+
+    condition: str
+    content: str
+
+
+NULL_MESSAGE = Rewrite("not {0}.content", "''")
+LIST_MESSAGE = Rewrite(
+    "{0}.content is not string and {0}.content and ({0}.content | first).text is defined",
+    JOINED.replace("{0}", "{0}.content"),
+)
+
+Propose = Callable[[SourceTree], Iterator[Candidate]]
+
+
+def _wrap(tree: SourceTree, reads: Sequence[Read], wrapper: str) -> tuple[Edit, ...]:
+    """Return edits that wrap reads."""
+    return tuple(
+        Edit(read.start, read.end, wrapper.format(tree.show(read.start, read.end)))
+        for read in reads
+    )
+
+
+def _wrap_filtered(
+    tree: SourceTree, reads: Sequence[Read], wrapper: str, path: str = ""
+) -> tuple[Edit, ...]:
+    """Return edits that wrap reads with their filter; `path` is what the wrapper looks at inside of them."""
+    edits = []
+    for read in reads:
+        text = tree.show(read.start, read.end)
+        wrapped = wrapper.format(text, read.filter, f"{text}{path}")
+        edits.append(Edit(read.start, read.filter_end, wrapped))
+    return tuple(edits)
+
+
+def _propose_content(
+    tree: SourceTree, wrappers: Sequence[str], rewrite: Rewrite
+) -> Iterator[Candidate]:
+    """Yield changes of what is read as content."""
+    reads = ReadFinder(tree).find_key(CONTENT)
+    plain = [read for read in reads if not read.is_tested]
+    for wrapper in wrappers:
+        yield Candidate("the content is read with a default", _wrap(tree, plain, wrapper))
+    if len(plain) < len(reads):
+        yield Candidate("the content is read with a default", _wrap(tree, reads, wrappers[-1]))
+    yield Candidate(
+        "the message gets its content in the loop", tuple(_rewrite_in_loops(tree, rewrite))
+    )
+    yield Candidate("the messages get their content first", (_rewrite_first(tree, rewrite),))
+
+
+def _propose_null(tree: SourceTree) -> Iterator[Candidate]:
+    yield from _propose_content(tree, (NULL,), NULL_MESSAGE)
+
+
+def _propose_list(tree: SourceTree) -> Iterator[Candidate]:
+    yield from _propose_content(tree, (LIST, LIST_OF_TEXTS), LIST_MESSAGE)
+
+
+def _rewrite_in_loops(tree: SourceTree, rewrite: Rewrite) -> Iterator[Edit]:
+    """Yield changes of the message at the head of each loop whose element's content is read."""
+    for block in walk_direct(tree.body):
+        if not isinstance(block, Block) or block.name != "for":
+            continue
+        tag = block.sections[0].tag
+        name = tag.tokens[2].text
+        if tag.tokens[3].text != "in" or not _reads_content(tree, name, block):
+            continue
+        yield insert_tags(tree.text, tag.end, _rewriting_tags(name, rewrite))
+
+
+def _reads_content(tree: SourceTree, name: str, block: Block) -> bool:
+    text = tree.show(block.start, block.end)
+    return any(f"{name}{read}" in text for read in (".content", "['content']", '["content"]'))
+
+
+def _rewriting_tags(name: str, rewrite: Rewrite) -> list[str]:
+    content = rewrite.content.format(name)
+    return [
+        f"if {rewrite.condition.format(name)}",
+        f"set {name} = dict({name}, content={content})",
+        "endif",
+    ]
+
+
+def _rewrite_first(tree: SourceTree, rewrite: Rewrite) -> Edit:
+    """Return a beginning that changes all messages."""
+    return insert_first(
+        tree.text,
+        [
+            "set changed = namespace(messages=[])",
+            "for message in messages",
+            *_rewriting_tags("message", rewrite),
+            "set changed.messages = changed.messages + [message]",
+            "endfor",
+            "set messages = changed.messages",
+        ],
+    )
+
+
+def insert_tags(text: str, place: int, tags: Sequence[str]) -> Edit:
+    """Return the insertion of tags behind a tag that ends at `place`."""
+    return close_tag(text, place, " %}{% ".join(tags))
+
+
+def insert_first(text: str, tags: Sequence[str]) -> Edit:
+    """Return the insertion of tags at the beginning of a template, each on a line of its own."""
+    head = "".join(f"{{%- {tag} %}}\n" for tag in tags[:-1])
+    last = open_tag(text, 0, tags[-1]).text
+    return Edit(0, 0, head + "{%-" + last.removeprefix("{%").lstrip("-+"))
+
+
+# Arguments
+
+
+def _propose_text_arguments(tree: SourceTree) -> Iterator[Candidate]:
+    """Yield changes that write arguments as they are if they are text."""
+    finder = ReadFinder(tree)
+    known = finder.find_names_set_from(finder.find_key(ARGUMENTS))
+    filtered = [read for read in finder.find_filtered(TO_JSON)]
+    own = [
+        read
+        for read in filtered
+        if ARGUMENTS in (text := tree.show(read.start, read.end)) or text in known
+    ]
+    what = "arguments that are text are written as they are"
+    yield Candidate(what, _wrap_filtered(tree, own, AS_TEXT))
+    yield Candidate(what, _wrap_filtered(tree, filtered, AS_TEXT))
+    for path in (".arguments", ".function.arguments"):
+        yield Candidate(what, _wrap_filtered(tree, filtered, IN_CALL, path))
+
+
+def _propose_mapping_arguments(tree: SourceTree) -> Iterator[Candidate]:
+    """Yield changes that write a mapping as JSON."""
+    reads = ReadFinder(tree).find_key(ARGUMENTS)
+    plain = [read for read in reads if not read.is_tested and not read.filter.startswith(TO_JSON)]
+    wrapper = AS_TEXT.replace("{1}", TO_JSON)
+    yield Candidate("arguments that are a mapping are written as JSON", _wrap(tree, plain, wrapper))
+
+
+# System texts
+
+IS_SYSTEM = "selectattr('role', 'equalto', 'system')"
+OTHERS = "rejectattr('role', 'equalto', 'system')"
+JOIN_SYSTEMS = (
+    "set messages = [{'role': 'system', 'content': messages | "
+    + IS_SYSTEM
+    + " | map(attribute='content') | join('\\n\\n')}] + (messages | "
+    + OTHERS
+    + " | list)"
+)
+FIND_LATE = (
+    "set order = namespace(others=false, late=false)",
+    "for message in messages",
+    "if message.role != 'system'",
+    "set order.others = true",
+    "elif order.others",
+    "set order.late = true",
+    "endif",
+    "endfor",
+    "if order.late",
+)
+FIND_INSTEAD_OF_USER = (  # templates that want users and others to alternate take a system text for a reply
+    "set order = namespace(late=false)",
+    "for message in messages[1:]",
+    "if message.role == 'system' and (loop.index0 % 2 == 0) == (messages[0].role == 'system')",
+    "set order.late = true",
+    "endif",
+    "endfor",
+    "if order.late",
+)
+FIND_BEHIND_REPLY = (
+    *FIND_INSTEAD_OF_USER[:2],
+    "if message.role == 'system' and messages[loop.index0].role == 'assistant'",
+    *FIND_INSTEAD_OF_USER[3:],
+)
+SYSTEM_GUARDS: tuple[tuple[str, ...], ...] = (
+    (f"if messages[1:] | {IS_SYSTEM} | list",),
+    FIND_LATE,
+    FIND_INSTEAD_OF_USER,
+    FIND_BEHIND_REPLY,
+    (f"if messages[:1] | {IS_SYSTEM} | list and messages[1:2] | {IS_SYSTEM} | list",),
+)
+
+
+def _propose_systems(tree: SourceTree) -> Iterator[Candidate]:
+    """Yield beginnings that join system texts to one at the front."""
+    for guard in SYSTEM_GUARDS:
+        edit = insert_first(tree.text, [*guard, JOIN_SYSTEMS, "endif"])
+        yield Candidate("system texts are joined to one at the front", (edit,))
+
+
+PROPOSALS: Mapping[str, Propose] = {
+    "null-content": _propose_null,
+    "reasoning-without-content": _propose_null,
+    "list-content": _propose_list,
+    "string-arguments": _propose_text_arguments,
+    "mapping-arguments": _propose_mapping_arguments,
+    "late-system": _propose_systems,
+}
+"""By the name of the defect."""
+
+ONE_BY_ONE = re.compile(r"\bitems\b|\bdictsort\b|in [\w.]*(?:arguments|args)\b")
+BY_NAME = "the template writes the arguments one by one, and Jinja cannot read JSON text"
+OTHERS_CHANGE = "no change makes it right without changing conversations that are written well now"
+
+
+def why_not(name: str, text: str) -> str:
+    """Return why no change of a template repairs a defect."""
+    if name == "string-arguments" and ONE_BY_ONE.search(text):
+        return BY_NAME
+    return OTHERS_CHANGE

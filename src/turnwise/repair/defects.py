@@ -1,0 +1,307 @@
+"""What templates get wrong, each with conversations that show it and the plain form in which they are right.
+
+A defect is a form of input: null for a text, parts for a text, JSON text for arguments, a system text that comes late.
+`plain` returns the same conversation without that form. A conversation *works* if the template writes it and nothing
+about it is garbled; if it does not, and its plain form does, the template has the defect, and the text of the plain
+form is what should be written.
+
+    defect            a conversation works unless
+    null content      it is refused, or `None` or `null` is written for it
+    list content      it is refused, Python's list is written, or the text of a part is missing
+    arguments         it is refused, or not written as the plain form is, white space aside
+    late system text  it is refused, or a system text is missing
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from turnwise.analysis.conversations import (
+    FIRST,
+    ONE,
+    OSLO,
+    RULES,
+    SECOND,
+    WEATHER,
+    MessageDict,
+    Probe,
+    make_call_message,
+    make_message,
+    make_tool_result,
+)
+from turnwise.analysis.probe_mutations import with_text_arguments
+
+PARAGRAPH = "\n\n"
+REPR = re.compile(r"""\{['"]type['"]: ?['"]text|\[\{'""")
+PYTHON_DICT = re.compile(r"\{'[^'\n]{1,40}': ")
+SPACE = re.compile(r"\s+")
+
+ChangeMessage = Callable[[MessageDict], MessageDict]
+IsWell = Callable[[Probe, str, str], bool]
+"""Whether a conversation, its text and the text of its plain form show no defect."""
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A form of input that a template may garble.
+
+    Attributes:
+        name: How it is called on the command line.
+        title: What is wrong, in a sentence.
+        cases: Conversations in this form.
+        plain: Returns a conversation without this form, the same object if it has none.
+        is_well: Whether a text shows no defect.
+        words: Returns the texts that the plain form must have, or the template cannot say them in any form.
+        ignores_space: Whether white space may differ from that of the plain form, as in JSON.
+    """
+
+    name: str
+    title: str
+    cases: Callable[[], Iterator[Probe]]
+    plain: Callable[[Probe], Probe]
+    is_well: IsWell
+    words: Callable[[Probe], list[str]] = lambda probe: []
+    ignores_space: bool = False
+
+
+def change_messages(probe: Probe, change: ChangeMessage) -> Probe:
+    """Return a conversation with changed messages; the same object if none changes."""
+    messages = [change(message) for message in probe.messages]
+    is_same = all(new is old for new, old in zip(messages, probe.messages, strict=True))
+    return probe if is_same else replace(probe, messages=messages)
+
+
+# Content that is null, or missing
+
+CALL, RAIN = make_call_message(("weather", OSLO)), make_tool_result("rain")
+
+
+def _fill_content(message: MessageDict) -> MessageDict:
+    return {**message, "content": ""} if message.get("content") is None else message
+
+
+def _null_cases() -> Iterator[Probe]:
+    null = make_message("assistant", None)
+    call = make_call_message(("weather", OSLO), content=None)
+    bare = {key: value for key, value in call.items() if key != "content"}
+    yield Probe("null content", [FIRST, null, SECOND])
+    yield Probe("no content", [FIRST, {"role": "assistant"}, SECOND])
+    yield Probe("null content beside a call", [FIRST, call, RAIN, ONE], [WEATHER])
+    yield Probe("null content, and no tools", [FIRST, call, RAIN, ONE])
+    yield Probe("no content beside a call", [FIRST, bare, RAIN], [WEATHER])
+
+
+def _reasoning_cases() -> Iterator[Probe]:
+    thought = make_message("assistant", None, reasoning_content="Hmm")
+    bare = {"role": "assistant", "reasoning_content": "Hmm"}
+    call = make_call_message(("weather", OSLO), content=None, reasoning_content="Hmm")
+    for message in (thought, bare):
+        yield Probe("reasoning without content", [FIRST, message])
+        yield Probe("reasoning without content, later", [FIRST, message, SECOND])
+    yield Probe("reasoning beside a call", [FIRST, call, RAIN], [WEATHER])
+
+
+def _writes_no_null(probe: Probe, text: str, plain: str) -> bool:
+    return all(text.count(word) <= plain.count(word) for word in ("None", "null"))
+
+
+# Content in parts
+
+
+def list_text_parts(content: Any) -> list[str] | None:
+    """Return the texts of a content that is a list of text parts; None if it is anything else."""
+    if not isinstance(content, list) or not content:
+        return None
+    is_text = [isinstance(part, dict) and part.get("type") == "text" for part in content]
+    return [str(part.get("text")) for part in content] if all(is_text) else None
+
+
+def _join_parts(message: MessageDict) -> MessageDict:
+    texts = list_text_parts(message.get("content"))
+    return message if texts is None else {**message, "content": "\n".join(texts)}
+
+
+def _list_cases() -> Iterator[Probe]:
+    def part(role: str, text: str, **more: Any) -> MessageDict:
+        return make_message(role, [{"type": "text", "text": text}], **more)
+
+    two = [{"type": "text", "text": "Part"}, {"type": "text", "text": "another"}]
+    result = make_tool_result([{"type": "text", "text": "rain"}])
+    yield Probe("a user's text in a part", [part("user", "First"), ONE, SECOND])
+    yield Probe("an assistant's text in a part", [FIRST, part("assistant", "One"), SECOND])
+    yield Probe("a system text in a part", [part("system", "Rules"), FIRST])
+    yield Probe("a result in a part", [FIRST, CALL, result], [WEATHER])
+    yield Probe("two parts", [make_message("user", two)])
+
+
+def _writes_parts(probe: Probe, text: str, plain: str) -> bool:
+    if len(REPR.findall(text)) > len(REPR.findall(plain)):
+        return False
+    for message in probe.messages:
+        for part in list_text_parts(message.get("content")) or ():
+            if part.strip() and part.strip() in plain and part.strip() not in text:
+                return False
+    return True
+
+
+def _words_of_parts(probe: Probe) -> list[str]:
+    found = [list_text_parts(message.get("content")) or [] for message in probe.messages]
+    return [text.strip() for texts in found for text in texts if text.strip()]
+
+
+# Arguments
+
+
+def _read_arguments(probe: Probe) -> Probe:
+    return change_messages(probe, lambda message: _change_arguments(message, _parse_arguments))
+
+
+def _parse_arguments(arguments: Any) -> Any:
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        found = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return found if isinstance(found, dict) else arguments
+
+
+def _change_arguments(message: MessageDict, change: Callable[[Any], Any]) -> MessageDict:
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    changed = [_change_call(call, change) for call in calls]
+    return message if changed == calls else {**message, "tool_calls": changed}
+
+
+def _change_call(call: Any, change: Callable[[Any], Any]) -> Any:
+    if not isinstance(call, dict):
+        return call
+    if isinstance(call.get("function"), dict):
+        return {**call, "function": _change_call(call["function"], change)}
+    return {**call, "arguments": change(call["arguments"])} if "arguments" in call else call
+
+
+def _mapping_cases() -> Iterator[Probe]:
+    two = make_call_message(("weather", OSLO), ("plan", {"steps": [1], "nested": {"deep": True}}))
+    both = [RAIN, make_tool_result("sun", 1)]
+    for tools in ([WEATHER], None):
+        yield Probe("a call", [FIRST, CALL, RAIN, ONE], tools)
+        yield Probe("two calls", [FIRST, two, *both], tools)
+        yield Probe("a last call", [FIRST, CALL], tools)
+
+
+def _text_cases() -> Iterator[Probe]:
+    for probe in _mapping_cases():
+        yield with_text_arguments(probe) or probe
+
+
+def _writes_arguments(probe: Probe, text: str, plain: str) -> bool:
+    return SPACE.sub("", text) == SPACE.sub("", plain) or bool(PYTHON_DICT.search(plain))
+
+
+def _writes_mapping(probe: Probe, text: str, plain: str) -> bool:
+    return not PYTHON_DICT.search(text) or bool(PYTHON_DICT.search(plain))
+
+
+def _words_of_calls(probe: Probe) -> list[str]:
+    return (
+        ["Oslo"]
+        if any("Oslo" in str(message.get("tool_calls")) for message in probe.messages)
+        else []
+    )
+
+
+# System texts
+
+
+def join_systems(probe: Probe) -> Probe:
+    """Return a conversation with all its system texts in one message at the front."""
+    systems = [message for message in probe.messages if message.get("role") == "system"]
+    texts = [message.get("content") for message in systems]
+    if not systems or not all(isinstance(text, str) for text in texts):
+        return probe
+    others = [message for message in probe.messages if message.get("role") != "system"]
+    messages = [make_message("system", PARAGRAPH.join(map(str, texts))), *others]
+    return probe if messages == probe.messages else replace(probe, messages=messages)
+
+
+def _system_cases() -> Iterator[Probe]:
+    more = make_message("system", "Late rules")
+    two = make_message("assistant", "Two")
+    yield Probe("a late system text", [FIRST, ONE, more, SECOND])
+    yield Probe("a second system text", [RULES, FIRST, ONE, more, SECOND, two])
+    yield Probe("two system texts", [RULES, more, FIRST])
+    yield Probe("a last system text", [RULES, FIRST, ONE, SECOND, more])
+
+
+def _words_of_systems(probe: Probe) -> list[str]:
+    texts = [
+        message.get("content") for message in probe.messages if message.get("role") == "system"
+    ]
+    return [text.strip() for text in texts if isinstance(text, str)]
+
+
+def _writes_systems(probe: Probe, text: str, plain: str) -> bool:
+    return all(word in text or word not in plain for word in _words_of_systems(probe))
+
+
+DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "null-content",
+        "content that is null or missing",
+        _null_cases,
+        lambda probe: change_messages(probe, _fill_content),
+        _writes_no_null,
+    ),
+    Defect(
+        "reasoning-without-content",
+        "reasoning in a message whose content is null or missing",
+        _reasoning_cases,
+        lambda probe: change_messages(probe, _fill_content),
+        _writes_no_null,
+    ),
+    Defect(
+        "list-content",
+        "content in text parts",
+        _list_cases,
+        lambda probe: change_messages(probe, _join_parts),
+        _writes_parts,
+        _words_of_parts,
+    ),
+    Defect(
+        "string-arguments",
+        "arguments of calls that are JSON text",
+        _text_cases,
+        _read_arguments,
+        _writes_arguments,
+        _words_of_calls,
+        ignores_space=True,
+    ),
+    Defect(
+        "mapping-arguments",
+        "arguments of calls that are a mapping",
+        _mapping_cases,
+        lambda probe: with_text_arguments(probe) or probe,
+        _writes_mapping,
+        _words_of_calls,
+        ignores_space=True,
+    ),
+    Defect(
+        "late-system",
+        "system texts behind other messages, or several of them",
+        _system_cases,
+        join_systems,
+        _writes_systems,
+        _words_of_systems,
+    ),
+)
+
+
+def names_of(defects: Sequence[Defect] = DEFECTS) -> list[str]:
+    """Return the names of defects."""
+    return [defect.name for defect in defects]

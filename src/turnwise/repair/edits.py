@@ -1,0 +1,112 @@
+"""Edits of a template's text: replacements at places, and tags that are put between its parts.
+
+A tag changes the text around it: `trim_blocks` drops the line break after it, `lstrip_blocks` the indentation before
+it, and a sign that stood next to white space now stands next to the tag. `insert_tag` chooses the signs of the new tag
+so that what is written stays the same. Where the neighbour removes white space anyway, the tag gets a line of its own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+INDENTATION = re.compile(r"(?:^|\n)([ \t]*)\Z")
+CONTEXT = 3  # lines around a change in a diff
+
+
+class Edit(NamedTuple):
+    """Characters `start` to `end` of a text become `text`; an insertion has both at one place."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """Return the text with edits that do not overlap; those at one place keep their order."""
+    parts, place = [], 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        parts += [text[place : edit.start], edit.text]
+        place = edit.end
+    return "".join([*parts, text[place:]])
+
+
+def restore_newlines(patched: str, source: str) -> str:
+    """Return a text with the line ends of the source it was made of, and with its last one."""
+    if source.endswith(("\n", "\r")):
+        patched += "\n"
+    if "\r\n" in source:
+        patched = patched.replace("\n", "\r\n")
+    return patched
+
+
+def unified_diff(before: str, after: str, name: str) -> str:
+    """Return the difference of two texts as `diff -u` shows it."""
+    lines = difflib.unified_diff(
+        *(before.splitlines(keepends=True), after.splitlines(keepends=True)),
+        *(f"a/{name}", f"b/{name}"),
+        n=CONTEXT,
+    )
+    shown = [
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    ]
+    return "".join(shown)
+
+
+def open_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
+    """Return the insertion of a tag before what begins at `place`: a tag or the template's text.
+
+    Args:
+        text: The template.
+        place: Where the tag is put.
+        tag: What stands in it.
+        within: The place is inside of the template's text, which goes on behind it.
+    """
+    following = text[place : place + 3]
+    if following.startswith(("{%-", "{{-")):
+        indentation = INDENTATION.search(text[:place])
+        if indentation is not None:
+            return Edit(place, place, f"{{%- {tag} %}}\n{indentation[1]}")
+        return Edit(place, place, f"{{%- {tag} %}}")
+    left = right = ""
+    if (within or following.startswith(("{%+", "{{"))) and _is_indentation(text[:place]):
+        left = "+"
+    if following.startswith("\n"):
+        right = "+"
+    return Edit(place, place, f"{{%{left} {tag} {right}%}}")
+
+
+def close_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
+    """Return the insertion of a tag behind what ends at `place`; the arguments are those of `open_tag`."""
+    before, after = text[:place], text[place:]
+    is_tag = before.endswith(("%}", "}}"))
+    left = "+" if not is_tag and _is_indentation(before) else ""
+    if within:
+        return Edit(place, place, f"{{%{left} {tag} {'+' if after.startswith(chr(10)) else ''}%}}")
+    blank = after[: len(after) - len(after.lstrip())]
+    if after[len(blank) :].startswith(("{%-", "{{-")) or before.endswith(("-%}", "-}}")):
+        if "\n" in blank and is_tag:
+            right = "-" if before.endswith(("-%}", "-}}")) else ""
+            return Edit(place, place, f"\n{find_indentation(text, place)}{{%- {tag} {right}%}}")
+        return Edit(place, place, f"{{%{left} {tag} -%}}")
+    right = ""
+    if before.endswith("+%}") or (before.endswith("}}") and after.startswith("\n")):
+        right = "+"
+    elif not is_tag and blank and after[len(blank) :].startswith("{%"):
+        right = "-"  # what `lstrip_blocks` removed before the next tag, which is no longer the first on its line
+    return Edit(place, place, f"{{%{left} {tag} {right}%}}")
+
+
+def _is_indentation(before: str) -> bool:
+    """Whether a line begins with white space, and nothing else is before this place."""
+    found = INDENTATION.search(before)
+    return found is not None and bool(found[1])
+
+
+def find_indentation(text: str, place: int) -> str:
+    """Return the white space with which the line of a place begins."""
+    start = text.rfind("\n", 0, place) + 1
+    line = text[start:place]
+    return line[: len(line) - len(line.lstrip())]

@@ -1,0 +1,359 @@
+"""`fix(template)`: change a template as little as possible, so that what people send is written right.
+
+For each defect (`defects.py`) that the template shows, candidates are tried from the smallest (`candidates.py`). An
+edit that changes the plain form of a conversation is dropped, then every edit without which the same conversations are
+repaired. What is left is kept if the proof holds (`proof.py`): each conversation that worked is written as before, and
+the broken ones as their plain forms are. `generation=True` adds `{% generation %}` blocks (`generation.py`).
+
+Everything is paid for by one allowance, so that a hostile template cannot keep a call busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnwise.analysis.conversations import Probe
+from turnwise.engine.renderer import Renderer
+from turnwise.errors import MessageError, SourceError, TemplateLimitError, did_you_mean
+from turnwise.evidence.compare import to_template
+from turnwise.repair.candidates import PROPOSALS, why_not
+from turnwise.repair.defects import DEFECTS, Defect, names_of
+from turnwise.repair.edits import Edit, apply_edits, restore_newlines, unified_diff
+from turnwise.repair.generation import CannotMark, find_wrong_mask, propose
+from turnwise.repair.generation_prompt import GENERATION_PROMPT, PromptRepair
+from turnwise.repair.proof import Proof, Workbench, write
+from turnwise.repair.source_tree import SourceTree
+from turnwise.repair.trained_turns import TrainedTurns
+from turnwise.template import Template
+from turnwise.tokens.loss import GENERATION_TAG
+
+FIXING = 100  # times the budgets of one rendering
+MAX_CHARACTERS = (
+    200_000  # of a template that is repaired; published ones have at most a quarter of it
+)
+MAX_EDITS = 60  # of one change; a template that reads a field more often is changed at its loops
+GENERATION = "generation"
+MORE_TEXT = "the blocks also hold the end of the opening of some turns, which is the model's own text in others"
+NAMES = (*names_of(), GENERATION_PROMPT, GENERATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A change that is proved.
+
+    Attributes:
+        name: The defect that it repairs, or "generation".
+        what: What was changed.
+        lines: The lines of the template as it was that are changed, counted from 1.
+        repaired: The number of conversations that were broken and are right now.
+        remaining: The number of those that are still broken, mostly for another reason.
+    """
+
+    name: str
+    what: str
+    lines: tuple[int, ...]
+    repaired: int
+    remaining: int = 0
+
+    def __str__(self) -> str:
+        places = ", ".join(map(str, self.lines))
+        left = f"; {self.remaining} still broken" if self.remaining else ""
+        return f"{self.name}: {self.what} (line {places}): {self.repaired} conversations{left}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfixed:
+    """A defect that no change repairs, and the reason."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: not fixed: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """The result of `fix`.
+
+    Attributes:
+        name: The name of the template.
+        before: Its text.
+        text: The repaired text; the same as before if there is nothing to repair.
+        patches: What was repaired.
+        unfixed: What could not be, with the reasons.
+        tried: The number of conversations on which the result was proved.
+        notes: What else is worth knowing.
+    """
+
+    name: str
+    before: str
+    text: str
+    patches: tuple[Patch, ...] = ()
+    unfixed: tuple[Unfixed, ...] = ()
+    tried: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def changed(self) -> bool:
+        """Whether the text is another one."""
+        return self.text != self.before
+
+    @property
+    def diff(self) -> str:
+        """The change as a unified diff; empty if there is none."""
+        return unified_diff(self.before, self.text, self.name)
+
+    def __str__(self) -> str:
+        lines = [*map(str, self.patches), *map(str, self.unfixed), *self.notes]
+        if not lines:
+            return f"nothing to fix on {self.tried} conversations"
+        return "\n".join(lines)
+
+
+def fix(template: Template | str, only: Sequence[str] = (), *, generation: bool = False) -> Repair:
+    """Repair a template: the smallest proved change of its text for each defect that it shows.
+
+    Args:
+        template: A template, or a name that `load` takes.
+        only: Names of defects; all of them if there are none.
+        generation: Put `{% generation %}` blocks around what a model is trained on, too.
+
+    Returns:
+        The repaired text with the proved patches, and what could not be repaired.
+
+    Raises:
+        SourceError: There is no such template, or it consists of several.
+        MessageError: There is no such defect.
+        TemplateLimitError: The template is too large, or costs far more than any real one.
+
+    Example:
+        >>> import turnwise
+        >>> text = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
+        >>> repair = turnwise.fix(turnwise.compile(text), ["null-content"])
+        >>> "{{ (m.content or '') }}" in repair.text
+        True
+    """
+    found = to_template(template)
+    wanted = _check_names(only)
+    if found.renderer.named:
+        raise SourceError(
+            "this model has several templates", hint="fix the text of each, one at a time"
+        )
+    if len(found.text) > MAX_CHARACTERS:
+        size = f"{len(found.text)} characters, more than {MAX_CHARACTERS}"
+        raise TemplateLimitError(f"too large to repair: {size}", budget="size", name=found.name)
+    renderer = found.renderer.with_reduced_limits().allow(FIXING)
+    work = _Repairing(found, renderer)
+    if GENERATION not in wanted or wanted != {GENERATION}:
+        work.repair(wanted)
+    if generation or GENERATION in only:
+        work.mark_generation()
+    return work.finish()
+
+
+def _check_names(only: Sequence[str]) -> set[str]:
+    names = [only] if isinstance(only, str) else list(only)
+    for name in names:
+        if name not in NAMES:
+            hint = did_you_mean(str(name), NAMES, "Defects")
+            raise MessageError(f"there is no defect {name!r}", path="only", hint=hint)
+    return set(names) or {*NAMES} - {GENERATION}
+
+
+class _Repairing:
+    """The repair of one template: the text so far, and what was done."""
+
+    def __init__(self, template: Template, renderer: Renderer) -> None:
+        self.template = template
+        self.bench = Workbench(renderer)
+        self.source = template.text
+        self.text = SourceTree(template.text).text
+        self.renderer = renderer
+        self.patches: list[Patch] = []
+        self.unfixed: list[Unfixed] = []
+        self.notes: list[str] = []
+        self.probes: list[Probe] = []
+        self.texts: list[str | None] = []
+
+    def repair(self, wanted: set[str]) -> None:
+        """Repair the wanted defects, one after the other."""
+        self.probes = self.bench.list_probes()
+        self.texts = [write(self.renderer, probe) for probe in self.probes]
+        if not any(text is not None for text in self.texts):
+            raise SourceError(f"the template refuses all {len(self.probes)} conversations")
+        for defect in DEFECTS:
+            if defect.name in wanted:
+                self._repair_defect(defect)
+        if GENERATION_PROMPT in wanted:
+            self._repair_prompt()
+
+    def _repair_defect(self, defect: Defect) -> None:
+        proof = Proof(self.renderer, defect, self.probes, self.texts)
+        if not proof.core:
+            return
+        best: _Change | None = None
+        tree = SourceTree(self.text)
+        for candidate in PROPOSALS[defect.name](tree):
+            change = self._reduce(proof, tree, candidate.edits)
+            if change is None:
+                continue
+            change.what = candidate.what
+            if best is None or change.count > best.count:
+                best = change
+            if change.is_complete:
+                break
+        if best is None:
+            self.unfixed.append(Unfixed(defect.name, why_not(defect.name, self.text)))
+            return
+        self._accept(defect.name, best, len(proof.cases) - best.count)
+
+    def _reduce(self, proof: Proof, tree: SourceTree, edits: Sequence[Edit]) -> _Change | None:
+        """Return the smallest of these changes that repairs as much as all of them, if that is proved."""
+        if not edits or len(edits) > MAX_EDITS:
+            return None
+        kept = list(edits)
+        if not self._keeps_plain(proof, tree, kept):
+            kept = [edit for edit in edits if self._keeps_plain(proof, tree, [edit])]
+        goal = self._find_repaired(proof, tree, kept)
+        if not any(proof.cases[index].is_core for index in goal):
+            return None
+        kept = self._drop_needless(proof, tree, kept, goal)
+        text = apply_edits(tree.text, kept)
+        changed = self.bench.change(text)
+        if changed is None or next(proof.find_changed(changed), None) is not None:
+            return None
+        if not proof.is_sound_elsewhere(changed):
+            return None
+        core = {index for index, case in enumerate(proof.cases) if case.is_core}
+        return _Change(text, changed, kept, len(goal), core <= goal)
+
+    def _drop_needless(
+        self, proof: Proof, tree: SourceTree, kept: list[Edit], goal: set[int]
+    ) -> list[Edit]:
+        """Return edits without those that are not needed: first halves of them are left out, at last single ones."""
+        size = len(kept)
+        while size > 1:
+            size = (size + 1) // 2
+            place = 0
+            while place < len(kept):
+                fewer = kept[:place] + kept[place + size :]
+                if fewer and self._find_repaired(proof, tree, fewer) >= goal:
+                    kept = fewer
+                else:
+                    place += size
+        return kept
+
+    def _keeps_plain(self, proof: Proof, tree: SourceTree, edits: Sequence[Edit]) -> bool:
+        changed = self.bench.change(apply_edits(tree.text, edits))
+        return changed is not None and proof.keeps_plain(changed)
+
+    def _find_repaired(self, proof: Proof, tree: SourceTree, edits: Sequence[Edit]) -> set[int]:
+        changed = self.bench.change(apply_edits(tree.text, edits)) if edits else None
+        return proof.find_repaired(changed) if changed is not None else set()
+
+    def _repair_prompt(self) -> None:
+        found = PromptRepair(self.bench, self.renderer, self.text, self.probes, self.texts)
+        if not found.is_missing:
+            return
+        edit, reason = found.find_edit()
+        changed = self.bench.change(apply_edits(self.text, [edit])) if edit else None
+        if edit is None or changed is None:
+            self.unfixed.append(Unfixed(GENERATION_PROMPT, reason))
+            return
+        change = _Change(apply_edits(self.text, [edit]), changed, [edit], found.count, True)
+        change.what = "the opening of an assistant's turn is written"
+        self._accept(GENERATION_PROMPT, change, 0)
+
+    def _accept(self, name: str, change: _Change, remaining: int) -> None:
+        lines = sorted({self.text.count("\n", 0, edit.start) + 1 for edit in change.edits})
+        self.patches.append(Patch(name, change.what, tuple(lines), change.count, remaining))
+        self.text, self.renderer = change.text, change.renderer
+        self.texts = [write(self.renderer, probe) for probe in self.probes]
+
+    def mark_generation(self) -> None:
+        """Put `{% generation %}` blocks around what is trained."""
+        if GENERATION_TAG.search(self.text):
+            self.notes.append(f"{GENERATION}: the template has blocks already")
+            return
+        facts = self.template.facts
+        trained = list(TrainedTurns(self.renderer, facts).list_texts())
+        reasons = list(dict.fromkeys(reason for text in trained for reason in text.reasons))
+        if not any(text.spans for text in trained):
+            reason = reasons[0] if reasons else "no conversation has a turn of an assistant"
+            self.unfixed.append(Unfixed(GENERATION, reason))
+            return
+        problem = "no part of the template writes what is trained"
+        try:
+            proposals = list(propose(self.text, self.renderer, trained))
+        except CannotMark as error:
+            self.unfixed.append(Unfixed(GENERATION, str(error)))
+            return
+        for with_openings in (False, True):
+            for text in proposals:
+                changed = self.bench.change(text)
+                if changed is None:
+                    continue
+                problem = find_wrong_mask(changed, trained, with_openings)
+                if not problem and not self._differs(changed):
+                    self._accept_blocks(text, changed, trained, reasons)
+                    if with_openings:
+                        self.notes.append(f"{GENERATION}: {MORE_TEXT}")
+                    return
+        self.unfixed.append(Unfixed(GENERATION, problem))
+
+    def _differs(self, changed: Renderer) -> bool:
+        """Whether a changed template writes another text, or refuses something else."""
+        probes = self.probes or self.bench.list_probes()
+        return any(write(changed, probe) != write(self.renderer, probe) for probe in probes)
+
+    def _accept_blocks(
+        self, text: str, changed: Renderer, trained: Sequence[Any], reasons: Sequence[str]
+    ) -> None:
+        lines = _changed_lines(self.text, text)
+        count = sum(bool(one.spans) for one in trained)
+        what = "blocks around what is trained"
+        self.patches.append(Patch(GENERATION, what, lines, count))
+        self.text, self.renderer = text, changed
+        if reasons:
+            unknown = sum(bool(one.unknown) for one in trained)
+            self.notes.append(
+                f"{GENERATION}: {unknown} of {len(trained)} conversations have a turn that turnwise does not train, "
+                f"whose marks are not proved: {reasons[0]}"
+            )
+
+    def finish(self) -> Repair:
+        """Return what was done."""
+        text = self.source
+        if self.patches:
+            text = restore_newlines(self.text, self.source)
+        return Repair(
+            *(self.template.name, self.source, text),
+            *(tuple(self.patches), tuple(self.unfixed)),
+            *(len(self.probes), tuple(self.notes)),
+        )
+
+
+@dataclass
+class _Change:
+    """A changed text that is proved."""
+
+    text: str
+    renderer: Renderer
+    edits: list[Edit]
+    count: int
+    is_complete: bool
+    what: str = ""
+
+
+def _changed_lines(before: str, after: str) -> tuple[int, ...]:
+    """Return the lines of a text that another one does not have, or behind which it has more."""
+    return tuple(sorted(set(_iterate_changed(before, after))))
+
+
+def _iterate_changed(before: str, after: str) -> Iterator[int]:
+    for line in unified_diff(before, after, "").splitlines():
+        if line.startswith("@@"):
+            yield int(line.split()[1].split(",")[0].lstrip("-")) or 1

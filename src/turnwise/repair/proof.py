@@ -1,0 +1,200 @@
+"""Is a change right? It is tried on every conversation of the generated set, before it is believed.
+
+For one defect (`defects.py`) the conversations are of three kinds:
+
+* they *work*: the template with the change must write the same text;
+* they are *broken*, and their plain form works: with the change, they must be written as the plain form is;
+* the template refuses them in either form: nothing is asked.
+
+The set is that of `diff`: what templates tell apart often and rarely, with the options and roles that this template
+asks for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import NamedTuple
+
+from turnwise.analysis.conversations import Probe, option_names
+from turnwise.analysis.template_constants import TemplateConstants
+from turnwise.analysis.wide_conversations import (
+    ask_options,
+    list_common_probes,
+    list_rare_probes,
+    option_values,
+)
+from turnwise.engine.program import compile_program
+from turnwise.engine.renderer import Renderer
+from turnwise.engine.runtime.limits import raise_if_call_ended
+from turnwise.errors import TemplateLimitError, TurnwiseError
+from turnwise.repair.defects import Defect
+from turnwise.repair.trained_turns import name_tokens
+
+MAX_COMPILED = 3_000_000  # characters of all changed templates of one call
+SPACE = re.compile(r"\s+")
+
+
+class Case(NamedTuple):
+    """A conversation that is broken, and the text that its plain form has."""
+
+    probe: Probe
+    target: str
+    plain: Probe
+    is_core: bool  # the defect itself, and not a mixture with something else
+
+
+@dataclass
+class Workbench:
+    """Renders conversations with a template and with changed ones, within one allowance.
+
+    Attributes:
+        renderer: The template, with an allowance.
+        compiled: How many characters of changed templates were compiled.
+    """
+
+    renderer: Renderer
+    compiled: int = 0
+
+    def change(self, text: str) -> Renderer | None:
+        """Return a renderer with another text; None if that is no template.
+
+        Raises:
+            TemplateLimitError: More was compiled than one call may.
+        """
+        self.compiled += len(text)
+        if self.compiled > MAX_COMPILED:
+            message = f"more than {MAX_COMPILED} characters of changed templates"
+            raise TemplateLimitError(message, budget="call", name=self.renderer.name)
+        program = self.renderer.program
+        try:
+            changed = compile_program(text, program.name, program.shadowed)
+        except TurnwiseError:
+            return None
+        return self.renderer.with_programs(lambda old: changed if old is program else old)
+
+    def list_probes(self) -> list[Probe]:
+        """Return the generated set of conversations for this template."""
+        renderer = self.renderer
+        constants = [TemplateConstants.read(text) for text in renderer.texts]
+        tokens = name_tokens(renderer)
+        options = {
+            name: option_values(name, constants) for name in option_names(renderer.variables)
+        }
+        return list(
+            chain(
+                list_common_probes(tokens),
+                list_rare_probes(renderer.variables, constants, tokens),
+                ask_options(options, tokens),
+            )
+        )
+
+
+def write(renderer: Renderer, probe: Probe) -> str | None:
+    """Return the text of a conversation; None if the template refuses it."""
+    try:
+        return renderer.render(probe.messages, **probe.arguments()).text
+    except TurnwiseError as error:
+        raise_if_call_ended(error)
+        return None
+
+
+def is_garbled(probe: Probe, text: str) -> bool:
+    """Whether a text has a content, or a part of it, as Python shows a list or a mapping: nobody meant that."""
+    for message in probe.messages:
+        content = message.get("content")
+        parts = content if isinstance(content, list) else ()
+        for value in (content, *parts):
+            if isinstance(value, list | dict) and str(value) in text:
+                return True
+    return False
+
+
+class Proof:
+    """What one defect makes of the generated set, and whether a change repairs it.
+
+    Args:
+        renderer: The template as it is.
+        defect: What may be wrong.
+        probes: The generated set.
+        texts: What the template writes for each of them.
+    """
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        defect: Defect,
+        probes: Sequence[Probe],
+        texts: Sequence[str | None],
+    ) -> None:
+        self.defect = defect
+        self.working: list[tuple[Probe, str]] = []
+        self.cases: list[Case] = []
+        tokens = name_tokens(renderer)
+        core = [replace(probe, options=tokens) for probe in defect.cases()]
+        known = [(probe, write(renderer, probe), True) for probe in core]
+        others = [(probe, text, False) for probe, text in zip(probes, texts, strict=True)]
+        for probe, text, is_core in (*known, *others):
+            self._sort(renderer, probe, text, is_core)
+
+    def _sort(self, renderer: Renderer, probe: Probe, text: str | None, is_core: bool) -> None:
+        if text is not None and is_garbled(probe, text):
+            text = None
+        plain = self.defect.plain(probe)
+        target = text if plain is probe else write(renderer, plain)
+        if text is not None and self._works(probe, text, target):
+            self.working.append((probe, text))
+        elif plain is not probe and target is not None and self._is_sound(probe, plain, target):
+            self.cases.append(Case(probe, target, plain, is_core))
+
+    def _works(self, probe: Probe, text: str, target: str | None) -> bool:
+        """Whether a text is as it should be, as far as its plain form tells; without one, whether it is complete."""
+        if target is None:
+            return all(word in text for word in self.defect.words(probe))
+        return self.defect.is_well(probe, text, target)
+
+    def _is_sound(self, probe: Probe, plain: Probe, target: str) -> bool:
+        """Whether the plain form has what the conversation says."""
+        words = self.defect.words(probe)
+        return all(word in target for word in words) and self.defect.is_well(plain, target, target)
+
+    @property
+    def core(self) -> list[Case]:
+        """The conversations that show the defect and nothing else."""
+        return [case for case in self.cases if case.is_core]
+
+    def find_repaired(self, changed: Renderer, cases: Iterable[Case] | None = None) -> set[int]:
+        """Return the indices of the cases that a changed template writes as their plain forms."""
+        return {
+            index
+            for index, case in enumerate(self.cases if cases is None else cases)
+            if self._is_repaired(changed, case)
+        }
+
+    def _is_repaired(self, changed: Renderer, case: Case) -> bool:
+        text = write(changed, case.probe)
+        if text is None:
+            return False
+        if text == case.target:
+            return True
+        return self.defect.ignores_space and SPACE.sub("", text) == SPACE.sub("", case.target)
+
+    def keeps_plain(self, changed: Renderer) -> bool:
+        """Whether a changed template writes the plain forms of the core cases as before."""
+        return all(write(changed, case.plain) == case.target for case in self.core)
+
+    def find_changed(self, changed: Renderer) -> Iterator[Probe]:
+        """Yield conversations that worked and are not written as before."""
+        for probe, text in self.working:
+            if write(changed, probe) != text:
+                yield probe
+
+    def is_sound_elsewhere(self, changed: Renderer) -> bool:
+        """Whether what was broken is refused, or well, in the changed template."""
+        for case in self.cases:
+            text = write(changed, case.probe)
+            if text is not None and not self.defect.is_well(case.probe, text, case.target):
+                return False
+        return True
