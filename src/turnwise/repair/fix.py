@@ -18,6 +18,7 @@ from turnwise.analysis.conversations import Probe
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, SourceError, TemplateLimitError, did_you_mean
 from turnwise.evidence.compare import to_template
+from turnwise.repair.balance import UNBALANCED, BalanceRepair
 from turnwise.repair.candidates import PROPOSALS, why_not
 from turnwise.repair.defects import DEFECTS, Defect, names_of
 from turnwise.repair.edits import Edit, apply_edits, restore_newlines, unified_diff
@@ -33,10 +34,11 @@ FIXING = 100  # times the budgets of one rendering
 MAX_CHARACTERS = (
     200_000  # of a template that is repaired; published ones have at most a quarter of it
 )
+MAX_CASES = 25  # broken conversations that are asked which edits are needed
 MAX_EDITS = 60  # of one change; a template that reads a field more often is changed at its loops
 GENERATION = "generation"
 MORE_TEXT = "the blocks also hold the end of the opening of some turns, which is the model's own text in others"
-NAMES = (*names_of(), GENERATION_PROMPT, GENERATION)
+NAMES = (*names_of(), UNBALANCED, GENERATION_PROMPT, GENERATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ class _Repairing:
         for defect in DEFECTS:
             if defect.name in wanted:
                 self._repair_defect(defect)
+        if UNBALANCED in wanted:
+            self._balance_markers()
         if GENERATION_PROMPT in wanted:
             self._repair_prompt()
 
@@ -220,13 +224,14 @@ class _Repairing:
         goal = self._find_repaired(proof, tree, kept)
         if not any(proof.cases[index].is_core for index in goal):
             return None
-        kept = self._drop_needless(proof, tree, kept, goal)
+        kept = self._drop_needless(proof, tree, kept, {i for i in goal if i < MAX_CASES})
         text = apply_edits(tree.text, kept)
         changed = self.bench.change(text)
         if changed is None or next(proof.find_changed(changed), None) is not None:
             return None
         if not proof.is_sound_elsewhere(changed):
             return None
+        goal = proof.find_repaired(changed, proof.cases)
         core = {index for index, case in enumerate(proof.cases) if case.is_core}
         return _Change(text, changed, kept, len(goal), core <= goal)
 
@@ -240,7 +245,7 @@ class _Repairing:
             place = 0
             while place < len(kept):
                 fewer = kept[:place] + kept[place + size :]
-                if fewer and self._find_repaired(proof, tree, fewer) >= goal:
+                if fewer and self._find_repaired(proof, tree, fewer, MAX_CASES) >= goal:
                     kept = fewer
                 else:
                     place += size
@@ -250,9 +255,26 @@ class _Repairing:
         changed = self.bench.change(apply_edits(tree.text, edits))
         return changed is not None and proof.keeps_plain(changed)
 
-    def _find_repaired(self, proof: Proof, tree: SourceTree, edits: Sequence[Edit]) -> set[int]:
+    def _find_repaired(
+        self, proof: Proof, tree: SourceTree, edits: Sequence[Edit], count: int | None = None
+    ) -> set[int]:
+        """Return which of the first so many cases these edits repair; the first ones show the defect alone."""
         changed = self.bench.change(apply_edits(tree.text, edits)) if edits else None
-        return proof.find_repaired(changed) if changed is not None else set()
+        return proof.find_repaired(changed, proof.cases[:count]) if changed is not None else set()
+
+    def _balance_markers(self) -> None:
+        found = BalanceRepair(self.bench, self.renderer, self.text, self.probes, self.texts)
+        if not found.broken:
+            return
+        edits = found.find_edits()
+        text = apply_edits(self.text, edits)
+        changed = self.bench.change(text) if edits else None
+        if changed is None:
+            self.unfixed.append(Unfixed(UNBALANCED, why_not(UNBALANCED, self.text)))
+            return
+        change = _Change(text, changed, edits, len(found.broken), True)
+        change.what = "every marker that is opened is closed"
+        self._accept(UNBALANCED, change, 0)
 
     def _repair_prompt(self) -> None:
         found = PromptRepair(self.bench, self.renderer, self.text, self.probes, self.texts)

@@ -52,12 +52,13 @@ class PromptRepair:
         self.probes = probes
         self.texts = texts
         self.tokens = name_tokens(renderer)
+        self.unopened = ""  # what the template writes before a first reply
         self.opening = self._find_opening() if self._ignores_prompt() else ""
 
     @property
     def is_missing(self) -> bool:
         """Whether there is a prompt to write, and the template does not; a space before a reply is the model's."""
-        return bool(self.opening.strip())
+        return bool(self.opening.strip()) and not self.unopened.endswith(self.opening)
 
     @property
     def count(self) -> int:
@@ -73,6 +74,7 @@ class PromptRepair:
             probe = replace(probe, messages=messages)
             opened = write(self.renderer, probe)
             if opened is not None:
+                self.unopened = opened
                 return opened == write(self.renderer, replace(probe, add_generation_prompt=False))
         return False
 

@@ -13,7 +13,7 @@ asks for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
@@ -165,13 +165,9 @@ class Proof:
         """The conversations that show the defect and nothing else."""
         return [case for case in self.cases if case.is_core]
 
-    def find_repaired(self, changed: Renderer, cases: Iterable[Case] | None = None) -> set[int]:
+    def find_repaired(self, changed: Renderer, cases: Sequence[Case]) -> set[int]:
         """Return the indices of the cases that a changed template writes as their plain forms."""
-        return {
-            index
-            for index, case in enumerate(self.cases if cases is None else cases)
-            if self._is_repaired(changed, case)
-        }
+        return {index for index, case in enumerate(cases) if self._is_repaired(changed, case)}
 
     def _is_repaired(self, changed: Renderer, case: Case) -> bool:
         text = write(changed, case.probe)
