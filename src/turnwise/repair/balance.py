@@ -148,10 +148,10 @@ class BalanceRepair:
             plain, written = noting.read_notes(noisy)
             for place, closing in self._find_unclosed(text) if plain == text else ():
                 atom = next((one.atom for one in reversed(written) if one.start < place), None)
-                item = items.get(noting.atoms[atom]) if atom is not None else None
-                if item is not None and (item.end, closing) not in seen:
-                    seen.add((item.end, closing))
-                    yield self._insert_behind(item, closing)
+                last = items.get(noting.atoms[atom]) if atom is not None else None
+                if last is not None and (last.end, closing) not in seen:
+                    seen.add((last.end, closing))
+                    yield self._insert_behind(last, closing)
 
     def _find_unclosed(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield the places at which a marker opens again, or the text ends, before the first was closed."""

@@ -21,11 +21,11 @@ from turnwise.repair.source_tree import Block, SourceTree
 
 CONTENT, ARGUMENTS, TO_JSON = "content", "arguments", "tojson"
 JOINED = "{0} | selectattr('text', 'defined') | map(attribute='text') | join('\\n')"
+OTHER_PARTS = "{0} | rejectattr('type', 'equalto', 'text') | list"
+JOINED_TEXTS = "{0} | map(attribute='text') | join('\\n')"
 NULL = "({0} or '')"
 LIST = f"({{0}} if {{0}} is string or not {{0}} else {JOINED})"
-LIST_OF_TEXTS = (
-    f"({{0}} if {{0}} is string or not {{0}} or ({{0}} | first).text is not defined else {JOINED})"
-)
+LIST_OF_TEXTS = f"({{0}} if {{0}} is string or not {{0}} or {OTHER_PARTS} else {JOINED_TEXTS})"
 AS_TEXT = "({0} if {0} is string else {0} | {1})"
 IN_CALL = "({0} | {1} | replace({2} | {1}, {2}) if {2} is string else {0} | {1})"
 
@@ -46,8 +46,8 @@ class Rewrite(NamedTuple):
 
 NULL_MESSAGE = Rewrite("not {0}.content", "''")
 LIST_MESSAGE = Rewrite(
-    "{0}.content is not string and {0}.content and ({0}.content | first).text is defined",
-    JOINED.replace("{0}", "{0}.content"),
+    f"{{0}}.content is not string and {{0}}.content and not ({OTHER_PARTS.replace('{0}', '{0}.content')})",
+    JOINED_TEXTS.replace("{0}", "{0}.content"),
 )
 
 Propose = Callable[[SourceTree], Iterator[Candidate]]
@@ -194,7 +194,7 @@ FIND_LATE = (
     "for message in messages",
     "if message.role != 'system'",
     "set order.others = true",
-    "elif order.others",
+    "elif order.others and message.content",
     "set order.late = true",
     "endif",
     "endfor",
@@ -203,7 +203,8 @@ FIND_LATE = (
 FIND_INSTEAD_OF_USER = (  # templates that want users and others to alternate take a system text for a reply
     "set order = namespace(late=false)",
     "for message in messages[1:]",
-    "if message.role == 'system' and (loop.index0 % 2 == 0) == (messages[0].role == 'system')",
+    "if message.role == 'system' and message.content"
+    " and (loop.index0 % 2 == 0) == (messages[0].role == 'system')",
     "set order.late = true",
     "endif",
     "endfor",
@@ -211,11 +212,11 @@ FIND_INSTEAD_OF_USER = (  # templates that want users and others to alternate ta
 )
 FIND_BEHIND_REPLY = (
     *FIND_INSTEAD_OF_USER[:2],
-    "if message.role == 'system' and messages[loop.index0].role == 'assistant'",
+    "if message.role == 'system' and message.content and messages[loop.index0].role == 'assistant'",
     *FIND_INSTEAD_OF_USER[3:],
 )
 SYSTEM_GUARDS: tuple[tuple[str, ...], ...] = (
-    (f"if messages[1:] | {IS_SYSTEM} | list",),
+    (f"if messages[1:] | {IS_SYSTEM} | selectattr('content') | list",),
     FIND_LATE,
     FIND_INSTEAD_OF_USER,
     FIND_BEHIND_REPLY,

@@ -319,17 +319,20 @@ class _Repairing:
                 if changed is None:
                     continue
                 problem = find_wrong_mask(changed, trained, with_openings)
-                if not problem and not self._differs(changed):
+                problem = problem or self._find_difference(changed)
+                if not problem:
                     self._accept_blocks(text, changed, trained, reasons)
                     if with_openings:
                         self.notes.append(f"{GENERATION}: {MORE_TEXT}")
                     return
         self.unfixed.append(Unfixed(GENERATION, problem))
 
-    def _differs(self, changed: Renderer) -> bool:
-        """Whether a changed template writes another text, or refuses something else."""
-        probes = self.probes or self.bench.list_probes()
-        return any(write(changed, probe) != write(self.renderer, probe) for probe in probes)
+    def _find_difference(self, changed: Renderer) -> str:
+        """Return a conversation that a changed template writes in another way, or refuses; empty if there is none."""
+        for probe in self.probes or self.bench.list_probes():
+            if write(changed, probe) != write(self.renderer, probe):
+                return f"it writes another text: {probe.covers}"
+        return ""
 
     def _accept_blocks(
         self, text: str, changed: Renderer, trained: Sequence[Any], reasons: Sequence[str]

@@ -33,7 +33,7 @@ ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]
 NO_VALUE = "''"
 
 
-class Segment(NamedTuple):
+class SplitPart(NamedTuple):
     """A part of the tags that an output becomes: an expression, or a tag between expressions (`if b`)."""
 
     text: str
@@ -77,27 +77,27 @@ class OutputSplitter:
             tags.append(f"{marks[0]}{first} {segment.text} {last}{marks[1]}")
         return between.join(tags)
 
-    def _segments(self, found: Expression) -> Iterator[Segment]:
+    def _segments(self, found: Expression) -> Iterator[SplitPart]:
         if isinstance(found, Leaf):
             yield from self._split_leaf(found)
         elif isinstance(found, Choice):
-            yield Segment(f"if {self.tree.show(*found.test)}", None, True)
+            yield SplitPart(f"if {self.tree.show(*found.test)}", None, True)
             yield from self._segments(found.yes)
             if found.no is not None:
-                yield Segment("else", None, True)
+                yield SplitPart("else", None, True)
                 yield from self._segments(found.no)
-            yield Segment("endif", None, True)
+            yield SplitPart("endif", None, True)
         else:
             yield from self._split_sum(found)
 
-    def _split_sum(self, found: Sum) -> Iterator[Segment]:
+    def _split_sum(self, found: Sum) -> Iterator[SplitPart]:
         """Yield the operands of a sum; neighbours that are trained alike stay one expression."""
-        run: list[Segment] = []
+        run: list[SplitPart] = []
         places: list[tuple[int, int]] = []
         for operand in found.operands:
             uniform = self._find_uniform(operand.expression)
             if uniform is not UNEVEN:
-                segments = [Segment(self.tree.show(operand.start, operand.end), uniform)]
+                segments = [SplitPart(self.tree.show(operand.start, operand.end), uniform)]
                 place = (operand.start, operand.end)
             else:
                 segments, place = list(self._segments(operand.expression)), (-1, -1)
@@ -112,7 +112,7 @@ class OutputSplitter:
                     else:
                         places[-1] = (-1, -1)
                     inside = segment.is_inside if before.is_inside is None else before.is_inside
-                    run.append(Segment(text, inside))
+                    run.append(SplitPart(text, inside))
                 else:
                     run.append(segment)
                     places.append(place)
@@ -135,15 +135,15 @@ class OutputSplitter:
             return UNEVEN
         return known.pop() if known else None
 
-    def _split_leaf(self, leaf: Leaf) -> Iterator[Segment]:
+    def _split_leaf(self, leaf: Leaf) -> Iterator[SplitPart]:
         text, role = self.tree.show(leaf.start, leaf.end), self.roles.get(leaf)
         if role is None or not role.executions:
-            yield Segment(text, None)
+            yield SplitPart(text, None)
         elif not role.is_cut:
-            yield Segment(text, role.is_inside)
+            yield SplitPart(text, role.is_inside)
         elif role.is_literal:
             for part in role.parts():
-                yield Segment(cut_literal(text, part.start, part.end), part.is_inside)
+                yield SplitPart(cut_literal(text, part.start, part.end), part.is_inside)
         else:
             yield from _split_at_texts(text, role)
 
@@ -151,29 +151,29 @@ class OutputSplitter:
 UNEVEN: bool | None = ...  # type: ignore[assignment]  # a third answer beside trained or not, and unknown
 
 
-def _fits(before: Segment, segment: Segment) -> bool:
+def _fits(before: SplitPart, segment: SplitPart) -> bool:
     """Whether two expressions may be one: both are trained, or none is, or one is unknown."""
     return before.is_inside == segment.is_inside or None in (before.is_inside, segment.is_inside)
 
 
-def _split_at_texts(text: str, role: AtomRole) -> Iterator[Segment]:
+def _split_at_texts(text: str, role: AtomRole) -> Iterator[SplitPart]:
     """Yield an expression as the text up to what is trained, what is trained, and the text after it."""
     value = text if re.fullmatch(r"\w+", text) else f"({text})"
     trained, head, tail = value, role.head, role.tail
     if head:
         known = quote(head)
-        yield Segment(f"if {known} in {value}", None, True)
-        yield Segment(f"{value}.split({known}, 1)[0] + {known}", False)
+        yield SplitPart(f"if {known} in {value}", None, True)
+        yield SplitPart(f"{value}.split({known}, 1)[0] + {known}", False)
         trained = f"{value}.split({known}, 1)[1]"
     if tail:
-        yield Segment(f"{trained}[:-{len(tail)}]", True)
-        yield Segment(f"{value}[-{len(tail)}:]", False)
+        yield SplitPart(f"{trained}[:-{len(tail)}]", True)
+        yield SplitPart(f"{value}[-{len(tail)}:]", False)
     else:
-        yield Segment(trained, True)
+        yield SplitPart(trained, True)
     if head:
-        yield Segment("else", None, True)
-        yield Segment(text, None)
-        yield Segment("endif", None, True)
+        yield SplitPart("else", None, True)
+        yield SplitPart(text, None)
+        yield SplitPart("endif", None, True)
 
 
 def quote(text: str) -> str:

@@ -219,20 +219,27 @@ def read_expression(tokens: Sequence[Token]) -> Expression:
     """Return an expression as the operands that are written one after the other."""
     while len(tokens) > 2 and tokens[0].text == "(" and _find_closing(tokens, 0) == len(tokens) - 1:
         tokens = tokens[1:-1]
-    leaf = Leaf(tokens[0].start, tokens[-1].end, _is_literal(tokens))
     outer = [(index, token.text) for index, token in _outer_tokens(tokens)]
+    has_choice = any(text == "if" for _, text in outer)
+    found = _read_choice(tokens, outer) if has_choice else _read_sum(tokens, outer)
+    return found or Leaf(tokens[0].start, tokens[-1].end, _is_literal(tokens))
+
+
+def _read_choice(tokens: Sequence[Token], outer: Sequence[tuple[int, str]]) -> Choice | None:
     tests = [index for index, text in outer if text == "if"]
-    if tests:
-        others = [index for index, text in outer if text == "else" and index > tests[0]]
-        stop = others[0] if others else len(tokens)
-        if len(tests) > 1 and tests[1] < stop:
-            return leaf
-        test = tokens[tests[0] + 1 : stop]
-        no = read_expression(tokens[stop + 1 :]) if others else None
-        return Choice((test[0].start, test[-1].end), read_expression(tokens[: tests[0]]), no)
+    others = [index for index, text in outer if text == "else" and index > tests[0]]
+    stop = others[0] if others else len(tokens)
+    if len(tests) > 1 and tests[1] < stop:
+        return None  # a choice in the condition of another
+    test = tokens[tests[0] + 1 : stop]
+    no = read_expression(tokens[stop + 1 :]) if others else None
+    return Choice((test[0].start, test[-1].end), read_expression(tokens[: tests[0]]), no)
+
+
+def _read_sum(tokens: Sequence[Token], outer: Sequence[tuple[int, str]]) -> Sum | None:
     joins = [index for index, text in outer if text in JOINS and index > 0]
     if not joins or any(text in LOOSE for _, text in outer):
-        return leaf
+        return None
     operands = []
     for start, end in zip([-1, *joins], [*joins, len(tokens)], strict=True):
         own = tokens[start + 1 : end]
