@@ -83,7 +83,8 @@ def compare_pair(name: str) -> Pair:
         if mine.text != other.text:
             continue
         pair.compared += 1
-        for text, reason in _compare(derived, mine, other):
+        prompt = plain.facts.generation_prompt
+        for text, reason in _compare(derived, mine, other, prompt):
             (pair.differences if reason in REASONS else pair.unexplained).add(f"{text}: {reason}")
     return pair
 
@@ -96,24 +97,27 @@ def _encode(template: turnwise.Template, chat: label_law.LawChat, policy: str) -
         )
 
 
-def _compare(derived: Encoded, mine: Encoded, other: Encoded) -> Iterator[tuple[str, str]]:
+def _compare(
+    derived: Encoded, mine: Encoded, other: Encoded, prompt: str
+) -> Iterator[tuple[str, str]]:
     """Yield the runs of tokens that only one of the two masks, with the reason."""
     ends, start = [0, *mine.ends], 0
     for (own, theirs), run in groupby(zip(mine.mask, other.mask, strict=True)):
         stop = start + len(list(run))
         if own != theirs:
             begin, end = ends[start], ends[stop]
-            yield repr(mine.text[begin:end]), _explain(derived, begin, end, bool(own))
+            yield repr(mine.text[begin:end]), _explain(derived, begin, end, bool(own), prompt)
         start = stop
 
 
-def _explain(derived: Encoded, start: int, end: int, is_mine: bool) -> str:
+def _explain(derived: Encoded, start: int, end: int, is_mine: bool, prompt: str) -> str:
     """Return why a text is masked by one of the two: by the turns that are served."""
     if is_mine:
         return (
             trl_masks.STOP if any(t.stop <= start for t in derived.turns) else trl_masks.NOT_OPENED
         )
-    if any(turn.start == end for turn in derived.turns):
+    openings = [derived.text[start : turn.start] for turn in derived.turns if turn.start >= end]
+    if any(prompt.endswith(opening) for opening in openings):
         return trl_masks.OPENING
     if any(turn.end == start for turn in derived.turns):
         return trl_masks.AFTER_STOP

@@ -329,9 +329,15 @@ class _Repairing:
 
     def _find_difference(self, changed: Renderer) -> str:
         """Return a conversation that a changed template writes in another way, or refuses; empty if there is none."""
+        limits = (
+            self.template.renderer.limits
+        )  # more tags are more steps: one of the two may end at a reduced limit
+        whole = self.renderer.with_limits(limits), changed.with_limits(limits)
         for probe in self.probes or self.bench.list_probes():
             if write(changed, probe) != write(self.renderer, probe):
-                return f"it writes another text: {probe.covers}"
+                before, after = (write(renderer, probe) for renderer in whole)
+                if before != after:
+                    return f"it writes another text: {probe.covers}"
         return ""
 
     def _accept_blocks(
