@@ -37,15 +37,15 @@ class Candidate(NamedTuple):
     edits: tuple[Edit, ...]
 
 
-class Rewrite(NamedTuple):
+class ContentRewrite(NamedTuple):
     """How a message is changed whose content is in a form that the template does not take."""
 
     condition: str
     content: str
 
 
-NULL_MESSAGE = Rewrite("not {0}.content", "''")
-LIST_MESSAGE = Rewrite(
+NULL_MESSAGE = ContentRewrite("not {0}.content", "''")
+LIST_MESSAGE = ContentRewrite(
     f"{{0}}.content is not string and {{0}}.content and not ({OTHER_PARTS.replace('{0}', '{0}.content')})",
     JOINED_TEXTS.replace("{0}", "{0}.content"),
 )
@@ -74,7 +74,7 @@ def _wrap_filtered(
 
 
 def _propose_content(
-    tree: SourceTree, wrappers: Sequence[str], rewrite: Rewrite
+    tree: SourceTree, wrappers: Sequence[str], rewrite: ContentRewrite
 ) -> Iterator[Candidate]:
     """Yield changes of what is read as content."""
     reads = ReadFinder(tree).find_key(CONTENT)
@@ -97,7 +97,7 @@ def _propose_list(tree: SourceTree) -> Iterator[Candidate]:
     yield from _propose_content(tree, (LIST, LIST_OF_TEXTS), LIST_MESSAGE)
 
 
-def _rewrite_in_loops(tree: SourceTree, rewrite: Rewrite) -> Iterator[Edit]:
+def _rewrite_in_loops(tree: SourceTree, rewrite: ContentRewrite) -> Iterator[Edit]:
     """Yield changes of the message at the head of each loop whose element's content is read."""
     for block in walk_direct(tree.body):
         if not isinstance(block, Block) or block.name != "for":
@@ -114,7 +114,7 @@ def _reads_content(tree: SourceTree, name: str, block: Block) -> bool:
     return any(f"{name}{read}" in text for read in (".content", "['content']", '["content"]'))
 
 
-def _rewriting_tags(name: str, rewrite: Rewrite) -> list[str]:
+def _rewriting_tags(name: str, rewrite: ContentRewrite) -> list[str]:
     content = rewrite.content.format(name)
     return [
         f"if {rewrite.condition.format(name)}",
@@ -123,7 +123,7 @@ def _rewriting_tags(name: str, rewrite: Rewrite) -> list[str]:
     ]
 
 
-def _rewrite_first(tree: SourceTree, rewrite: Rewrite) -> Edit:
+def _rewrite_first(tree: SourceTree, rewrite: ContentRewrite) -> Edit:
     """Return a beginning that changes all messages."""
     return insert_first(
         tree.text,
