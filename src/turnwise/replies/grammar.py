@@ -11,11 +11,15 @@ A grammar is data (`grammar_parts.py`). It is derived from a template (`derive/`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from turnwise.replies.export.gbnf import GbnfGrammar, to_gbnf
+from turnwise.replies.export.lark import to_lark
+from turnwise.replies.export.reply_tree import ReplyOptions, build_reply_tree
 from turnwise.replies.export.response_template import to_response_template
+from turnwise.replies.export.structural_tag import to_structural_tag
 from turnwise.replies.grammar_parts import (
     KEY,
     SLOTS,
@@ -106,10 +110,14 @@ class Grammar(GrammarParts):
         yield from (TableRow("start", repr(text)) for text in self.starts)
         yield from (TableRow("stop", repr(text)) for text in self.stops)
 
-    def to_response_template(self, *, partly: bool = False) -> dict[str, Any]:
+    def to_response_template(
+        self, *, profile: str = "transformers", partly: bool = False
+    ) -> dict[str, Any]:
         """Return the grammar as a `response_template` of transformers.
 
         Args:
+            profile: "transformers", or "serving" for vLLM and SGLang: the field of the reasoning is called `thinking`,
+                and delimiters are plain texts where they can be.
             partly: where calls may be written in several ways, export the first way only instead of failing.
 
         Returns:
@@ -123,7 +131,105 @@ class Grammar(GrammarParts):
             >>> turnwise.load("qwen3").grammar.to_response_template()["start_anchor"]
             '<|im_start|>assistant\\n'
         """
-        return to_response_template(self, partly)
+        return to_response_template(self, partly, profile)
+
+    def to_structural_tag(
+        self,
+        tools: Any,
+        choice: str = "auto",
+        *,
+        reasoning: bool | None = None,
+        parallel: bool = True,
+        content: Mapping[str, Any] | None = None,
+        prompt: Any = None,
+    ) -> dict[str, Any]:
+        """Return which replies may be written, as a structural tag for xgrammar, vLLM and SGLang.
+
+        Calls have the syntax of the template, and arguments that fit the schemas of the tools.
+
+        Args:
+            tools: the tools that may be called, in OpenAI's shape.
+            choice: "auto", "required", or the name of the only tool that may be called.
+            reasoning: None: as the template and the prompt have it; True: required; False: none, for engines that
+                begin a constraint after the reasoning.
+            parallel: accept several calls in one reply.
+            content: a JSON schema that the content must fit; None: content is free text.
+            prompt: the prompt that is sent: what it contains of the reply is not written again. By default the
+                grammar's opening is assumed.
+
+        Returns:
+            A dict that can be saved as JSON.
+
+        Raises:
+            MessageError: the tools, the choice or a schema are not valid.
+            TurnwiseError: the template shows no calls, or writes them in a way that cannot be said.
+
+        Example:
+            >>> import turnwise
+            >>> tide = {"type": "function", "function": {"name": "tide", "parameters": {"type": "object"}}}
+            >>> turnwise.load("qwen3").grammar.to_structural_tag([tide])["type"]
+            'structural_tag'
+        """
+        options = ReplyOptions(choice, reasoning, parallel, content, prompt)
+        return to_structural_tag(build_reply_tree(self, tools, options))
+
+    def to_lark(
+        self,
+        tools: Any,
+        choice: str = "auto",
+        *,
+        reasoning: bool | None = None,
+        parallel: bool = True,
+        content: Mapping[str, Any] | None = None,
+        prompt: Any = None,
+        special_tokens: Mapping[str, int] | None = None,
+    ) -> str:
+        """Return which replies may be written, as a Lark grammar for llguidance.
+
+        Args:
+            tools: see `to_structural_tag`, as for the arguments that are not listed here.
+            special_tokens: the ids of the tokenizer's special tokens, by their texts: llguidance takes a special
+                token as a token, never as text. Without them, markers are text.
+
+        Example:
+            >>> import turnwise
+            >>> tide = {"type": "function", "function": {"name": "tide", "parameters": {"type": "object"}}}
+            >>> "%json" in turnwise.load("qwen3").grammar.to_lark([tide], "required")
+            True
+        """
+        options = ReplyOptions(choice, reasoning, parallel, content, prompt)
+        return to_lark(build_reply_tree(self, tools, options), special_tokens)
+
+    def to_gbnf(
+        self,
+        tools: Any,
+        choice: str = "auto",
+        *,
+        reasoning: bool | None = None,
+        parallel: bool = True,
+        content: Mapping[str, Any] | None = None,
+        prompt: Any = None,
+    ) -> GbnfGrammar:
+        """Return which replies may be written, as GBNF for llama.cpp.
+
+        With the choice "auto", and content that is free text, the grammar is that of the calls alone, which llama.cpp
+        starts at one of the triggers (`grammar_lazy`). Otherwise it is that of the whole reply, and has no triggers.
+
+        Args:
+            tools: see `to_structural_tag`, as for all other arguments.
+
+        Returns:
+            A named tuple: grammar, triggers, preserved_tokens.
+
+        Example:
+            >>> import turnwise
+            >>> tide = {"type": "function", "function": {"name": "tide", "parameters": {"type": "object"}}}
+            >>> turnwise.load("qwen3").grammar.to_gbnf([tide]).triggers
+            ('<tool_call>',)
+        """
+        options = ReplyOptions(choice, reasoning, parallel, content, prompt)
+        is_lazy = choice == "auto" and content is None
+        return to_gbnf(build_reply_tree(self, tools, options), is_lazy)
 
 
 def _marker_rows(part: str, marker: Marker) -> Iterator[TableRow]:

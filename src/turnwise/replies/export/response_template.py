@@ -46,7 +46,9 @@ VERBATIM = {"content_args": {"strip": False}}  # the text of a field, white spac
 JOINED_TEXT = {"content": "text", "repeats": True, "join": ""}
 
 
-def to_response_template(grammar: GrammarParts, partly: bool = False) -> Json:
+def to_response_template(
+    grammar: GrammarParts, partly: bool = False, profile: str = "transformers"
+) -> Json:
     """Return the grammar as a `response_template`; see `Grammar.to_response_template`."""
     fields: dict[str, Json] = {}
     if grammar.reasoning is not None:

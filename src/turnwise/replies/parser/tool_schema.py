@@ -156,11 +156,11 @@ def _walk_schemas(schemas: Sequence[Any], root: Any) -> Iterator[Mapping[str, An
             waiting += _as_sequence(part.get(combinator))
         pointer = part.get("$ref")
         if isinstance(pointer, str):
-            waiting.append(_resolve_pointer(root, pointer))
-        waiting += [_schema_of_name(name) for name in _names_of_types(part)]
+            waiting.append(resolve_pointer(root, pointer))
+        waiting += [schema_of_type_name(name) for name in _names_of_types(part)]
 
 
-def _schema_of_name(name: str) -> Mapping[str, Any] | None:
+def schema_of_type_name(name: str) -> Mapping[str, Any] | None:
     """Return what an unusual name of a type means as a schema; None for JSON's own names and unknown ones."""
     text = name.strip()
     if text in _TYPE_NAMES or len(text) > _MAX_TYPE_NAME_LENGTH:
@@ -214,7 +214,7 @@ def _as_mapping(value: Any) -> Mapping[Any, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _resolve_pointer(root: Any, pointer: str) -> Any:
+def resolve_pointer(root: Any, pointer: str) -> Any:
     """Return what a `$ref` points at in its own document; None if it points elsewhere or at nothing."""
     if not pointer.startswith("#"):
         return None

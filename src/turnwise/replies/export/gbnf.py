@@ -1,0 +1,352 @@
+r"""A constraint in GBNF, the grammar of llama.cpp; xgrammar's EBNF is the same language.
+
+GBNF has rules, texts, classes of characters and repetition, and nothing else. So free text is written out as an
+automaton (Aho and Corasick's, over the texts that end it), one rule for each state; JSON as rules in `value_nodes.py`;
+the bounds of whole numbers as digits. What it cannot say is an error: the bounds of a number that may have a fraction.
+
+llama.cpp needs the calls alone for "auto": it writes freely until a trigger comes, and starts the grammar there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from turnwise.errors import TurnwiseError
+from turnwise.replies.export.constraint_tree import (
+    NOTHING,
+    CharacterNode,
+    ChoiceNode,
+    ConstraintTree,
+    FreeTextNode,
+    JsonNode,
+    LiteralNode,
+    Node,
+    RepeatNode,
+    RuleNode,
+    SequenceNode,
+    characters,
+    make_choice,
+    make_optional,
+    make_sequence,
+)
+from turnwise.replies.export.value_nodes import JSON_NOTATION, ValueNodes
+from turnwise.replies.export.value_types import NumberType
+
+__all__ = ["GbnfGrammar", "to_gbnf", "write_gbnf"]
+
+MAX_STATES = 20_000  # of one free text: its automaton times the characters that are counted
+DIGIT = characters("0-9")
+WHITE_SPACE = " \t\n\r"
+OTHER_SIGN = "\0"  # stands for any character that no text has
+
+
+class GbnfGrammar(NamedTuple):
+    """What llama.cpp's server takes for a constraint.
+
+    Attributes:
+        grammar: The grammar, in GBNF.
+        triggers: The texts that start the grammar; empty if it holds from the first character on.
+        preserved_tokens: The markers that are to be kept if they are tokens.
+    """
+
+    grammar: str
+    triggers: tuple[str, ...]
+    preserved_tokens: tuple[str, ...]
+
+
+def to_gbnf(tree: ConstraintTree, is_lazy: bool) -> GbnfGrammar:
+    """Return a tree as GBNF: of the calls alone, with their triggers, or of the whole reply."""
+    start = tree.calls if is_lazy else tree.start
+    triggers = tree.triggers if is_lazy else ()
+    return GbnfGrammar(write_gbnf(tree, start), triggers, tree.markers)
+
+
+def write_gbnf(tree: ConstraintTree, start: Node) -> str:
+    """Return the grammar of one node of a tree."""
+    return _GbnfWriter(tree).write(start)
+
+
+class _GbnfWriter:
+    def __init__(self, tree: ConstraintTree) -> None:
+        self._tree = ConstraintTree(
+            rules=dict(tree.rules), definitions=tree.definitions, counts=dict(tree.counts)
+        )
+        self._json = ValueNodes(self._tree, JSON_NOTATION)
+        self._written: dict[str, str] = {}
+        self._values: dict[JsonNode, Node] = {}
+        self._texts: dict[FreeTextNode, Node] = {}
+        self._waiting: list[str] = []
+
+    def write(self, start: Node) -> str:
+        self._written = {"root": ""}
+        self._written["root"] = self._write(start)
+        while self._waiting:
+            name = self._waiting.pop()
+            if name not in self._written:
+                self._written[name] = ""
+                self._written[name] = self._write(self._tree.rules[name])
+        lines = [f"{name} ::= {text}" for name, text in self._written.items()]
+        return "\n".join(lines) + "\n"
+
+    def _write(self, node: Node) -> str:
+        if isinstance(node, LiteralNode):
+            return _quote(node.text)
+        if isinstance(node, CharacterNode):
+            return _write_class(node)
+        if isinstance(node, SequenceNode):
+            return " ".join(map(self._write, node.parts)) or '""'
+        if isinstance(node, ChoiceNode):
+            return f"({' | '.join(map(self._write, node.options))})"
+        if isinstance(node, RepeatNode):
+            return f"({self._write(node.item)}){_write_count(node)}"
+        if isinstance(node, RuleNode):
+            self._waiting.append(node.name)
+            return node.name
+        if isinstance(node, FreeTextNode):
+            if node not in self._texts:
+                self._texts[node] = _TextAutomaton(self._tree, node).add_rules()
+            return self._write(self._texts[node])
+        return self._write_json(node)
+
+    def _write_json(self, node: JsonNode) -> str:
+        if isinstance(node.value, NumberType):
+            return self._write(_number_node(self._tree, node.value))
+        if node not in self._values:
+            value = self._json.make(node.value)
+            self._values[node] = self._tree.add_rule("value", value)
+        return self._write(self._values[node])
+
+
+def _write_count(node: RepeatNode) -> str:
+    sign = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((node.least, node.most))
+    if sign:
+        return sign
+    return f"{{{node.least},{'' if node.most is None else node.most}}}"
+
+
+def _quote(text: str) -> str:
+    """Return a text in quotes; GBNF knows few escapes."""
+    return '"' + "".join(map(_escape, text)) + '"'
+
+
+def _escape(sign: str) -> str:
+    known = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
+    if sign in known:
+        return known[sign]
+    return sign if sign.isprintable() else _escape_code(sign)
+
+
+def _escape_code(sign: str) -> str:
+    code = ord(sign)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _write_class(node: CharacterNode) -> str:
+    if node.negated and not node.ranges:
+        return "[\\x00-\\U0010ffff]"
+    ranges = []
+    for first, last in node.ranges:
+        ends = [_escape_in_class(first), _escape_in_class(last)]
+        ranges.append("-".join(ends) if first != last else ends[0])
+    return f"[{'^' * node.negated}{''.join(ranges)}]"
+
+
+def _escape_in_class(sign: str) -> str:
+    if sign in "]^-[":
+        return f"\\x{ord(sign):02x}"
+    return _escape(sign) if sign != '"' else sign
+
+
+# -- free text
+
+
+class _TextState(NamedTuple):
+    """A state of the automaton: what was read of the texts that end it, how much was read, and whether it has begun."""
+
+    read: str
+    size: int
+    is_start: bool
+
+
+class _TextAutomaton:
+    """Free text as right-linear rules."""
+
+    def __init__(self, tree: ConstraintTree, node: FreeTextNode) -> None:
+        self._tree = tree
+        self._node = node
+        self._texts = {text for text in (node.ending, *node.without) if text}
+        self._prefixes = {text[:size] for text in self._texts for size in range(len(text))}
+        self._prefixes |= {""}
+        self._next_signs: dict[str, set[str]] = {}
+        for text in self._texts:
+            for size, sign in enumerate(text):
+                self._next_signs.setdefault(text[:size], set()).add(sign)
+        # Beyond this, the count decides nothing more.
+        self._limit = node.least if node.most is None else node.most + len(node.ending)
+        self._rules: dict[_TextState, RuleNode] = {}
+
+    def add_rules(self) -> Node:
+        """Add a rule for each state, and return the first."""
+        start = _TextState("", 0, bool(self._node.not_first))
+        waiting = [start]
+        self._rule_of(start)
+        done: set[_TextState] = set()
+        while waiting:
+            state = waiting.pop()
+            if state in done:
+                continue
+            done.add(state)
+            if len(done) > MAX_STATES:
+                raise TurnwiseError("GBNF cannot say this: a text with a bound of its length")
+            node, following = self._state_node(state)
+            self._tree.rules[self._rule_of(state).name] = node
+            waiting += following
+        return self._rule_of(start)
+
+    def _rule_of(self, state: _TextState) -> RuleNode:
+        if state not in self._rules:
+            self._rules[state] = self._tree.add_rule("text", NOTHING)
+        return self._rules[state]
+
+    def _state_node(self, state: _TextState) -> tuple[Node, list[_TextState]]:
+        """Return what may follow in a state, and the states it leads to."""
+        options: list[Node] = []
+        targets: dict[_TextState, list[str]] = {}
+        default = self._step(state, OTHER_SIGN)
+        explicit: list[str] = []  # all other characters lead to the default
+        for sign in self._signs_after(state):
+            read = state.read + sign
+            if self._completes(read):
+                explicit.append(sign)
+                if self._is_ending(read) and self._may_end(state):
+                    options.append(LiteralNode(sign))
+                continue
+            target = self._step(state, sign)
+            if target == default:
+                continue
+            explicit.append(sign)
+            if target is not None:
+                targets.setdefault(target, []).append(sign)
+        for target, signs in targets.items():
+            signs_node = CharacterNode(tuple((sign, sign) for sign in signs))
+            options.append(make_sequence(signs_node, self._rule_of(target)))
+        following = list(targets)
+        if default is not None:
+            others = CharacterNode(tuple((sign, sign) for sign in explicit), negated=True)
+            options.append(make_sequence(others, self._rule_of(default)))
+            following.append(default)
+        if not self._node.ending and self._may_end(state):
+            options.append(NOTHING)
+        return make_choice(options), following
+
+    def _signs_after(self, state: _TextState) -> list[str]:
+        """Return the characters that go on with a text that has begun, and those that matter at the start."""
+        signs: set[str] = set()
+        for start in range(len(state.read) + 1):
+            signs |= self._next_signs.get(state.read[start:], set())
+        if state.is_start:
+            signs |= {*WHITE_SPACE, *self._node.not_first}
+        return sorted(signs)
+
+    def _completes(self, read: str) -> bool:
+        return any(read.endswith(text) for text in self._texts)
+
+    def _is_ending(self, read: str) -> bool:
+        return bool(self._node.ending) and read.endswith(self._node.ending)
+
+    def _may_end(self, state: _TextState) -> bool:
+        size = state.size - max(len(self._node.ending) - 1, 0)
+        return self._node.least <= size or not self._node.least
+
+    def _step(self, state: _TextState, sign: str) -> _TextState | None:
+        """Return the state after a character; None if there is none."""
+        read = state.read + sign
+        while read not in self._prefixes:
+            read = read[1:]
+        count = min(state.size + 1, self._limit) if self._limit else 0
+        if self._node.most is not None and state.size >= self._limit:
+            return None
+        if not state.is_start:
+            return _TextState(read, count, False)
+        if sign in WHITE_SPACE and not state.read.strip():
+            return _TextState(read, count, True)
+        whole = (state.read + sign).lstrip()
+        if read.lstrip() == whole:  # the ending may have begun; the text is still empty
+            return _TextState(read, count, True)
+        return None if whole[0] in self._node.not_first else _TextState(read, count, False)
+
+
+# -- numbers
+
+
+def _number_node(tree: ConstraintTree, value: NumberType) -> Node:
+    """Return a number as JSON writes it."""
+    if value.minimum is not None or value.maximum is not None:
+        if not value.is_whole:
+            raise TurnwiseError(
+                "GBNF cannot say this: a number that may have a fraction, with bounds",
+                hint="Leave the bounds out, or make it an integer.",
+            )
+        return _whole_numbers(value)
+    digits = make_choice([LiteralNode("0"), make_sequence(characters("1-9"), RepeatNode(DIGIT))])
+    whole = make_sequence(make_optional(LiteralNode("-")), digits)
+    if value.is_whole:
+        return whole
+    fraction = make_optional(make_sequence(".", RepeatNode(DIGIT, 1)))
+    sign = make_optional(characters("+-"))
+    exponent = make_optional(make_sequence(characters("eE"), sign, RepeatNode(DIGIT, 1)))
+    return make_sequence(whole, fraction, exponent)
+
+
+def _whole_numbers(value: NumberType) -> Node:
+    """Return the whole numbers between two bounds, of which one may be missing."""
+    low = None if value.minimum is None else _next_whole(value.minimum, value.excludes_minimum, 1)
+    high = None if value.maximum is None else _next_whole(value.maximum, value.excludes_maximum, -1)
+    options: list[Node] = []
+    if low is None or low < 0:
+        nearest = max(1, -high) if high is not None and high < 0 else 1
+        options.append(make_sequence("-", _digits_between(nearest, None if low is None else -low)))
+    if high is None or high >= 0:
+        options.append(_digits_between(max(low or 0, 0), high))
+    return make_choice(options)
+
+
+def _next_whole(bound: float, is_excluded: bool, step: int) -> int:
+    whole = int(bound)
+    if whole != bound and (bound > whole) == (step > 0):
+        whole += step
+    return whole + step if is_excluded and whole == bound else whole
+
+
+def _digits_between(low: int, high: int | None) -> Node:
+    """Return the numbers from `low` to `high`, neither below 0; without `high`, all from `low` up."""
+    options: list[Node] = []
+    size = len(str(low))
+    if high is None:
+        longer = RepeatNode(DIGIT, size)
+        options.append(make_sequence(characters("1-9"), longer))
+        high = 10**size - 1
+    for count in range(size, len(str(high)) + 1):
+        first = max(low, 10 ** (count - 1) if count > 1 else 0)
+        last = min(high, 10**count - 1)
+        if first <= last:
+            options.append(_same_length(str(first), str(last)))
+    return make_choice(options)
+
+
+def _same_length(low: str, high: str) -> Node:
+    """Return the numbers between two numbers of the same length."""
+    if not low:
+        return NOTHING
+    if low[0] == high[0]:
+        return make_sequence(low[0], _same_length(low[1:], high[1:]))
+    rest = len(low) - 1
+    first, last = int(low[0]), int(high[0])
+    options = [make_sequence(low[0], _same_length(low[1:], "9" * rest))]
+    if first + 1 <= last - 1:
+        between = CharacterNode(((str(first + 1), str(last - 1)),))
+        options.append(make_sequence(between, *[DIGIT] * rest))
+    options.append(make_sequence(high[0], _same_length("0" * rest, high[1:])))
+    return make_choice(options)

@@ -1,0 +1,353 @@
+"""A grammar and the tools of a request as a constraint: which replies may be written.
+
+    reply     = reasoning?  content?  calls?  stop?         tool choice "auto"
+    reply     = reasoning?  content?  calls   stop?         "required", or the name of a tool
+
+Three rules make a constraint sound, so that whatever it accepts is parsed to calls that fit the tools:
+
+* Free text ends where a call begins: it cannot contain any text that the parser takes for the beginning of a call, so a
+  call that does not fit the tools cannot be written as content either.
+* Where calls have no distinctive marker (a bare JSON object, `[f(x=1)]`), the trigger is the beginning of a call
+  itself, and content cannot begin with such a bracket.
+* The stop is allowed and not demanded: engines take the stop token themselves.
+
+What the prompt already contains of the reply decides how it begins: reasoning that it opened has to be closed first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnwise.errors import MessageError, TurnwiseError, did_you_mean, short_repr
+from turnwise.replies.export.call_nodes import CallNodes
+from turnwise.replies.export.constraint_tree import (
+    NOTHING,
+    ConstraintTree,
+    FreeTextNode,
+    JsonNode,
+    LiteralNode,
+    Node,
+    RepeatNode,
+    drop_head,
+    literal_head,
+    make_choice,
+    make_optional,
+    make_sequence,
+)
+from turnwise.replies.export.value_types import (
+    ToolSignature,
+    read_signatures,
+    read_value_type,
+)
+from turnwise.replies.grammar_parts import Calls, GrammarParts, JsonCall, Marker, RawCall
+from turnwise.replies.parser.compiled_grammar import CompiledGrammar
+from turnwise.replies.parser.marker_text import PUNCTUATION, is_tag_like, split_tags
+from turnwise.replies.parser.parser import Parser
+
+__all__ = ["ReplyOptions", "build_reply_tree"]
+
+CHOICES = ("auto", "required")
+QUOTED_WORD = re.compile(r'\W*"\w+"')  # the beginning of a JSON object, up to its first key
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """What a request asks of the reply."""
+
+    choice: str = "auto"
+    reasoning: bool | None = None
+    parallel: bool = True
+    content: Mapping[str, Any] | None = None
+    prompt: Any = None
+
+
+def build_reply_tree(grammar: GrammarParts, tools: Any, options: ReplyOptions) -> ConstraintTree:
+    """Return what replies may be.
+
+    Raises:
+        MessageError: the tools, the choice or the content's schema are not valid.
+        TurnwiseError: the template shows no calls, or writes them in a way that no grammar can follow.
+    """
+    formats = [calls for calls in (grammar.calls, *grammar.more) if calls is not None]
+    written = [calls for calls in formats if not isinstance(calls.call, RawCall)]
+    if not written:
+        raise TurnwiseError(
+            "the template shows no tool calls, so there is no syntax for a grammar of calls",
+            hint="If its model writes calls, declare how: docs/replies.md, Declarations.",
+        )
+    signatures = choose_tools(read_signatures(tools), options.choice)
+    return _ReplyBuilder(grammar, written[0], signatures, options).build()
+
+
+def choose_tools(signatures: list[ToolSignature], choice: Any) -> list[ToolSignature]:
+    """Return the tools that a tool choice allows."""
+    if choice in CHOICES:
+        return signatures
+    chosen = [tool for tool in signatures if tool.name == choice]
+    if not chosen:
+        names = [*CHOICES, *(tool.name for tool in signatures)]
+        hint = did_you_mean(choice if isinstance(choice, str) else "", names, "Accepted")
+        raise MessageError(f"choice is {short_repr(choice)}", hint=hint)
+    return chosen
+
+
+class _ReplyBuilder:
+    """Builds the tree of one grammar, tools and options."""
+
+    def __init__(
+        self,
+        grammar: GrammarParts,
+        calls: Calls,
+        tools: list[ToolSignature],
+        options: ReplyOptions,
+    ) -> None:
+        self._grammar = grammar
+        self._calls = calls
+        self._tools = tools
+        self._options = options
+        self._stops = tuple(dict.fromkeys(stop.strip() for stop in grammar.stops if stop.strip()))
+        self._start_text = grammar.starts[0] if grammar.starts else ""
+        self._tree = ConstraintTree(stops=self._stops)
+        for tool in tools:
+            self._tree.definitions.update(tool.definitions)
+        self._prompted = Parser(grammar, options.prompt)
+        self._openers = self._find_openers()
+        self._triggers = {tool.name: "" for tool in tools}
+
+    def build(self) -> ConstraintTree:
+        """Return the tree."""
+        tree = self._tree
+        nodes = CallNodes(tree, self._calls, self._ends_of_calls())
+        each = {tool.name: nodes.make(tool) for tool in self._tools}
+        prefix = self._calls.section.open.text
+        if isinstance(self._calls.call, JsonCall) and self._calls.call.listed:
+            prefix += self._calls.call.around[0]
+        firsts = {name: make_sequence(prefix, node) for name, node in each.items()}
+        self._triggers = self._find_triggers(firsts)
+        tail = self._more_calls(make_choice(each.values()))
+        tree.triggers = tuple(dict.fromkeys(self._triggers.values()))
+        tree.markers = tuple(self._collect_markers())
+        whole = make_choice(_without_leading_space(node) for node in firsts.values())
+        tree.calls = make_sequence(whole, tail)
+        body = self._body(firsts, tail)
+        openings = self._openings()
+        if len(openings) > 1:
+            body = tree.add_rule("body", body)
+        tree.start = make_choice(make_sequence(opening, body) for opening in openings)
+        return tree
+
+    # -- what the parser takes for the beginning of a call
+
+    def _find_openers(self) -> tuple[str, ...]:
+        texts: list[str] = []
+        for format in CompiledGrammar(self._grammar).call_formats:
+            markers = [*format.opening_markers(), *format.later_markers()]
+            texts += [text.strip() for text, _ in markers]
+        return tuple(dict.fromkeys(text for text in texts if text.strip(PUNCTUATION)))
+
+    def _ends_of_calls(self) -> tuple[str, ...]:
+        """Return the texts that a value without escapes cannot contain."""
+        closers = split_tags(self._calls.each.close.text + self._calls.section.close.text)
+        last = [text.strip() for text in closers[-1:] if is_tag_like(text)]
+        openers = [text for text in self._openers if is_tag_like(text)]
+        return tuple(dict.fromkeys((*last, *openers[:1], *self._stops)))
+
+    def _find_triggers(self, firsts: Mapping[str, Node]) -> dict[str, str]:
+        """Return the text with which a call of each tool begins: a marker, or as much as tells it from content."""
+        found: dict[str, str] = {}
+        for name, node in firsts.items():
+            head = literal_head(node).lstrip()
+            marker = next((text for text in self._openers if head.startswith(text)), "")
+            quoted = QUOTED_WORD.match(head)
+            if marker:
+                found[name] = marker
+            elif quoted and isinstance(self._calls.call, JsonCall):
+                found[name] = quoted.group()
+            else:
+                found[name] = head[: head.find(name) + len(name) + 1]
+            # A stop that is the beginning of a call is decided by what follows it.
+            for stop in self._stops:
+                if found[name].startswith(stop):
+                    found[name] = stop
+        return found
+
+    def _excluded(self) -> tuple[str, ...]:
+        """Return what free text cannot contain."""
+        triggers = set(self._triggers.values())
+        texts = [*triggers, *self._stops, *self._openers]
+        texts += [match.group() for text in triggers if (match := re.search(r'"\w+"', text))]
+        if self._grammar.reasoning is not None and self._options.reasoning is not False:
+            region = self._grammar.reasoning
+            texts += [region.open.core, region.close.core]
+        texts = [text for text in dict.fromkeys(texts) if text]
+        # One that begins with another, or is an inner part of a trigger, would never be decided.
+        return tuple(
+            text
+            for text in texts
+            if not any(text != other and text.startswith(other) for other in texts)
+            and not any(text in trigger[:-1] and text != trigger for trigger in triggers)
+        )
+
+    def _collect_markers(self) -> list[str]:
+        grammar, calls = self._grammar, self._calls
+        regions = [grammar.content, calls.section, calls.each]
+        if grammar.reasoning is not None:
+            regions.append(grammar.reasoning)
+        markers = [marker for region in regions for marker in (region.open, region.close)]
+        markers += [part for part in getattr(calls.call, "parts", ()) if isinstance(part, Marker)]
+        pairs = getattr(calls.call, "pairs", None)
+        if pairs is not None:
+            found = (pairs.string.open, pairs.string.close, pairs.other.open, pairs.other.close)
+            markers += [pairs.key, *found]
+        texts = [*(marker.text for marker in markers), *grammar.starts, *self._stops]
+        tags = [tag.strip() for text in texts for tag in split_tags(text)]
+        return list(dict.fromkeys(tag for tag in tags if is_tag_like(tag)))
+
+    # -- calls
+
+    def _more_calls(self, call: Node) -> Node:
+        """Return what follows the first call: others, and the end of the section."""
+        calls = self._calls
+        separator, end = calls.between.text + self._start_text, calls.section.close.text
+        if isinstance(calls.call, JsonCall) and calls.call.listed:
+            _, separator, bracket = calls.call.around
+            end = bracket + end
+        more: Node = NOTHING
+        if self._options.parallel:
+            more = RepeatNode(make_sequence(separator, call))
+        return self._tree.add_rule("more", make_sequence(more, end, self._finish()))
+
+    def _finish(self) -> Node:
+        """Return what may follow the last call."""
+        if self._calls.content_after and self._options.content is None:
+            return make_choice(self._free_texts())
+        return self._stop()
+
+    # -- content
+
+    def _free_texts(self) -> list[FreeTextNode]:
+        """Return text up to the end of the reply, or up to a stop."""
+        excluded = self._excluded()
+        stops = [stop for stop in self._stops if stop in excluded]
+        brackets = self._bare_brackets()
+        return [FreeTextNode(stop, excluded, not_first=brackets) for stop in ("", *stops)]
+
+    def _bare_brackets(self) -> str:
+        """Return the characters with which content cannot begin, for a call without a marker does."""
+        triggers = self._triggers.values()
+        if any(trigger in self._openers for trigger in triggers):
+            return ""
+        return "".join(sorted({trigger[0] for trigger in triggers if trigger[0] in "{[("}))
+
+    def _body(self, firsts: Mapping[str, Node], tail: Node) -> Node:
+        """Return content and calls."""
+        if self._options.content is not None:
+            return self._json_body(self._tree.calls)
+        if self._grammar.content.open.core:
+            return self._marked_body(make_sequence(make_choice(firsts.values()), tail))
+        excluded, brackets = self._excluded(), self._bare_brackets()
+        options: list[Node] = []
+        for trigger in dict.fromkeys(self._triggers.values()):
+            rests = [
+                drop_head(_without_leading_space(node), trigger)
+                for name, node in firsts.items()
+                if self._triggers[name] == trigger
+            ]
+            follows = make_sequence(make_choice(rests), tail)
+            if self._options.choice == "auto" and trigger in self._stops:
+                follows = make_optional(follows)
+            text = FreeTextNode(trigger, excluded, not_first=brackets)
+            options.append(make_sequence(text, follows))
+        if self._options.choice == "auto":
+            triggers = set(self._triggers.values())
+            options += [text for text in self._free_texts() if text.ending not in triggers]
+        return make_choice(options)
+
+    def _json_body(self, calls: Node) -> Node:
+        """Return content that is JSON, or calls."""
+        if self._options.choice != "auto":
+            return calls
+        assert self._options.content is not None
+        value, definitions = read_value_type(self._options.content, "content")
+        self._tree.definitions.update(definitions)
+        region = self._grammar.content
+        content = make_sequence(region.open.text.lstrip(), JsonNode(value), region.close.text)
+        return make_choice([make_sequence(content, self._stop()), calls])
+
+    def _marked_body(self, calls: Node) -> Node:
+        """Return content between markers, and calls."""
+        region = self._grammar.content
+        opener = region.open.text
+        if self._prompted.prefill_text.rstrip().endswith(region.open.core):
+            opener = ""
+        excluded = self._excluded()
+        join = self._calls.lead.text + self._start_text
+        options: list[Node] = [calls] if opener else []
+        is_auto = self._options.choice == "auto"
+        if region.close.core:
+            ending = region.close.leading_space + region.close.core
+            without = (region.close.core, *(text for text in excluded if text not in ending))
+            content = make_sequence(
+                opener, FreeTextNode(ending, without), region.close.trailing_space
+            )
+            options.append(make_sequence(content, join, calls))
+            if is_auto:
+                options.append(make_sequence(content, self._stop()))
+        else:
+            core = join.strip()
+            if core:
+                without = (core, *(text for text in excluded if text not in core))
+                space = join[join.index(core) + len(core) :]
+                options.append(make_sequence(opener, FreeTextNode(core, without), space, calls))
+            if is_auto:
+                without = (*excluded, *([core] if core else []))
+                stops = ("", *(stop for stop in self._stops if stop in excluded))
+                texts = [FreeTextNode(stop, without) for stop in stops]
+                options.append(make_sequence(opener, make_choice(texts)))
+        if is_auto:
+            options.append(self._stop())
+        return make_choice(options)
+
+    def _stop(self) -> Node:
+        return make_optional(make_choice(map(LiteralNode, self._stops))) if self._stops else NOTHING
+
+    # -- reasoning
+
+    def _openings(self) -> list[Node]:
+        """Return what may come before content and calls."""
+        region, wanted = self._grammar.reasoning, self._options.reasoning
+        if region is None or wanted is False or not region.close.core:
+            return [NOTHING]
+        prefill = self._prompted.prefill_text.rstrip()
+        excluded = [*self._stops, *(text for text in self._openers if is_tag_like(text))]
+        core = region.close.core
+        without = tuple(text for text in dict.fromkeys((core, *excluded)) if text not in core[:-1])
+        needs_space = self._grammar.content.open.core or self._options.content is not None
+        space = make_optional(LiteralNode(region.close.trailing_space)) if needs_space else NOTHING
+        if not region.close.trailing_space:
+            space = NOTHING
+        closed = make_sequence(FreeTextNode(core, without), space, self._start_text)
+        if prefill.endswith(core):
+            return [NOTHING]
+        if self._prompted.in_reasoning or (region.open.core and prefill.endswith(region.open.core)):
+            return [closed]
+        openings: list[Node] = []
+        if region.open.core:
+            # Two texts rather than an optional blank: engines split a text into the longest pieces.
+            spellings = (region.open.leading_space + region.open.core, region.open.core)
+            openers = make_choice(map(LiteralNode, dict.fromkeys(spellings)))
+            openings.append(make_sequence(openers, closed))
+        if not wanted:
+            empty = self._grammar.empty.removeprefix(self._prompted.prefill_text)
+            if empty.strip() and not empty.strip().startswith(region.open.core or "\0"):
+                openings.append(LiteralNode(empty.strip()))
+            openings.append(NOTHING)
+        return openings
+
+
+def _without_leading_space(node: Node) -> Node:
+    head = literal_head(node)
+    return drop_head(node, head[: len(head) - len(head.lstrip())])

@@ -1,0 +1,98 @@
+"""A constraint as a structural tag: the JSON that xgrammar reads, and with it vLLM, SGLang and TensorRT-LLM.
+
+Texts, sequences, choices, repetition and JSON schemas have formats of their own there; free text is `any_text` with the
+texts that it excludes. What has no format (values in Python's or a template's own notation, which nest) is written as
+a `grammar` in its EBNF.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnwise.replies.export.constraint_tree import (
+    CharacterNode,
+    ChoiceNode,
+    ConstraintTree,
+    FreeTextNode,
+    JsonNode,
+    LiteralNode,
+    Node,
+    RepeatNode,
+    RuleNode,
+    SequenceNode,
+)
+from turnwise.replies.export.gbnf import write_gbnf
+from turnwise.replies.export.value_nodes import to_json_schema
+
+__all__ = ["to_structural_tag"]
+
+Format = dict[str, Any]
+REPETITIONS = {(0, None): "star", (1, None): "plus", (0, 1): "optional"}
+INLINE_RULES = ("body", "more")  # parts of a reply, which are used in a few places
+
+
+def to_structural_tag(tree: ConstraintTree) -> Format:
+    """Return a tree as a structural tag."""
+    return {"type": "structural_tag", "format": _TagWriter(tree).write(tree.start)}
+
+
+class _TagWriter:
+    def __init__(self, tree: ConstraintTree) -> None:
+        self._tree = tree
+
+    def write(self, node: Node) -> Format:
+        """Return the format of a node."""
+        if isinstance(node, LiteralNode):
+            return {"type": "const_string", "value": node.text}
+        if isinstance(node, RuleNode) and node.name in INLINE_RULES:
+            return self.write(self._tree.rules[node.name])
+        if self._needs_grammar(node):
+            return {"type": "grammar", "grammar": write_gbnf(self._tree, node)}
+        if isinstance(node, SequenceNode):
+            if not node.parts:
+                return {"type": "const_string", "value": ""}
+            return {"type": "sequence", "elements": [self.write(part) for part in node.parts]}
+        if isinstance(node, ChoiceNode):
+            return {"type": "or", "elements": [self.write(option) for option in node.options]}
+        if isinstance(node, RepeatNode):
+            return self._repeat(node)
+        if isinstance(node, FreeTextNode):
+            return _free_text(node)
+        assert isinstance(node, JsonNode)
+        schema = to_json_schema(node.value, self._tree.definitions)
+        return {"type": "json_schema", "json_schema": schema}
+
+    def _needs_grammar(self, node: Node) -> bool:
+        """Return whether a node has no format of its own."""
+        if isinstance(node, RuleNode):
+            return node.name not in INLINE_RULES
+        if isinstance(node, FreeTextNode):
+            return bool(node.least or node.most is not None or node.not_first)
+        if isinstance(node, RepeatNode):
+            return _is_of_characters(node.item)
+        return isinstance(node, CharacterNode)
+
+    def _repeat(self, node: RepeatNode) -> Format:
+        kind = REPETITIONS.get((node.least, node.most))
+        content = self.write(node.item)
+        if kind is not None:
+            return {"type": kind, "content": content}
+        return {"type": "repeat", "min": node.least, "max": node.most, "content": content}
+
+
+def _is_of_characters(node: Node) -> bool:
+    if isinstance(node, (SequenceNode, ChoiceNode)):
+        inner = node.parts if isinstance(node, SequenceNode) else node.options
+        return any(map(_is_of_characters, inner))
+    if isinstance(node, RepeatNode):
+        return _is_of_characters(node.item)
+    return isinstance(node, CharacterNode)
+
+
+def _free_text(node: FreeTextNode) -> Format:
+    excluded = list(dict.fromkeys(text for text in (*node.without, node.ending) if text))
+    text: Format = {"type": "any_text", "excludes": excluded}
+    if not node.ending:
+        return text
+    ending = {"type": "const_string", "value": node.ending}
+    return {"type": "sequence", "elements": [text, ending]}
