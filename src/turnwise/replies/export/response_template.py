@@ -13,15 +13,20 @@ Every white space character of a marker is optional, as it is for our parser. Te
 Whatever the format cannot express is an error with the reason: calls that begin without a marker, a name that is a key,
 Python literals, two ways of writing a call, nested argument values. Arguments written one by one stay strings:
 transformers converts them when it is given the tools.
+
+Engines that serve with the format accept less of it (vLLM 0.32, SGLang 0.5.23), hence profiles: in "serving", the field
+of the reasoning is `thinking`, no field is joined from several regions, and the delimiters of the reasoning are plain
+texts: from these an engine finds the tokens at which reasoning ends.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from turnwise.errors import TurnwiseError
+from turnwise.errors import TurnwiseError, did_you_mean
 from turnwise.replies.grammar_parts import (
     KEY,
     Calls,
@@ -42,18 +47,39 @@ Json = dict[str, Any]
 NAME = r"[\w.\-:/]+?"
 SLOT_PATTERNS = {"name": rf"(?P<name>{NAME})", "id": rf"(?P<id>{NAME})", "index": r"\d+"}
 VERBATIM = {"content_args": {"strip": False}}  # the text of a field, white space included
-# A field that comes several times is one text.
-JOINED_TEXT = {"content": "text", "repeats": True, "join": ""}
+MAX_SPELLINGS = 16  # of a delimiter, with and without its white space; SGLang takes no more
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseProfile:
+    """What the readers of a `response_template` accept."""
+
+    reasoning: str  # the name of the field of the reasoning
+    text: Json  # how a field of text is read
+    has_plain_delimiters: bool
+
+
+PROFILES = {
+    # A field that comes several times is one text.
+    "transformers": ResponseProfile(
+        "reasoning_content", {"content": "text", "repeats": True, "join": ""}, False
+    ),
+    "serving": ResponseProfile("thinking", {"content": "text"}, True),
+}
 
 
 def to_response_template(
     grammar: GrammarParts, partly: bool = False, profile: str = "transformers"
 ) -> Json:
     """Return the grammar as a `response_template`; see `Grammar.to_response_template`."""
+    if profile not in PROFILES:
+        hint = did_you_mean(str(profile), PROFILES, "Profiles")
+        raise TurnwiseError(f"unknown profile {profile!r}", hint=hint)
+    rules = PROFILES[profile]
     fields: dict[str, Json] = {}
     if grammar.reasoning is not None:
-        fields["reasoning_content"] = _reasoning_field(grammar, grammar.reasoning)
-    fields["content"] = _content_field(grammar)
+        fields[rules.reasoning] = _reasoning_field(grammar, grammar.reasoning, rules)
+    fields["content"] = _content_field(grammar, rules)
     if grammar.more and not partly:
         _refuse(
             "calls are written in more than one way, and a field has one",
@@ -147,7 +173,7 @@ def _start_anchor(grammar: GrammarParts) -> Json:
     return {"start_anchor_pattern": at_opening}
 
 
-def _reasoning_field(grammar: GrammarParts, region: Region) -> Json:
+def _reasoning_field(grammar: GrammarParts, region: Region, rules: ResponseProfile) -> Json:
     if not region.open.core:
         _refuse("reasoning begins without a marker")
     if not region.close.core:
@@ -155,23 +181,35 @@ def _reasoning_field(grammar: GrammarParts, region: Region) -> Json:
     # A generation prompt may continue with more white space than the marker has.
     after_opener = grammar.opening.partition(region.open.core)[2]
     space = after_opener[: len(after_opener) - len(after_opener.lstrip())]
-    extra = _optional_spaces(space[len(region.open.trailing_space) :])
-    return {
-        "open_pattern": _start_pattern(grammar) + _marker_pattern(region.open) + extra,
-        **_close_pattern(grammar, region.close),
-        **VERBATIM,
-        **JOINED_TEXT,
-    }
+    more = space[len(region.open.trailing_space) :]
+    opener = _start_pattern(grammar) + _marker_pattern(region.open) + _optional_spaces(more)
+    delimiters = {"open_pattern": opener, **_close_pattern(grammar, region.close)}
+    openers = _spellings(Marker(region.open.text + more))
+    closers = _spellings(region.close)
+    if rules.has_plain_delimiters and not grammar.starts and openers and closers:
+        delimiters = {"open": openers, "close": closers}
+    return {**delimiters, **VERBATIM, **rules.text}
 
 
-def _content_field(grammar: GrammarParts) -> Json:
+def _spellings(marker: Marker) -> list[str]:
+    """Return a marker with and without the white space around it; nothing if that makes too many texts."""
+    leading, trailing = marker.leading_space, marker.trailing_space
+    texts = [
+        leading[start:] + marker.core + trailing[:end]
+        for start in range(len(leading) + 1)
+        for end in range(len(trailing), -1, -1)
+    ]
+    return texts if len(texts) <= MAX_SPELLINGS else []
+
+
+def _content_field(grammar: GrammarParts, rules: ResponseProfile) -> Json:
     region = grammar.content
     if region.open.core:
         return {
             "open_pattern": _start_pattern(grammar) + _marker_pattern(region.open),
             **_close_pattern(grammar, region.close, *_call_openers(grammar)),
             **VERBATIM,
-            **JOINED_TEXT,
+            **rules.text,
         }
     if region.close.core and region.close.core not in grammar.stops:
         _refuse("content ends with a marker and begins without one")
@@ -179,12 +217,15 @@ def _content_field(grammar: GrammarParts) -> Json:
     if grammar.reasoning is not None:
         # A prompt may have opened the reasoning, so its closing marker alone is not content.
         ends.append(_marker_pattern(grammar.reasoning.close))
+    if grammar.calls is not None and grammar.calls.section.close.core:
+        # In a stream, the last call ends before it is known whether the section does.
+        ends.append(_marker_pattern(grammar.calls.section.close))
     if grammar.stops:
         ends.append(_stop_pattern(grammar))
     closing = {"close_pattern": _any_of(ends)} if ends else {}
     # White space without a core can only be removed together with all white space at the edges.
     strip = bool(region.open.text or region.close.text)
-    return {**closing, "content_args": {"strip": strip}, **JOINED_TEXT}
+    return {**closing, "content_args": {"strip": strip}, **rules.text}
 
 
 def _calls_field(grammar: GrammarParts, calls: Calls) -> Json:
