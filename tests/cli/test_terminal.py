@@ -38,6 +38,7 @@ COMMANDS = (
     ["explain", "a.jinja"],
     ["explain", "a.jinja", "--json"],
     ["explain", "a.jinja", "--program"],
+    ["grammar", "a.jinja", "--to", "response-template"],
     ["stops", "a.jinja"],
     ["stops", "a.jinja", "--json"],
     ["parse", "a.jinja", ATTACK],

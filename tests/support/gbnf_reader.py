@@ -108,15 +108,20 @@ class Gbnf:
         return sum(self.depths.get(one, 10**6) for one in names) + len(row) - len(names)
 
     def _measure(self) -> None:
-        """Find how long the shortest text of each rule is, about."""
-        for _ in range(len(self.rules)):
-            before = dict(self.depths)
-            for name, options in self.rules.items():
-                best = min(map(self._depth, options))
-                if best < 10**6:
-                    self.depths[name] = best + 1
-            if before == self.depths:
-                return
+        """Find how long the shortest text of each rule is, about; each change is passed on to the users of a rule."""
+        users: dict[str, set[str]] = {}
+        for name, options in self.rules.items():
+            for row in options:
+                for one in row:
+                    if isinstance(one, str):
+                        users.setdefault(one, set()).add(name)
+        waiting = list(self.rules)
+        while waiting:
+            name = waiting.pop()
+            best = min(map(self._depth, self.rules[name])) + 1
+            if best < 10**6 and best < self.depths.get(name, 10**6):
+                self.depths[name] = best
+                waiting += users.get(name, ())
 
 
 class GbnfReader:

@@ -22,6 +22,7 @@ from turnwise.cli.doctor import doctor
 from turnwise.cli.encode import encode, stops
 from turnwise.cli.explain import explain
 from turnwise.cli.fix import fix
+from turnwise.cli.grammar import grammar
 from turnwise.cli.output import FAULT, USAGE, escape_terminals, report_errors
 from turnwise.cli.parse import parse
 from turnwise.cli.registry import list_entries, match
@@ -37,6 +38,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "stops": stops,
     "parse": parse,
     "explain": explain,
+    "grammar": grammar,
     "list": list_entries,
     "match": match,
     "diff": compare,

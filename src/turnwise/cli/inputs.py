@@ -81,7 +81,7 @@ def read_chat(
     if system is not None:
         chat.messages = _with_system(chat.messages, system)
     if tools is not None:
-        chat.arguments["tools"] = _read_tools(tools)
+        chat.arguments["tools"] = read_tools(tools)
     return chat
 
 
@@ -193,12 +193,19 @@ def _with_system(messages: Any, system: str) -> Any:
     return [{"role": "system", "content": system}, *messages]
 
 
-def _read_tools(place: str) -> Any:
+def read_json(place: str, hint: str | None = None) -> Any:
+    """Return the value of a JSON file."""
     name = _name_of(place)
     try:
-        value = json.loads(_decode(_read_place(place, "Tools are a JSON file."), name))
+        return json.loads(_decode(_read_place(place, hint), name))
     except (ValueError, RecursionError) as error:
         raise _not_json(name, error) from error
+
+
+def read_tools(place: str) -> Any:
+    """Return the tools of a JSON file."""
+    name = _name_of(place)
+    value = read_json(place, "Tools are a JSON file.")
     found = value["tools"] if isinstance(value, dict) and "tools" in value else value
     try:
         return InputReader().read_tools(found)

@@ -183,8 +183,11 @@ class _TextAutomaton:
         for text in self._texts:
             for size, sign in enumerate(text):
                 self._next_signs.setdefault(text[:size], set()).add(sign)
-        # Beyond this, the count decides nothing more.
-        self._limit = node.least if node.most is None else node.most + len(node.ending)
+        # Characters are counted where a bound asks for it, those of the ending but its last included.
+        self._ending_size = max(len(node.ending) - 1, 0)
+        bound = node.least if node.most is None else node.most
+        is_bound = bound > 0 or node.most is not None
+        self._limit = bound + self._ending_size if is_bound else 0
         self._rules: dict[_TextState, RuleNode] = {}
 
     def add_rules(self) -> Node:
@@ -257,8 +260,7 @@ class _TextAutomaton:
         return bool(self._node.ending) and read.endswith(self._node.ending)
 
     def _may_end(self, state: _TextState) -> bool:
-        size = state.size - max(len(self._node.ending) - 1, 0)
-        return self._node.least <= size or not self._node.least
+        return state.size - self._ending_size >= self._node.least or not self._node.least
 
     def _step(self, state: _TextState, sign: str) -> _TextState | None:
         """Return the state after a character; None if there is none."""

@@ -1,0 +1,222 @@
+"""Grammars of tool calls: bad input has named errors, options mean what they say, and schemas become what they say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import turnwise
+from cli_runner import run
+from gbnf_reader import read_gbnf
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.write import write
+
+METHODS = ("to_structural_tag", "to_lark", "to_gbnf")
+LOOP = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+
+
+def tool(name: str, parameters: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+def argument(schema: Any) -> list[dict[str, Any]]:
+    """One tool with one argument."""
+    return [tool("tide", {"type": "object", "properties": {"x": schema}, "required": ["x"]})]
+
+
+def qwen() -> Grammar:
+    return turnwise.load("qwen3").grammar
+
+
+TIDE = argument({"type": "string"})
+CYCLE: dict[str, Any] = {"type": "object"}
+CYCLE["properties"] = {"x": CYCLE}
+
+BAD_TOOLS = {
+    "no list": (5, "must be a list of tools"),
+    "a text": ("tools", "must be a list of tools"),
+    "no tools": ([], "has no tool"),
+    "no tool": ([7], "is no tool"),
+    "no name": ([{"type": "function", "function": {"parameters": {}}}], "is no tool"),
+    "one name twice": ([*TIDE, *TIDE], "as another tool has"),
+    "no schema": ([tool("tide", ["x"])], "is no JSON schema"),
+    "no object": ([tool("tide", {"type": "string"})], "must describe an object"),
+    "no schema within": (argument(3), "is no JSON schema"),
+    "an unknown type": (argument({"type": "strng"}), "unknown type 'strng'"),
+    "an unknown keyword": (argument({"not": {}}), "the keyword 'not'"),
+    "without end": ([tool("tide", LOOP)], "recurses without end"),
+    "a value that holds itself": ([tool("tide", CYCLE)], "nested too deeply"),
+    "a reference to itself": (argument({"$ref": "#/properties/x"}), "recurses without end"),
+    "a reference to nothing": (argument({"$ref": "#/nowhere"}), "not in the schema"),
+    "a quote in a name": ([tool('ti"de', {})], "cannot be written in a call"),
+    "a marker in a name": ([tool("<tool_call>", {})], "cannot be written in a call"),
+    "a lookahead": (argument({"type": "string", "pattern": "(?=a)b"}), "a lookaround"),
+    "an open group": (argument({"type": "string", "pattern": "(a"}), "a parenthesis is missing"),
+    "bounds upside down": (argument({"type": "array", "minItems": 3, "maxItems": 1}), "below"),
+    "an empty enum": (argument({"enum": []}), "no value that fits"),
+    "no number": (argument({"type": "integer", "minimum": "1"}), "must be a number"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TOOLS)
+def test_bad_tools(case: str) -> None:
+    tools, expected = BAD_TOOLS[case]
+    # A pattern is read where it is written; Lark leaves those of JSON to llguidance.
+    with pytest.raises(turnwise.MessageError, match="."):
+        qwen().to_gbnf(tools)
+    try:
+        qwen().to_gbnf(tools)
+    except turnwise.MessageError as error:
+        assert expected in error.message
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_template_without_calls(method: str) -> None:
+    with pytest.raises(turnwise.TurnwiseError, match="shows no tool calls"):
+        getattr(turnwise.load("chatml").grammar, method)(TIDE)
+
+
+def test_a_choice_that_is_none() -> None:
+    with pytest.raises(turnwise.MessageError) as caught:
+        qwen().to_lark(TIDE, "tid")
+    assert "tide" in (caught.value.hint or "")
+
+
+def test_what_gbnf_cannot_say() -> None:
+    price = argument({"type": "number", "minimum": 0.5})
+    with pytest.raises(turnwise.TurnwiseError, match="GBNF cannot say this"):
+        qwen().to_gbnf(price)
+    assert "0.5" in qwen().to_lark(price)
+
+
+# -- values: a schema, texts that fit it, texts that do not
+
+VALUES: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "bounds": ({"type": "integer", "minimum": -12, "maximum": 105}, [-12, -3, 0, 99, 105], [-13, 106, 1.5]),
+    "only low": ({"type": "integer", "exclusiveMinimum": 7}, [8, 10, 123], [7, 0, -8]),
+    "only high": ({"type": "integer", "maximum": -20}, [-20, -99, -100], [-19, 0, 20]),
+    "a pattern": ({"type": "string", "pattern": "^[a-c]+(-\\d{2})?$"}, ["abc", "a-12"], ["", "d", "a-1"]),
+    "a pattern within": ({"type": "string", "pattern": "a\"b"}, ['xa"by', 'a"b'], ["ab", ""]),
+    "lengths": ({"type": "string", "minLength": 2, "maxLength": 3}, ["ab", 'a"\n'], ["a", "abcd"]),
+    "an enum": ({"enum": ["a", 1, None, True]}, ["a", 1, None, True], ["b", 2, False]),
+    "a constant": ({"const": {"a": [1]}}, [{"a": [1]}], [{"a": [2]}, {}]),
+    "a union": ({"type": ["integer", "null"]}, [3, None], ["3", True]),
+    "nullable": ({"type": "string", "nullable": True}, ["x", None], [3]),
+    "an alias": ({"type": "list[int]"}, [[], [1, 2]], [["x"], 1]),
+    "a tuple": (
+        {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False},
+        [[], [1], [1, "x"]],
+        [["x"], [1, "x", 2]],
+    ),
+    "counts": ({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2}, [[1], [1, 2]], [[], [1, 2, 3]]),
+    "optional members": (
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "c": {}}, "required": ["b"]},
+        [{"b": 1}, {"a": 1, "b": 2}, {"b": 1, "c": [1]}, {"a": 1, "b": 2, "c": {"x": None}}],
+        [{}, {"a": 1}, {"b": 1, "z": 1}, {"b": "1"}],
+    ),
+    "other members": (
+        {"type": "object", "properties": {"ab": {"type": "integer"}}, "additionalProperties": {"type": "string"}},
+        [{}, {"ab": 1}, {"a": "x"}, {"ab": 1, "abc": "x", "b": "y"}],
+        [{"ab": "x"}, {"a": 1}],
+    ),
+    "all of": (
+        {"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}}, {"required": ["a"]}]},
+        [{"a": 1}],
+        [{}, {"a": "x"}],
+    ),
+    "anything": ({}, [1, "x", None, [1, {"a": [True]}], {"b": {}}], []),
+}  # fmt: skip
+
+
+def reply_with(value: Any) -> str:
+    call = {"id": "a", "type": "function", "function": {"name": "tide", "arguments": {"x": value}}}
+    return write(qwen(), {"role": "assistant", "content": "", "tool_calls": [call]})
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("case", VALUES)
+def test_values(case: str) -> None:
+    llguidance = pytest.importorskip("llguidance")
+    schema, good, bad = VALUES[case]
+    tools = argument(schema)
+    gbnf = read_gbnf(qwen().to_gbnf(tools, "required").grammar)
+    lark = llguidance.LLMatcher.grammar_from_lark(qwen().to_lark(tools, "required"))
+    matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), lark)
+    assert not matcher.is_error(), matcher.get_error()
+    for value, expected in [*((one, True) for one in good), *((one, False) for one in bad)]:
+        reply = reply_with(value)
+        ids = list(reply.encode())
+        copy = matcher.deep_copy()
+        assert (copy.try_consume_tokens(ids) == len(ids) and copy.is_accepting()) is expected, value
+        assert gbnf.accepts(reply) is expected, value
+
+
+# -- options
+
+
+def accepts(reply: str, *arguments: Any, **options: Any) -> bool:
+    grammar = qwen().to_gbnf(*arguments, **options).grammar
+    return read_gbnf(grammar).accepts(reply)
+
+
+CALL = '<tool_call>\n{"name": "tide", "arguments": {"x": "Oslo"}}\n</tool_call>'
+
+
+def test_one_call_only() -> None:
+    assert accepts(f"{CALL}\n{CALL}", TIDE, "required")
+    assert not accepts(f"{CALL}\n{CALL}", TIDE, "required", parallel=False)
+    assert accepts(CALL, TIDE, "required", parallel=False)
+
+
+def test_one_tool_only() -> None:
+    tools = [*TIDE, tool("now", {})]
+    now = CALL.replace("tide", "now").replace('{"x": "Oslo"}', "{}")
+    assert accepts(now, tools, "required") and not accepts(now, tools, "tide")
+
+
+def test_reasoning() -> None:
+    thought = f"<think>\nHm.\n</think>\n\n{CALL}"
+    assert accepts(thought, TIDE, "required") and accepts(CALL, TIDE, "required")
+    assert accepts(thought, TIDE, "required", reasoning=True)
+    assert not accepts(CALL, TIDE, "required", reasoning=True)
+    assert not accepts(
+        f"{thought}", TIDE, "required", prompt="<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+    opened = "<|im_start|>assistant\n<think>\n"
+    assert accepts(f"Hm.\n</think>\n\n{CALL}", TIDE, "required", prompt=opened)
+    assert not accepts(CALL, TIDE, "required", prompt=opened)
+
+
+def test_content_of_a_schema() -> None:
+    schema = {"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]}
+    for reply, expected in (('{"at": 3}', True), (CALL, True), ("At 3.", False), ("{}", False)):
+        assert accepts(reply, TIDE, content=schema) is expected
+    with pytest.raises(turnwise.MessageError, match="is no JSON schema"):
+        qwen().to_lark(TIDE, content=[1])  # type: ignore[arg-type]
+
+
+def test_it_is_plain_data_and_the_same_again() -> None:
+    first = qwen().to_structural_tag(TIDE)
+    assert json.loads(json.dumps(first)) == first == qwen().to_structural_tag(TIDE)
+
+
+def test_a_profile_that_is_none() -> None:
+    with pytest.raises(turnwise.TurnwiseError, match="unknown profile 'serve'") as caught:
+        qwen().to_response_template(profile="serve")
+    assert "serving" in (caught.value.hint or "")
+
+
+def test_command(tmp_path: Any) -> None:
+    (tmp_path / "tools.json").write_text(json.dumps(TIDE), encoding="utf-8")
+    place = str(tmp_path / "tools.json")
+    tag = run("grammar", "qwen3", "--tools", place)
+    assert json.loads(tag.stdout) == qwen().to_structural_tag(TIDE)
+    lark = run("grammar", "qwen3", "--tools", place, "--to", "lark", "--choice", "required")
+    assert lark.stdout == qwen().to_lark(TIDE, "required")
+    served = run("grammar", "qwen3", "--to", "response-template", "--profile", "serving")
+    assert json.loads(served.stdout) == qwen().to_response_template(profile="serving")
+    assert run("grammar", "qwen3").exit_code == 2
+    assert run("grammar", "qwen3", "--tools", place, "--to", "regex").exit_code == 2
+    assert run("grammar", "chatml", "--tools", place).exit_code == 1
