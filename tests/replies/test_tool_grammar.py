@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 import corpus
 import reply_vectors as replyvectors
@@ -15,7 +16,6 @@ import turnwise
 from corpus import needs_corpus
 from gbnf_reader import read_gbnf
 from tool_calls import SCHEMAS, TOOLS, mutants, plain_messages, valid_messages
-from tokenizers import Tokenizer
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.write import write
 

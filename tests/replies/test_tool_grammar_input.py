@@ -110,9 +110,17 @@ VALUES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [[], [1], [1, "x"]],
         [["x"], [1, "x", 2]],
     ),
-    "counts": ({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2}, [[1], [1, 2]], [[], [1, 2, 3]]),
+    "counts": (
+        {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2},
+        [[1], [1, 2]],
+        [[], [1, 2, 3]],
+    ),
     "optional members": (
-        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "c": {}}, "required": ["b"]},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "c": {}},
+            "required": ["b"],
+        },
         [{"b": 1}, {"a": 1, "b": 2}, {"b": 1, "c": [1]}, {"a": 1, "b": 2, "c": {"x": None}}],
         [{}, {"a": 1}, {"b": 1, "z": 1}, {"b": "1"}],
     ),

@@ -42,7 +42,14 @@ from turnwise.replies.export.value_types import (
     read_signatures,
     read_value_type,
 )
-from turnwise.replies.grammar_parts import Calls, GrammarParts, JsonCall, Marker, RawCall
+from turnwise.replies.grammar_parts import (
+    Calls,
+    GrammarParts,
+    JsonCall,
+    Marker,
+    RawCall,
+    Region,
+)
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
 from turnwise.replies.parser.marker_text import PUNCTUATION, is_tag_like, split_tags
 from turnwise.replies.parser.parser import Parser
@@ -322,16 +329,9 @@ class _ReplyBuilder:
         if region is None or wanted is False or not region.close.core:
             return [NOTHING]
         prefill = self._prompted.prefill_text.rstrip()
-        excluded = [*self._stops, *(text for text in self._openers if is_tag_like(text))]
-        core = region.close.core
-        without = tuple(text for text in dict.fromkeys((core, *excluded)) if text not in core[:-1])
-        needs_space = self._grammar.content.open.core or self._options.content is not None
-        space = make_optional(LiteralNode(region.close.trailing_space)) if needs_space else NOTHING
-        if not region.close.trailing_space:
-            space = NOTHING
-        closed = make_sequence(FreeTextNode(core, without), space, self._start_text)
-        if prefill.endswith(core):
+        if prefill.endswith(region.close.core):
             return [NOTHING]
+        closed = self._reasoning_text(region)
         if self._prompted.in_reasoning or (region.open.core and prefill.endswith(region.open.core)):
             return [closed]
         openings: list[Node] = []
@@ -340,12 +340,23 @@ class _ReplyBuilder:
             spellings = (region.open.leading_space + region.open.core, region.open.core)
             openers = make_choice(map(LiteralNode, dict.fromkeys(spellings)))
             openings.append(make_sequence(openers, closed))
-        if not wanted:
-            empty = self._grammar.empty.removeprefix(self._prompted.prefill_text)
-            if empty.strip() and not empty.strip().startswith(region.open.core or "\0"):
-                openings.append(LiteralNode(empty.strip()))
-            openings.append(NOTHING)
-        return openings
+        return openings if wanted else [*openings, *self._without_reasoning(region)]
+
+    def _reasoning_text(self, region: Region) -> Node:
+        """Return reasoning that is open, up to what follows it."""
+        core, space = region.close.core, region.close.trailing_space
+        excluded = [*self._stops, *(text for text in self._openers if is_tag_like(text))]
+        without = tuple(text for text in dict.fromkeys((core, *excluded)) if text not in core[:-1])
+        needs_space = self._grammar.content.open.core or self._options.content is not None
+        after = make_optional(LiteralNode(space)) if needs_space and space else NOTHING
+        return make_sequence(FreeTextNode(core, without), after, self._start_text)
+
+    def _without_reasoning(self, region: Region) -> list[Node]:
+        """Return what is written instead of reasoning, and nothing."""
+        empty = self._grammar.empty.removeprefix(self._prompted.prefill_text).strip()
+        if empty and not empty.startswith(region.open.core or "\0"):
+            return [LiteralNode(empty), NOTHING]
+        return [NOTHING]
 
 
 def _without_leading_space(node: Node) -> Node:

@@ -2,13 +2,16 @@
 
 Texts, sequences, choices, repetition and JSON schemas have formats of their own there; free text is `any_text` with the
 texts that it excludes. What has no format (values in Python's or a template's own notation, which nest) is written as
-a `grammar` in its EBNF.
+a `grammar` in its EBNF. So is JSON with strings of a length or a pattern: with these, xgrammar 0.2 accepts no escapes
+in the string, not even a line break.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from turnwise.errors import TurnwiseError
 from turnwise.replies.export.constraint_tree import (
     CharacterNode,
     ChoiceNode,
@@ -23,6 +26,7 @@ from turnwise.replies.export.constraint_tree import (
 )
 from turnwise.replies.export.gbnf import write_gbnf
 from turnwise.replies.export.value_nodes import to_json_schema
+from turnwise.replies.export.value_types import NamedType, StringType, ValueType, inner_types
 
 __all__ = ["to_structural_tag"]
 
@@ -59,6 +63,11 @@ class _TagWriter:
         if isinstance(node, FreeTextNode):
             return _free_text(node)
         assert isinstance(node, JsonNode)
+        if _has_bounded_strings(node.value, self._tree.definitions):
+            try:
+                return {"type": "grammar", "grammar": write_gbnf(self._tree, node)}
+            except TurnwiseError:  # the bounds of numbers, which only a schema can say
+                pass
         schema = to_json_schema(node.value, self._tree.definitions)
         return {"type": "json_schema", "json_schema": schema}
 
@@ -78,6 +87,23 @@ class _TagWriter:
         if kind is not None:
             return {"type": kind, "content": content}
         return {"type": "repeat", "min": node.least, "max": node.most, "content": content}
+
+
+def _has_bounded_strings(value: ValueType, definitions: Mapping[str, ValueType]) -> bool:
+    """Return whether a string within a type has a length or a pattern."""
+    seen: set[ValueType] = set()
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        if isinstance(one, StringType) and one != StringType():
+            return True
+        waiting += inner_types(one)
+        if isinstance(one, NamedType):
+            waiting.append(definitions[one.name])
+    return False
 
 
 def _is_of_characters(node: Node) -> bool:

@@ -464,6 +464,19 @@ def _can_end(value: ValueType, ending: set[str]) -> bool:
     return True
 
 
+def inner_types(value: ValueType) -> tuple[ValueType, ...]:
+    """Return the types that a type is made of."""
+    if isinstance(value, UnionType):
+        return value.options
+    if isinstance(value, ArrayType):
+        element = () if value.element is None else (value.element,)
+        return (*value.leading, *element)
+    if isinstance(value, ObjectType):
+        other = () if value.other is None else (value.other,)
+        return (*(member for _, member in value.members), *other)
+    return ()
+
+
 def make_union(types: Iterable[ValueType]) -> ValueType:
     """Return the union of types, without unions in it."""
     flat: dict[ValueType, None] = {}
