@@ -292,7 +292,7 @@ class _ReplyBuilder:
             opener = ""
         excluded = self._excluded()
         join = self._calls.lead.text + self._start_text
-        options: list[Node] = [calls] if opener else []
+        options: list[Node] = [calls]
         is_auto = self._options.choice == "auto"
         if region.close.core:
             ending = region.close.leading_space + region.close.core
