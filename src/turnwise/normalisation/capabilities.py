@@ -64,6 +64,8 @@ class Capabilities:
         self._prober = prober.with_settings(tools=with_tools and prober.settings.tools)
         self._find_input_format = input_format
         self._takes_content: dict[tuple[str, str], str | None] = {}
+        self._part_types: dict[str, Verdict] = {}
+        self._writes_calls: dict[int, bool] = {}
 
     @cached_property
     def _probes(self) -> CapabilityProber:
@@ -125,19 +127,11 @@ class Capabilities:
         rendering = prober.render([prober.user(), reply, prober.user(NEXT_USER)])
         return rendering.text if rendering is not None else None
 
-    def takes_part_type(self, kind: str) -> bool:
-        """Whether a media part with this `type` gets a placeholder in a user's message."""
-        return self.judge_part_type(kind) == "written"
-
     def judge_part_type(self, kind: str) -> Verdict:
         """Return what the template does with a media part of this `type` before the text of a user."""
         if kind not in self._part_types:
             self._part_types[kind] = self._probes.judge_part_type(kind).verdict
         return self._part_types[kind]
-
-    @cached_property
-    def _part_types(self) -> dict[str, Verdict]:
-        return {}
 
     # Roles
 
@@ -199,10 +193,6 @@ class Capabilities:
                 self._writes(chat, *words) for chat in ([prober.user(), call], history)
             )
         return self._writes_calls[count]
-
-    @cached_property
-    def _writes_calls(self) -> dict[int, bool]:
-        return {}
 
     @cached_property
     def takes_any_id(self) -> bool:

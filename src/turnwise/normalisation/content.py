@@ -82,10 +82,10 @@ class ContentForms:
     def _rename_part(self, part: Any, where: str) -> Any:
         """Return a media part under the type that the template knows; None if it is left out."""
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind not in KIND_OF_TYPE or self._capabilities.takes_part_type(kind):
+        if kind not in KIND_OF_TYPE or self._capabilities.judge_part_type(kind) == "written":
             return part
         for other in KINDS[KIND_OF_TYPE[kind]][:2]:
-            if other != kind and self._capabilities.takes_part_type(other):
+            if other != kind and self._capabilities.judge_part_type(other) == "written":
                 self._note(where, f"{kind} became {other}", f"the template does not know {kind}")
                 rest = {key: value for key, value in part.items() if key != kind}
                 return {**rest, "type": other, other: part.get(kind)}
