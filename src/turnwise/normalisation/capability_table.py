@@ -242,6 +242,9 @@ class CapabilityProber:
             for value in (*compared, *OPTION_VALUES):
                 found = prober.render(chat, add_generation_prompt=True, **{name: value})
                 texts.add(found.text if found is not None else None)
+            # A name that the template assigns is an option only if a value from outside changes the text.
+            if len(texts) == 1 and any(name in one.aliases for one in read):
+                continue
             verdict: Verdict = "written" if len(texts) > 1 else "dropped"
             evidence = f"values {', '.join(values)}"
             yield Capability(f"option {name}", verdict, evidence[:MAX_EVIDENCE], tuple(chat))
