@@ -44,6 +44,7 @@ def restore_newlines(patched: str, source: str) -> str:
 
 def unified_diff(before: str, after: str, name: str) -> str:
     """Return the difference of two texts as `diff -u` shows it."""
+    name = name.lstrip("/")  # as git writes the path of a file
     lines = difflib.unified_diff(
         *(before.splitlines(keepends=True), after.splitlines(keepends=True)),
         *(f"a/{name}", f"b/{name}"),
