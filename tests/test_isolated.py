@@ -333,6 +333,7 @@ def survive(count: int) -> None:
     ) as pool:
         open_files = len(os.listdir("/proc/self/fd"))
         outcomes: dict[str, int] = {}
+        unexpected: list[str] = []
         pool.compile(TEMPLATE).render(CHAT)
         held = reset_peak()  # of this process, in kilobytes
 
@@ -347,6 +348,8 @@ def survive(count: int) -> None:
                 outcome = error.budget
             except turnwise.TurnwiseError as error:
                 outcome = type(error).__name__
+                if outcome == "TurnwiseError":  # of the pool itself
+                    unexpected.append(f"{text[:200]}: {error}")
             assert time.monotonic() - start < GRACE, text[:200]
             return outcome
 
@@ -356,7 +359,7 @@ def survive(count: int) -> None:
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
         assert sum(outcomes.values()) == count
         assert outcomes["isolation"] >= count // 10, outcomes
-        assert "TurnwiseError" not in outcomes, outcomes
+        assert not unexpected
         assert len(pool.pids) == 5
         assert (peak_memory() - held) / 1024 < PARENT_MEGABYTES
         assert len(os.listdir("/proc/self/fd")) == open_files
