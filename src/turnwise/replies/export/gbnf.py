@@ -170,6 +170,32 @@ class _TextState(NamedTuple):
     is_start: bool
 
 
+class _TextEdge(NamedTuple):
+    """A character, and the state after it; None if the text ends there."""
+
+    sign: Node
+    target: _TextState | None = None
+
+
+def _find_live(edges: dict[_TextState, list[_TextEdge]]) -> dict[_TextState, None]:
+    """Return the states from which an end can be reached."""
+    sources: dict[_TextState, list[_TextState]] = {}
+    for state, outgoing in edges.items():
+        for edge in outgoing:
+            if edge.target is not None:
+                sources.setdefault(edge.target, []).append(state)
+    waiting = [
+        state for state, outgoing in edges.items() if any(edge.target is None for edge in outgoing)
+    ]
+    live: dict[_TextState, None] = {}
+    while waiting:
+        state = waiting.pop()
+        if state not in live:
+            live[state] = None
+            waiting += sources.get(state, [])
+    return live
+
+
 class _TextAutomaton:
     """Free text as right-linear rules."""
 
@@ -191,21 +217,28 @@ class _TextAutomaton:
         self._rules: dict[_TextState, RuleNode] = {}
 
     def add_rules(self) -> Node:
-        """Add a rule for each state, and return the first."""
+        """Add a rule for each state that can reach an end, and return the first."""
         start = _TextState("", 0, bool(self._node.not_first))
         waiting = [start]
-        self._rule_of(start)
-        done: set[_TextState] = set()
+        edges: dict[_TextState, list[_TextEdge]] = {}
         while waiting:
             state = waiting.pop()
-            if state in done:
+            if state in edges:
                 continue
-            done.add(state)
-            if len(done) > MAX_STATES:
+            if len(edges) > MAX_STATES:
                 raise TurnwiseError("GBNF cannot say this: a text with a bound of its length")
-            node, following = self._state_node(state)
-            self._tree.rules[self._rule_of(state).name] = node
-            waiting += following
+            edges[state] = self._find_edges(state)
+            waiting += [edge.target for edge in edges[state] if edge.target is not None]
+        live = _find_live(edges)
+        for state in live:
+            options = [
+                edge.sign
+                if edge.target is None
+                else make_sequence(edge.sign, self._rule_of(edge.target))
+                for edge in edges[state]
+                if edge.target is None or edge.target in live
+            ]
+            self._tree.rules[self._rule_of(state).name] = make_choice(options)
         return self._rule_of(start)
 
     def _rule_of(self, state: _TextState) -> RuleNode:
@@ -213,9 +246,9 @@ class _TextAutomaton:
             self._rules[state] = self._tree.add_rule("text", NOTHING)
         return self._rules[state]
 
-    def _state_node(self, state: _TextState) -> tuple[Node, list[_TextState]]:
-        """Return what may follow in a state, and the states it leads to."""
-        options: list[Node] = []
+    def _find_edges(self, state: _TextState) -> list[_TextEdge]:
+        """Return what may follow in a state."""
+        edges: list[_TextEdge] = []
         targets: dict[_TextState, list[str]] = {}
         default = self._step(state, OTHER_SIGN)
         explicit: list[str] = []  # all other characters lead to the default
@@ -224,7 +257,7 @@ class _TextAutomaton:
             if self._completes(read):
                 explicit.append(sign)
                 if self._is_ending(read) and self._may_end(state):
-                    options.append(LiteralNode(sign))
+                    edges.append(_TextEdge(LiteralNode(sign)))
                 continue
             target = self._step(state, sign)
             if target == default:
@@ -233,16 +266,13 @@ class _TextAutomaton:
             if target is not None:
                 targets.setdefault(target, []).append(sign)
         for target, signs in targets.items():
-            signs_node = CharacterNode(tuple((sign, sign) for sign in signs))
-            options.append(make_sequence(signs_node, self._rule_of(target)))
-        following = list(targets)
+            edges.append(_TextEdge(CharacterNode(tuple((sign, sign) for sign in signs)), target))
         if default is not None:
             others = CharacterNode(tuple((sign, sign) for sign in explicit), negated=True)
-            options.append(make_sequence(others, self._rule_of(default)))
-            following.append(default)
+            edges.append(_TextEdge(others, default))
         if not self._node.ending and self._may_end(state):
-            options.append(NOTHING)
-        return make_choice(options), following
+            edges.append(_TextEdge(NOTHING))
+        return edges
 
     def _signs_after(self, state: _TextState) -> list[str]:
         """Return the characters that go on with a text that has begun, and those that matter at the start."""
