@@ -97,7 +97,7 @@ def test_linear(name: str) -> None:
 
 def test_beyond_the_budget_nothing_is_trusted() -> None:
     template = turnwise.compile(f"<s>{{{{ ('a' * 300000).replace('a', {USER}) }}}}<e>")
-    prompt = template.with_limits(WIDE).render(CHAT)
+    prompt = template.with_limits(WIDE).render(CHAT, normalise=False)
     with pytest.warns(turnwise.TurnwiseWarning, match="more steps than can be followed"):
         first, *_, last = prompt.pieces
     assert first.origin.kind == "template" and first.text == "<s>"
@@ -110,7 +110,7 @@ def test_digits_beyond_the_budget_are_no_counter() -> None:
     """A number without an origin is one that the template counts, but not if its trail was not followed."""
     chat = [{"role": "user", "content": "7"}]
     template = turnwise.compile("{{ ('1' * 300000).replace('1', messages[0].content) }}")
-    prompt = template.with_limits(WIDE).render(chat)
+    prompt = template.with_limits(WIDE).render(chat, normalise=False)
     with pytest.warns(turnwise.TurnwiseWarning):
         assert prompt.piece_table.split(0) == [(prompt.text, UNFOLLOWED)]
     assert Attribution(prompt.piece_table, chat).trust_of(0, 3) == Trust.NONE
@@ -157,7 +157,7 @@ def fail(follower: Follower, text: str, *inputs: Any) -> list[Any]:
 def test_a_rule_that_is_wrong(
     rule: Any, split: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prompt = turnwise.compile(SIMPLE).render(CHAT)
+    prompt = turnwise.compile(SIMPLE).render(CHAT, normalise=False)
     break_rule(monkeypatch, rule, split)
     with pytest.warns(turnwise.TurnwiseWarning, match="a defect of turnwise"):
         pieces = prompt.pieces
@@ -169,7 +169,9 @@ def test_a_rule_that_is_wrong(
 
 
 def test_a_child_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    prompt = turnwise.compile("{{ messages[1].content.split('l')[0] }}").render(CHAT)
+    prompt = turnwise.compile("{{ messages[1].content.split('l')[0] }}").render(
+        CHAT, normalise=False
+    )
     monkeypatch.setattr(container_rules.SPLIT, "child", fail)
     with pytest.warns(turnwise.TurnwiseWarning, match="a defect of turnwise"):
         assert [piece.origin.kind for piece in prompt.pieces] == ["computed"]
@@ -177,7 +179,7 @@ def test_a_child_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_texts_that_do_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table, its pieces and the texts after a place all belong to the text, or nobody trusts them."""
-    prompt = turnwise.compile("<s>{{ messages[1].content }}").render(CHAT)
+    prompt = turnwise.compile("<s>{{ messages[1].content }}").render(CHAT, normalise=False)
     broken = rendering.Rendering("<e>hello", prompt._out, prompt._nodes, {}, (), prompt._budget)
     assert broken.texts_after(0)[1] != [0]
     with pytest.warns(turnwise.TurnwiseWarning, match="a defect of turnwise"):
@@ -188,7 +190,7 @@ def test_texts_that_do_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pieces_that_do_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    prompt = turnwise.compile("<s>{{ messages[1].content }}").render(CHAT)
+    prompt = turnwise.compile("<s>{{ messages[1].content }}").render(CHAT, normalise=False)
     table = prompt.piece_table
     monkeypatch.setattr(piece_table.PieceTable, "split", lambda self, index: [("<s>", 0)])
     with pytest.warns(turnwise.TurnwiseWarning, match="a defect of turnwise"):
@@ -197,7 +199,7 @@ def test_pieces_that_do_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_unpickled_is_not_trusted() -> None:
-    prompt = turnwise.compile("<s>{{ messages[1].content }}").render(CHAT)
+    prompt = turnwise.compile("<s>{{ messages[1].content }}").render(CHAT, normalise=False)
     copy = pickle.loads(pickle.dumps(prompt))
     assert copy.pieces == prompt.pieces
     assert copy.piece_table.split(0) == [(prompt.text, UNFOLLOWED)]

@@ -175,7 +175,7 @@ OTHERWISE = {
     **{name: OPEN[name] for name in (
         "chujie-falcon-instruct", "llamacpp-openai-gpt-oss-120b", "trl-gptoss_training", "ollama-llama4-latest",
         "mistralcommon-v2", "mistralcommon-v3_image", "mistralcommon-v3_spm", "mistralcommon-v7_audio",
-        "mistralcommon-v7_spm", "vllm-tool_chat_template_llama3.2_pythonic", "vllm-tool_chat_template_phi4_mini",
+        "mistralcommon-v7_spm", "vllm-tool_chat_template_llama3.2_pythonic",
         "vllm-tool_chat_template_toolace",
     )},
 }  # fmt: skip

@@ -66,7 +66,6 @@ OPEN = {
     "vllm-tool_chat_template_llama3.2_pythonic": UNQUOTED,
     "vllm-tool_chat_template_toolace": UNQUOTED,
     "hfjs-LiquidAI--LFM2.5-VL-450M": "quotes within quotes are not escaped",
-    "vllm-tool_chat_template_phi4_mini": "a mapping is written as Python does; what comes back is JSON",
     "llamacpp-openai-gpt-oss-120b": "what is said beside a call is written, and read, as reasoning",
     "trl-gptoss_training": "what is said beside a call is written, and read, as reasoning",
     "ollama-llama4-latest": "content before a call stands between markers that content alone does not have",

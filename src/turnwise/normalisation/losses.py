@@ -82,7 +82,8 @@ def writes_all(
             return False
         texts += more
         if "tool_calls" in message:
-            calls = max(calls, len(message["tool_calls"] or ()))
+            given = message["tool_calls"]
+            calls = max(calls, len(given) if isinstance(given, (list, tuple)) else 0)
     if calls and not capabilities().writes_calls(min(calls, 2)):
         return False
     missing = _find_missing(rendering, texts)

@@ -238,7 +238,9 @@ class _Conversation:
             return False
         for key, value in message.items():
             if key == "tool_calls":
-                if not all(map(self._calls.is_taken, value or [None])):
+                if type(value) is not list or not value:
+                    return False
+                if not all(map(self._calls.is_taken, value)):
                     return False
             elif key not in PLAIN_KEYS or type(value) is not str:
                 return False
