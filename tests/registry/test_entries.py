@@ -519,7 +519,8 @@ def test_a_bad_source_in_a_collection(folder: Path) -> None:
 def test_what_the_references_of_llama_2_disagree_on() -> None:
     """A later system message: one published text writes it, one drops it. Nothing is lost here."""
     chat = [*HELLO, {"role": "system", "content": "now"}]
-    assert load("llama-2").render(chat).text == "<s>[INST] hello [/INST]<<SYS>>\nnow\n<</SYS>>\n\n"
+    text = load("llama-2").render(chat, normalise=False).text
+    assert text == "<s>[INST] hello [/INST]<<SYS>>\nnow\n<</SYS>>\n\n"
 
 
 def test_no_calls_are_no_calls() -> None:
