@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 import turnwise
 from turnwise.analysis.conversations import Probe, conversations
+from turnwise.analysis.counterexample import shrink, smaller_probes
 from turnwise.analysis.well_formed import is_well_formed
 from turnwise.analysis.wide_conversations import list_common_probes, rare_conversations
 from turnwise.evidence import diff
 from turnwise.tokens.tokenizers import tokenizer
+
+HI = {"role": "user", "content": "hi"}
 
 
 def chatml(
@@ -65,6 +69,23 @@ def test_the_witness_is_well_formed(edit: tuple[str, str]) -> None:
     first = found.witness.probe.messages[0]
     assert first["tool_calls"][0]["function"] == {"name": "w", "arguments": {}}
     assert len(found.witness.probe.messages) <= 2
+
+
+def test_types_and_arguments_stay_what_they_are() -> None:
+    """A type is kept or left out, and arguments that are JSON stay JSON."""
+    tool = {"type": "function", "function": {"name": "find", "description": "Finds."}}
+    call = {"type": "function", "function": {"name": "find", "arguments": '{"city": "Rome"}'}}
+    asked: dict[str, Any] = {"role": "assistant", "tool_calls": [call]}
+    a, b = turnwise.compile("a").renderer, turnwise.compile("b").renderer
+    for probe in (Probe("tool", [HI], tools=[tool]), Probe("call", [asked])):
+        for smaller in smaller_probes(probe):
+            for one in (*(smaller.tools or ()), *smaller.messages[0].get("tool_calls", ())):
+                assert one.get("type", "function") == "function"
+                json.loads(one.get("function", {}).get("arguments", "{}"))
+    smallest = shrink(a, b, Probe("call", [asked]), "text").messages
+    assert smallest == [
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    ]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ makes a conversation odd (`well_formed.py`) that was not.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -217,8 +218,21 @@ def _smaller_values(value: Any) -> Iterator[Any]:
         for key in value:
             yield _without_key(value, key)
         for key, item in value.items():
-            for smaller in _smaller_values(item):
+            if key == "type" and isinstance(item, str):
+                continue  # a word with a meaning, of which a part means nothing
+            is_json = key == "arguments" and isinstance(item, str)
+            for smaller in _smaller_json(item) if is_json else _smaller_values(item):
                 yield {**value, key: smaller}
+
+
+def _smaller_json(text: str) -> Iterator[str]:
+    """Texts of smaller values; shorter texts of what is no JSON."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        yield from _smaller_values(text)
+    else:
+        yield from (json.dumps(smaller, ensure_ascii=False) for smaller in _smaller_values(value))
 
 
 def _without(values: list[Any], index: int) -> list[Any]:
