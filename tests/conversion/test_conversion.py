@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,7 @@ from target_texts import TARGETS, Target, find_differences
 from turnwise import dialects
 from turnwise.analysis import counterexample
 from turnwise.analysis.conversations import Probe, probe_contents, probe_turns
+from turnwise.analysis.well_formed import is_well_formed
 from turnwise.conversion import verification
 from turnwise.conversion.observed_turns import observe_turns
 from turnwise.dialects import fastchat, fastchat_write, xtuner
@@ -252,21 +253,26 @@ def test_tools_are_an_obstacle(dialect: str) -> None:
     assert error.message == f"{unable} this template: tools"
     shown = [line.strip() for line in str(error).splitlines()]
     at = shown.index("they differ on:")
-    assert shown[at + 1 : at + 3] == ["{'role': 'user', 'content': 'F'}", "tools=[{}]"]
+    assert shown[at + 1 : at + 3] == [
+        "{'role': 'user', 'content': 'F'}",
+        "tools=[{'type': 'function', 'function': {'name': 'p'}}]",
+    ]
     assert "# Tools" in str(error) and "without=['tools']" in str(error)
     source = load("qwen2.5").convert(dialect, without=["tools", *lost])
     assert disagreements(load("qwen2.5"), source, dialect) == []
 
 
 def test_the_smallest_conversation_is_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is taken away from a conversation that is shown, the two no longer differ as they did."""
+    """Whatever is taken away from one that is shown, the two no longer differ as they did, or it is not well-formed."""
     left, refused = [], 0
 
     def shrinking(a: Any, b: Any, probe: Probe, kind: str, difference: Any) -> Probe:
         smallest = counterexample.shrink(a, b, probe, kind, difference)
+        assert is_well_formed(smallest) or not is_well_formed(probe)
         less = [
             found
             for found in counterexample.smaller_probes(smallest)
+            if is_well_formed(found) or not is_well_formed(probe)
             if difference(a, b, found) == kind
         ]
         left.extend(
@@ -355,10 +361,13 @@ def test_what_may_be_lost_has_a_name() -> None:
             None,
         ),
         ("llama-3", "ollama", "white space around a message, which the template changes", None),
-        ("deepseek-r1-0528", "xtuner", "tool results", "Fr"),
+        # A result needs its call, so there is a reply with one and without a text.
+        ("deepseek-r1-0528", "xtuner", "tool calls", ("F", "", "r")),
     ],
 )
-def test_the_obstacle_is_named(name: str, dialect: str, feature: str, turns: str | None) -> None:
+def test_the_obstacle_is_named(
+    name: str, dialect: str, feature: str, turns: Iterable[str] | None
+) -> None:
     """`turns` are the texts of the smallest conversation."""
     error = converted(load(name), dialect, eos_token="</s>")
     assert isinstance(error, turnwise.SourceError)
