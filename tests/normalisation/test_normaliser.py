@@ -85,7 +85,8 @@ def test_json_text_of_arguments_becomes_a_mapping() -> None:
 
 
 def test_arguments_that_are_no_json_stay_as_they_are() -> None:
-    assert rendered(CALLS, [HI, call("{broken")])[0].endswith('[tide "{broken"]')
+    with pytest.warns(turnwise.TurnwiseWarning, match="is no JSON object"):
+        assert rendered(CALLS, [HI, call("{broken")])[0].endswith('[tide "{broken"]')
 
 
 def test_a_message_that_went_through_json_renders_as_before() -> None:

@@ -42,6 +42,7 @@ class CallForms:
         self._capabilities = capabilities
         self._parameters = parameters
         self._note = note
+        self.problems: list[str] = []  # arguments that no template should be given
 
     def is_taken(self, call: Any) -> bool:
         """Whether a call is in the form that the template takes."""
@@ -121,7 +122,9 @@ class CallForms:
         capabilities = self._capabilities
         if isinstance(arguments, str):
             parsed = _parse_object(arguments)
-            if parsed is not None and not capabilities.takes_argument_text:
+            if parsed is None and not capabilities.takes_argument_text:
+                self.problems.append(f"{where} is no JSON object, and the template takes a mapping")
+            elif not capabilities.takes_argument_text:
                 function["arguments"] = parsed
                 self._note(where, "JSON text became a mapping", "the template would quote it again")
         elif isinstance(arguments, Mapping):

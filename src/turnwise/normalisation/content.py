@@ -16,6 +16,8 @@ from turnwise.normalisation.calls import MessageDict, Note, has_calls
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.replies.input_format import IN_PARTS
 
+THINKING_TYPES = ("thinking", "reasoning")  # of parts that hold what a model thought
+
 
 class ContentForms:
     """Changes content and reasoning as far as a template needs it.
@@ -36,8 +38,13 @@ class ContentForms:
         if not isinstance(role, str):
             return
         where = f"{path}.content"
+        if not content:
+            content = self._read_refusal(message, path) or content
+        if isinstance(content, Mapping):
+            content = [content]
+            self._note(where, "a part became a list of parts", "content is a text or a list")
         if content is None:
-            self._fill_content(message, where)
+            self._fill_content(message, role, where)
         elif isinstance(content, (list, tuple)):
             self._normalise_parts(message, role, list(content), where)
         elif isinstance(content, str):
@@ -46,10 +53,21 @@ class ContentForms:
                 message["content"] = [{"type": "text", "text": content}]
                 self._note(where, "the text became a part", "the template takes parts only")
 
-    def _fill_content(self, message: MessageDict, where: str) -> None:
+    def _read_refusal(self, message: MessageDict, path: str) -> str | None:
+        """Move what an assistant said in refusing to its content, where templates read it."""
+        refusal = message.get("refusal")
+        if not isinstance(refusal, str) or not refusal:
+            return None
+        message["content"] = message.pop("refusal")
+        self._note(f"{path}.refusal", "became the content", "templates read the text there")
+        return refusal
+
+    def _fill_content(self, message: MessageDict, role: str, where: str) -> None:
         """Give a message without content the content that the template takes."""
         capabilities = self._capabilities
         wanted = capabilities.shape.content if has_calls(message) else capabilities.empty_content
+        if role != "assistant":  # only of assistants is it known what the template makes of null
+            wanted = "" if capabilities.takes_text(role) else []
         given = message.pop("content", ABSENT)
         if wanted is not ABSENT:
             message["content"] = wanted
@@ -65,19 +83,40 @@ class ContentForms:
         for number, part in enumerate(parts):
             path = f"{where}[{number}]"
             text = part_text(part)
+            if text is None and self._read_thinking(message, part, path):
+                continue
             if text is None:
                 part = self._rename_part(part, path)
             elif not isinstance(part, Mapping) or part.get("type") != "text":
                 part = {"type": "text", "text": text}
             if part is not None:
                 kept.append(part)
-        texts = list(map(part_text, kept))
         capabilities = self._capabilities
-        if None in texts or capabilities.takes_parts(role) or not capabilities.takes_text(role):
+        if capabilities.takes_parts(role) or not capabilities.takes_text(role):
             message["content"] = kept
             return
-        message["content"] = "\n".join(text for text in texts if text is not None)
+        texts = []
+        for number, part in enumerate(kept):
+            text = part_text(part)
+            if text is not None:
+                texts.append(text)
+            else:
+                self._note(f"{where}[{number}]", "was left out", "the template takes text only")
+                self.lost.append(f"{where}[{number}]")
+        message["content"] = "\n".join(texts)
         self._note(where, "text parts were joined", "the template takes text only")
+
+    def _read_thinking(self, message: MessageDict, part: Any, where: str) -> bool:
+        """Move the text of a thinking part to the reasoning of the message; False if it is none."""
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        text = part.get(kind, part.get("text")) if kind in THINKING_TYPES else None
+        if not isinstance(text, str) or any(message.get(name) for name in REASONING_KEYS):
+            return False
+        if self._capabilities.input_format.reasoning == IN_PARTS:
+            return False  # the template reads it here
+        message[REASONING_KEYS[0]] = text
+        self._note(where, f"became {REASONING_KEYS[0]}", "the template reads no part of this type")
+        return True
 
     def _rename_part(self, part: Any, where: str) -> Any:
         """Return a media part under the type that the template knows; None if it is left out."""

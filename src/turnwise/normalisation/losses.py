@@ -54,6 +54,35 @@ def find_losses(
     return [path for path in lost if path not in removed]
 
 
+def find_misprints(
+    rendering: Rendering, messages: Sequence[Any], positions: Sequence[int] | None
+) -> list[str]:
+    """Return the paths of contents that a template wrote as Python prints them: a list, a mapping or None.
+
+    Args:
+        rendering: the rendering, which numbers these messages from 0.
+        messages: the messages that were rendered.
+        positions: the indices of the messages in the caller's list, for the paths; None if they are the same.
+    """
+    found = []
+    for index, message in enumerate(messages):
+        content = message.get("content") if isinstance(message, Mapping) else ""
+        if isinstance(content, str) or ("content" not in message and content is None):
+            continue
+        if content is None:
+            field = f"messages[{index}].content"
+            is_printed = "None" in rendering.text and any(
+                rendering.text[start:end] == "None" for start, end in rendering.spans(field=field)
+            )
+        else:
+            parts = content if isinstance(content, (list, tuple)) else ()
+            containers = (content, *(part for part in parts if isinstance(part, Mapping)))
+            is_printed = any(str(one) in rendering.text for one in containers if one)
+        if is_printed:
+            found.append(f"messages[{positions[index] if positions else index}].content")
+    return found
+
+
 def _is_untraced(piece: Piece) -> bool:
     origin = piece.origin
     return origin.kind == "computed" and not origin.sources and len(piece.text) >= MIN_UNTRACED

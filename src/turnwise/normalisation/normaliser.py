@@ -144,6 +144,7 @@ class Normaliser:
             problem = describe_role(work.messages[-1][1], index, texts)
             if problem is not None:
                 problems.append(problem)
+        problems += work.call_problems
         work.place_systems()
         positions = tuple(index for index, _ in work.messages)
         as_given = tuple(range(work.first, work.first + len(messages)))
@@ -196,6 +197,11 @@ class _Conversation:
     def lost(self) -> list[str]:
         """The paths of parts that had to be left out."""
         return self._content.lost
+
+    @property
+    def call_problems(self) -> list[str]:
+        """What is probably wrong with the calls."""
+        return self._calls.problems
 
     def note(self, path: str, what: str, why: str) -> None:
         self.changes.append(Change(path, what, why))

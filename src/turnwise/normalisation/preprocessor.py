@@ -26,7 +26,7 @@ from turnwise.errors import (
     TurnwiseWarning,
 )
 from turnwise.messages import InputReader
-from turnwise.normalisation.losses import find_losses
+from turnwise.normalisation.losses import find_losses, find_misprints
 from turnwise.normalisation.normaliser import Normalised, Normaliser, is_plain_turns
 from turnwise.replies.codec import ReplyCodec
 
@@ -165,6 +165,7 @@ class Preprocessor:
             given = self.normalise(messages, tools, strict)
             result = verb(given)
             lost = [*given.lost, *self._find_losses(view(result), given, documents)]
+            self._report_misprints(view(result), given, strict)
         if lost:
             self._report([_describe_losses(lost)], strict, lost[0])
         return result, given
@@ -207,6 +208,15 @@ class Preprocessor:
             )
         except TemplateLimitError:
             return []  # what the template does with reasoning could not be found out
+
+    def _report_misprints(self, seen: Seen, given: Normalised, strict: bool) -> None:
+        """Warn of contents that are written as Python prints them."""
+        if seen.rendering is None or (seen.kept and len(seen.kept) < len(given.messages)):
+            return  # the indices of a part of the messages are others
+        paths = find_misprints(seen.rendering, given.messages, given.positions)
+        if paths:
+            message = f"the template writes {', '.join(paths)} as Python prints it"
+            self._report([message], strict, paths[0], CALLER + 1)
 
     def _report(
         self, problems: Iterable[str], strict: bool, path: str = "messages", level: int = CALLER

@@ -1,0 +1,96 @@
+"""Contents that no template expects: thinking and unknown parts, one part without its list, null, refusals."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+import turnwise
+
+ASKED = {"role": "user", "content": "Tides?"}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+LAST_AND_FIRST = (
+    "{% for m in (messages[0], messages[-1]) %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+)
+
+
+def render(template: turnwise.Template, *messages: dict[str, Any]) -> tuple[str, list[str]]:
+    """Return the text, and the warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        text = str(template.render(list(messages)))
+    return text, [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize("name", ["qwen3", "deepseek-v3.1", "glm-4.5"])
+def test_thinking_parts_are_reasoning(name: str) -> None:
+    parts = [{"type": "thinking", "thinking": "Hmm."}, {"type": "text", "text": "At noon."}]
+    reply = {"role": "assistant", "content": parts}
+    plain = {"role": "assistant", "content": "At noon.", "reasoning_content": "Hmm."}
+    template = turnwise.load(name)
+    assert render(template, ASKED, reply)[0] == render(template, ASKED, plain)[0]
+
+
+@pytest.mark.parametrize("name", ["llama-3.1", "gemma-2", "phi-4", "vicuna"])
+def test_thinking_that_has_no_place_is_told(name: str) -> None:
+    parts = [{"type": "thinking", "thinking": "Hmm."}, {"type": "text", "text": "At noon."}]
+    text, told = render(turnwise.load(name), ASKED, {"role": "assistant", "content": parts})
+    assert "At noon." in text and "thinking" not in text
+    assert "messages[1].reasoning_content" in told[0]
+
+
+def test_media_in_a_result_that_has_no_place_are_told() -> None:
+    result = {"role": "tool", "content": [IMAGE, {"type": "text", "text": "07:41"}]}
+    text, told = render(turnwise.load("glm-4.5"), ASKED, result)
+    assert "07:41" in text and "image_url" not in text
+    assert "messages[1].content[0]" in told[0]
+
+
+@pytest.mark.parametrize("name", ["gemma-2", "phi-4", "vicuna", "llama-3.1"])
+def test_unknown_parts_are_told(name: str) -> None:
+    parts = [{"type": "text", "text": "Tides?"}, {"type": "poll", "poll": "Yes?"}]
+    text, told = render(turnwise.load(name), {"role": "user", "content": parts})
+    assert "Tides?" in text and "poll" not in text
+    assert "messages[0].content[1]" in told[0]
+
+
+@pytest.mark.parametrize("name", ["gemma-2", "llama-3.1", "glm-4.5", "qwen3"])
+def test_a_part_without_its_list(name: str) -> None:
+    template = turnwise.load(name)
+    alone = render(template, {"role": "user", "content": {"type": "text", "text": "Tides?"}})
+    assert alone == (render(template, ASKED)[0], [])
+
+
+@pytest.mark.parametrize("role", ["user", "tool"])
+def test_null_of_any_role_is_no_word(role: str) -> None:
+    chat = [ASKED, {"role": role, "content": None}, {"role": "assistant", "content": "At noon."}]
+    text, _ = render(turnwise.load("hermes-4"), *chat)
+    assert "None" not in text and "At noon." in text
+
+
+def test_what_is_printed_by_mistake_is_told() -> None:
+    """No probe shows null in the last message; the text does."""
+    template = turnwise.compile(LAST_AND_FIRST)
+    chat = [ASKED, {"role": "assistant", "content": None}]
+    assert render(template, *chat) == (
+        "<user>Tides?<assistant>None",
+        ["template: the template writes messages[1].content as Python prints it"],
+    )
+    with pytest.raises(turnwise.MessageError, match="as Python prints it"):
+        template.render(chat, strict=True)
+
+
+def test_arguments_that_are_no_object_are_told() -> None:
+    function = {"name": "tide", "arguments": '{"harbour": Brest'}
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": function}]}
+    _, told = render(turnwise.load("hermes-4"), ASKED, call)
+    assert "messages[1].tool_calls[0].arguments is no JSON object" in told[0]
+
+
+def test_a_refusal_is_what_was_said() -> None:
+    refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
+    said = {"role": "assistant", "content": "I cannot."}
+    template = turnwise.load("qwen3")
+    assert render(template, ASKED, refused) == render(template, ASKED, said)
