@@ -107,7 +107,13 @@ def compile_step(text: str) -> Callable[[dict[str, Any]], object]:
     return lambda state: Program(text, "template", frozenset())
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if number % 9 == 0 else pytest.mark.slow)
+        for number, name in enumerate(SHAPES)
+    ],
+)
 def test_the_largest_template_is_compiled_quickly(name: str) -> None:
     """Just below the limits, and far above them: then it is refused, in no more time."""
     count = int(0.97 * largest(SHAPES[name]))

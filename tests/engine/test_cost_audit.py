@@ -56,7 +56,7 @@ def is_effective(found: Measurement) -> bool:
 
 def test_a_sample_of_all_operations() -> None:
     rows = sample(1)
-    offenders, effective = find_offenders(rows[::2])
+    offenders, effective = find_offenders(rows[::5])
     assert not offenders
     assert effective > 0.8
     tried = " ".join(row.expression for row in rows)

@@ -22,7 +22,7 @@ from turnwise.repair.candidates import BY_NAME
 pytestmark = corpus.needs_corpus
 
 SHARE = 0.8  # of the templates with a defect that can be repaired
-SAMPLE = 40  # every so many templates in CI
+SAMPLE = 140  # every so many templates in CI
 CHATS: list[list[dict[str, Any]]] = [
     [{"role": "user", "content": "Hi"}],
     [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}],

@@ -27,7 +27,7 @@ SHAPES = {
     "{% else %}<|im_start|>{{ m.role }}\n{% set text = m.content %}{{ text }}<|im_end|>\n{% endif %}",
 }
 KNOWN = 25  # pairs that must be reproduced, of 31
-SAMPLE = ("llama3", "gemma", "qwen3")
+SAMPLE = ("gemma",)
 
 
 def marked_texts(template: turnwise.Template, messages: list[dict[str, Any]]) -> list[str]:
