@@ -96,7 +96,7 @@ CHATS = (PLAIN, [SYSTEM, *PLAIN], [SYSTEM, *REASONING], CALLS, [SYSTEM, *CALLS])
 def find_turns(template: turnwise.Template, chat: Any) -> Any:
     """Return the turns of a chat, and why others have none; None if the template refuses the chat."""
     try:
-        encoded = template.encode(chat, tokenizer("turnwise"))
+        encoded = template.encode(chat, tokenizer("turnwise"), normalise=False)
     except turnwise.TurnwiseError:
         return None
     return encoded.turns, [_describe(found) for found in encoded.untrained]
