@@ -30,9 +30,13 @@ and truncates it, while `.message` and `.hint` keep it as it was, up to `MAX_KEP
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from collections.abc import Iterable
 from itertools import islice
+from types import FrameType
 from typing import Any
+from warnings import warn
 
 MAX_MESSAGE_LENGTH = 1000  # characters of a message that `str()` shows
 MAX_KEPT_LENGTH = 4_000  # characters of a message or a hint that are kept, but for raised texts
@@ -42,6 +46,7 @@ MAX_LISTED_NAMES = 30  # longer lists of names are cut after LISTED_OF_MANY
 LISTED_OF_MANY = 12
 MAX_WARNING_LENGTH = 4000  # characters of a warning that `str()` shows
 SOURCE_WIDTH = 100  # characters of a source line that `str()` shows
+PACKAGE = os.path.join(os.path.dirname(__file__), "")  # where the code of this library is
 
 
 class TurnwiseError(Exception):
@@ -207,6 +212,16 @@ class TurnwiseWarning(UserWarning):
 
     def __str__(self) -> str:
         return printable(super().__str__(), limit=MAX_WARNING_LENGTH)
+
+
+def warn_caller(text: str) -> None:
+    """Warn of the line that called this library, however many of its functions are between."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+        level += 1
+    warn(text, TurnwiseWarning, stacklevel=level)
 
 
 def _show_source_line(source_line: str, line: int, column: int | None, is_cut: bool) -> str:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
-from warnings import warn
 
 from turnwise import dialects
 from turnwise.analysis.facts import Facts
@@ -34,7 +33,7 @@ from turnwise.errors import (
     MessageError,
     SourceError,
     TemplateSyntaxError,
-    TurnwiseWarning,
+    warn_caller,
 )
 from turnwise.messages import ChatMessage, Tool
 from turnwise.normalisation.capabilities import Capabilities
@@ -307,28 +306,36 @@ class Template:
             )
         more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
 
-        def run(given: Normalised) -> tuple[EncodeRequest, Examples]:
-            named = {**arguments, "tools": given.tools}
-            request = self._requests.build(given.messages, tokenizer, train_on, named, **more)
-            return request, examples(request.for_one_call(), self._codec)
+        def run(given: Normalised) -> list[tuple[Normalised, EncodeRequest, Examples]]:
+            results = []
+            for stage in self._inputs.split_stages(messages, given, train_on == "last"):
+                named = {**arguments, "tools": given.tools}
+                if stage.given is not given:
+                    named["continue_final_message"] = False
+                chat = stage.given.messages
+                request = self._requests.build(chat, tokenizer, train_on, named, **more)
+                found = examples(request.for_one_call(), self._codec, stage.first)
+                results.append((stage.given, request, found))
+            return results
 
-        (request, found), given = self._inputs.run(
+        results, given = self._inputs.run(
             messages,
             run,
-            lambda found: Seen(*found[1].longest),
+            lambda results: Seen(*results[-1][-1].longest),
             **_input_arguments(arguments, strict),
         )
-        if not any(message.get("role") in ASSISTANT_ROLES for message in request.messages):
+        if not any(message.get("role") in ASSISTANT_ROLES for message in given.messages):
             problem = f"{self.name}: no message has the role assistant, so nothing is trained"
             if strict:
                 raise MessageError(problem, path="messages")
-            warn(problem, TurnwiseWarning, stacklevel=2)
-        problems = list(found.untrained)
-        for sample in found:
-            problems += find_label_problems(request, sample)
-        found.note_changes(given.changes, given.positions)
-        _report_turns(self.name, renumber_turns(problems, given.positions), strict)
-        return found
+            warn_caller(problem)
+        problems = []
+        for given, request, found in results:
+            flawed = [flaw for one in found for flaw in find_label_problems(request, one)]
+            problems += renumber_turns([*found.untrained, *flawed], given.positions)
+            found.note_changes(given.changes, given.positions)
+        _report_turns(self.name, problems, strict)
+        return Examples.join([found for _, _, found in results])
 
     def session(
         self,
@@ -508,7 +515,7 @@ def _report_turns(name: str, problems: Sequence[Untrained], strict: bool, remedy
     description = describe_problems(name, problems, remedy)
     if strict:
         raise MessageError(description, path=f"messages[{problems[0].message}]")
-    warn(description, TurnwiseWarning, stacklevel=3)
+    warn_caller(description)
 
 
 def compile_jinja(

@@ -86,6 +86,12 @@ class Examples(list[Encoded]):
             sample.note_changes(changes, positions)
         self.untrained = tuple(renumber_turns(self.untrained, positions))
 
+    @classmethod
+    def join(cls, parts: Sequence[Examples]) -> Examples:
+        """Return the examples of all parts of a conversation."""
+        samples = [sample for part in parts for sample in part]
+        return cls(samples, [turn for part in parts for turn in part.untrained])
+
 
 class _Sample(NamedTuple):
     """A sample, and the messages that it trains."""
@@ -94,14 +100,19 @@ class _Sample(NamedTuple):
     trained: set[int]
 
 
-def examples(request: EncodeRequest, codec: ReplyCodec) -> Examples:
+def examples(request: EncodeRequest, codec: ReplyCodec, first: int = 0) -> Examples:
     """Return the examples, shortest first, and the turns that no example can train, with the reasons.
+
+    Args:
+        request: the conversation, and how it is encoded.
+        codec: writes replies where the template does not.
+        first: the first message that may be trained.
 
     Raises:
         TemplateError: the template refuses the conversation.
         MessageError: an example is too long, and `overflow` is "refuse".
     """
-    remaining = _find_trained_messages(request)
+    remaining = [index for index in _find_trained_messages(request) if index >= first]
     if not remaining:
         request.render(request.messages)  # raises what is wrong with the conversation
     builder = _ExampleBuilder(request, codec)

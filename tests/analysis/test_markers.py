@@ -253,3 +253,32 @@ def test_missing_markers_are_added_to_transformers(monkeypatch: pytest.MonkeyPat
     assert turnwise.load("chatml").markers(known).missing == ()
     (id,) = known.encode("<|im_end|>", add_special_tokens=False)
     assert known.decode([id], skip_special_tokens=True) == ""
+
+
+@pytest.mark.parametrize("verb", ["render", "encode", "examples", "session"])
+@pytest.mark.parametrize("role", ["usr", "alien"])
+def test_warnings_of_the_input_point_at_the_caller(verb: str, role: str) -> None:
+    """Whatever is between: a role that is misspelt, text that is not written."""
+    known = "{% for m in messages if m.role in ('user', 'assistant') %}"
+    template = turnwise.compile(BARE.replace("{% for m in messages %}", known))
+    chat = [{"role": role, "content": "lost"}, *CHAT]
+    with pytest.warns(TurnwiseWarning) as caught:
+        if verb == "render":
+            template.render(chat)
+        elif verb == "session":
+            template.session("turnwise").prompt(chat[:2])
+        else:
+            getattr(template, verb)(chat, "turnwise")
+    assert {one.filename for one in caught} == {__file__}
+    assert any("messages[0]" in str(one.message) for one in caught)
+
+
+@pytest.mark.parametrize("verb", ["encode", "examples", "session"])
+def test_warnings_of_the_tokenizer_point_at_the_caller(verb: str) -> None:
+    template = turnwise.compile(MARKED)
+    with pytest.warns(TurnwiseWarning, match="<message>") as caught:
+        if verb == "session":
+            template.session("turnwise")
+        else:
+            getattr(template, verb)(CHAT, "turnwise")
+    assert {one.filename for one in caught} == {__file__}

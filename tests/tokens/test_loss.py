@@ -128,16 +128,23 @@ def spoken() -> Iterator[corpus.Chat]:
             yield chat
 
 
-def encoded(used: str, chat: corpus.Chat, tokenizer: Tokenizer) -> Encoded | None:
+def encoded(
+    used: str, chat: corpus.Chat, tokenizer: Tokenizer, normalise: bool = True
+) -> Encoded | None:
     try:
-        return template_of(used).encode(chat.messages, tokenizer, now=corpus.NOW, **chat.arguments)
+        return template_of(used).encode(
+            chat.messages, tokenizer, now=corpus.NOW, normalise=normalise, **chat.arguments
+        )
     except turnwise.TurnwiseError:
         return None
 
 
-def served(used: str, chat: corpus.Chat, before: int, tokenizer: Tokenizer) -> Encoded | None:
+def served(
+    used: str, chat: corpus.Chat, before: int, tokenizer: Tokenizer, normalise: bool = True
+) -> Encoded | None:
     """What serving sends before this message."""
     given = {key: value for key, value in chat.arguments.items() if key != "continue_final_message"}
+    given["normalise"] = normalise
     try:
         return template_of(used).encode(
             chat.messages[:before], tokenizer, now=corpus.NOW, add_generation_prompt=True, **given
@@ -149,13 +156,12 @@ def served(used: str, chat: corpus.Chat, before: int, tokenizer: Tokenizer) -> E
 # ---- train = serve ----
 
 
-def broken(used: str, tokenizer: Tokenizer) -> int:
-    """How many turns of the corpus stand behind something that was not served."""
-    count = 0
+def broken(used: str, tokenizer: Tokenizer, normalise: bool) -> Iterator[Encoded]:
+    """The encoding of each turn of the corpus that stands behind something that was not served."""
     for chat in spoken():
-        found = encoded(used, chat, tokenizer)
+        found = encoded(used, chat, tokenizer, normalise)
         for turn in found.turns if found else ():
-            prompt = served(used, chat, turn.message, tokenizer)
+            prompt = served(used, chat, turn.message, tokenizer, normalise)
             if prompt is None:
                 assert turn.message == 0, "only a conversation of nothing has no prompt"
                 continue
@@ -166,12 +172,12 @@ def broken(used: str, tokenizer: Tokenizer) -> int:
                     chat.id,
                     "same text, other ids",
                 )
-                count += 1
-    return count
+                yield found
 
 
 def violations(templates: Iterable[str], tokenizer: Tokenizer) -> dict[str, int]:
-    found = {used: broken(used, tokenizer) for used in templates}
+    """How many there are for each template that rewrites history itself."""
+    found = {used: len(list(broken(used, tokenizer, normalise=False))) for used in templates}
     return {used: count for used, count in found.items() if count}
 
 
@@ -179,6 +185,14 @@ def violations(templates: Iterable[str], tokenizer: Tokenizer) -> dict[str, int]
 def test_turns_stand_behind_what_serving_sends(name: str, tokenizers: Tokenizers) -> None:
     expected = {used: REWRITING[used] for used in sample() if used in REWRITING}
     assert violations(sample(), tokenizers(name)) == expected
+
+
+def test_normalising_rewrites_history_only_where_it_moves_a_system_text(
+    tokenizers: Tokenizers,
+) -> None:
+    for used in [name for name in sample() if name not in REWRITING][::EVERY]:
+        for found in broken(used, tokenizers(THREE[0]), normalise=True):
+            assert any("system text" in change.what for change in found.rendering.changes), used
 
 
 @pytest.mark.slow

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from warnings import warn
 
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import TemplateRuntimeError, TurnwiseWarning
+from turnwise.errors import TemplateRuntimeError, warn_caller
 
-CALLER = 6  # stack levels from `render_unnamed` to the code that called `Template.render`
 PLAIN_CHAT = [{"role": "user", "content": "?"}]
 
 
@@ -68,5 +66,5 @@ def render_unnamed(
             raise
         options |= dict.fromkeys(unnamed, "")
         rendering = renderer.render(*arguments, **options)
-        warn(describe_unnamed_tokens(renderer, unnamed), TurnwiseWarning, stacklevel=CALLER)
+        warn_caller(describe_unnamed_tokens(renderer, unnamed))
         return rendering

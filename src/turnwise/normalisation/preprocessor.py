@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
-from warnings import warn
 from weakref import WeakKeyDictionary
 
 from turnwise.engine.provenance.rendering import Rendering
@@ -23,15 +22,15 @@ from turnwise.errors import (
     MessageError,
     TemplateLimitError,
     TemplateRuntimeError,
-    TurnwiseWarning,
+    warn_caller,
 )
 from turnwise.messages import InputReader
 from turnwise.normalisation.losses import find_losses, find_misprints
 from turnwise.normalisation.normaliser import Normalised, Normaliser, is_plain_turns
+from turnwise.normalisation.stages import Stage, split_stages
 from turnwise.replies.codec import ReplyCodec
 
 OPENAI_DIALECT = "jinja"
-CALLER = 4  # stack levels from `_report` to the code that called a method of Template
 
 Result = TypeVar("Result")
 
@@ -85,8 +84,23 @@ class Preprocessor:
             return Normalised(self._codec.to_input(messages), tools)
         given = self.normaliser.normalise(messages, tools, first)
         if given.problems:
-            self._report(given.problems, strict, level=CALLER + 1)
+            self._report(given.problems, strict)
         return given
+
+    def split_stages(self, messages: Any, given: Normalised, only_last: bool) -> list[Stage]:
+        """Return a conversation up to each system text that was moved to before a reply, and the whole of it.
+
+        Args:
+            messages: the conversation as the caller has it.
+            given: the conversation in the form that the template takes.
+            only_last: leave out the replies of all stages but the last that has one.
+        """
+        if given.positions is None:
+            return [Stage(given)]
+        stages = split_stages(self.normaliser, messages, given)
+        if not only_last:
+            return stages
+        return stages[-1:] if stages[-1].first < len(given.messages) else stages[-2:]
 
     def check_losses(
         self, seen: Seen, messages: Sequence[Any], tools: Any, first: int, strict: bool
@@ -100,7 +114,7 @@ class Preprocessor:
     def report_losses(self, lost: Sequence[str], strict: bool) -> None:
         """Warn of what was given and is not written; with `strict`, raise an error."""
         if lost:
-            self._report([_describe_losses(lost)], strict, lost[0], CALLER + 1)
+            self._report([_describe_losses(lost)], strict, lost[0])
 
     def try_plain_turns(
         self, messages: Any, arguments: tuple[Any, ...], options: dict[str, Any]
@@ -216,16 +230,14 @@ class Preprocessor:
         paths = find_misprints(seen.rendering, given.messages, given.positions)
         if paths:
             message = f"the template writes {', '.join(paths)} as Python prints it"
-            self._report([message], strict, paths[0], CALLER + 1)
+            self._report([message], strict, paths[0])
 
-    def _report(
-        self, problems: Iterable[str], strict: bool, path: str = "messages", level: int = CALLER
-    ) -> None:
+    def _report(self, problems: Iterable[str], strict: bool, path: str = "messages") -> None:
         """Warn of problems with the input; with `strict`, raise an error."""
         for problem in problems:
             if strict:
                 raise MessageError(problem, path=path)
-            warn(f"{self._name}: {problem}", TurnwiseWarning, stacklevel=level)
+            warn_caller(f"{self._name}: {problem}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _share_preprocessor, (self._codec, OPENAI_DIALECT if self._is_openai else "")

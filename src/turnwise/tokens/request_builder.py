@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
-from warnings import warn
 from weakref import WeakKeyDictionary
 
 from turnwise.analysis.facts import Facts
@@ -22,7 +21,7 @@ from turnwise.analysis.unnamed_tokens import (
 )
 from turnwise.engine.compiler.prompt_reads import PromptReads, analyse_prompt
 from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
-from turnwise.errors import MessageError, TokenizerError, TurnwiseWarning, short_repr
+from turnwise.errors import MessageError, TokenizerError, short_repr, warn_caller
 from turnwise.messages import InputReader
 from turnwise.tokens.boundaries import TurnCache
 from turnwise.tokens.encode import EncodeRequest
@@ -34,7 +33,6 @@ from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.truncation import check_limit
 
 MAX_TURN_CACHES = 64  # one for each set of options
-CALLER = 4  # stack levels from here to the code that called a method of Template
 
 
 class _TokenizerFit(NamedTuple):
@@ -132,7 +130,7 @@ class RequestBuilder:
                 ),
             )
             for problem in () if strict or self.is_quiet else fit.problems:
-                warn(f"{self.renderer.name}: {problem}", TurnwiseWarning, stacklevel=CALLER)
+                warn_caller(f"{self.renderer.name}: {problem}")
         if fit.problems and strict:
             raise TokenizerError(f"{self.renderer.name}: {fit.problems[0]}")
         return fit
@@ -148,7 +146,7 @@ class RequestBuilder:
         if not self._needs_tokens[names]:
             return {}
         if not self.is_quiet:
-            warn(describe_unnamed_tokens(self.renderer, names), TurnwiseWarning, stacklevel=CALLER)
+            warn_caller(describe_unnamed_tokens(self.renderer, names))
         return dict.fromkeys(names, "")
 
     def _turn_cache_for(self, arguments: Mapping[str, Any]) -> TurnCache:
