@@ -8,11 +8,14 @@ import re
 import subprocess
 import sys
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sources
+from stand_in_engine import StandIn
 from turnwise import TurnwiseWarning, cli
 
 pytestmark = [
@@ -22,12 +25,45 @@ pytestmark = [
 
 # Clears the screen, sets the title, rings, starts a device string (two ways), turns text round, hides, deletes.
 ATTACK = "\x1b[2J \x1b]0;title\x07 \x1bP+q\x1b\\ \x9b31m \u202e \u200b \x7f \x1b[35;7m"
+LATIN = "\x1b[2J\x9b31m\x7f"  # headers have no other characters
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
+BAR = re.compile(r"\x1b\[(?:2K|1A|\?25[lh])|\r")  # how `scan` draws its progress; none is in ATTACK
 HOSTILE = "{%- for m in messages -%}<|" + ATTACK + "{{ m.role }}|>{{ m.content }}</s>{%- endfor -%}"
 OTHER = HOSTILE.replace("</s>", "</s>!" + ATTACK)
+CHANGING = HOSTILE.replace("</s>", "{% if loop.last %}" + ATTACK + "{% endif %}</s>")
 CHAT = [{"role": "user", "content": ATTACK}, {"role": "assistant", "content": f"Yes{ATTACK}"}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "find",
+            "description": ATTACK,
+            "parameters": {
+                "type": "object",
+                "properties": {ATTACK: {"enum": [ATTACK], "description": ATTACK}},
+                "required": [ATTACK],
+            },
+        },
+    }
+]
+HOSTILE_NAME = [{"type": "function", "function": {"name": ATTACK}}]
+LINES = (
+    {"messages": CHAT[:1], "tools": TOOLS},
+    {"messages": [*CHAT, {"role": ATTACK, "content": "<|im_end|>"}]},
+    {"messages": [{"role": "user", "content": f"{ATTACK}other"}], ATTACK: ATTACK},
+    {"messages": ATTACK},
+    ATTACK,
+)
 FILE = "\x1b]0;a\x07\u202e.jinja"
 ENTRY = {"name": ATTACK, "source": "a.jinja", "notes": ATTACK, "family": ATTACK}
+# Servers, which are started for the call.
+DIFFERING, REFUSING, FAILING, ELSEWHERE = "DIFFERING", "REFUSING", "FAILING", "ELSEWHERE"
+SERVERS: dict[str, dict[str, Any]] = {
+    DIFFERING: {"template": HOSTILE, "after": f"{{}}{ATTACK}".format},
+    REFUSING: {"template": "{{ raise_exception(" + repr(ATTACK) + ") }}"},
+    FAILING: {"template": "", "raw": (500, {}, ATTACK.encode())},
+    ELSEWHERE: {"template": "", "raw": (302, {"Location": f"/{LATIN}"}, b"")},
+}
 COMMANDS = (
     ["render", "a.jinja", "chat.json"],
     ["render", "a.jinja", "chat.json", "--pieces"],
@@ -39,6 +75,34 @@ COMMANDS = (
     ["explain", "a.jinja", "--json"],
     ["explain", "a.jinja", "--program"],
     ["grammar", "a.jinja", "--to", "response-template"],
+    ["grammar", "a.jinja", "--tools", "tools.json"],
+    ["grammar", "qwen3", "--tools", "tools.json"],
+    ["grammar", "qwen3", "--tools", "tools.json", "--to", "lark"],
+    ["grammar", "qwen3", "--tools", "tools.json", "--to", "gbnf"],
+    ["grammar", "qwen3", "--tools", "name.json"],
+    ["grammar", "qwen3", "--tools", "tools.json", "--choice", ATTACK],
+    ["fix", "a.jinja"],
+    ["fix", "a.jinja", "--json"],
+    ["fix", "a.jinja", "--generation"],
+    ["fix", "c.jinja", "--write"],
+    ["check", "a.jinja"],
+    ["check", "a.jinja", "--format", "json"],
+    ["check", "a.jinja", "--format", "github"],
+    ["check", "a.jinja", "--format", "sarif"],
+    ["check", "a.jinja", "--reference", "b.jinja", "--tokenizer", "turnwise"],
+    ["stability", "changing.jinja"],
+    ["stability", "changing.jinja", "--json"],
+    ["ledger", "lines.jsonl", "-t", "changing.jinja", "-k", "turnwise", "--every"],
+    ["ledger", "lines.jsonl", "-t", "changing.jinja", "-k", "turnwise", "--json"],
+    ["scan", "lines.jsonl"],
+    ["scan", "lines.jsonl", "-t", "a.jinja", "-k", "turnwise"],
+    ["scan", "lines.jsonl", "-t", "a.jinja", "-k", "turnwise", "--json"],
+    ["conform", DIFFERING, "--limit", "5"],
+    ["conform", DIFFERING, "--limit", "5", "--json"],
+    ["conform", DIFFERING, "--limit", "5", "--template", "b.jinja"],
+    ["conform", REFUSING, "--limit", "5", "--template", "a.jinja"],
+    ["conform", FAILING, "--engine", "vllm", "--template", "a.jinja"],
+    ["conform", ELSEWHERE],
     ["stops", "a.jinja"],
     ["stops", "a.jinja", "--json"],
     ["parse", "a.jinja", ATTACK],
@@ -77,6 +141,23 @@ MISUSES = (
     ["explain", ATTACK, ATTACK],
     ["parse", "a.jinja", f"@{ATTACK}"],
     ["convert", "a.jinja", "--to", ATTACK],
+    ["grammar", "a.jinja", "--to", ATTACK],
+    ["grammar", "a.jinja", "--to", "response-template", "--profile", ATTACK],
+    ["fix", "a.jinja", "--only", ATTACK],
+    ["fix", FILE, "--write"],
+    ["check", FILE],
+    ["check", "a.jinja", "--format", ATTACK],
+    ["check", "a.jinja", "--ignore", ATTACK],
+    ["check", "--explain", ATTACK],
+    ["stability", FILE],
+    ["ledger", ATTACK, "-t", "a.jinja", "-k", "turnwise"],
+    ["ledger", FILE, "-t", "a.jinja", "-k", "turnwise"],
+    ["scan", ATTACK],
+    ["scan", FILE, "-t", FILE],
+    ["conform", f"http://{ATTACK}"],
+    ["conform", DIFFERING, "--engine", ATTACK],
+    ["conform", DIFFERING, "--header", ATTACK],
+    ["conform", DIFFERING, "--header", f"a:{ATTACK}"],
 )
 
 
@@ -85,6 +166,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("hostile")
     (place / "a.jinja").write_text(HOSTILE, encoding="utf-8")
     (place / "b.jinja").write_text(OTHER, encoding="utf-8")
+    (place / "c.jinja").write_text(HOSTILE, encoding="utf-8")
+    (place / "changing.jinja").write_text(CHANGING, encoding="utf-8")
+    (place / "tools.json").write_text(json.dumps(TOOLS), encoding="utf-8")
+    (place / "name.json").write_text(json.dumps(HOSTILE_NAME), encoding="utf-8")
+    lines = [*map(json.dumps, LINES), f"{{{ATTACK}"]
+    (place / "lines.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (place / "chat.json").write_text(json.dumps(CHAT), encoding="utf-8")
     (place / FILE).write_text("{{ nope(", encoding="utf-8")
     entries = place / "entries"
@@ -104,9 +191,16 @@ def test_every_command_is_here() -> None:
     "command", COMMANDS + MISUSES, ids=lambda command: " ".join(command[::2])[:40]
 )
 def test_nothing_raw_on_a_terminal(folder: Path, command: list[str]) -> None:
-    shown = run_on_terminal(folder, command)
+    with ExitStack() as servers:
+        words = [
+            servers.enter_context(StandIn(**SERVERS[word])).url if word in SERVERS else word
+            for word in command
+        ]
+        shown = run_on_terminal(folder, words)
     plain = STYLE.sub("", shown).replace("\r\n", "\n")
-    assert plain.strip()
+    if command[0] == "scan":
+        plain = BAR.sub("", plain)
+    assert plain.strip() and "Traceback" not in plain
     assert all(character.isprintable() or character in "\n\t" for character in plain), repr(plain)
     assert "\x1b[35;7m" not in shown  # a colour is ours, or it is escaped
 
