@@ -20,6 +20,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 MAX_BRANCHES = 15
@@ -112,6 +113,7 @@ class Readability:
         return own + sum(self._with_inherited(base, seen | {name}) for base in parents)
 
 
+@cache
 def measure(root: Path) -> Readability:
     """Measure a file, or all Python files below a folder."""
     found = Readability()
