@@ -25,7 +25,7 @@ from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser, parse
 
-COUNT, MANY = 150, 2000
+COUNT, MANY = 70, 2000
 SHARE = 0.99
 MESSAGES = 6
 ASK = {"role": "user", "content": "Ask"}

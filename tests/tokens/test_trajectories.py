@@ -348,7 +348,7 @@ def play(number: int, tok: Tokenizer, seen: Counter[str]) -> None:
 
 @needs_corpus
 @pytest.mark.parametrize("name", TOKENIZERS)
-@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_trajectories(name: str, every: int, tokenizers: Callable[[str], Tokenizer]) -> None:
     tok = load_tokenizer(name) if name == "turnwise" else tokenizers(name)
     seen: Counter[str] = Counter()
