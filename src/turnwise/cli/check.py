@@ -86,7 +86,7 @@ def check(
 ) -> None:
     """Check templates against what people send to them; exit with 1 if there is a finding.
 
-    Checks are left out with --ignore, or with `ignore` in turnwise.toml or [tool.turnwise] of pyproject.toml.
+    Checks are left out with --ignore, or with `ignore` in turnwise.toml or under tool.turnwise in pyproject.toml.
 
     Example: turnwise check chat_template.jinja -k ./tokenizer
     """
