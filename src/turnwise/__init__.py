@@ -3,7 +3,13 @@
 template = turnwise.load("qwen3")              # or compile(text), a file, a folder, a model id
 prompt = template.render(messages, add_generation_prompt=True)
 message = template.parse(reply, prompt)
+
+Comparing, checking and repairing templates is loaded when it is first used: it is not needed to render, and would take
+a third of the time of an import.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from turnwise.engine.provenance.media import MediaPart
 from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
@@ -22,7 +28,6 @@ from turnwise.errors import (
     TurnwiseWarning,
     Unstable,
 )
-from turnwise.evidence import CheckFinding, CheckReport, Comparison, diff
 from turnwise.isolation import IsolatedTemplate, WorkerPool, isolated
 from turnwise.messages import (
     ChatMessage,
@@ -38,7 +43,6 @@ from turnwise.normalisation.capability_table import Capability
 from turnwise.normalisation.change import Change
 from turnwise.normalisation.normaliser import Normalised, Normaliser
 from turnwise.registry import Entry, Match, entries, load, match, register
-from turnwise.repair import Patch, Repair, Unfixed, fix
 from turnwise.replies.call_ids import CallIds
 from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.replies.events import Event, Message
@@ -48,6 +52,10 @@ from turnwise.template import Template, compile
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.session import Session
 from turnwise.training import Examples
+
+if TYPE_CHECKING:
+    from turnwise.evidence import CheckFinding, CheckReport, Comparison, diff
+    from turnwise.repair.fix import Patch, Repair, Unfixed, fix
 
 __version__ = "0.1.0"
 
@@ -110,3 +118,20 @@ __all__ = [
     "match",
     "register",
 ]
+
+_LOADED_WHEN_USED = {
+    **dict.fromkeys(("CheckFinding", "CheckReport", "Comparison", "diff"), "turnwise.evidence"),
+    **dict.fromkeys(("Patch", "Repair", "Unfixed", "fix"), "turnwise.repair"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_WHEN_USED:
+        raise AttributeError(f"module 'turnwise' has no attribute {name!r}")
+    value = getattr(import_module(_LOADED_WHEN_USED[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LOADED_WHEN_USED})

@@ -6,6 +6,8 @@ rendering itself. So they are asked only where cheaper ways leave a doubt:
     1. most templates write a text as it was given: it is among the texts that were written
     2. a text that is long enough to be met nowhere else is looked for, behind the one before it
 
+Content that is written, but as Python prints a list, a mapping or None, is found by its text (`find_misprints`).
+
 Templates that write the reasoning of the last reply and remove it from earlier ones do so on purpose. That is no loss.
 """
 

@@ -23,6 +23,7 @@ from turnwise.repair.source_tree import (
     Choice,
     Expression,
     Leaf,
+    Operand,
     Output,
     SourceTree,
     Sum,
@@ -95,12 +96,7 @@ class OutputSplitter:
         run: list[SplitPart] = []
         places: list[tuple[int, int]] = []
         for operand in found.operands:
-            uniform = self._find_uniform(operand.expression)
-            if uniform is not UNEVEN:
-                segments = [SplitPart(self.tree.show(operand.start, operand.end), uniform)]
-                place = (operand.start, operand.end)
-            else:
-                segments, place = list(self._segments(operand.expression)), (-1, -1)
+            segments, place = self._split_operand(operand)
             for segment in segments:
                 is_source = place[0] >= 0
                 if run and not (segment.is_tag or run[-1].is_tag) and _fits(run[-1], segment):
@@ -121,19 +117,26 @@ class OutputSplitter:
             guarded = self.joined and not is_joined
             yield segment._replace(text=f"{NO_VALUE} + {segment.text}") if guarded else segment
 
-    def _find_uniform(self, found: Expression) -> bool | None:
-        """Return whether an expression is trained, if that is true of all of it; None if nothing is known."""
+    def _split_operand(self, operand: Operand) -> tuple[list[SplitPart], tuple[int, int]]:
+        """Return the parts of an operand, and its place in the source if it is one part."""
+        known = self._find_trained(operand.expression)
+        if len(known) > 1:
+            return list(self._segments(operand.expression)), (-1, -1)
+        is_trained = known.pop() if known else None
+        text = self.tree.show(operand.start, operand.end)
+        return [SplitPart(text, is_trained)], (operand.start, operand.end)
+
+    def _find_trained(self, found: Expression) -> set[bool | None]:
+        """Return whether the parts of an expression are trained: both if it has to be split, none if unknown."""
         known: set[bool | None] = set()
         for leaf in find_leaves(found):
             role = self.roles.get(leaf)
             if role is None or not role.executions:
                 continue
             if role.is_cut:
-                return UNEVEN
+                return {True, False}
             known.add(role.is_inside)
-        if len(known) > 1:
-            return UNEVEN
-        return known.pop() if known else None
+        return known
 
     def _split_leaf(self, leaf: Leaf) -> Iterator[SplitPart]:
         text, role = self.tree.show(leaf.start, leaf.end), self.roles.get(leaf)
@@ -146,9 +149,6 @@ class OutputSplitter:
                 yield SplitPart(cut_literal(text, part.start, part.end), part.is_inside)
         else:
             yield from _split_at_texts(text, role)
-
-
-UNEVEN: bool | None = ...  # type: ignore[assignment]  # a third answer beside trained or not, and unknown
 
 
 def _fits(before: SplitPart, segment: SplitPart) -> bool:

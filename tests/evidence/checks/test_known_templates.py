@@ -3,7 +3,7 @@
 Good is what transformers says, not what we say. `GOOD` are entries of templates that their makers publish and serve
 today (IBM, DeepSeek, Moonshot, Microsoft, Ai2, Shanghai AI Laboratory, Nous, Alibaba, and the two formats that most
 fine-tunes use), verified against the published text. For each, transformers renders the conversations of `SENT` with
-every text in them, and null content beside a call and arguments that are JSON text as their plain forms.
+every text in them.
 """
 
 from __future__ import annotations

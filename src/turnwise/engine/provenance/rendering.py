@@ -337,10 +337,12 @@ class Rendering:
         Templates see reasoning under more keys than it was given, and messages may have been moved.
         """
         if self._aliases and len(path) >= 3 and path[0] == "messages":
+            # After "messages" a path has an index, and then a key, which its type does not say.
             name = self._aliases.get((path[1], path[2]))  # type: ignore[arg-type]
             if name is not None:
                 path = (*path[:2], name, *path[3:])
         if self._positions is not None and len(path) >= 2 and path[0] == "messages":
+            # as above: path[1] is an index
             return ("messages", self._positions[path[1]], *path[2:])  # type: ignore[index]
         return path
 
