@@ -347,6 +347,7 @@ def test_bad_sources(source: Any, said: str) -> None:
         "{{" + "/**/" * 5000,
         "{{ " * 5000,
         "FROM x\n" * 5000,
+        "{{ .System" + ".System" * 5000 + " }}",
     ],
 )
 def test_hostile_sources_are_refused(source: str) -> None:

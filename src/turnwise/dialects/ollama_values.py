@@ -22,9 +22,8 @@ from turnwise.dialects.ollama_types import TYPES
 from turnwise.dialects.turns import literal
 from turnwise.errors import did_you_mean, short_repr
 
-MAX_VALUE_LENGTH = (
-    20_000  # characters of one expression: a value within a value is written more than once
-)
+# Characters of one expression: a value within a value is written more than once.
+MAX_VALUE_LENGTH = 20_000
 ROOT = GoValue("", TYPES["root"])
 TYPE_OF_CONSTANT = {"text": "string", "int": "int", "float": "float", "bool": "bool", "nil": "nil"}
 
@@ -58,12 +57,10 @@ class GoValueWriter:
 
     def write(self, term: GoTerm, scope: OllamaScope) -> GoValue:
         """Return the value of a term."""
-        value = self._write_base(term, scope)
+        value = _check_length(self._write_base(term, scope), term.line)
         if term.kind != "call" or not term.name:
             for name in term.path:
-                value = self.fields.write_field(value, name, term.line)
-        if len(value.jinja) > MAX_VALUE_LENGTH:
-            refuse(term.line, "too many functions within functions")
+                value = _check_length(self.fields.write_field(value, name, term.line), term.line)
         return value
 
     def get_variable(self, name: str, line: int, scope: OllamaScope) -> GoValue:
@@ -106,3 +103,10 @@ class GoValueWriter:
             message = f"Ollama does not know {term.name} where it executes the last round"
             return GoValue(self.fields.printer.fail(term.line, message), TYPES["string"])
         return function.write(self.fields, values, term)
+
+
+def _check_length(value: GoValue, line: int) -> GoValue:
+    """Refuse an expression that grew with each function or field that was applied to it."""
+    if len(value.jinja) > MAX_VALUE_LENGTH:
+        refuse(line, "too many functions or fields of one value")
+    return value
