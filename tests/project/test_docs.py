@@ -6,12 +6,16 @@ one file are one story: they share a namespace and an empty folder in which only
 of the page.
 
 Other commands (`$ make test`) are not run, nor are blocks in other languages.
+
+A page that begins with `<!-- needs: trl, torch -->` is run only where those packages are: in an environment that
+`make integrations` builds for it.
 """
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -36,6 +40,7 @@ FENCE = re.compile(
 NAMING_FILES = ("docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md")
 FILE_NAME = re.compile(r"`([\w./-]*/|[\w./-]+\.(?:py|toml|md))`")
 EXAMPLE_FILES = {"my-model.toml"}
+NEEDS = re.compile(r"<!-- needs: ([\w, ]+) -->")
 COMMAND = re.compile(r"(^|[|;&] *)turnwise\b")
 
 
@@ -55,6 +60,9 @@ class Command:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in needed_packages(page):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: see `make integrations`")
     folder, shell = tmp_path / "work", tmp_path / "bin"
     folder.mkdir()
     if (ROOT / "examples").is_dir():
@@ -143,6 +151,11 @@ def test_tables_say_what_the_code_says(table: Mapping[str, str]) -> None:
         for row in (f"| `{name}` | {means} |" for name, means in table.items())
         if row not in text
     ]
+
+
+def needed_packages(page: Path) -> list[str]:
+    found = NEEDS.match(page.read_text(encoding="utf-8"))
+    return found[1].replace(",", " ").split() if found else []
 
 
 def blocks(page: Path) -> Iterator[Block]:

@@ -37,7 +37,9 @@ LAYERS = (
     ("evidence", "isolation"),
     ("repair",),
     ("turnwise",),
-    ("compat", "cli"),
+    ("compat",),
+    ("integrations",),
+    ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
