@@ -11,6 +11,8 @@ once, at most `MAX_SLOWNESS` times. A machine that is slower, or busy, does not 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -207,6 +209,14 @@ def reset_peak() -> float:
 def peak_memory() -> float:
     """Return the largest resident set so far in kilobytes."""
     return _status("VmHWM") or float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def memory_in_use() -> float:
+    """Return the resident set in kilobytes, without what is freed and kept for later."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # glibc's; another library keeps less
+        ctypes.CDLL(None).malloc_trim(0)
+    return _status("VmRSS")
 
 
 def _status(field: str) -> float:

@@ -100,6 +100,8 @@ def pack(answer: Answer) -> bytes:
     """Return an answer as bytes; one that cannot be sent is an error."""
     try:
         return write_answer(tuple(answer))
+    except MemoryError:
+        return write_answer(Answer(None, None, (), out_of_memory=True, retires=True))
     except Exception as error:  # pickling an object may raise anything
         problem = TurnwiseError(f"a worker's result cannot be sent: {error!r:.200}")
         return write_answer(tuple(answer._replace(result=None, error=problem)))
@@ -119,9 +121,8 @@ def respond(data: bytes, templates: OrderedDict[bytes, Template]) -> Answer:
             problem = error
         except MemoryError:
             out_of_memory = True
-        except (
-            Exception
-        ) as error:  # a defect, or a request with objects that only the caller's process has
+        except Exception as error:
+            # A defect, or a request with objects that only the caller's process has.
             problem = TurnwiseError(f"a worker failed with {error!r:.300}")
         texts = tuple(str(w.message) for w in caught if issubclass(w.category, TurnwiseWarning))
     return Answer(result, problem, texts, out_of_memory, retires=out_of_memory)
