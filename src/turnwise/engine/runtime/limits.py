@@ -90,7 +90,7 @@ class Limits:
     bytes: int = 3_000_000
     output: int = 24_000
     depth: int = 120
-    origins: int = 20_000
+    origins: int = 24_000
     steps_per_value: int = 1_200
     steps_per_pair: int = 4
     steps_per_character: int = 20
