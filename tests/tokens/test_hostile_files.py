@@ -112,8 +112,12 @@ DEADLY: dict[str, tuple[dict[str, Any], str]] = {
         "makes a text 100,000 times as long",
     ),
     "prefixes": (
-        {"normalizer": sequence("normalizers", [{"type": "Prepend", "prepend": "a" * 500}] * 3)},
-        "puts 1,500 characters before a text",
+        {"normalizer": sequence("normalizers", [{"type": "Prepend", "prepend": "a" * 30}] * 3)},
+        "puts 90 characters before a text",
+    ),
+    "a prefix without a type": (
+        {"normalizer": {"type": 0.5, "prepend": "a" * 500}},
+        "puts 500 characters before a text",
     ),
     "bytes of bytes": (
         {"pre_tokenizer": sequence("pretokenizers", [{"type": "ByteLevel"}] * 25)},

@@ -26,7 +26,7 @@ from turnwise.tokens.tokenizers.special_tokens_config import check_token_length
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens")
 MAX_GROWTH = 64  # times that a text may get longer
-MAX_PREFIX = 1_000  # characters put before a text
+MAX_PREFIX = 64  # characters put before a text; people's tokenizers put one
 MAX_COMPONENTS = 100
 MAX_VALUES = 10_000  # lists, objects and what is in them, in one part; those of seven well-known tokenizers have 34
 MAX_PATTERN = 2_000  # characters of all regular expressions together; the longest known has 800
@@ -121,7 +121,7 @@ def _check_part(name: str, part: Any) -> None:
     _check_size(name, part)
     growth, prefix, pattern, count = 1, 0, 0, 0
     for component in _flatten(part):
-        count += 1
+        count += "type" in component
         growth *= _growth_of(component)
         prefix += len(_text(component, "prepend"))
         pattern += len(_pattern_of(component))
@@ -151,15 +151,14 @@ def _check_size(name: str, part: Any) -> None:
 
 
 def _flatten(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield the components of a part, those in sequences and lists too."""
+    """Yield the objects of a part: a library guesses what a component without a good type is."""
     waiting = [part]
     while waiting:
         value = waiting.pop()
         if isinstance(value, list):
             waiting += value
         elif isinstance(value, dict):
-            if isinstance(value.get("type"), str):
-                yield value
+            yield value
             waiting += [inner for inner in value.values() if isinstance(inner, dict | list)]
 
 
@@ -175,11 +174,11 @@ def _pattern_of(component: dict[str, Any]) -> str:
 
 def _growth_of(component: dict[str, Any]) -> int:
     """Return how many times longer a component may make a text; Unicode's forms are not counted."""
-    if component["type"] == "ByteLevel":
+    if component.get("type") == "ByteLevel":
         return BYTE_LEVEL_GROWTH
-    if component["type"] != "Replace":
-        return 1
     pattern = component.get("pattern")
+    if pattern is None or "content" not in component:  # it replaces nothing
+        return 1
     size = len(_text(component, "content"))
     searched = _text(pattern, "String") if isinstance(pattern, dict) else ""
     if searched:
