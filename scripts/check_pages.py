@@ -22,7 +22,7 @@ the checks; a test holds that it is up to date.
 
 An *error* is a conversation that people send and for which the template fails or writes wrong text. A *warning* is a
 refusal that the template states, a cost, or a risk. A *note* is something to know. The exit code is 1 if there is a
-warning or an error (`--fail-on error` for errors alone), 2 if the call is wrong.
+warning or an error (`--fail-on error` for errors alone), 2 on an error.
 
 ```console
 $ turnwise check --explain string-arguments

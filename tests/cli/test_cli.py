@@ -148,7 +148,7 @@ def test_lines(here: Path) -> None:
         result.stdout == "<|user|>one\n" and "3 conversations; this is the first" in result.stderr
     )
     assert good("render", "t.jinja", "chat.jsonl", "--line", "3") == "<|user|>three\n"
-    assert "no conversation in line 9" in bad(2, "render", "t.jinja", "chat.jsonl", "--line", "9")
+    assert "no conversation in line 9" in bad("render", "t.jinja", "chat.jsonl", "--line", "9")
 
 
 def test_what_is_not_used_is_said(here: Path) -> None:
@@ -181,16 +181,16 @@ def test_the_shape_can_be_said(here: Path) -> None:
     rounds = run("render", "t.jinja", "chat.json", "--shape", "paddlenlp")
     assert rounds.stdout == "<|user|>user\n<|assistant|>hello\n" and not rounds.stderr
     put("text.json", '"hello"')
-    assert "holds 'hello'" in bad(1, "render", "t.jinja", "text.json")
+    assert "holds 'hello'" in bad("render", "t.jinja", "text.json")
     assert good("render", "t.jinja", "text.json", "--shape", "paddlenlp").startswith(
         "<|user|>hello\n"
     )
     assert "chat.json: a row of sharegpt data is" in bad(
-        1, "render", "t.jinja", "chat.json", "--shape", "sharegpt"
+        "render", "t.jinja", "chat.json", "--shape", "sharegpt"
     )
-    unknown = bad(2, "render", "t.jinja", "chat.json", "--shape", "sharegtp")
+    unknown = bad("render", "t.jinja", "chat.json", "--shape", "sharegtp")
     assert "--shape" in unknown and "Did you mean 'sharegpt'?" in unknown
-    assert "there is no CHAT" in bad(2, "render", "t.jinja", "--user", "x", "--shape", "openai")
+    assert "there is no CHAT" in bad("render", "t.jinja", "--user", "x", "--shape", "openai")
 
 
 def test_a_list_of_rows(here: Path) -> None:
@@ -201,13 +201,13 @@ def test_a_list_of_rows(here: Path) -> None:
         and "2 conversations; this is the first" in result.stderr
     )
     assert good("render", "t.jinja", "chat.json", "--line", "2").startswith("<|user|>two\n")
-    assert "no conversation in line 3" in bad(2, "render", "t.jinja", "chat.json", "--line", "3")
+    assert "no conversation in line 3" in bad("render", "t.jinja", "chat.json", "--line", "3")
 
 
 def test_a_wrong_row_is_told_with_its_file(here: Path) -> None:
     put("chat.json", {"conversations": [{"from": "humn", "value": "x"}]})
     assert "chat.json: conversations[0].from: unknown role 'humn'" in bad(
-        1, "render", "t.jinja", "chat.json"
+        "render", "t.jinja", "chat.json"
     )
 
 
@@ -296,7 +296,7 @@ def test_usage(here: Path, case: str) -> None:
     (here / "empty").mkdir()
     put("system.json", [{"role": "system", "content": "s"}])
     arguments, said = USAGE[case]
-    assert said in unboxed(bad(2, *arguments))
+    assert said in unboxed(bad(*arguments))
 
 
 def unboxed(text: str) -> str:
@@ -330,27 +330,27 @@ def test_faults_of_the_conversation(here: Path, case: str) -> None:
     content, said = FAULTS[case]
     put("chat.json", content)
     line = ["--line", "2"] if case == "broken line" else []
-    message = bad(1, "render", "t.jinja", "chat.json", *line)
+    message = bad("render", "t.jinja", "chat.json", *line)
     assert message.startswith("error: ") and said in message
 
 
 def test_encoding_of_the_conversation(here: Path) -> None:
     Path("chat.json").write_bytes(b'[{"role": "user", "content": "\xe9"}]')
-    assert "byte 0xe9 at offset 30" in bad(1, "render", "t.jinja", "chat.json")
+    assert "byte 0xe9 at offset 30" in bad("render", "t.jinja", "chat.json")
 
 
 def test_faults_of_the_template(here: Path) -> None:
     put("t.jinja", "{% for %}")
-    assert "t.jinja:1" in bad(1, "render", "t.jinja", "chat.json")
+    assert "t.jinja:1" in bad("render", "t.jinja", "chat.json")
     put("t.jinja", "{{ raise_exception('No, \x1b[31m' ~ messages[0].content) }}")
-    message = bad(1, "render", "t.jinja", "chat.json")
+    message = bad("render", "t.jinja", "chat.json")
     assert r"No, \x1b[31mhello" in message and "\x1b" not in message
     put("t.jinja", "{{ messages[0].content + 5 }}")
-    assert "t.jinja:1" in bad(1, "render", "t.jinja", "chat.json")
+    assert "t.jinja:1" in bad("render", "t.jinja", "chat.json")
     put(
         "t.jinja", "{% for i in range(10**9) %}{% for j in range(10**9) %}x{% endfor %}{% endfor %}"
     )
-    bad(1, "render", "t.jinja", "chat.json")
+    bad("render", "t.jinja", "chat.json")
 
 
 def test_our_own_mistakes_are_no_tracebacks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +358,7 @@ def test_our_own_mistakes_are_no_tracebacks(here: Path, monkeypatch: pytest.Monk
         raise ZeroDivisionError("oh\x07")
 
     monkeypatch.setattr("turnwise.cli.inputs.load_template", broken)
-    message = bad(1, "render", "t.jinja", "chat.json")
+    message = bad("render", "t.jinja", "chat.json")
     assert r"turnwise itself failed (ZeroDivisionError: oh\x07, at test_cli.py" in message
     monkeypatch.setenv("TURNWISE_DEBUG", "1")
     assert "Traceback" in run("render", "t.jinja", "chat.json").stderr
@@ -503,7 +503,7 @@ def test_a_reader_that_leaves(here: Path) -> None:
 
 def test_lone_surrogates_have_no_bytes(here: Path) -> None:
     put("chat.json", [{"role": "user", "content": "a\ud800b"}])
-    assert "messages[0].content" in bad(1, "render", "t.jinja", "chat.json")
+    assert "messages[0].content" in bad("render", "t.jinja", "chat.json")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file system that takes any bytes")
@@ -513,7 +513,7 @@ def test_file_names_that_are_not_text(here: Path) -> None:
     assert r"\udcff\x1b.jinja" in good("explain", name)
     assert json.loads(good("explain", name, "--json"))["name"] == name
     put(name, "{% for %}")
-    assert r"\udcff\x1b.jinja" in bad(1, "explain", name)
+    assert r"\udcff\x1b.jinja" in bad("explain", name)
 
 
 def test_colour_is_asked_or_guessed(monkeypatch: pytest.MonkeyPatch) -> None:

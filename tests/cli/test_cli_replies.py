@@ -157,7 +157,7 @@ def test_what_is_wrong_with_tools_is_said_of_their_file(
 ) -> None:
     tools = tmp_path / "tools.json"
     tools.write_text(text, encoding="utf-8")
-    result = run("parse", "qwen3", CALL, "--tools", str(tools), *more, code=1)
+    result = run("parse", "qwen3", CALL, "--tools", str(tools), *more, code=2)
     assert re.search(said, result.stderr) and not result.stdout
     assert (
         "Tools are a JSON file"

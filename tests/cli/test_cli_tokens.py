@@ -93,7 +93,7 @@ def test_a_tokenizer_that_lacks_the_markers(tmp_path: Path) -> None:
     found = run("encode", str(file), "--user", "hi")
     assert "warning: " in found.stderr and "<|endmine|>" in found.stderr
     assert (
-        "lacks the markers" in run("encode", str(file), "--user", "hi", "--strict", code=1).stderr
+        "lacks the markers" in run("encode", str(file), "--user", "hi", "--strict", code=2).stderr
     )
 
 
@@ -130,7 +130,7 @@ def test_overflow_decides_about_long_conversations(chat: str) -> None:
     cut = run("encode", "qwen2.5", chat, "--max-length", length, "--overflow", "truncate", "--json")
     assert json.loads(cut.stdout)["input_ids"] == whole["input_ids"][: int(length)]
     assert "cuts off its end" in cut.stderr
-    refused = run("encode", "qwen2.5", chat, "--max-length", length, "--overflow", "refuse", code=1)
+    refused = run("encode", "qwen2.5", chat, "--max-length", length, "--overflow", "refuse", code=2)
     assert "more than max_length" in refused.stderr
     unknown = run("encode", "qwen2.5", chat, "--overflow", "trunkate", code=2)
     assert "'truncate'" in unknown.stderr and "--overflow" in unknown.stderr

@@ -227,4 +227,4 @@ def test_command(tmp_path: Any) -> None:
     assert json.loads(served.stdout) == qwen().to_response_template(profile="serving")
     assert run("grammar", "qwen3").exit_code == 2
     assert run("grammar", "qwen3", "--tools", place, "--to", "regex").exit_code == 2
-    assert run("grammar", "chatml", "--tools", place).exit_code == 1
+    assert run("grammar", "chatml", "--tools", place).exit_code == 2

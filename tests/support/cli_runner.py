@@ -20,10 +20,10 @@ def good(*arguments: str | Path, stdin: str | bytes = "") -> str:
     return result.stdout
 
 
-def bad(code: int, *arguments: str | Path, stdin: str | bytes = "") -> str:
-    """What was said on stderr by a call that failed with this code."""
+def bad(*arguments: str | Path, stdin: str | bytes = "") -> str:
+    """What was said on stderr by a call that failed."""
     result = run(*arguments, stdin=stdin)
-    assert result.exit_code == code, result.output
+    assert result.exit_code == 2, result.output
     assert result.stdout == "" and "Traceback" not in result.stderr
     assert isinstance(result.exception, SystemExit)
     return result.stderr

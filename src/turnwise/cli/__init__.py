@@ -1,9 +1,9 @@
 """The command line: one command for each verb of the API.
 
-A command reads its arguments, calls one method and prints the result. Exit codes: 0 success; 1 an error in the template
-or the conversation; 2 an error in the call (a bad flag, a missing file). Commands that answer a question (`diff`,
-`stability`, `doctor`, ...) use 1 for a finding and 2 for every error. Errors are written to stderr, results to stdout:
-escaped on a terminal, else the exact bytes.
+A command reads its arguments, calls one method and prints the result. Exit codes of all commands: 0 all is well; 1 the
+command answers a question, and the answer is a finding, a difference or a row with a problem; 2 an error, be it in the
+call, a file, the template or the conversation. Errors are written to stderr, results to stdout: escaped on a terminal,
+else the exact bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from turnwise.cli.encode import encode, stops
 from turnwise.cli.explain import explain
 from turnwise.cli.fix import fix
 from turnwise.cli.grammar import grammar
-from turnwise.cli.output import FAULT, USAGE, escape_terminals, report_errors
+from turnwise.cli.output import escape_terminals, report_errors
 from turnwise.cli.parse import parse
 from turnwise.cli.registry import list_entries, match
 from turnwise.cli.render import render
@@ -52,8 +52,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "fix": fix,
     "demo": demo,
 }
-ANSWERING = ("diff", "check", "stability", "ledger", "conform", "scan", "doctor", "fix")
-"""Commands whose exit code 1 is an answer."""
 
 app = typer.Typer(
     name="turnwise",
@@ -64,8 +62,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for word, command in COMMANDS.items():
-    # Some answer with 1, so their errors need another exit code.
-    app.command(word)(report_errors(command, USAGE if word in ANSWERING else FAULT))
+    app.command(word)(report_errors(command))
 
 
 def _show_version(wanted: bool) -> None:

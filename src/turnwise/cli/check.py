@@ -118,7 +118,7 @@ def check(
         output.write_lines(lines, output.use_colour(colour))
     worst = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     if any(finding.severity in worst for report in reports for finding in report):
-        raise typer.Exit(1)
+        raise typer.Exit(output.FOUND)
 
 
 def _check_choice(value: str, known: Sequence[str], option: str) -> None:

@@ -60,7 +60,7 @@ def compare(
     else:
         output.write(f"{found}\n")
     if not found.equal:
-        raise typer.Exit(1)
+        raise typer.Exit(output.FOUND)
 
 
 def _as_data(found: Comparison) -> dict[str, Any]:

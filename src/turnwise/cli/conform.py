@@ -59,7 +59,7 @@ def conform_engine(
     else:
         output.write(f"{found}\n")
     if not found.equal:
-        raise typer.Exit(1)
+        raise typer.Exit(output.FOUND)
 
 
 def _parse_headers(pairs: list[str]) -> dict[str, str]:

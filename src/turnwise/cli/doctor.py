@@ -34,4 +34,4 @@ def doctor(
     else:
         output.write("\n".join(map(str, found)) + "\n")
     if not all(finding.well for finding in found):
-        raise typer.Exit(1)
+        raise typer.Exit(output.FOUND)

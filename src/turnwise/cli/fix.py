@@ -55,7 +55,7 @@ def fix(
         shown = repair.diff if path is None else ""
         output.write(f"{repair}\n" + (f"\n{shown}" if shown else ""))
     if repair.unfixed or (repair.changed and path is None):
-        raise typer.Exit(1)
+        raise typer.Exit(output.FOUND)
 
 
 def _find_file(place: str, text: str) -> Path:

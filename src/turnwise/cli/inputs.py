@@ -2,8 +2,7 @@
 
 TEMPLATE is what `load` takes, or `-` for stdin. CHAT is JSON of any shape that `turnwise.shapes` reads: a list of
 messages, a request, a row of a dataset; or JSON Lines or a JSON list of those. The shape is guessed if --shape is not
-given; a bare text, which PaddleNLP takes for a question, is not accepted, since there is --user. A file that does not
-exist is an error in the call (exit code 2), an invalid conversation is an error in the data (exit code 1).
+given; a bare text, which PaddleNLP takes for a question, is not accepted, since there is --user.
 """
 
 from __future__ import annotations

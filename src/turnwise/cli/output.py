@@ -25,12 +25,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning, printable
+from turnwise.errors import TurnwiseError, TurnwiseWarning, printable
 
-FAULT = 1
-"""Exit code for an error in the template or the conversation."""
-USAGE = 2
-"""Exit code for an error in the call."""
+FOUND = 1
+"""Exit code for an answer that is no good news: a finding, a difference, a row with a problem."""
+ERROR = 2
+"""Exit code for every error: in the call, in a file, in the template or in the conversation."""
 P = ParamSpec("P")
 
 STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -161,8 +161,8 @@ def short_warnings() -> Iterator[None]:
         yield
 
 
-def report_errors(command: Callable[P, None], fault: int) -> Callable[P, None]:
-    """Return the command with its errors printed; `fault` is the exit code for errors that are not in the call."""
+def report_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """Return the command with its errors printed."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -171,12 +171,12 @@ def report_errors(command: Callable[P, None], fault: int) -> Callable[P, None]:
                 command(*args, **kwargs)
         except TurnwiseError as error:
             typer.echo(f"error: {printable(str(error), limit=10_000)}", err=True)
-            raise typer.Exit(USAGE if isinstance(error, SourceError) else fault) from None
+            raise typer.Exit(ERROR) from None
         except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
             raise
         except Exception as error:  # a defect of turnwise: a short report, not a traceback
             typer.echo(_bug_report(error), err=True)
-            raise typer.Exit(fault) from None
+            raise typer.Exit(ERROR) from None
 
     return run
 

@@ -9,7 +9,15 @@ import typer
 from turnwise.cli import inputs, output
 from turnwise.cli.json_lines import read_json_lines, size_of
 from turnwise.cli.render import JsonOption, PickOption
-from turnwise.evidence.scan import ROW_PROBLEMS, RowProblem, RowScanner, ScanReport, UnreadableRow
+from turnwise.errors import SourceError
+from turnwise.evidence.scan import (
+    ROW_PROBLEMS,
+    UNREADABLE,
+    RowProblem,
+    RowScanner,
+    ScanReport,
+    UnreadableRow,
+)
 
 
 def scan_dataset(
@@ -31,7 +39,8 @@ def scan_dataset(
 ) -> None:
     """Find rows with control tokens, bad roles, lost turns, broken arguments, null padding or no labels.
 
-    Lines that cannot be read are counted, too, and do not stop it. Exits with 1 if a row has a problem.
+    Lines that cannot be read are counted, too, and do not stop it. Exits with 1 if a row has a problem, and with 2 if
+    there is no row that can be read.
 
     Example: turnwise scan train.jsonl -t qwen3 -k turnwise
     """
@@ -45,12 +54,19 @@ def scan_dataset(
             # People count the lines of a file from 1.
             report.add(RowProblem(line.number, *problem) for problem in scanner.scan(row))
             show(line.bytes_read)
+    if report.counts[UNREADABLE] == report.rows:
+        raise SourceError(f"no row of {dataset} can be read", hint=_show_first(report))
     if as_json:
         output.write_json(_as_data(report))
     else:
         output.write(f"{report}\n")
     if report.affected:
-        raise typer.Exit(1)
+        raise typer.Exit(output.FOUND)
+
+
+def _show_first(report: ScanReport) -> str:
+    first = report.first[UNREADABLE]
+    return str(first[0]) if first else "the file is empty"
 
 
 def _as_data(report: ScanReport) -> dict[str, Any]:

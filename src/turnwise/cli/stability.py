@@ -21,6 +21,7 @@ from turnwise.cli.render import (
     VariableOption,
     make_flag,
 )
+from turnwise.errors import SourceError
 from turnwise.evidence import CacheLedger, LedgerTotals, LedgerTurn, TraceLine
 
 TemplateOption = Annotated[
@@ -46,7 +47,7 @@ def stability(
     else:
         output.write(f"{found}\n")
     if not found.stable:
-        raise typer.Exit(1)
+        raise typer.Exit(output.FOUND)
 
 
 def _stability_data(found: Stability) -> dict[str, Any]:
@@ -104,7 +105,8 @@ def ledger(
     """Show which prompts of an agent's trace lose tokens that a server had computed, and why.
 
     Each line is a request with `messages` and perhaps `tools`, or one message of a growing conversation. With --json,
-    there is one object for each prompt, and the totals last. Exits with 1 if a token was lost.
+    there is one object for each prompt, and the totals last. Exits with 1 if a token was lost or a line could not be
+    read, and with 2 if there is no prompt at all.
 
     Example: turnwise ledger trace.jsonl -t qwen3 -k turnwise
     """
@@ -124,12 +126,14 @@ def ledger(
         elif every or (isinstance(turn, LedgerTurn) and turn.lost):
             output.write(f"{turn}\n")
     totals = found.totals
+    if not totals.turns:
+        raise SourceError(f"no line of {trace} is a request or a message that the template takes")
     if as_json:
         output.write_json({"totals": _totals_data(totals)}, None)
     else:
         output.write(f"{totals}\n")
-    if totals.lost:
-        raise typer.Exit(1)
+    if totals.lost or totals.problems:
+        raise typer.Exit(output.FOUND)
 
 
 def _read_trace(trace: str) -> Iterator[TraceLine]:
