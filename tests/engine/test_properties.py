@@ -171,6 +171,9 @@ DISAGREED = [
     "{{ none[0:][0:] }}",
     "{{ none[0:] ~ word }}",
     "{% set x = none[0:] %}",
+    "{% for x in range(7) %}{{ rows|sort(attribute='name') }}{{ record['no' ~ 'pe'] }}{% endfor %}",
+    "{{ messages[:1]|urlencode }}",
+    "{{ 1 or none[::2] }}",
 ]
 """What the generated templates found; each is here so that it stays found."""
 

@@ -318,6 +318,8 @@ class MessageTracker:
 
     def _message_of_trail(self, trail: Trail) -> int | None:
         """Return the index of the message that a trail leads to, or that a dict was made of."""
+        if trail is None:  # of a value that is not there
+            return None
         if _is_message(trail):
             index: int = trail[1]
             return index

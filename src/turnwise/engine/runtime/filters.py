@@ -221,9 +221,10 @@ def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
 
 
 def _require_pair(entry: Any) -> tuple[Any, Any]:
-    if not isinstance(entry, (list, tuple, str)) or len(entry) != 2:
+    if not isinstance(entry, (list, tuple, str, dict)) or len(entry) != 2:
         raise ValueFailure("urlencode: a list must consist of pairs", entry)
-    return entry[0], entry[1]
+    first, second = entry  # of a dict, its keys: jinja2 takes whatever has two elements
+    return first, second
 
 
 def mark_safe(rt: Runtime, value: Any, trail: Trail) -> Pair:
