@@ -150,16 +150,22 @@ class TransformersChat:
         tokenizer = self.require_tokenizer()
         if not safe and not wants_mask:
             return {"input_ids": tokenizer.whole(template.render(chat, **arguments).text)}
-        has_marks = wants_mask and GENERATION_TAG.search(template.text) is not None
-        train_on: TrainOn = "marked" if has_marks else train_nothing
-        encoded = template.encode(chat, tokenizer, train_on, compatible=not safe, **arguments)
+        train_on = self._choose_loss(template) if wants_mask else train_nothing
+        encoded = template.encode(
+            chat, tokenizer, train_on, compatible=not safe, add_stop=False, **arguments
+        )
         row = {"input_ids": encoded.input_ids}
-        if wants_mask and not has_marks:
-            problem = "the mask is empty: the template has no {% generation %} blocks"
-            warn(problem, TurnwiseWarning, stacklevel=4)
         if wants_mask:
-            row["assistant_masks"] = encoded.mask if has_marks else [0] * len(encoded.input_ids)
+            row["assistant_masks"] = encoded.mask
         return row
+
+    def _choose_loss(self, template: Template) -> TrainOn:
+        """Return what the mask marks; a subclass may mark what has no `{% generation %}` blocks."""
+        if GENERATION_TAG.search(template.text) is not None:
+            return "marked"
+        problem = "the mask is empty: the template has no {% generation %} blocks"
+        warn(problem, TurnwiseWarning, stacklevel=5)
+        return train_nothing
 
     def _special_tokens(self, template: Template) -> dict[str, Any]:
         """Return the tokenizer's special tokens that the template reads."""
