@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from turnwise.analysis.conversations import (
     OSLO,
@@ -22,6 +23,7 @@ from turnwise.analysis.conversations import (
     make_message,
     make_tool_result,
 )
+from turnwise.messages import REASONING_KEYS
 
 USER, ASSISTANT, CALLS, RESULT, SYSTEM = "user", "assistant", "calls", "tool", "system"
 NEXT_RESULT, REPLY = "next tool", "reply"
@@ -100,6 +102,17 @@ def growing_conversations() -> tuple[Growth, ...]:
     return tuple(sorted(found.values(), key=lambda growth: len(growth.probe.messages)))
 
 
+@cache
+def distinct_growths() -> tuple[Growth, ...]:
+    """Return the shortest growth for each sequence of messages, with and without reasoning: a third of them."""
+    found: dict[Any, Growth] = {}
+    for growth in growing_conversations():
+        messages = growth.probe.messages
+        sequence = [(kind_of_message(one), REASONING_KEYS[0] in one) for one in messages]
+        found.setdefault((growth.kind, *sequence), growth)
+    return tuple(found.values())
+
+
 def _probes() -> Iterator[Probe]:
     for probe in conversations():
         if probe.about in TOPICS and probe.documents is None:
@@ -152,4 +165,12 @@ def kind_of_message(message: MessageDict) -> str | None:
     return role if role in FOLLOWS else None
 
 
-__all__ = ["KINDS", "REPLY", "Growth", "growing_conversations", "is_growth"]
+__all__ = [
+    "KINDS",
+    "NEXT_RESULT",
+    "REPLY",
+    "Growth",
+    "distinct_growths",
+    "growing_conversations",
+    "is_growth",
+]

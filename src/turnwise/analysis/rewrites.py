@@ -56,10 +56,14 @@ class Rewrite:
             "text outside of the messages" if self.message is None else f"messages[{self.message}]"
         )
 
-    def __str__(self) -> str:
+    def show_change(self) -> str:
+        """Return the beginnings of both texts."""
         before, now = (short_repr(text[:MAX_SHOWN_LENGTH]) for text in (self.before, self.now))
+        return f"{self.place}: {before} became {now}"
+
+    def __str__(self) -> str:
         where = "" if self.decision is None else f" ({self.decision})"
-        return f"{self.place}: {before} became {now}{where}"
+        return self.show_change() + where
 
 
 def find_rewrite(

@@ -160,21 +160,20 @@ def measure_stability(renderer: Renderer) -> Stability:
     Raises:
         TemplateLimitError: the template costs far more than any real one.
     """
-    search = StabilitySearch(renderer)
-    rows = tuple(search.make_row(kind) for kind in KINDS)
-    return Stability(renderer.name, rows)
+    search = StabilitySearch(renderer.allow(ALLOWED_RENDERINGS).with_reduced_limits())
+    return search.measure(growing_conversations())
 
 
 class StabilitySearch:
     """Renders growing conversations with one template.
 
     Args:
-        renderer: The template.
+        renderer: The template, with an allowance.
     """
 
     def __init__(self, renderer: Renderer) -> None:
         own = renderer.options
-        self._renderer = renderer.allow(ALLOWED_RENDERINGS).with_reduced_limits()
+        self._renderer = renderer
         self._tokens = {
             name: text
             for name, text in PROBE_TOKENS.items()
@@ -185,9 +184,14 @@ class StabilitySearch:
         self._options = {name: _list_values(name, constants) for name in names}
         self._texts: dict[Any, str | None] = {}
 
-    def make_row(self, kind: str) -> StabilityRow:
-        """Return the answer for one kind of message."""
-        growths = [growth for growth in growing_conversations() if growth.kind == kind]
+    def measure(self, growths: Sequence[Growth]) -> Stability:
+        """Return the answer for each kind of message."""
+        rows = [
+            self._make_row(kind, [one for one in growths if one.kind == kind]) for kind in KINDS
+        ]
+        return Stability(self._renderer.name, tuple(rows))
+
+    def _make_row(self, kind: str, growths: Sequence[Growth]) -> StabilityRow:
         compared, changed = self._compare_all(growths, {})
         if not changed:
             return StabilityRow(kind, compared)

@@ -10,7 +10,8 @@ import pytest
 
 import turnwise
 from single_check import run_check
-from turnwise.evidence.checks import CHECKS, CheckReport
+from turnwise.analysis.conversations import Probe
+from turnwise.evidence.checks import CHECKS, CheckFinding, CheckReport, Place
 from turnwise.evidence.checks.catalogue import SECTIONS, Check
 
 FOLDER = Path(__file__).parent
@@ -47,6 +48,57 @@ def test_a_check_reports_its_bad_case(code: str, good_report: CheckReport) -> No
     places = [symptom.place.line if symptom.place else None for symptom in found]
     assert (lines[0] if lines else None) in places, "\n".join(map(str, found))
     assert all(symptom.fix and symptom.message for symptom in found)
+
+
+JOINED = (
+    "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + (m.content or '') }}"
+    "{%- for call in m.tool_calls or [] %}"
+    "{{- '<call>' + call.function.name + ' ' + call.function.arguments | tojson + '</call>' }}"
+    "{%- endfor %}{{- '<|im_end|>\n' }}{%- endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("T301", "call.function.arguments"), ("T407", "'<|im_start|>' + m.role")],
+)
+def test_the_caret_is_below_the_expression(code: str, expected: str) -> None:
+    (found,) = run_check(code, compile_case(JOINED))
+    assert found.place is not None
+    assert found.place.source_line[found.place.column - 1 :].startswith(expected)
+
+
+def test_a_misspelt_variable_is_told() -> None:
+    (found,) = run_check(
+        "T601",
+        compile_case(GOOD.replace("{%- if add_generation_prompt", "{%- if add_generation_promt")),
+    )
+    assert found.severity is not None and found.severity == "warning"
+    assert "Did you mean add_generation_prompt?" in found.fix
+
+
+def test_all_hidden_characters_of_a_line_are_named() -> None:
+    (found,) = run_check("T602", compile_case("\u200b{{ messages }}\u202e\u200b"))
+    assert "ZERO WIDTH SPACE" in found.message and "RIGHT-TO-LEFT OVERRIDE" in found.message
+    assert "2 times" in found.message and found.severity is None
+
+
+def test_the_first_of_two_users_is_missed() -> None:
+    text = "{% for m in messages %}{% if loop.last or m.role != 'user' %}{{ m.content }}{% endif %}{% endfor %}"
+    (found,) = run_check("T108", compile_case(text))
+    assert found.message.startswith("the first of two user messages")
+
+
+def test_findings_of_one_place_have_their_own_examples_and_fixes() -> None:
+    place = Place("t", 1, 1, "{{ x }}")
+    probes = [Probe("", [{"role": "user", "content": text}]) for text in ("one", "two")]
+    findings = [
+        CheckFinding(f"T10{number}", "n", "error", "m", "same fix", place, probe)
+        for number, probe in enumerate(probes)
+    ]
+    text = str(CheckReport("t", tuple(findings)))
+    assert text.count("{{ x }}") == 1 and "fix of T100, T101: same fix" in text
+    assert text.index("T100:") < text.index("one") < text.index("T101:") < text.index("two")
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)

@@ -117,11 +117,12 @@ class CheckFinding:
         lines = [f"{self.code} {self.severity}: {printable(self.message)}"]
         if self.place is not None:
             lines.append(self.place.show())
-        lines += [f"  {line}" for line in self.details()]
+        lines += [f"  {line}" for line in self.example()]
+        lines.append(f"  fix: {printable(self.fix)}")
         return "\n".join(lines)
 
-    def details(self) -> Iterator[str]:
-        """Yield the conversation, the output and the fix, a line each."""
+    def example(self) -> Iterator[str]:
+        """Yield the conversation and the output, a line each."""
         if self.probe is not None:
             label = "with: "
             for message in self.probe.messages:
@@ -131,7 +132,6 @@ class CheckFinding:
                 yield f"      {name}={_show(value) if name != 'tools' else _show_tools(value)}"
         if self.output:
             yield printable(truncate_text(self.output, MAX_SHOWN_OUTPUT))
-        yield f"fix: {printable(self.fix)}"
 
 
 @dataclass(frozen=True)
@@ -192,20 +192,31 @@ class CheckReport:
         for place, group in self.by_cause():
             if place is None or len(group) == 1:
                 lines += [str(group[0]), ""]
-                continue
-            for finding in group:
-                lines.append(f"{finding.code} {finding.severity}: {printable(finding.message)}")
-            lines.append(place.show())
-            lines += [f"  {line}" for line in group[0].details()]
-            fixes = dict.fromkeys(finding.fix for finding in group)
-            lines += [f"  fix: {printable(fix)}" for fix in list(fixes)[1:]]
-            lines.append("")
+            else:
+                lines += [*_show_group(place, group), ""]
         reasons: dict[str, list[str]] = {}
         for code, reason in self.not_run:
             reasons.setdefault(reason, []).append(code)
         for reason, codes in reasons.items():
             lines.append(f"not run: {', '.join(codes)}: {printable(reason)}")
         return "\n".join([*lines, self.summary()])
+
+
+def _show_group(place: Place, group: list[CheckFinding]) -> Iterator[str]:
+    """Yield the findings of one place: what they are, the place, then examples and fixes with the codes they are of."""
+    examples: dict[tuple[str, ...], list[str]] = {}
+    fixes: dict[str, list[str]] = {}
+    for finding in group:
+        yield f"{finding.code} {finding.severity}: {printable(finding.message)}"
+        examples.setdefault(tuple(finding.example()), []).append(finding.code)
+        fixes.setdefault(finding.fix, []).append(finding.code)
+    yield place.show()
+    for example, codes in examples.items():
+        if example:
+            yield f"  {', '.join(dict.fromkeys(codes))}:"
+            yield from (f"    {line}" for line in example)
+    for fix, codes in fixes.items():
+        yield f"  fix of {', '.join(dict.fromkeys(codes))}: {printable(fix)}"
 
 
 def shown_arguments(probe: Probe) -> dict[str, Any]:

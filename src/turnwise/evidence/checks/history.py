@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from jinja2 import nodes
 
 from turnwise.analysis.conversations import LATER, MessageDict, Probe, option_names
+from turnwise.analysis.growing_conversations import (
+    KINDS,
+    NEXT_RESULT,
+    REPLY,
+    Growth,
+    distinct_growths,
+)
 from turnwise.analysis.markers import find_markers
+from turnwise.analysis.stability import StabilityRow, StabilitySearch
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.analysis.wide_conversations import option_values
 from turnwise.engine.compiler.syntax import parse, unpack_position
@@ -21,7 +29,6 @@ from turnwise.evidence.checks.subject import (
     ARGUMENTS,
     ASKED_AGAIN,
     FOUND_NEXT,
-    SAID_NEXT,
     THOUGHT,
     TOOLS,
     Subject,
@@ -32,6 +39,7 @@ from turnwise.replies.input_format import IN_PARTS
 
 CLOCK = "strftime_now"
 MAX_OPTIONS, MAX_VALUES = 8, 3  # that are tried
+NOT_SENT = (REPLY, NEXT_RESULT)  # T402 is about replies; between two results nobody asks a model
 ROUNDS = 4  # of the conversation for which costs are told
 SPACES = " \t"
 TURNS = 4  # of the conversation from which markers are learned
@@ -41,9 +49,9 @@ def check_history(subject: Subject) -> Iterator[Symptom]:
     """A longer conversation changes what was written of its beginning.
 
     ## What it does
-    Renders conversations and the same conversations with more messages: plain ones, with reasoning, with a call and its
-    result. What was written up to the last message must be the beginning of what is written later. The cost is what a
-    server computes again in each turn of a conversation of four rounds.
+    Renders conversations before and after a message is appended, one for each sequence of messages that people send.
+    What was written must be the beginning of what is written later: the question of `turnwise stability`, which asks it
+    of three times as many conversations. The cost is what a server computes again in each turn of four rounds.
 
     ## Why it matters
     Servers keep the computed prefix of a prompt. A template that takes reasoning out of earlier turns, or moves the
@@ -53,73 +61,38 @@ def check_history(subject: Subject) -> Iterator[Symptom]:
     Write a message in the same way whatever follows it; offer an option that keeps reasoning. Train such a template
     with `template.examples`, which conditions every turn on what serving sends.
     """
-    seen: set[Place | None] = set()
-    for what, messages, tools in _growing_chats(subject):
-        found = _first_rewrite(subject, messages, tools, {})
-        if found is None:
-            continue
-        probe, index, later = found
-        place = subject.places.at(probe, index)
-        if place in seen:
-            continue
-        seen.add(place)
-        cost = _measure_cost(subject, messages, tools)
-        option = _find_stable_option(subject, messages, tools)
+    growths = [growth for growth in distinct_growths() if growth.kind not in NOT_SENT]
+    causes: dict[Place | None, list[StabilityRow]] = {}
+    for row in StabilitySearch(subject.renderer).measure(growths).rows:
+        if row.witness is not None:
+            causes.setdefault(_place_of_rewrite(subject, row), []).append(row)
+    for place, rows in causes.items():
+        witness = rows[0].witness
+        assert witness is not None
+        what = " or ".join(KINDS[row.kind] for row in rows)
+        options = dict.fromkeys(
+            f"{name}={value!r}" for row in rows for name, value in row.stable_with
+        )
         fix = "Write a message in the same way whatever follows it."
-        if option:
-            fix = f"Render with {option}, which keeps history as it was; or: {fix}"
+        if options:
+            fix = f"Render with {' or '.join(options)}, which keeps history as it was; or: {fix}"
         yield Symptom(
-            f"{what}: later messages change what was written of earlier ones{cost}",
+            f"{what} changes what was written of earlier messages{_measure_cost(subject, witness.probe)}",
             fix,
             place,
-            later,
-            f"writes: {show_from(subject.text_of(probe) or '', index)}",
+            witness.probe,
+            f"writes: {witness.rewrite.show_change()}",
         )
 
 
-def _growing_chats(
-    subject: Subject,
-) -> Iterator[tuple[str, list[MessageDict], Sequence[Any] | None]]:
-    """Yield conversations that work, with what they have."""
-    user, again = subject.user(), subject.user(ASKED_AGAIN)
-    reply, other = subject.reply(), subject.reply(SAID_NEXT)
-    system = [subject.system()] if subject.takes_system else []
-    yield "plain turns", [*system, user, reply, again, other, user], None
-    key = subject.input_format.reasoning
-    if key != IN_PARTS:
-        key = key if key in REASONING_KEYS else REASONING_KEYS[0]
-        thoughtful = subject.reply(**{key: THOUGHT})
-        yield "turns with reasoning", [*system, user, thoughtful, again, other], None
-    if subject.takes_calls:
-        call, result = subject.call(), subject.result()
-        chat = [*system, user, call, result, reply, again]
-        yield "a call and its result", chat, TOOLS
-        if key != IN_PARTS:
-            thoughtful = {**call, key: THOUGHT}
-            chat = [*system, user, thoughtful, result, reply, again]
-            yield "a call with reasoning", chat, TOOLS
-
-
-def _first_rewrite(
-    subject: Subject,
-    messages: list[MessageDict],
-    tools: Sequence[Any] | None,
-    options: dict[str, Any],
-) -> tuple[Probe, int, Probe] | None:
-    """Return the first conversation that changes the text before it, where, and the one in which it does."""
-    for count in range(1, len(messages)):
-        if messages[count - 1]["role"] == "system":
-            continue  # no server is sent a conversation that ends so
-        short = subject.chat(*messages[:count], tools=tools, options=options)
-        for longer in range(count + 1, len(messages) + 1):
-            long = subject.chat(*messages[:longer], tools=tools, options=options)
-            before, after = subject.run(short), subject.run(long)
-            if not isinstance(before, Rendering) or not isinstance(after, Rendering):
-                continue
-            committed = _committed_text(before, len(short.messages) - 1)
-            if not after.text.startswith(committed):
-                return short, first_difference(committed, after.text), long
-    return None
+def _place_of_rewrite(subject: Subject, row: StabilityRow) -> Place | None:
+    """Return the condition that decided, else what wrote the text before it changed."""
+    assert row.witness is not None
+    probe, rewrite = row.witness.probe, row.witness.rewrite
+    if rewrite.decision is not None:
+        name = subject.places.tracer.program_name(probe)
+        return subject.places.by_position(rewrite.decision.line, rewrite.decision.column, name)
+    return subject.places.at(Growth(row.kind, probe).shorter, rewrite.at)
 
 
 def _committed_text(rendering: Rendering, message: int) -> str:
@@ -133,13 +106,12 @@ def _committed_text(rendering: Rendering, message: int) -> str:
     return rendering.text[:end]
 
 
-def _measure_cost(
-    subject: Subject, messages: list[MessageDict], tools: Sequence[Any] | None
-) -> str:
+def _measure_cost(subject: Subject, probe: Probe) -> str:
     """Return in words what a server computes again in each turn: it has kept the prompt and the reply."""
+    messages, tools = probe.messages, probe.tools
     head = [message for message in messages if message["role"] == "system"]
     body = [message for message in messages if message["role"] != "system"]
-    if body[-1]["role"] == body[0]["role"]:
+    if len(body) > 1 and body[-1]["role"] == body[0]["role"]:
         body = body[:-1]  # it is the first of the next round
     chat = body * ROUNDS
     replies = [n for n, message in enumerate(chat) if message["role"] == "assistant"]
@@ -158,18 +130,6 @@ def _measure_cost(
         unit, counts = "tokens", [len(subject.tokenizer.whole(text)) for text in lost]
     mean = round(sum(counts) / len(counts))
     return f"; {mean} {unit} per turn are computed again in {ROUNDS} rounds" if mean else ""
-
-
-def _find_stable_option(
-    subject: Subject, messages: list[MessageDict], tools: Sequence[Any] | None
-) -> str:
-    """Return an option with which history is not rewritten, empty if none is known."""
-    for name, value in _list_options(subject):
-        probe = subject.chat(*messages, tools=tools, options={name: value})
-        is_rendered = isinstance(subject.run(probe), Rendering)
-        if is_rendered and _first_rewrite(subject, messages, tools, {name: value}) is None:
-            return f"{name}={value!r}"
-    return ""
 
 
 def _list_options(subject: Subject) -> Iterator[tuple[str, Any]]:
@@ -471,7 +431,7 @@ def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
         yield Symptom(
             f"add_generation_prompt adds nothing, and a reply begins behind {opening!r}",
             "End with `{% if add_generation_prompt %}` and the text that opens an assistant's turn.",
-            subject.places.at(probe, len(prompt)),
+            subject.places.at(probe, start - len(opening.lstrip())),
             asked,
             f"writes: {show_from(prompt, len(prompt))}",
         )

@@ -178,7 +178,7 @@ def check_unknown_role(subject: Subject) -> Iterator[Symptom]:
 
 
 def check_same_role_twice(subject: Subject) -> Iterator[Symptom]:
-    """The second of two user messages in a row is refused or dropped.
+    """One of two user messages in a row is refused or dropped.
 
     ## What it does
     Renders two user messages in a row.
@@ -190,13 +190,17 @@ def check_same_role_twice(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write each message as a turn of its own, or join their texts.
     """
-    second = subject.user(ASKED_AGAIN)
-    probe = subject.chat(subject.user(), second)
+    first, second = subject.user(), subject.user(ASKED_AGAIN)
+    probe = subject.chat(first, second)
     fix = "Write each message as a turn of its own, or join their texts."
+    if not isinstance(subject.run(subject.chat(first)), Rendering):
+        return
     what = "a second user message in a row"
-    if isinstance(subject.run(subject.chat(subject.user())), Rendering):
-        yield from report_failure(subject, probe, what, fix, refused="note")
-        yield from report_loss(subject, probe, second, "content", what, fix)
+    yield from report_failure(subject, probe, what, fix, refused="note")
+    yield from report_loss(subject, probe, second, "content", what, fix)
+    yield from report_loss(
+        subject, probe, first, "content", "the first of two user messages in a row", fix
+    )
 
 
 CHECKS = (

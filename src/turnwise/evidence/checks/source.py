@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -42,6 +44,8 @@ BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 INVISIBLE = frozenset("\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad\u180e")
 TAGS = range(0xE0000, 0xE0080)  # letters that nobody sees and models read
 ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{80,}|(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){16,}")
+CLOSE_NAME = 0.85  # how similar a misspelt name is to the right one
+MAX_LISTED = 5  # hidden characters of one line
 MAX_ASKED = 24  # constants that are put into messages
 MIN_ORDER = 12  # characters of template text that a word in a message adds
 LINE_OF_ERROR = re.compile(r"(?:in .*?|line )[:(]?(\d+)\)?")
@@ -62,6 +66,7 @@ def check_variables(subject: Subject) -> Iterator[Symptom]:
     Correct the name, or read it with a default: `{{ date_string | default("") }}`.
     """
     known = {*STANDARD_VARIABLES, *SPECIAL_TOKENS, *FUNCTIONS, *subject.renderer.options}
+    names = sorted(known | subject.assigned_names)
     unknown = [
         name
         for name in subject.renderer.variables
@@ -83,10 +88,12 @@ def check_variables(subject: Subject) -> Iterator[Symptom]:
             used = [node for node in tree.find_all(nodes.Name) if node.name == variable]
             if not used or variable in guarded:
                 continue
-            severity: Severity = "note" if variable in asked else "warning"
+            near = get_close_matches(variable, names, 1, CLOSE_NAME)
+            severity: Severity = "note" if variable in asked and not near else "warning"
+            hint = f" Did you mean {near[0]}?" if near else ""
             yield Symptom(
                 f"the variable {variable} is read, and callers do not pass it by themselves",
-                "Correct its name, or read it with a default.",
+                f"Correct its name, or read it with a default.{hint}",
                 subject.places.by_position(*unpack_position(used[0].lineno), name),
                 severity=severity,
             )
@@ -113,18 +120,23 @@ def check_hidden_characters(subject: Subject) -> Iterator[Symptom]:
     """
     for text, name in _programs(subject):
         for number, line in enumerate(normalise_newlines(text).split("\n"), 1):
-            for column, character in enumerate(line, 1):
-                kind = _hidden_kind(character)
-                if not kind or _joins_emoji(line, column - 1):
-                    continue
-                title = unicodedata.name(character, f"U+{ord(character):04X}")
-                yield Symptom(
-                    f"a {kind} in the source: {title}",
-                    "Remove it, or write it as an escape.",
-                    Place(name, number, column, line),
-                    severity="warning" if character in INVISIBLE else None,
-                )
-                break
+            hidden = [
+                index
+                for index, character in enumerate(line)
+                if _hidden_kind(character) and not _joins_emoji(line, index)
+            ]
+            if not hidden:
+                continue
+            found = Counter(line[index] for index in hidden)
+            titles = [_describe_hidden(one, count) for one, count in found.items()]
+            if len(titles) > MAX_LISTED:
+                titles[MAX_LISTED:] = [f"and {len(titles) - MAX_LISTED} more"]
+            yield Symptom(
+                f"characters in the source that nobody sees: {', '.join(titles)}",
+                "Remove them, or write them as escapes.",
+                Place(name, number, hidden[0] + 1, line),
+                severity="warning" if INVISIBLE.issuperset(found) else None,
+            )
 
 
 def _hidden_kind(character: str) -> str:
@@ -133,6 +145,12 @@ def _hidden_kind(character: str) -> str:
     if character in INVISIBLE:
         return "character without width"
     return "letter that nobody sees" if ord(character) in TAGS else ""
+
+
+def _describe_hidden(character: str, count: int) -> str:
+    title = unicodedata.name(character, f"U+{ord(character):04X}")
+    times = f" ({count} times)" if count > 1 else ""
+    return f"{title}, a {_hidden_kind(character)}{times}"
 
 
 def _joins_emoji(line: str, index: int) -> bool:

@@ -1,8 +1,9 @@
 """Find the place in a template that wrote a character, or that decided not to.
 
 Pieces know the place of the template's own texts, but not of the expression that wrote a field of a message. So the
-template is compiled once more with a mark before and behind each expression that it outputs; the marks are private
-characters that no template writes. Rendered with marks, each character lies in the innermost expression that wrote it.
+template is compiled once more with a mark before and behind each expression that it outputs, and each operand of one
+that joins texts; the marks are private characters that no template writes. Rendered with marks, each character lies in
+the innermost expression that wrote it.
 A template may look at what it wrote (`trim`, a comparison), and marks could change the answer. If the texts without
 the marks are not the same, the neighbouring text of the template tells the place instead.
 
@@ -78,7 +79,7 @@ class TracedProgram(Program):
     def _mark_all(
         self, found: Sequence[nodes.Expr], lines: Sequence[str], assigned: set[str]
     ) -> Iterator[nodes.Expr]:
-        for node in found:
+        for node in (operand for one in found for operand in _operands(one)):
             if isinstance(node, nodes.TemplateData):
                 yield node
                 continue
@@ -91,6 +92,18 @@ class TracedProgram(Program):
             yield nodes.TemplateData(mark, lineno=node.lineno)
             yield node
             yield nodes.TemplateData(CLOSE, lineno=node.lineno)
+
+
+def _operands(node: nodes.Expr) -> Iterator[nodes.Expr]:
+    """Yield the texts that an output joins with `+` or `~`; of numbers, this changes the text, which is noticed."""
+    if isinstance(node, nodes.Add):
+        yield from _operands(node.left)
+        yield from _operands(node.right)
+    elif isinstance(node, nodes.Concat):
+        for one in node.nodes:
+            yield from _operands(one)
+    else:
+        yield node
 
 
 class TracedSpan(NamedTuple):
