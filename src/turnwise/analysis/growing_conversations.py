@@ -60,6 +60,7 @@ APPENDED: dict[str, tuple[MessageDict, ...]] = {
     RESULT: (make_tool_result("sun"),),
     SYSTEM: (make_message("system", "Be brief."),),
 }
+MAX_SHORT = 4  # messages of a short conversation: a call, its result and another user
 TOPICS = ("turns", "calls", "reasoning")  # of `conversations()`; what texts contain is asked below
 TEXTS = (" \n spaces \t\n", "</think>After", "<think>\nHm\n</think>\n\nSo.", "")
 """Texts of assistants that templates trim or take apart; the first is also a user's."""
@@ -104,12 +105,13 @@ def growing_conversations() -> tuple[Growth, ...]:
 
 @cache
 def distinct_growths() -> tuple[Growth, ...]:
-    """Return the shortest growth for each sequence of messages, with and without reasoning: a third of them."""
+    """Return one growth for each short sequence of messages, with and without reasoning: an eighth of them."""
     found: dict[Any, Growth] = {}
     for growth in growing_conversations():
         messages = growth.probe.messages
         sequence = [(kind_of_message(one), REASONING_KEYS[0] in one) for one in messages]
-        found.setdefault((growth.kind, *sequence), growth)
+        if len(sequence) <= MAX_SHORT:
+            found.setdefault((growth.kind, *sequence), growth)
     return tuple(found.values())
 
 

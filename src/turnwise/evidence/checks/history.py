@@ -51,7 +51,7 @@ def check_history(subject: Subject) -> Iterator[Symptom]:
     ## What it does
     Renders conversations before and after a message is appended, one for each sequence of messages that people send.
     What was written must be the beginning of what is written later: the question of `turnwise stability`, which asks it
-    of three times as many conversations. The cost is what a server computes again in each turn of four rounds.
+    of eight times as many conversations. The cost is what a server computes again in each turn of four rounds.
 
     ## Why it matters
     Servers keep the computed prefix of a prompt. A template that takes reasoning out of earlier turns, or moves the
