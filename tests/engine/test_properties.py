@@ -174,6 +174,8 @@ DISAGREED = [
     "{% for x in range(7) %}{{ rows|sort(attribute='name') }}{{ record['no' ~ 'pe'] }}{% endfor %}",
     "{{ messages[:1]|urlencode }}",
     "{{ 1 or none[::2] }}",
+    "{{ 'x' % nope }}{{ 'x' % [1] }}{{ 'x' % range(3) }}",
+    "{% for m in messages %}{% macro m(a=m.content) %}{{ a }}{% endmacro %}{{ m() }}{% endfor %}",
 ]
 """What the generated templates found; each is here so that it stays found."""
 

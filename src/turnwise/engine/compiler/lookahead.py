@@ -23,7 +23,7 @@ from typing import NamedTuple
 from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import parse
-from turnwise.engine.compiler.tree import child_nodes, find_nodes
+from turnwise.engine.compiler.tree import child_nodes, find_assigned_names, find_nodes, walk
 from turnwise.engine.sized_cache import SizedCache
 
 PROMPT_FLAG = "add_generation_prompt"
@@ -357,5 +357,6 @@ def _is_prompt_constant(
 
 def _find_assigned_names(loop: nodes.For) -> set[str]:
     """Return the names that a loop assigns, namespaces included."""
-    names = {node.name for node in find_nodes(loop, nodes.Name) if node.ctx == "store"}
-    return names | {node.name for node in find_nodes(loop, nodes.NSRef)}
+    return {*find_assigned_names(walk(loop))} | {
+        node.name for node in find_nodes(loop, nodes.NSRef)
+    }

@@ -33,7 +33,7 @@ from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.cost import MACRO_CALL_STEPS
 from turnwise.engine.compiler.lookups import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 from turnwise.engine.compiler.scopes import CompileError, Frame
-from turnwise.engine.compiler.tree import child_nodes, find_nodes, walk
+from turnwise.engine.compiler.tree import child_nodes, find_assigned_names, find_nodes, walk
 
 MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
 SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()
@@ -182,7 +182,7 @@ class LoopCompiler:
     def _declare_target(self, node: nodes.For, name: str, elements: Elements, frame: Frame) -> Code:
         """Declare the variable of a loop; it holds messages if the body does not assign it."""
         kind = Kind.ANY
-        if elements is Elements.MESSAGES and not _assigns(node.body, name):
+        if elements is Elements.MESSAGES and name not in find_assigned_names(walk(*node.body)):
             kind = Kind.MESSAGE
         variable = self.variables.identifier(frame.symbols.ref(name))
         return self.variables.declare_loop_item(variable, kind)
@@ -243,9 +243,12 @@ def _is_range(node: nodes.Node) -> bool:
 
 def _may_be_over_parts(node: nodes.For) -> bool:
     """Whether a loop looks at the `type` of its elements, as those over the parts of a content do."""
-    if not isinstance(node.target, nodes.Name) or _assigns(node.body, node.target.name):
+    if not isinstance(node.target, nodes.Name):
         return False
-    fields = set(_find_fields(node, node.target.name))
+    name = node.target.name
+    if name in find_assigned_names(walk(*node.body)):
+        return False
+    fields = set(_find_fields(node, name))
     fields.update(constant.value for constant in find_nodes(node.iter, nodes.Const))
     return "type" in fields and "role" not in fields
 
@@ -266,14 +269,6 @@ def _find_fields(node: nodes.Node, name: str) -> Iterator[str]:
             key = lookup.arg if isinstance(lookup, nodes.Getitem) else (*lookup.args, None)[0]
             if isinstance(key, nodes.Const) and isinstance(key.value, str):
                 yield key.value
-
-
-def _assigns(body: Iterable[nodes.Node], name: str) -> bool:
-    """Whether any statement of a body assigns a name."""
-    return any(
-        isinstance(node, nodes.Name) and node.ctx == "store" and node.name == name
-        for node in walk(*body)
-    )
 
 
 def _find_loop_uses(body: Iterable[nodes.Node]) -> Iterator[str]:

@@ -6,6 +6,8 @@ nothing else, calls go straight to the function; otherwise its value is a runtim
 
 from __future__ import annotations
 
+from collections import Counter
+
 from jinja2 import nodes
 from jinja2.compiler import find_undeclared
 
@@ -13,6 +15,7 @@ from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, trail_of
 from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.scopes import CompileError, KnownMacro
+from turnwise.engine.compiler.tree import find_assigned_names
 from turnwise.engine.runtime.values import Undefined
 
 SPECIAL_NAMES = ("caller", "kwargs", "varargs")
@@ -28,12 +31,7 @@ class MacroCompiler:
         self.writer = context.writer
         self.variables = context.variables
         self._value_lines: dict[str, int] = {}  # where a known macro becomes a value
-        self._assigned_names = [
-            node.name
-            for node in context.nodes
-            if isinstance(node, nodes.Macro)
-            or (isinstance(node, nodes.Name) and node.ctx != "load")
-        ]
+        self._assigned_names = Counter(find_assigned_names(context.nodes))
 
     def remove_unused_values(self) -> None:
         """Blank the lines that make values of macros which are only ever called directly."""
@@ -58,7 +56,7 @@ class MacroCompiler:
         """Whether nothing else has this name, and the macro takes only the arguments it lists."""
         names = {argument.name for argument in node.args}
         return (
-            self._assigned_names.count(node.name) == 1
+            self._assigned_names[node.name] == 1
             and not find_undeclared(node.body, SPECIAL_NAMES)
             and names.isdisjoint(SPECIAL_NAMES)
         )

@@ -7,7 +7,7 @@ third of the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from jinja2 import nodes
@@ -46,6 +46,13 @@ def find_nodes(root: nodes.Node, kind: type[NodeType]) -> Iterator[NodeType]:
     for node in walk(root):
         if isinstance(node, kind):
             yield node
+
+
+def find_assigned_names(found: Iterable[nodes.Node]) -> Iterator[str]:
+    """Yield the names that nodes assign: targets, parameters, and macros, which assign their own name."""
+    for node in found:
+        if isinstance(node, nodes.Macro) or (isinstance(node, nodes.Name) and node.ctx != "load"):
+            yield node.name
 
 
 def flat_children(node: nodes.Node) -> list[nodes.Node]:

@@ -223,7 +223,7 @@ def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
 def _require_pair(entry: Any) -> tuple[Any, Any]:
     if not isinstance(entry, (list, tuple, str, dict)) or len(entry) != 2:
         raise ValueFailure("urlencode: a list must consist of pairs", entry)
-    first, second = entry  # of a dict, its keys: jinja2 takes whatever has two elements
+    first, second = tuple(entry)  # of a dict, its keys: jinja2 takes whatever has two elements
     return first, second
 
 

@@ -143,6 +143,8 @@ class PercentArguments:
 
     def __init__(self, value: Any, trail: Trail) -> None:
         self.mapping = value if isinstance(value, dict) else None
+        # Python takes whatever could be asked for a key for a mapping, and those may have more than is written.
+        self.has_keys = isinstance(value, (dict, list, range, Undefined))
         self.trail = trail
         pairs = [(value, trail)]
         if isinstance(value, tuple):
@@ -162,7 +164,7 @@ class PercentArguments:
         return self.rest.popleft()
 
     def check_all_taken(self) -> None:
-        if self.rest and self.mapping is None:
+        if self.rest and not self.has_keys:
             raise Failure("not all arguments converted during string formatting")
 
 
