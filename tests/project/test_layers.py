@@ -45,7 +45,7 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 EDGES = {"cli"}
 """Rooms that may print, read the clock and touch the network."""
-FILE_READERS = EDGES | {"registry", "compat", "local_files", "isolation"}
+FILE_READERS = EDGES | {"registry", "compat", "integrations", "local_files", "isolation"}
 """Rooms that may open files; a worker process has streams and an environment of its own."""
 FILE_ADAPTERS = "turnwise.tokens.tokenizers"
 """And this part of a room: a tokenizer is a file."""
@@ -116,6 +116,10 @@ SEAMS = {
         "turnwise.evidence.checks",
     ): "template.check() is part of the public object, and checks "
     "load references by name: imported where it is called",
+    (
+        "turnwise.integrations.sglang",
+        "turnwise.integrations.sglang_detectors",
+    ): "its classes extend SGLang's, which is imported only by SGLang itself",
 }
 """Imports that look down, with the reason."""
 

@@ -134,3 +134,9 @@ def _check_id(id: Any) -> str:
             hint="the function given as call_ids returns the id",
         )
     return id
+
+
+def name_in_id(id: str) -> str:
+    """Return the name of the tool in an id such as `functions.NAME:0`."""
+    name = id.rpartition(":")[0] or id
+    return name.rpartition(".")[2]

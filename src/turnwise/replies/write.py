@@ -11,12 +11,13 @@ prompt already contains is not written again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import CallFields, message_reasoning, message_text, message_tool_calls
+from turnwise.replies.call_ids import name_in_id
 from turnwise.replies.code_block import write_code_block
 from turnwise.replies.grammar import (
     KEY,
@@ -226,11 +227,19 @@ def _write_call(calls: Calls, given: CallFields, index: int) -> str:
         arguments = _write_json(given.arguments, call.spacing)
     slots = {
         "name": given.name,
-        "id": given.id or "",
+        "id": _write_id(parts, given, index + calls.first),
         "index": str(index + calls.first),
         "arguments": arguments,
     }
     return "".join(slots[part] if isinstance(part, str) else part.text for part in parts)
+
+
+def _write_id(parts: Sequence[Marker | str], given: CallFields, index: int) -> str:
+    """Return the id of a call. Where it is all that names the tool, one that does not name it is not kept."""
+    id = given.id or ""
+    if "id" in parts and "name" not in parts and name_in_id(id) != given.name:
+        return f"functions.{given.name}:{index}"
+    return id
 
 
 def _write_json(value: Any, spacing: Spacing) -> str:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Generator, Mapping
 from enum import Enum, auto
 
+from turnwise.replies.call_ids import name_in_id
 from turnwise.replies.code_block import parse_code_block
 from turnwise.replies.grammar_parts import JsonCall, RawCall
 from turnwise.replies.parser.arguments import ArgumentParser
@@ -380,7 +381,7 @@ class CallParser:
         id = slots.get("id") or None
         name = slots.get("name")
         if name is None and id is not None:
-            name = _name_in_id(id)
+            name = name_in_id(id)
         # Text that cannot be a name shows that this is no call.
         if not name or not _NOT_IN_NAMES.isdisjoint(name) or any(map(str.isspace, name)):
             return None
@@ -415,9 +416,3 @@ def _next_list_state(lists: ListState, char: str, is_first: bool) -> ListState |
     if char == "]" and is_list:
         return ListState.CLOSED
     return None
-
-
-def _name_in_id(id: str) -> str:
-    """Return the name in an id such as `functions.NAME:0`."""
-    name = id.rpartition(":")[0] or id
-    return name.rpartition(".")[2]
