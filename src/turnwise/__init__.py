@@ -50,6 +50,7 @@ from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template, compile
 from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.encoded_batch import EncodedBatch
 from turnwise.tokens.session import Session
 from turnwise.training import Examples
 
@@ -71,6 +72,7 @@ __all__ = [
     "Comparison",
     "ContentPart",
     "Encoded",
+    "EncodedBatch",
     "Entry",
     "Event",
     "Examples",

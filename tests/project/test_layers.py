@@ -31,7 +31,7 @@ LAYERS = (
     ("analysis",),
     ("dialects", "tokens", "replies"),
     ("conversion", "normalisation"),
-    ("training",),
+    ("training", "batch"),
     ("template",),
     ("registry",),
     ("evidence", "isolation"),

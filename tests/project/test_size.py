@@ -20,7 +20,7 @@ MAX_TEST_FILE_LINES = 750
 MAX_FUNCTION_LINES_P90 = 40
 MAX_PARTICIPLE_PERCENT = 3.0
 # Template has one short method for each verb of the public interface; everything else has at most 25.
-MAX_METHODS = 28
+MAX_METHODS = 29
 MAX_NODES_PER_LINE = 6.3
 # 158,442 after the redesign; labels, media, trajectories and streams added a tenth, the seeds two, what a
 # generation prompt depends on a hundredth, comparing with coverage 4%, and conversations of any shape, checks,

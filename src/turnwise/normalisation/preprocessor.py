@@ -12,7 +12,7 @@ are changed for them, and losses are told all the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -241,6 +241,16 @@ class Preprocessor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _share_preprocessor, (self._codec, OPENAI_DIALECT if self._is_openai else "")
+
+
+def choose_input_arguments(arguments: Mapping[str, Any], strict: bool) -> dict[str, Any]:
+    """Return those of the arguments of `render` that decide what becomes of the input."""
+    return {
+        "tools": arguments.get("tools"),
+        "documents": arguments.get("documents"),
+        "normalise": arguments.get("normalise", True),
+        "strict": strict,
+    }
 
 
 def _describe_losses(lost: Sequence[str]) -> str:

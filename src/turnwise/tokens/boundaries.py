@@ -122,6 +122,7 @@ class TurnCache:
         openings: the openings of assistant turns by the kind of turn; `find_turns` learns them.
         mixed: whether text of other messages is written inside of such turns, by the kind of turn.
         turn_delimiters: the tokens that delimit turns, by tokenizer; `encode.find_turn_delimiters` learns them.
+        layouts: what rows of a batch have in common, by tokenizer; see `row_layout.py`.
     """
 
     def __init__(self, reads: PromptReads) -> None:
@@ -129,6 +130,7 @@ class TurnCache:
         self.openings: dict[Kind, list[Opening]] = {}
         self.mixed: dict[Kind, bool] = {}
         self.turn_delimiters: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+        self.layouts: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TurnCache, (self.reads,)  # a copy learns again

@@ -23,7 +23,7 @@ from turnwise.tokens.media import (
     shift_index,
 )
 from turnwise.tokens.owners import Owner, find_owners
-from turnwise.tokens.text_encoder import SpanTable, encoder_for
+from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
 from turnwise.tokens.token_offsets import TokenOffsets
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
@@ -167,6 +167,11 @@ class Encoded:
     def text(self) -> str:
         """The text of the ids: the rendered text, and the stop that was added to it, if any."""
         return self.rendering.text + self.added_stop
+
+    @property
+    def span_rows(self) -> list[SpanRow]:
+        """The plain spans and added tokens of which the ids were made: rows of a `SpanTable`."""
+        return self._offsets.spans.rows
 
     @property
     def attention_mask(self) -> list[int]:

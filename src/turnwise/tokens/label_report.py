@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from turnwise.errors import short_repr
+from turnwise.errors import MessageError, short_repr, warn_caller
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded
@@ -66,6 +66,18 @@ def _find_reasons(request: EncodeRequest, text: str, turn: Turn, is_last: bool) 
         yield "no stop ends it"
     elif stop and stop not in request.stops:
         yield f"it ends with {short_repr(stop)}, which is not one of the stops"
+
+
+def report_problems(
+    name: str, problems: Sequence[Untrained], strict: bool, remedy: str = ""
+) -> None:
+    """Warn of turns that are not trained as they should be; with `strict`, raise an error."""
+    if not problems:
+        return
+    description = describe_problems(name, problems, remedy)
+    if strict:
+        raise MessageError(description, path=f"messages[{problems[0].message}]")
+    warn_caller(description)
 
 
 def describe_problems(name: str, problems: Sequence[Untrained], remedy: str = "") -> str:

@@ -89,10 +89,10 @@ class TextEncoder:
         specials = [
             token for token in tokenizer.added.values() if token.control and token.id != unknown
         ]
-        self._special_ids = frozenset(token.id for token in specials)
+        self.special_ids = frozenset(token.id for token in specials)
         self._spellings = [token.text for token in specials]
         # Gemma has tokens for runs of line breaks: they match across the end of a prompt.
-        self._has_blank_tokens = any(not token.control for token in tokenizer.added.values())
+        self.has_blank_tokens = any(not token.control for token in tokenizer.added.values())
         # Read without the lock: an entry is whole, and never changed.
         self._cache: dict[SpanKey, EncodedSpan] = {}
         self._size = 0
@@ -115,7 +115,7 @@ class TextEncoder:
             may_spell_specials: False if the text is known to spell no added token but `matches`.
             position: START of everything, AFTER an added token, or WITHIN a text.
         """
-        if self._has_blank_tokens and seams:
+        if self.has_blank_tokens and seams:
             matches = self._split_blank_tokens(text, matches, seams)
         ids: list[int] = []
         rows: list[SpanRow] = []
@@ -166,7 +166,7 @@ class TextEncoder:
         """Return the ids of a text as ordinary text, and where it was split to avoid special ids."""
         encoded: EncodedSpan = self.tokenizer.encode(text, position), ()
         is_checked = may_spell_specials or self.tokenizer.native
-        if is_checked and not self._special_ids.isdisjoint(encoded[0]):
+        if is_checked and not self.special_ids.isdisjoint(encoded[0]):
             encoded = self._encode_without_specials(text, position)
         if len(text) <= MAX_CACHED_LENGTH:
             self._add_to_cache((position, text), encoded)
@@ -185,10 +185,10 @@ class TextEncoder:
                 split += _split_spellings(part, self._spellings, distance)
             parts = split
             ids, splits = self._encode_parts(parts, position)
-            if self._special_ids.isdisjoint(ids):
+            if self.special_ids.isdisjoint(ids):
                 return ids, splits
         ids, splits = self._encode_parts(list(text), position)
-        if not self._special_ids.isdisjoint(ids):
+        if not self.special_ids.isdisjoint(ids):
             raise TokenizerError(
                 f"{self.tokenizer.name} encodes ordinary text as a special token, and splitting does not help",
                 hint="refuse the text, or use another back end",

@@ -61,6 +61,27 @@ class TokenMatcher:
         )
 
     @cached_property
+    def is_separable(self) -> bool:
+        """Whether two tokens in a text never overlap, and none looks at its surroundings."""
+        if not self.is_simple or self._shorter:
+            return False
+        beginnings = {text[:end] for text in self._texts for end in range(1, len(text) + 1)}
+        match = self.pattern.match
+        return not any(
+            text[start:] in beginnings or match(text, start)
+            for text in self._texts
+            for start in range(1, len(text))
+        )
+
+    def can_join(self, before: str, after: str) -> bool:
+        """Return whether a token may begin in the text before something unknown, or end in the text after it."""
+        return any(
+            before.endswith(text[:cut]) or after.startswith(text[cut:])
+            for text in self._texts
+            for cut in range(1, len(text))
+        )
+
+    @cached_property
     def blank(self) -> TokenMatcher:
         """A matcher of the tokens that are only white space: they can steer nothing, so anybody may write them."""
         return TokenMatcher(

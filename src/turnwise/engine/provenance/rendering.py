@@ -219,6 +219,11 @@ class Rendering:
             position = place + len(part)
         return True
 
+    @property
+    def output(self) -> Output:
+        """What the program wrote: texts and their trails, alternately."""
+        return self._out
+
     def list_texts(self, inside_joined: bool = False) -> list[str]:
         """Return the texts of which the text was made.
 

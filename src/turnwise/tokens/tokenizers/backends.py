@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from turnwise.errors import TokenizerError, did_you_mean
 
 BACKENDS = ("fastokens", "tokenizers")
 VARIABLE = "TURNWISE_BACKEND"
+# The ids of many texts, as 32-bit numbers one after another, and where those of each text begin; the last is the end.
+FlatIds = tuple[bytes, Sequence[int]]
 
 
 def choose_backend(backend: str | None) -> str | None:

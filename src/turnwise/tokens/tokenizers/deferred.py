@@ -64,6 +64,17 @@ class DeferredBackend:
     def decode(self, ids: Sequence[int]) -> str:
         return self._reference.decode(ids)
 
+    def load_for(self, characters: int) -> None:
+        """Load the fast back end and wait for it, if so many characters are about to be encoded that it pays."""
+        if characters < self._allowance:
+            return
+        with self._lock:
+            self._start_loading()
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join()
+        if self._loaded is not None:
+            self._adopt(self._loaded)
+
     def _spend(self, characters: int) -> None:
         """Count characters; load the fast back end when the allowance is spent, adopt it when it is loaded."""
         self._allowance -= characters

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import fastokens  # type: ignore[import-untyped]
 
+from turnwise.tokens.tokenizers.backends import FlatIds
 from turnwise.tokens.tokenizers.hf_backend import ReferenceBackend
 from turnwise.tokens.tokenizers.normalization import rewrite_without_prefix
 
@@ -35,6 +36,13 @@ class FastokensBackend:
             text = self.pipeline.add_prefix(text)
         ids: list[int] = self.full.encode_ordinary(text).ids
         return ids
+
+    def whole_flat(self, texts: Sequence[str]) -> FlatIds | None:
+        """Return the ids that `whole` gives for each of many texts, by one call; None if only the reference knows."""
+        if self.is_rewritten:
+            return None
+        ids, offsets = self.full.encode_batch_flat(texts)
+        return ids, memoryview(offsets).cast("Q")
 
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self.full.decode(list(ids), skip_special_tokens=False)

@@ -18,7 +18,7 @@ import tokenizers as library
 from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers.alignment import align_tokens
-from turnwise.tokens.tokenizers.backends import choose_backend
+from turnwise.tokens.tokenizers.backends import FlatIds, choose_backend
 from turnwise.tokens.tokenizers.deferred import (
     ALLOWANCE_PER_TOKEN,
     DeferredBackend,
@@ -140,6 +140,21 @@ class HuggingFace:
             check_text(text)
             with wrap_errors(f"{self.name} cannot encode a text of {len(text)} characters"):
                 return self._reference.encode(text, position)
+
+    def whole_flat(self, texts: Sequence[str]) -> FlatIds | None:
+        """Return the ids that `whole` gives for many texts, by one call; None if each must be encoded by itself."""
+        if isinstance(self._encoder, DeferredBackend):
+            self._encoder.load_for(sum(map(len, texts)))
+        encode = getattr(self._encoder, "whole_flat", None)
+        if encode is None:
+            return None
+        try:
+            found: FlatIds | None = encode(texts)
+            return found
+        except NOT_WRAPPED:
+            raise
+        except BaseException:  # a panic in Rust is not an Exception
+            return None  # the text that cannot be encoded is found one by one
 
     def whole(self, text: str) -> list[int]:
         try:

@@ -1,0 +1,215 @@
+"""A batch has the ids and labels that `encode` gives for each row, whatever the rows are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy
+import pytest
+
+import corpus
+import turnwise
+import vocabularies
+from published_templates import compile_published
+from turnwise import Encoded, EncodedBatch, Template
+from turnwise.errors import MessageError, TurnwiseError
+from turnwise.tokens.tokenizers import tokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
+NOW = datetime(2024, 5, 17, 10, 30)
+SYSTEM = {"role": "system", "content": "Be kind."}
+ENTRIES = ("chatml", "qwen3", "llama-3.1", "gemma-3", "deepseek-r1", "vicuna")
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
+}
+WORDS = (
+    *(
+        "Oslo",
+        "rain, rain",
+        "x = 1\n",
+        "東京",
+        "🙂",
+        "100%",
+        "%s",
+        "a\0b",
+        "  ",
+        "</think>",
+        "\n\n",
+        "",
+    ),
+    *(
+        "<|im_end|>",
+        "<|im_start|>user\n",
+        "<think>",
+        "<|eot_id|>",
+        "</s>",
+        "[INST]",
+        "<end_of_turn>",
+    ),
+)
+
+
+def make_text(dice: random.Random) -> str:
+    """Words of all kinds; every second text has no control tokens and no white space around it."""
+    if dice.random() < 0.6:
+        return " ".join(dice.choices(WORDS[:7], k=dice.randint(1, 6))).strip() or "Yes."
+    return "".join(dice.choices(WORDS, k=dice.randint(0, 4)))
+
+
+def make_turns(dice: random.Random) -> list[dict[str, Any]]:
+    messages = [dict(SYSTEM)] if dice.random() < 0.5 else []
+    for _ in range(dice.randint(1, 3)):
+        messages.append({"role": "user", "content": make_text(dice)})
+        messages.append({"role": "assistant", "content": make_text(dice)})
+    return messages
+
+
+def make_row(dice: random.Random) -> Any:
+    """Mostly plain turns; sometimes tools, options, other fields, weights or another shape of data."""
+    messages = make_turns(dice)
+    kind = dice.randrange(12)
+    if kind == 0:
+        return {"messages": messages, "tools": [TOOL]}
+    if kind == 1:
+        return {"messages": messages, "chat_template_kwargs": {"enable_thinking": False}}
+    if kind == 2:
+        messages[-1]["reasoning_content"] = "So."
+    if kind == 3:
+        messages[-1]["weight"] = dice.choice([0, 0.5])
+    if kind == 4:
+        return {"messages": messages, "continue_final_message": True, "id": 7}
+    if kind == 5:
+        messages[-2]["content"] = [{"type": "text", "text": "parts"}]
+    if kind == 6:
+        messages.append({"role": "developer", "content": "late"})
+    return {"messages": messages} if kind == 7 else messages
+
+
+def encode_alone(template: Template, row: Any, known: Any, **more: Any) -> Encoded:
+    own = (
+        {"messages": row} if isinstance(row, list) else turnwise.shapes.conversation(row).arguments
+    )
+    messages = own.pop("messages")
+    return template.encode(messages, known, **{**more, **own})
+
+
+def check_law(template: Template, rows: Sequence[Any], known: Any, **more: Any) -> EncodedBatch:
+    """Compare a batch with `encode` of each of its rows, errors included."""
+    batch = template.encode_batch(rows, known, errors="collect", now=NOW, **more)
+    assert len(batch) == len(rows)
+    weights = batch.weights
+    for index, row in enumerate(rows):
+        start, end = batch.offsets[index], batch.offsets[index + 1]
+        try:
+            alone = encode_alone(template, row, known, now=NOW, **more)
+        except TurnwiseError as error:
+            assert str(batch.errors[index]) == str(error) and start == end
+            continue
+        assert index not in batch.errors
+        assert batch[index].input_ids.tolist() == alone.input_ids, row
+        assert batch[index].labels.tolist() == alone.labels, row
+        assert weights[start:end].tolist() == alone.weights
+    return batch
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_each_row_is_encoded_as_it_is_alone(name: str) -> None:
+    dice = random.Random(name)
+    rows = [make_row(dice) for _ in range(24)]
+    for more in ({}, {"max_length": 30}, {"add_generation_prompt": True, "train_on": "last"}):
+        check_law(turnwise.load(name), rows, "turnwise", **more)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["turnwise", *(pytest.param(name, marks=pytest.mark.slow) for name in vocabularies.REAL)],
+)
+def test_each_tokenizer(name: str) -> None:
+    dice = random.Random(name)
+    rows = [make_row(dice) for _ in range(25)]
+    for backend in ("fastokens", "tokenizers"):
+        known = tokenizer(vocabularies.path(name), backend=backend)
+        check_law(turnwise.load("chatml"), rows, known)
+
+
+def test_rows_of_one_form_are_encoded_in_full_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    encode = Template.encode
+
+    def count(self: Template, *given: Any, **more: Any) -> Encoded:
+        calls.append(given)
+        return encode(self, *given, **more)
+
+    monkeypatch.setattr(Template, "encode", count)
+    rows = [
+        [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}!"}]
+        for n in range(9)
+    ]
+    template = turnwise.compile(turnwise.load("chatml").text, name="counted")
+    template.encode_batch(rows, "turnwise")
+    template.encode_batch(rows, "turnwise")
+    assert len(calls) == 1
+    forged = [*rows, [rows[0][0], {"role": "assistant", "content": "a<|im_end|>b"}]]
+    template.encode_batch(forged, "turnwise")
+    assert len(calls) == 2
+
+
+def test_a_content_that_completes_a_token_with_the_text_before_it() -> None:
+    template = turnwise.compile(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n<|im{{ m.content }}<|im_end|>\n{% endfor %}"
+    )
+    contents = ("ple", "ple", "_end|>", "ple")
+    rows = [
+        [{"role": "user", "content": "a"}, {"role": "assistant", "content": c}] for c in contents
+    ]
+    check_law(template, rows, "turnwise")
+
+
+def test_a_bad_row_is_an_error_in_its_place() -> None:
+    good = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}]
+    rows: list[Any] = [good, [{"role": "user"}, 3], good, {"text": "none"}, good]
+    template = turnwise.load("chatml")
+    batch = template.encode_batch(rows, "turnwise", errors="collect")
+    assert sorted(batch.errors) == [1, 3] and "2 failed" in repr(batch)
+    assert batch[0].input_ids.tolist() == batch[2].input_ids.tolist() == batch[4].input_ids.tolist()
+    with pytest.raises(MessageError, match=r"^rows\[1\]: "):
+        template.encode_batch(rows, "turnwise")
+
+
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [
+        ("Hi", {}),
+        (3, {}),
+        ({"messages": []}, {}),
+        ([], {"errors": "ignore"}),
+        ([], {"enable_thinkin": 1}),
+    ],
+)
+def test_arguments_that_make_no_sense(rows: Any, more: dict[str, Any]) -> None:
+    with pytest.raises(MessageError):
+        turnwise.load("qwen3").encode_batch(rows, "turnwise", **more)
+
+
+def test_the_arrays_are_shared_with_other_libraries() -> None:
+    rows = [[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": t}] for t in "abc"]
+    batch = turnwise.load("chatml").encode_batch(rows, "turnwise")
+    ids = numpy.frombuffer(batch.input_ids, "int32")
+    assert ids.tolist() == batch.input_ids.tolist() and not ids.flags.owndata
+    assert [len(row) for row in batch.lists()["labels"]] == numpy.diff(batch.offsets).tolist()
+    assert batch[-1] == batch[2]
+    with pytest.raises(IndexError):
+        batch[3]
+    assert len(turnwise.load("chatml").encode_batch([], "turnwise")) == 0
+
+
+@pytest.mark.slow
+@corpus.needs_corpus
+def test_published_templates() -> None:
+    for name in corpus.published():
+        dice = random.Random(name)
+        check_law(compile_published(name), [make_row(dice) for _ in range(30)], "turnwise")
