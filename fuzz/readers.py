@@ -248,6 +248,9 @@ def revive(value: Any, depth: int = 0) -> Any:
     return b"bytes" if value == "\x00" else value
 
 
+MAX_TEXT = 400_000  # bytes
+
+
 def make_text(pattern: str, chance: Random) -> bytes:
     """Return a changed source that is no JSON: lines moved, words inserted, bytes changed."""
     data = chance.choice(read_seeds(pattern))
@@ -261,10 +264,10 @@ def make_text(pattern: str, chance: Random) -> bytes:
         elif change == 1:
             words.insert(at, chance.choice(words))
         elif change == 2:
-            words[at] = words[at] * chance.choice((2, 100, 2_000))
+            words[at] = (words[at] * chance.choice((2, 100, 2_000)))[:MAX_TEXT]
         else:
             words.insert(at, chance.choice(GO_WORDS))
-    changed = b" ".join(words)[:400_000]
+    changed = b" ".join(words)[:MAX_TEXT]
     return mutate_bytes(changed, chance) if chance.random() < 0.4 else changed
 
 
