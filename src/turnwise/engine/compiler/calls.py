@@ -88,6 +88,8 @@ class CallCompiler:
         value = self.context.compile(node.node, False)
         if node.name in ("filter", "test"):
             names = FILTERS if node.name == "filter" else TESTS
+            if node.args:
+                self.writer.line(f"raise Failure({f'the test {node.name!r} takes no argument'!r})")
             return scalar(f"({value.value} in {tuple(names)!r})")
         if node.name not in TESTS:
             return self._compile_unknown(node, "test", TESTS)
