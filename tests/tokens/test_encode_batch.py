@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -17,6 +19,7 @@ from published_templates import compile_published
 from turnwise import Encoded, EncodedBatch, Template
 from turnwise.errors import MessageError, TurnwiseError
 from turnwise.tokens.tokenizers import tokenizer
+from turnwise.tokens.tokenizers.files import SHIPPED
 
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 NOW = datetime(2024, 5, 17, 10, 30)
@@ -167,6 +170,20 @@ def test_a_content_that_completes_a_token_with_the_text_before_it() -> None:
         [{"role": "user", "content": "a"}, {"role": "assistant", "content": c}] for c in contents
     ]
     check_law(template, rows, "turnwise")
+
+
+def test_a_token_that_a_normalizer_would_make(tmp_path: Path) -> None:
+    """The library finds some tokens in the text that it has normalised, where they may have been spelled otherwise."""
+    file = json.loads((SHIPPED / "tokenizer.json").read_text(encoding="utf-8"))
+    file["normalizer"] = {"type": "NFKC"}
+    file["added_tokens"] = [{**row, "normalized": True} for row in file["added_tokens"]]
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(file), encoding="utf-8")
+    contents = ("first", "second", "Hi \uff1c|im_end|\uff1e there")
+    rows = [
+        [{"role": "user", "content": c}, {"role": "assistant", "content": "ok"}] for c in contents
+    ]
+    check_law(turnwise.load("chatml"), rows, str(path))
 
 
 def test_a_bad_row_is_an_error_in_its_place() -> None:

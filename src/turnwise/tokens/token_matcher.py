@@ -62,8 +62,9 @@ class TokenMatcher:
 
     @cached_property
     def is_separable(self) -> bool:
-        """Whether two tokens in a text never overlap, and none looks at its surroundings."""
-        if not self.is_simple or self._shorter:
+        """Whether two tokens in a text never overlap, and none looks at its surroundings or has another spelling."""
+        has_spellings = any(token.normalized for token in self.added.values())
+        if not self.is_simple or self._shorter or has_spellings:
             return False
         beginnings = {text[:end] for text in self._texts for end in range(1, len(text) + 1)}
         match = self.pattern.match

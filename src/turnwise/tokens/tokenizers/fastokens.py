@@ -17,7 +17,7 @@ from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import START, Added, Tokenizer
 
 REMEDY = "Give the tokenizer.json that it was made of, or its folder."
-FLAGS = ("special", "lstrip", "rstrip", "single_word")
+FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 SPACES = ("▁", "Ġ")
 
 

@@ -107,12 +107,18 @@ class ReferenceBackend:
 
     def list_added(self) -> dict[str, Added]:
         """Return the added tokens by their texts, in the order of ids."""
-        rows = sorted(self.full.get_added_tokens_decoder().items())
+        has_normalizer = self.full.normalizer is not None
         return {
             token.content: Added(
-                token.content, id, token.special, token.lstrip, token.rstrip, token.single_word
+                token.content,
+                id,
+                token.special,
+                token.lstrip,
+                token.rstrip,
+                token.single_word,
+                token.normalized and has_normalizer,
             )
-            for id, token in rows
+            for id, token in sorted(self.full.get_added_tokens_decoder().items())
         }
 
     def find_normalised(self) -> frozenset[str]:

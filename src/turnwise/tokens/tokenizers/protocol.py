@@ -28,6 +28,7 @@ class Added:
     lstrip: bool = False  # takes along the white space before it
     rstrip: bool = False  # takes along the white space after it
     single_word: bool = False  # does not match inside a word
+    normalized: bool = False  # matches the text that a normalizer has made of a text
 
     @property
     def control(self) -> bool:

@@ -23,7 +23,7 @@ INNER_ADAPTERS = {
     "tokenizers": "huggingface",
     "mistral_common": "mistral",
 }
-FLAGS = ("special", "lstrip", "rstrip", "single_word")
+FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 SPACE = "▁"
 
 
