@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from turnwise import shapes
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_options
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean
-from turnwise.normalisation.normaliser import is_plain_turns
+from turnwise.messages import find_plain_kind
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
@@ -146,7 +146,7 @@ class BatchEncoder:
         roles = [message.get("role") for message in messages]
         key = (request.train_on, prompt, *roles)
         form = self._forms.get(key)
-        if form is None and is_plain_turns(messages):
+        if form is None and find_plain_kind(messages) == "turns":
             if len(self._forms) >= MAX_FORMS:
                 self._forms.clear()
             form = self._forms[key] = _Form()

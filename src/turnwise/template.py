@@ -12,7 +12,7 @@ check     evidence/checks/       what is wrong with it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 UNNAMED = "template"
 Messages = Sequence[ChatMessage] | Sequence[Mapping[str, Any]]
-Tools = Sequence[Tool] | Sequence[Mapping[str, Any]]
+Tools = Sequence[Tool] | Sequence[Mapping[str, Any] | Callable[..., Any]]
 EXAMPLES_ARGUMENTS = ("train_on", "max_length", "overflow", "trust")
 PROMPT_ARGUMENTS = ("add_generation_prompt", "continue_final_message")
 Overflow = Literal["drop_rounds", "truncate", "refuse"]
@@ -168,7 +168,8 @@ class Template:
 
         Args:
             messages: the conversation, in OpenAI's shape.
-            tools: JSON schemas of the tools that are offered.
+            tools: the tools that are offered: JSON schemas, functions with type hints and docstrings as transformers
+                takes them, or pydantic models.
             documents: documents for retrieval, for templates that take them.
             add_generation_prompt: end with the prompt after which the assistant speaks.
             continue_final_message: leave the final message open; a name continues that field.
@@ -194,10 +195,10 @@ class Template:
         if normalise and options:
             reject_misspelt_options(options, self.renderer.variables, "render")
         arguments = (documents, add_generation_prompt, continue_final_message, now)
-        if normalise and tools is None and documents is None:
-            plain = self._inputs.try_plain_turns(messages, arguments, options)
-            if plain is not None:
-                return plain
+        if normalise and documents is None:
+            as_given = self._inputs.try_as_given(messages, tools, arguments, options, strict)
+            if as_given is not None:
+                return as_given
         rendering, given = self._inputs.run(
             messages,
             lambda given: render_unnamed(

@@ -9,11 +9,16 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from itertools import chain, product
 from typing import Any, NamedTuple
 
 import turnwise
 from turnwise.template import Template
+
+NOW = datetime(
+    2026, 1, 2, 3, 4, 5
+)  # two renderings of a template that writes the time are compared
 
 Chat = list[dict[str, Any]]
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -189,7 +194,7 @@ def render(template: Template, chat: Chat, tools: Any, normalise: bool = True) -
     given = copy.deepcopy(chat)
     is_open = chat[-1]["role"] != "assistant"
     rendering = template.render(
-        given, tools=tools, add_generation_prompt=is_open, normalise=normalise, **TOKENS
+        given, tools=tools, add_generation_prompt=is_open, now=NOW, normalise=normalise, **TOKENS
     )
     assert given == chat  # the caller's objects are never changed
     return rendering.text

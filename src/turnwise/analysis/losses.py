@@ -1,8 +1,11 @@
 """Input text that a rendering does not contain.
 
 A template may drop what it has no use for: a system message, a tool list, the text beside a tool call, the second of
-two calls. The pieces know which field each character came from, so a field without any piece was dropped. Trimmed,
+two calls. Trails tell which field each character came from, so a field that no trail leads to was dropped. Trimmed,
 escaped or computed text counts as written: its origin names the field. An image is written if it has a placeholder.
+
+Text that was made in more steps than are followed may be from any field. Then nothing is called lost; another warning
+tells that.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.provenance.trails import Computed, Field
 from turnwise.messages import REASONING_KEYS, Path, format_path
 from turnwise.messages.media import media_kind
 
 TOP_FIELDS = ("tools", "documents")
+MIN_UNTRACED = 500  # characters of a text without a known origin
 MESSAGE_FIELDS = ("content", "tool_calls", "function_call")
 
 
@@ -31,16 +36,20 @@ def find_lost_fields(
     (`messages[3].tool_calls[1]`, `tools[0]`), or of a media part without a placeholder (`messages[0].content[1]`).
     `positions` are the indices by which the paths name the messages; the rendering counts them from 0.
     """
-    written = _written_paths(rendering)
+    needs_pieces = rendering.has_pieces or any(
+        isinstance(message.get("content"), (list, tuple)) for message in messages
+    )
+    written = _paths_of_pieces(rendering) if needs_pieces else _paths_of_leaves(rendering)
+    if written is None:
+        return []
     lost: list[Path] = []
     for name, value in zip(TOP_FIELDS, (tools, documents), strict=True):
         lost += _find_lost((name,), value, written)
     for index, message in enumerate(messages):
         for name in MESSAGE_FIELDS:
-            lost += _find_lost(("messages", index, name), message.get(name), written)
-        reasoning = [name for name in REASONING_KEYS if _has_text(message.get(name))]
-        if reasoning and not any(("messages", index, name) in written for name in REASONING_KEYS):
-            lost.append(("messages", index, reasoning[0]))
+            if name in message:
+                lost += _find_lost(("messages", index, name), message[name], written)
+        lost += _find_lost_reasoning(message, index, written)
     names = [_name_as_given(path, positions) for path in lost]
     for part in rendering.media:
         path = _name_as_given(part.path, positions)
@@ -71,21 +80,60 @@ def _name_as_given(path: Path | str, positions: Sequence[int] | None) -> str:
     return format_path(path)
 
 
-def _written_paths(rendering: Rendering) -> set[Path]:
-    """Return the beginnings of all paths that some piece came from, as far as items of a field."""
-    written: set[Path] = set()
-    for piece in rendering.pieces:
-        origin = piece.origin
-        paths = [origin.path] if origin.path else [*origin.sources]
-        if origin.part and not piece.text.isspace():
-            paths.append(origin.part)
-        for path in paths:
-            written.update(tuple(path[:length]) for length in (1, 2, 3, 4))
-    return written
+def _find_lost_reasoning(
+    message: Mapping[str, Any], index: int, written: set[Path]
+) -> Iterator[Path]:
+    """Yield the path of reasoning that was not written under any of its keys, nor as a part of the content."""
+    names = [name for name in REASONING_KEYS if _has_text(message.get(name))]
+    if not names:
+        return
+    text = message[names[0]]
+    keys = {*REASONING_KEYS, *(key for key, value in message.items() if value == text)}
+    paths: list[Path] = [("messages", index, key) for key in keys]
+    content = message.get("content")
+    if isinstance(content, (list, tuple)):
+        paths += [
+            ("messages", index, "content", number)
+            for number, part in enumerate(content)
+            if isinstance(part, Mapping) and text in part.values()
+        ]
+    if written.isdisjoint(paths):
+        yield ("messages", index, names[0])
+
+
+def _paths_of_leaves(rendering: Rendering) -> set[Path] | None:
+    """Return the beginnings of all paths that some text came from, as far as items of a field; None if unknown."""
+    paths: set[Path] = set()
+    for text, leaf in rendering.list_leaves():
+        if isinstance(leaf, Field):
+            paths.add(leaf.path)
+        elif isinstance(leaf, Computed):
+            if not leaf.sources and len(text) >= MIN_UNTRACED:
+                return None
+            paths.update(leaf.sources)
+    return _list_beginnings(paths)
+
+
+def _paths_of_pieces(rendering: Rendering) -> set[Path] | None:
+    """Return the same, and the content parts for which the template wrote something of its own."""
+    paths: set[Path] = set()
+    for text, origin in rendering.pieces:
+        if origin.kind == "computed" and not origin.sources and len(text) >= MIN_UNTRACED:
+            return None
+        paths.update([origin.path] if origin.path else origin.sources)
+        if origin.part and not text.isspace():
+            paths.add(origin.part)
+    return _list_beginnings(paths)
+
+
+def _list_beginnings(paths: set[Path]) -> set[Path]:
+    return {path[:length] for path in paths for length in (1, 2, 3, 4)}
 
 
 def _has_text(value: Any) -> bool:
     """Return True if some text in a value is more than white space."""
+    if isinstance(value, str):
+        return not value.isspace() and value != ""
     waiting = [value]
     while waiting:  # not by recursion: schemas may be nested hundreds deep
         found = waiting.pop()

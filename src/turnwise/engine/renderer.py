@@ -31,8 +31,9 @@ from turnwise.immutable import Immutable
 from turnwise.messages import (
     NO_TOOLS,
     InputReader,
+    ReadMessages,
     find_lone_surrogate,
-    is_plain_chat,
+    find_plain_kind,
     prepared_tools,
 )
 
@@ -128,10 +129,13 @@ class Renderer(Immutable):
         """Render a conversation. The arguments are those of `Template.render`."""
         program, known_tools, aliases = self.program, NO_TOOLS, NO_ALIASES
         with_parts: Any = ()  # messages whose content may have parts; those of a plain chat have none
+        plain_kind = "" if continue_final_message else find_plain_kind(messages)
         if tools is not None:
             program = self._named.get(TOOL_USE, program)
             known_tools = prepared_tools(tools)
-        if continue_final_message or not is_plain_chat(messages):
+        if type(messages) is ReadMessages:
+            chat, aliases = messages.messages, messages.aliases
+        elif not plain_kind:
             reader = InputReader()
             chat, aliases = reader.read_messages(messages), reader.aliases
             with_parts = chat
@@ -157,8 +161,8 @@ class Renderer(Immutable):
                     "continue_final_message and add_generation_prompt exclude each other"
                 )
             continuation = Continuation(chat, continue_final_message, program.text)
-        if now is not None and not isinstance(now, datetime):
-            raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
+        if now is not None:
+            _check_time(now)
         runtime = Runtime(self._budgets, context, now or datetime.now, self._allowance)
         if known_tools is not NO_TOOLS:
             runtime.json_cache = known_tools.json_cache
@@ -180,7 +184,7 @@ class Renderer(Immutable):
             text = continuation.truncate(text)
         limits = self.limits
         budget = (limits.origins, limits.share_of_origins, context)
-        return Rendering(text, output, program.nodes, aliases, with_parts, budget)
+        return Rendering(text, output, program.nodes, aliases, with_parts, budget, plain_kind)
 
     def with_options(self, options: Mapping[str, Any]) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
@@ -245,6 +249,11 @@ class Renderer(Immutable):
 
     def __repr__(self) -> str:
         return f"<Renderer {self.name}>"
+
+
+def _check_time(now: Any) -> None:
+    if not isinstance(now, datetime):
+        raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
 
 
 def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:

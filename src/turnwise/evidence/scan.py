@@ -21,7 +21,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, TurnwiseError, TurnwiseWarning, did_you_mean, short_repr
@@ -213,7 +212,7 @@ class RowScanner:
                 messages, arguments["tools"] = plain.messages, plain.tools
                 rendering = template.render(messages, **arguments)
                 documents = arguments.get("documents")
-                capabilities = partial(normaliser.capabilities, bool(plain.tools))
+                capabilities = normaliser.capabilities(bool(plain.tools))
                 given = InputReader().read_messages(messages)
                 for place in find_losses(
                     rendering, given, plain.tools, documents, plain.positions, capabilities

@@ -3,6 +3,7 @@
 types.py        `ChatMessage`, `ToolCall`, `Tool` ... for people who annotate their own code
 fields.py       `message_text`, `message_reasoning`, `message_tool_calls`: what a message contains
 input_reader.py `InputReader`: checks a conversation once and makes it plain JSON data
+tool_schemas.py `to_tool`: JSON schemas of functions and pydantic models
 tools_cache.py  `prepared_tools`: plain copies of tool lists that were seen before
 inspection.py   size, substrings and lone surrogates of an input
 """
@@ -14,7 +15,13 @@ from turnwise.messages.fields import (
     message_text,
     message_tool_calls,
 )
-from turnwise.messages.input_reader import InputReader, InvalidValue, is_plain_chat
+from turnwise.messages.input_reader import (
+    InputReader,
+    InvalidValue,
+    PlainKind,
+    ReadMessages,
+    find_plain_kind,
+)
 from turnwise.messages.inspection import contains_text, find_lone_surrogate, measure_input
 from turnwise.messages.paths import Path, format_path
 from turnwise.messages.tools_cache import NO_TOOLS, PreparedTools, prepared_tools
@@ -39,14 +46,16 @@ __all__ = [
     "InputReader",
     "InvalidValue",
     "Path",
+    "PlainKind",
     "PreparedTools",
+    "ReadMessages",
     "Role",
     "Tool",
     "ToolCall",
     "contains_text",
     "find_lone_surrogate",
     "format_path",
-    "is_plain_chat",
+    "find_plain_kind",
     "measure_input",
     "message_reasoning",
     "message_text",

@@ -14,36 +14,47 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages.fields import REASONING_KEYS
 from turnwise.messages.paths import format_path
+from turnwise.messages.tool_schemas import to_tool
 
 SCALARS = (str, int, float, bool, type(None))
 MAX_DEPTH = 420  # containers within containers; a schema has two for each level of its own
 MAX_CONTAINERS = 2_000_000  # in one conversation; more is a structure that shares itself
+TURN_ROLES = frozenset(["user", "assistant"])
 MAX_PATH_STEPS = 12  # of a path in an error
+
+PlainKind = Literal["turns", "texts", ""]
 
 _has_no_reasoning = frozenset(REASONING_KEYS).isdisjoint
 
 
-def is_plain_chat(messages: Any) -> bool:
-    """Return whether all messages have just a role and a content, both text.
+def find_plain_kind(messages: Any) -> PlainKind:
+    """Return whether all messages have just a role and a content, both text, so that nothing needs a copy.
 
-    Then nothing needs a copy.
+    Returns:
+        "turns" for users and assistants, perhaps behind one system text; "texts" for any roles; "" for other messages.
     """
     if type(messages) is not list:
-        return False
+        return ""
+    others = 0  # messages that are of no user or assistant
     for message in messages:
         if type(message) is not dict or len(message) != 2:
-            return False
+            return ""
         try:
-            if type(message["role"]) is not str or type(message["content"]) is not str:
-                return False
+            role = message["role"]
+            if type(role) is not str or type(message["content"]) is not str:
+                return ""
         except KeyError:
-            return False
-    return True
+            return ""
+        if role not in TURN_ROLES:
+            others += 1
+    if others == 0 or (others == 1 and messages[0]["role"] == "system"):
+        return "turns"
+    return "texts"
 
 
 class InvalidValue(Exception):
@@ -65,6 +76,22 @@ class InvalidValue(Exception):
         if len(path) > MAX_PATH_STEPS:
             shown += "…"
         return MessageError(str(self), path=shown, hint=self.hint)
+
+
+class ReadMessages(NamedTuple):
+    """Messages that were read already; no content has parts.
+
+    Attributes:
+        messages: the messages.
+        aliases: see `InputReader.aliases`.
+        texts: contents and reasoning that a template should write, in their order.
+        most_calls: how many calls the message with the most has.
+    """
+
+    messages: list[dict[str, Any]]
+    aliases: dict[tuple[int, str], str]
+    texts: list[str]
+    most_calls: int
 
 
 class InputReader:
@@ -178,7 +205,7 @@ class InputReader:
                         message = self.read_message(message, index)
                         break
             if not _has_no_reasoning(message):
-                message = self._with_reasoning_aliases(message, index)
+                message = self.with_reasoning_aliases(message, index)
             chat.append(message)
         return chat
 
@@ -204,7 +231,7 @@ class InputReader:
             )
         return plain
 
-    def _with_reasoning_aliases(self, message: dict[str, Any], index: int) -> dict[str, Any]:
+    def with_reasoning_aliases(self, message: dict[str, Any], index: int) -> dict[str, Any]:
         """Put reasoning under both keys that templates read, and record its own key."""
         given = next((key for key in REASONING_KEYS if message.get(key) is not None), None)
         if given is None:
@@ -216,27 +243,38 @@ class InputReader:
         return {"thinking": message[given], **message, "reasoning_content": message[given]}
 
     def read_tools(self, tools: Any) -> list[Any] | None:
-        """Return the tools as plain data."""
-        return self._read_mappings(
-            "tools", tools, "a tool is a JSON schema", "pass its JSON schema"
-        )
+        """Return the tools as plain data: JSON schemas, or what has one, see `tool_schemas.py`."""
+        if isinstance(tools, (list, tuple)):
+            tools = [
+                tool if isinstance(tool, Mapping) else to_tool(tool, f"tools[{index}]")
+                for index, tool in enumerate(tools)
+            ]
+        rule = "a tool is a JSON schema, a function or a pydantic model"
+        return self._read_mappings("tools", tools, rule, "pass its JSON schema")
 
     def read_documents(self, documents: Any) -> list[Any] | None:
         """Return the documents of a retrieval prompt as plain data."""
         example = 'for example {"title": "...", "text": "..."}'
         return self._read_mappings("documents", documents, "a document is a mapping", example)
 
-    def _read_mappings(self, name: str, values: Any, rule: str, hint: str) -> list[Any] | None:
+    def _read_mappings(
+        self, name: str, values: Any, rule: str, hint_of_item: str
+    ) -> list[Any] | None:
         """Return a list of mappings as plain data; `rule` says in an error what each of them is."""
         if values is None:
             return None
         if not isinstance(values, (list, tuple)):
-            raise MessageError(f"{name} are a list, not {type(values).__name__}", path=name)
-        for index, value in enumerate(values):
-            if not isinstance(value, Mapping):
-                message = f"{rule}, not {type(value).__name__}"
-                raise MessageError(message, path=f"{name}[{index}]", hint=hint)
-        return [self.to_plain(value, name, index) for index, value in enumerate(values)]
+            found = f"{type(values).__name__}: {short_repr(values)}"
+            hint = f"put it into a list: {name}=[...]"
+            raise MessageError(f"{name} are a list, not {found}", path=name, hint=hint)
+        plain = [self.to_plain(value, name, index) for index, value in enumerate(values)]
+        for index, (value, copy) in enumerate(zip(values, plain, strict=True)):
+            if not isinstance(copy, Mapping):
+                found = f"{type(value).__name__}: {short_repr(value)}"
+                raise MessageError(
+                    f"{rule}, not {found}", path=f"{name}[{index}]", hint=hint_of_item
+                )
+        return plain
 
 
 def _is_numpy_scalar(value: Any) -> bool:

@@ -44,15 +44,17 @@ class PreparedTools:
     """Tools as plain data, with the JSON texts that templates made of them.
 
     `plain` is the copy (None if there are no tools), `cacheable_ids` the identity of every dict and
-    list in it: they live as long as the copy, so `json_cache` may use them as keys.
+    list in it: they live as long as the copy, so `json_cache` may use them as keys. `normalised` is kept for who
+    gives tools another form.
     """
 
-    __slots__ = ("cacheable_ids", "json_cache", "plain")
+    __slots__ = ("cacheable_ids", "json_cache", "normalised", "plain")
 
     def __init__(self, tools: Any) -> None:
         self.plain = InputReader().read_tools(tools)
         self.json_cache = JsonCache()
         self.cacheable_ids = frozenset(_container_ids(self.plain))
+        self.normalised: Any = None
 
 
 class ToolsCache:
@@ -88,6 +90,8 @@ def prepared_tools(tools: Any) -> PreparedTools:
 
     The cache key is written by `marshal`: it holds exact types and order, and costs little.
     """
+    if type(tools) is PreparedTools:
+        return tools
     try:
         key = marshal.dumps(tools)
     except ValueError:  # a type that is not built in, or nested too deeply

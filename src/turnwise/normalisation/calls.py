@@ -44,24 +44,6 @@ class CallForms:
         self._note = note
         self.problems: list[str] = []  # arguments that no template should be given
 
-    def is_taken(self, call: Any) -> bool:
-        """Whether a call is in the form that the template takes."""
-        if (
-            type(call) is not dict
-            or call.keys() - CALL_KEYS
-            or type(call.get("function")) is not dict
-        ):
-            return False
-        function, capabilities = call["function"], self._capabilities
-        arguments = function.get("arguments")
-        if type(arguments) is dict:
-            is_taken = capabilities.takes_argument_mapping and None not in arguments.values()
-        else:
-            is_taken = type(arguments) is str and capabilities.takes_argument_text
-        shape = capabilities.shape
-        has_id = type(call.get("id")) is str and capabilities.takes_any_id
-        return is_taken and (has_id or "id" not in call) and not (shape.bare or shape.single)
-
     def normalise(self, message: MessageDict, path: str) -> None:
         """Change the calls of a message, or the id of a result."""
         if "tool_call_id" in message:
@@ -148,13 +130,18 @@ class CallForms:
 
     def _fit_id(self, given: Any, where: str) -> Any:
         """Return an id that the template takes; the same for the same id."""
-        if not isinstance(given, str) or (len(given) == NINE and given.isalnum()):
+        if not isinstance(given, str) or has_nine_letters(given):
             return given
         if self._capabilities.takes_any_id:
             return given
         self._note(where, "became an id of nine letters and digits", "the template takes no other")
         letters = "".join(filter(str.isalnum, given))[-NINE:]
         return letters if len(letters) == NINE else f"{crc32(given.encode()):0{NINE}x}"
+
+
+def has_nine_letters(identity: str) -> bool:
+    """Whether an id is one of nine letters and digits, which every template takes."""
+    return len(identity) == NINE and identity.isalnum()
 
 
 def has_calls(message: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """Find text that was given and is not in the rendering, at a cost that is small beside that of rendering.
 
-The pieces of a rendering tell exactly which fields were written (`analysis/losses.py`), but they cost more than the
-rendering itself. So they are asked only where cheaper ways leave a doubt:
+Following the trails of a rendering tells exactly which fields were written (`analysis/losses.py`), but costs more than
+the rendering itself. So they are followed only where cheaper ways leave a doubt:
 
     1. most templates write a text as it was given: it is among the texts that were written
     2. a text that is long enough to be met nowhere else is looked for, behind the one before it
@@ -13,17 +13,16 @@ Templates that write the reasoning of the last reply and remove it from earlier 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.analysis.losses import find_lost_fields
-from turnwise.engine.provenance.rendering import Piece, Rendering
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.messages import REASONING_KEYS
 from turnwise.normalisation.capabilities import Capabilities
+from turnwise.normalisation.tools import NOT_FOUND, normalise_tools
 
-START = 20  # characters of a text that are looked for first
-MIN_UNTRACED = 500  # characters of a piece without a known origin
+MIN_DOCUMENT = 12  # characters; a shorter text may be found by chance
 
 
 def find_losses(
@@ -32,7 +31,7 @@ def find_losses(
     tools: Any,
     documents: Any,
     positions: Sequence[int] | None,
-    capabilities: Callable[[], Capabilities],
+    capabilities: Capabilities,
 ) -> list[str]:
     """Return the paths of the fields that have text and of which nothing was written.
 
@@ -42,17 +41,36 @@ def find_losses(
         tools: the tools that were rendered.
         documents: the documents that were rendered.
         positions: the indices of the messages in the caller's list, for the paths; None if they are the same.
-        capabilities: returns what the template does with reasoning, which is asked only where some is lost.
+        capabilities: what the template does with calls and reasoning.
     """
-    if not documents and writes_all(rendering, messages, tools, capabilities):
-        return []
-    if any(map(_is_untraced, rendering.pieces)):
-        return []  # the budget for origins was too small, which another warning says
+    texts = _list_texts(messages, capabilities)
+    if texts is not None:
+        most_calls = max(map(_count_calls, messages), default=0)
+        if writes_all(rendering, texts, most_calls, tools, documents, capabilities):
+            return []
+    return find_exact_losses(rendering, messages, tools, documents, positions, capabilities)
+
+
+def find_exact_losses(
+    rendering: Rendering,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Any,
+    documents: Any,
+    positions: Sequence[int] | None,
+    capabilities: Capabilities,
+) -> list[str]:
+    """Return what `find_losses` returns, by following the trails of the rendering."""
     positions = positions or range(len(messages))
     lost = find_lost_fields(rendering, messages, tools, documents, positions)
     if not any(path.endswith(REASONING_KEYS) for path in lost):
         return lost
-    removed = set(_removed_on_purpose(messages, positions, capabilities()))
+    last_user = _find_last_user(messages)
+    removed = {
+        f"messages[{positions[place]}].{key}"
+        for place, message in enumerate(messages[:last_user])
+        if _is_removed_on_purpose(message, capabilities)
+        for key in REASONING_KEYS
+    }
     return [path for path in lost if path not in removed]
 
 
@@ -85,95 +103,95 @@ def find_misprints(
     return found
 
 
-def _is_untraced(piece: Piece) -> bool:
-    origin = piece.origin
-    return origin.kind == "computed" and not origin.sources and len(piece.text) >= MIN_UNTRACED
+def _list_texts(
+    messages: Sequence[Mapping[str, Any]], capabilities: Capabilities
+) -> list[str] | None:
+    """Return the texts that a template should write; None if only the trails can tell."""
+    texts: list[Any] = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, (list, tuple)):
+            texts += [part.get("text") if isinstance(part, Mapping) else part for part in content]
+        elif content is not None:
+            texts.append(content)
+        if message.get("function_call"):
+            return None
+    texts += list_reasoning(messages, capabilities)
+    if not all(type(text) is str for text in texts):
+        return None
+    return [text for text in texts if text]
+
+
+def list_reasoning(
+    messages: Sequence[Mapping[str, Any]], capabilities: Capabilities
+) -> Iterator[Any]:
+    """Yield the reasoning that a template should write, which is not that of all replies."""
+    last_user = _find_last_user(messages)
+    for index, message in enumerate(messages):
+        if len(message) == 2:
+            continue
+        first, second, third = REASONING_KEYS
+        reasoning = message.get(first) or message.get(second) or message.get(third)
+        if not reasoning:
+            continue
+        if index >= last_user or not _is_removed_on_purpose(message, capabilities):
+            yield reasoning
+
+
+def _count_calls(message: Mapping[str, Any]) -> int:
+    calls = message.get("tool_calls")
+    return len(calls) if isinstance(calls, (list, tuple)) else 0
 
 
 def writes_all(
     rendering: Rendering,
-    messages: Sequence[Mapping[str, Any]],
+    texts: Sequence[str],
+    most_calls: int,
     tools: Any,
-    capabilities: Callable[[], Capabilities],
+    documents: Any,
+    capabilities: Capabilities,
 ) -> bool:
-    """Whether all texts are found in a rendering; False if that is not certain."""
-    texts: list[Any] = []
-    calls = 0  # the most in one message
-    for message in messages:
-        content = message.get("content")
-        if type(content) is str:
-            if content:
-                texts.append(content)
-            if len(message) == 2:
-                continue
-        elif content is not None and not isinstance(content, (list, tuple)):
-            return False
-        more = _list_texts(message)
-        if None in more:
-            return False
-        texts += more
-        if "tool_calls" in message:
-            given = message["tool_calls"]
-            calls = max(calls, len(given) if isinstance(given, (list, tuple)) else 0)
-    if calls and not capabilities().writes_calls(min(calls, 2)):
+    """Whether all that was given is found in a rendering; False if that is not certain.
+
+    Args:
+        rendering: the rendering.
+        texts: contents and reasoning.
+        most_calls: how many calls the message with the most has.
+        tools: the tools, or what was prepared of them.
+        documents: the documents.
+        capabilities: what the template does with calls.
+    """
+    if most_calls and not capabilities.writes_calls(min(most_calls, 2)):
         return False
-    missing = _find_missing(rendering, texts)
-    if missing and not rendering.has_texts(missing):
+    if not rendering.writes_texts(texts):
         return False
-    return not tools or all(name in rendering.text for name in _tool_names(tools))
+    text = rendering.text
+    if tools and not all(map(text.__contains__, normalise_tools(tools).names)):
+        return False
+    return not documents or all(one in text for one in _texts_of(documents))
 
 
-def _find_missing(rendering: Rendering, texts: Sequence[Any]) -> list[Any]:
-    """Return the texts that were not written as they were given, or not as often, in their order."""
-    missing: set[Any] = set(texts)
-    for inside_joined in (False, True):
-        written = rendering.list_texts(inside_joined)
-        missing.difference_update(written)
-        if not missing:
-            break
-    if len(set(texts)) < len(texts):
-        times = Counter(written)
-        given = Counter(texts)
-        missing.update(text for text, count in given.items() if times[text] < count)
-    return [text for text in texts if text in missing] if missing else []
+def _texts_of(documents: Any) -> Iterator[str]:
+    """Yield the longest text of each document."""
+    for document in documents:
+        values = document.values() if isinstance(document, Mapping) else ()
+        texts = [value.strip() for value in values if isinstance(value, str)]
+        longest = max(texts, key=len, default="")
+        yield longest if len(longest) >= MIN_DOCUMENT else NOT_FOUND
 
 
-def _list_texts(message: Mapping[str, Any]) -> list[Any]:
-    """Return the texts of a message besides a content that is a text; None for what the pieces must tell."""
-    texts: list[Any] = []
-    for key in REASONING_KEYS:
-        if message.get(key):
-            texts.append(message[key] if type(message[key]) is str else None)
-            break
-    content = message.get("content")
-    if isinstance(content, (list, tuple)):
-        for part in content:
-            text = part.get("text") if isinstance(part, Mapping) else None
-            texts.append(text if type(text) is str else None)
-    if message.get("function_call"):
-        texts.append(None)
-    return [text for text in texts if text != ""]
+def _find_last_user(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Return the index of the last user's message, 0 if there is none."""
+    for index in range(len(messages) - 1, 0, -1):
+        if messages[index].get("role") == "user":
+            return index
+    return 0
 
 
-def _tool_names(tools: Any) -> Iterator[str]:
-    for tool in tools:
-        function = tool.get("function", tool) if isinstance(tool, Mapping) else {}
-        name = function.get("name") if isinstance(function, Mapping) else None
-        yield name if isinstance(name, str) else "\0"  # not found: the pieces tell
-
-
-def _removed_on_purpose(
-    messages: Sequence[Mapping[str, Any]], positions: Sequence[int], capabilities: Capabilities
-) -> Iterator[str]:
-    """Yield the paths of reasoning in replies before the last user, if the template writes that of a last reply."""
-    roles = [message.get("role") for message in messages]
-    last_user = max((place for place, role in enumerate(roles) if role == "user"), default=0)
-    for place, message in enumerate(messages[:last_user]):
-        if message.get("role") != "assistant":
-            continue
-        has_calls = bool(message.get("tool_calls"))
-        is_written = (
-            capabilities.writes_reasoning_with_calls if has_calls else capabilities.writes_reasoning
-        )
-        if is_written:
-            yield from (f"messages[{positions[place]}].{key}" for key in REASONING_KEYS)
+def _is_removed_on_purpose(message: Mapping[str, Any], capabilities: Capabilities) -> bool:
+    """Whether a template leaves out the reasoning of an earlier reply, though it writes that of a last one."""
+    if message.get("role") != "assistant":
+        return False
+    if message.get("tool_calls"):
+        return capabilities.writes_reasoning_with_calls
+    return capabilities.writes_reasoning

@@ -21,7 +21,6 @@ Messages that need nothing are passed on as they are. The caller's objects are n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -35,11 +34,10 @@ from turnwise.normalisation.content import ContentForms
 from turnwise.normalisation.roles import describe_role
 from turnwise.normalisation.systems import SystemTexts
 from turnwise.normalisation.tools import normalise_tools
+from turnwise.normalisation.usual_forms import UsualForms
 from turnwise.replies.events import Message
 from turnwise.replies.input_format import InputFormat, detect_input_format
 
-PLAIN_ROLES = frozenset(["system", "user", "assistant", "tool"])
-PLAIN_KEYS = frozenset(["role", "content", "name", "tool_call_id"])  # whose texts need no change
 RESULT_ROLES = ("function", "ipython", "environment")  # other names for the role of a tool's result
 
 
@@ -86,6 +84,7 @@ class Normaliser:
     def __init__(self, template: HasFacts) -> None:
         self._facts = template.facts
         self._capabilities: dict[bool, Capabilities] = {}
+        self._usual_forms: dict[bool, UsualForms] = {}
 
     @cached_property
     def _input_format(self) -> InputFormat:
@@ -97,6 +96,12 @@ class Normaliser:
             found = Capabilities(self._facts, lambda: self._input_format, with_tools)
             self._capabilities[with_tools] = found
         return self._capabilities[with_tools]
+
+    def usual_forms(self, with_tools: bool) -> UsualForms:
+        """Return what recognises conversations that need no change."""
+        if with_tools not in self._usual_forms:
+            self._usual_forms[with_tools] = UsualForms(self.capabilities(with_tools))
+        return self._usual_forms[with_tools]
 
     def normalise(self, messages: Any, tools: Any = None, first: int = 0) -> Normalised:
         """Return a conversation in OpenAI's shape in the forms that the template takes.
@@ -113,13 +118,11 @@ class Normaliser:
         Raises:
             MessageError: the input is not a conversation.
         """
-        if tools is None and not first and self._takes_plain_turns and is_plain_turns(messages):
-            return Normalised(messages, None)
         if not isinstance(messages, (list, tuple)):
             messages = InputReader().read_messages(messages)
         try:
             work = _Conversation(self.capabilities(bool(tools)), tools, first)
-            if work.needs_nothing(messages):
+            if not first and self.usual_forms(bool(tools)).read(messages) is not None:
                 return Normalised(messages, work.tools, tuple(work.changes))
             return self._normalise(messages, work)
         except TemplateLimitError:
@@ -127,14 +130,6 @@ class Normaliser:
             reader = InputReader()
             plain = [reader.read_message(one, index) for index, one in enumerate(messages)]
             return Normalised(plain, tools)
-
-    @cached_property
-    def _takes_plain_turns(self) -> bool:
-        try:
-            capabilities = self.capabilities(with_tools=False)
-            return all(map(capabilities.takes_text, ("user", "assistant", "system")))
-        except TemplateLimitError:
-            return False
 
     def _normalise(self, messages: Any, work: _Conversation) -> Normalised:
         texts = self._facts.renderer.texts
@@ -158,21 +153,6 @@ class Normaliser:
         )
 
 
-def is_plain_turns(messages: Any) -> bool:
-    """Whether there are only texts of users and assistants, perhaps behind one system text."""
-    if type(messages) is not list:
-        return False
-    for index, message in enumerate(messages):
-        if type(message) is not dict or len(message) != 2:
-            return False
-        role = message.get("role")
-        if type(message.get("content")) is not str:
-            return False
-        if role != "user" and role != "assistant" and (role != "system" or index):
-            return False
-    return True
-
-
 class _Conversation:
     """One conversation while it is normalised: the messages so far, each with its index in the caller's list.
 
@@ -191,7 +171,6 @@ class _Conversation:
         self.tools = tools if found.tools is None else found.tools
         self._calls = CallForms(capabilities, found.parameters, self.note)
         self._content = ContentForms(capabilities, self.note)
-        self._plain_roles: dict[Any, bool] = {}
 
     @property
     def lost(self) -> list[str]:
@@ -219,38 +198,6 @@ class _Conversation:
         self._content.normalise(message, path)
         self._content.place_reasoning(message, path)
         self.messages.append((index, message))
-
-    def needs_nothing(self, messages: Sequence[Any]) -> bool:
-        """Whether all messages are in forms that the template takes, as those of most conversations are."""
-        if not messages or not all(map(self._is_usual, messages)):
-            return False
-        roles = [message["role"] for message in messages]
-        if "system" not in roles:
-            return True
-        if self.first:
-            return self.capabilities.takes_late_system
-        return "system" not in roles[1:] and self.capabilities.writes_role("system")
-
-    def _is_usual(self, message: Any) -> bool:
-        """Whether a message has only texts, and calls in the form that the template takes."""
-        if type(message) is not dict or type(message.get("content")) is not str:
-            return False
-        role = message.get("role")
-        if type(role) is not str:
-            return False
-        if role not in self._plain_roles:
-            self._plain_roles[role] = role in PLAIN_ROLES and self.capabilities.takes_text(role)
-        if not self._plain_roles[role]:
-            return False
-        for key, value in message.items():
-            if key == "tool_calls":
-                if type(value) is not list or not value:
-                    return False
-                if not all(map(self._calls.is_taken, value)):
-                    return False
-            elif key not in PLAIN_KEYS or type(value) is not str:
-                return False
-        return "tool_call_id" not in message or self.capabilities.takes_any_id
 
     def _drop_nulls(self, message: MessageDict, path: str) -> None:
         """Drop keys without a value, which SDKs and columns of tables add to every message."""

@@ -24,10 +24,11 @@ from turnwise.errors import (
     TemplateRuntimeError,
     warn_caller,
 )
-from turnwise.messages import InputReader
-from turnwise.normalisation.losses import find_losses, find_misprints
-from turnwise.normalisation.normaliser import Normalised, Normaliser, is_plain_turns
+from turnwise.messages import NO_TOOLS, InputReader, find_plain_kind, prepared_tools
+from turnwise.normalisation.losses import find_exact_losses, find_losses, find_misprints, writes_all
+from turnwise.normalisation.normaliser import Normalised, Normaliser
 from turnwise.normalisation.stages import Stage, split_stages
+from turnwise.normalisation.tools import normalise_tools
 from turnwise.replies.codec import ReplyCodec
 
 OPENAI_DIALECT = "jinja"
@@ -116,23 +117,48 @@ class Preprocessor:
         if lost:
             self._report([_describe_losses(lost)], strict, lost[0])
 
-    def try_plain_turns(
-        self, messages: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+    def try_as_given(
+        self,
+        messages: Any,
+        tools: Any,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        strict: bool,
     ) -> Rendering | None:
-        """Return the rendering of a conversation of plain turns; None if it is none, or may need another form.
+        """Return the rendering of a conversation that the template takes as it is; None if it may need another form.
 
         This is the fast path of `render`, which must cost little more than rendering.
         """
         if type(messages) is not list or not messages:
             return None
-        first, last = messages[0], messages[-1]
-        if not type(first) is type(last) is dict or not len(first) == len(last) == 2:
-            return None  # a first look; the renderer finds out about all of them
+        renderer, rendering = self._codec.renderer, None
         try:
-            rendering = self._codec.renderer.render(messages, None, *arguments, **options)
-        except TemplateRuntimeError:
+            if tools is None and _looks_plain(messages):
+                # the renderer looks at all of them
+                rendering = renderer.render(messages, None, *arguments, **options)
+                if rendering.writes_turns(messages):
+                    return rendering
+                if rendering.plain_kind == "turns":
+                    return None
+            if not self._is_openai:
+                return None
+            # with tools, calls, results or reasoning
+            prepared = NO_TOOLS if tools is None else prepared_tools(tools)
+            capabilities = self.normaliser.capabilities(bool(tools))
+            chat = self.normaliser.usual_forms(bool(tools)).read(messages)
+            if chat is None or normalise_tools(prepared).changes:
+                return None
+            if rendering is None:
+                known = None if tools is None else prepared
+                rendering = renderer.render(chat, known, *arguments, **options)
+            known = prepared if tools else None
+            if writes_all(rendering, chat.texts, chat.most_calls, known, None, capabilities):
+                return rendering
+            lost = find_exact_losses(rendering, messages, prepared.plain, None, None, capabilities)
+        except (TemplateRuntimeError, TemplateLimitError):
             return None
-        return rendering if rendering.writes_turns(messages) else None
+        self.report_losses(lost, strict)
+        return rendering
 
     def run(
         self,
@@ -166,7 +192,7 @@ class Preprocessor:
             given = Normalised(messages, tools)
             result = verb(given)
             lost = self._find_losses(view(result), given, documents, exact=True) if strict else []
-        elif tools is None and self._takes_plain_turns and is_plain_turns(messages):
+        elif tools is None and self._takes_plain_turns and find_plain_kind(messages) == "turns":
             result, given = self._run_on_plain_turns(messages, verb)
             lost = self._find_losses(view(result), given, documents)
             if lost and given.messages is messages and self._is_openai:
@@ -212,13 +238,9 @@ class Preprocessor:
             positions = tuple(positions[index] if positions else index for index in kept)
             messages = [messages[index] for index in kept]
         try:
+            capabilities = self.normaliser.capabilities(bool(given.tools))
             return find_losses(
-                seen.rendering,
-                messages,
-                given.tools,
-                documents,
-                positions,
-                lambda: self.normaliser.capabilities(bool(given.tools)),
+                seen.rendering, messages, given.tools, documents, positions, capabilities
             )
         except TemplateLimitError:
             return []  # what the template does with reasoning could not be found out
@@ -251,6 +273,15 @@ def choose_input_arguments(arguments: Mapping[str, Any], strict: bool) -> dict[s
         "normalise": arguments.get("normalise", True),
         "strict": strict,
     }
+
+
+def _looks_plain(messages: Sequence[Any]) -> bool:
+    """Whether the first, third and last message have two keys each; with calls or reasoning, one of these has more."""
+    first, last = messages[0], messages[-1]
+    if not type(first) is type(last) is dict or not len(first) == len(last) == 2:
+        return False
+    third = messages[2] if len(messages) > 3 else last
+    return type(third) is dict and len(third) == 2
 
 
 def _describe_losses(lost: Sequence[str]) -> str:

@@ -1,18 +1,17 @@
 """Tool lists in the form that templates read: under `function`, without the nulls that tables add.
 
-The tools of an application rarely change between renderings, so what was found out about a list is kept.
+The tools of an application rarely change between renderings, so what was found out about a list is kept with it.
 """
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from turnwise.engine.sized_cache import SizedCache
-from turnwise.messages import InputReader
+from turnwise.messages import prepared_tools
 from turnwise.normalisation.change import Change
 
+NOT_FOUND = "\0"  # a text that no prompt has
 KEPT_NULLS = frozenset(["default", "const", "enum", "examples", "example"])  # of a JSON schema
 
 
@@ -23,34 +22,31 @@ class NormalisedTools(NamedTuple):
         tools: the list; None if it needs no change.
         changes: what was changed.
         parameters: the names of the parameters of each tool.
+        names: the names of the tools; `NOT_FOUND` for a tool without one.
     """
 
     tools: list[Any] | None = None
     changes: tuple[Change, ...] = ()
     parameters: Mapping[str, frozenset[str]] = {}
+    names: tuple[str, ...] = ()
 
 
 NO_TOOLS = NormalisedTools()
 
 
 def normalise_tools(tools: Any) -> NormalisedTools:
-    """Return a tool list as templates read it."""
-    if not isinstance(tools, (list, tuple)) or not tools:
+    """Return a tool list as templates read it.
+
+    Args:
+        tools: the tools as the caller has them, or prepared.
+    """
+    prepared = prepared_tools(tools)
+    if not prepared.plain:
         return NO_TOOLS
-    try:
-        key = marshal.dumps(tools)
-    except (
-        ValueError
-    ):  # a type that is not built in, or a nest; the reader makes it plain, or says what is wrong
-        return _normalise(InputReader().read_tools(tools))
-    return CACHE.get(key)
-
-
-def _normalise_key(key: bytes) -> NormalisedTools:
-    return _normalise(InputReader().read_tools(marshal.loads(key)))
-
-
-CACHE = SizedCache(_normalise_key, lambda found: 1000 * (1 + len(found.parameters)))
+    if prepared.normalised is None:
+        prepared.normalised = _normalise(prepared.plain)
+    found: NormalisedTools = prepared.normalised
+    return found
 
 
 def _normalise(tools: Any) -> NormalisedTools:
@@ -66,9 +62,15 @@ def _normalise(tools: Any) -> NormalisedTools:
             tool = _without_nulls(tool)
             changes.append(Change(path, "keys with null were dropped", "tables add them"))
         read.append(tool)
-    return NormalisedTools(
-        read if changes else None, tuple(changes), dict(_declared_parameters(read))
-    )
+    parameters = dict(_declared_parameters(read))
+    names = tuple(map(_find_name, read))
+    return NormalisedTools(read if changes else None, tuple(changes), parameters, names)
+
+
+def _find_name(tool: Any) -> str:
+    function = tool.get("function", tool) if isinstance(tool, Mapping) else {}
+    name = function.get("name") if isinstance(function, Mapping) else None
+    return name if isinstance(name, str) else NOT_FOUND
 
 
 def _is_bare(tool: Any) -> bool:

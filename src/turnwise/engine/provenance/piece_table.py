@@ -164,7 +164,7 @@ class PieceTable:
                 fragments = [(text, trail)]
             elif trail is None:
                 fragments = [(text, NOWHERE)]
-            elif len(trail) == 2 and type(trail[0]) is tuple and _is_message(trail[0]):
+            elif len(trail) == 2 and type(trail[0]) is tuple and is_message(trail[0]):
                 # the common case: a field of a message
                 fragments = [(text, Field(("messages", trail[0][1], trail[1])))]
             else:
@@ -244,7 +244,7 @@ class MessageTracker:
                     texts.append(text)
                     trails.append(trail)
                 elif type(trail) is tuple:
-                    if len(self._loops) == len(self.parts) == 1 and _is_message(trail):
+                    if len(self._loops) == len(self.parts) == 1 and is_message(trail):
                         # the common case: the only loop takes the next message
                         self._loops[0] = self._message = trail[1]
                         self.message_starts.append(len(texts))
@@ -320,7 +320,7 @@ class MessageTracker:
         """Return the index of the message that a trail leads to, or that a dict was made of."""
         if trail is None:  # of a value that is not there
             return None
-        if _is_message(trail):
+        if is_message(trail):
             index: int = trail[1]
             return index
         if self._follower.is_spent:
@@ -388,7 +388,8 @@ class MessageTracker:
                 self.messages[index] = message
 
 
-def _is_message(trail: tuple[Any, ...]) -> bool:
+def is_message(trail: tuple[Any, ...]) -> bool:
+    """Whether a trail leads to a message."""
     return trail[0] == MESSAGES and len(trail) == 2 and type(trail[1]) is int
 
 

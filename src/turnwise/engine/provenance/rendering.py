@@ -20,7 +20,7 @@ beyond it is one piece of kind "computed" without sources, and a `TurnwiseWarnin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from turnwise.engine.provenance.trails import (
     UNFOLLOWED,
     Computed,
     Field,
+    Fragment,
     Leaf,
     Output,
     Trail,
@@ -42,21 +43,19 @@ from turnwise.engine.provenance.trails import (
     part_of_path,
     root_trail,
 )
+from turnwise.engine.provenance.written_texts import list_leaves, writes_texts, writes_turns
 from turnwise.engine.provenance.written_values import JSON
-from turnwise.messages import Path, format_path
+from turnwise.messages import Path, PlainKind, format_path
 from turnwise.messages.media import find_media_parts
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
 COMPUTED = "\x1b[2;3m"
 PIECE_SIZE = 128  # characters that take about as much memory as a piece
-PLAIN_ROLES = frozenset(["system", "user", "assistant"])
-MIN_SEARCHED = 12  # characters; a shorter text may be found by chance
-MAX_RETURNS = 3  # searches from the start of the text
 SMALL_BUDGET: OriginBudget = (1000, lambda inputs: 0, None)  # of a rendering that no template made
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
-_GET_ROLE, _GET_CONTENT = itemgetter("role"), itemgetter("content")
+_GET_CONTENT = itemgetter("content")
 
 
 class Origin(NamedTuple):
@@ -125,6 +124,7 @@ class Rendering:
         "_pieces",
         "_positions",
         "changes",
+        "plain_kind",
         "text",
     )
 
@@ -136,8 +136,10 @@ class Rendering:
         aliases: dict[tuple[int, str], str],
         messages: Sequence[Any] = (),
         budget: OriginBudget = SMALL_BUDGET,
+        plain_kind: PlainKind = "",
     ) -> None:
         self.text = text
+        self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
         self.changes: tuple[Any, ...] = ()
         self._positions: Sequence[int] | None = None  # of the messages in the caller's list
         self._out = out
@@ -181,69 +183,27 @@ class Rendering:
             self._pieces = None  # they may have been asked for, with other numbers
             self._media = None if self._messages else ()
 
-    def writes_turns(self, messages: list[dict[str, Any]]) -> bool:
+    def writes_turns(self, messages: Sequence[dict[str, Any]]) -> bool:
         """Whether messages are plain turns of which every text is written as it was given; False if that is in doubt.
 
-        Plain turns are texts of users and assistants, perhaps behind one system text. This is asked after every
-        rendering, so it must cost little: texts are compared as objects first, and nothing is followed.
+        Plain turns are texts of users and assistants, perhaps behind one system text.
         """
-        if self._messages:
-            return False  # they were not plain, or the last one is continued
-        roles = set(map(_GET_ROLE, messages))
-        if not roles <= PLAIN_ROLES:
+        if self.plain_kind != "turns":
             return False
-        if "system" in roles and "system" in map(_GET_ROLE, messages[1:]):
-            return False
-        texts = list(map(_GET_CONTENT, messages))
-        missing = set(texts)
-        if len(missing) < len(texts):
-            return False  # a text that was given twice may have been written once
-        missing.difference_update(self._out[::2])
-        return not missing or self.has_texts([text for text in texts if text in missing])
+        return writes_turns(self._out, self.text, list(map(_GET_CONTENT, messages)))
 
-    def has_texts(self, texts: Sequence[Any]) -> bool:
-        """Whether texts are found, each behind the one before it; False if that is in doubt."""
-        position, returns = 0, MAX_RETURNS
-        for given in texts:
-            part = given.strip() if type(given) is str else "\0"
-            if len(part) < MIN_SEARCHED:
-                if part:
-                    return False
-                continue
-            place = self.text.find(part, position)
-            if place < 0 and returns:  # written before its turn, as a system text may be
-                returns -= 1
-                place = self.text.find(part)
-            if place < 0:
-                return False
-            position = place + len(part)
-        return True
+    def writes_texts(self, texts: Sequence[str]) -> bool:
+        """Whether every text is written as it was given; False if that is in doubt."""
+        return writes_texts(self._out, self.text, texts)
 
     @property
     def output(self) -> Output:
         """What the program wrote: texts and their trails, alternately."""
         return self._out
 
-    def list_texts(self, inside_joined: bool = False) -> list[str]:
-        """Return the texts of which the text was made.
-
-        Args:
-            inside_joined: look also into texts that the template joined before it wrote them.
-        """
-        if not inside_joined:
-            return self._out[::2]
-        found: list[str] = []
-        blocks, seen = [self._out], set()
-        while blocks:
-            block = blocks.pop()
-            if id(block) in seen:
-                continue  # a template may join a text to itself, again and again
-            seen.add(id(block))
-            found += block[::2]
-            for trail in block[1::2]:
-                if type(trail) is tuple and trail[0] is JOINED:
-                    blocks.append(trail[1])
-        return found
+    def list_leaves(self) -> Iterator[Fragment]:
+        """Yield the texts that are not the template's own, in any order, each with the leaf that it came from."""
+        return list_leaves(self._out, Follower(*self._budget))
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -251,6 +211,11 @@ class Rendering:
         if self._pieces is None:
             self._pieces = self._make_pieces(self.piece_table)
         return self._pieces
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether the pieces were made already."""
+        return self._pieces is not None
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
