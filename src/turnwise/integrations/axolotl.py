@@ -61,7 +61,7 @@ def load(tokenizer: Any, cfg: Any, ds_cfg: Any = None, processor: Any = None) ->
         )
         raise MessageError(problem, path="processor")
     settings = ds_cfg or {}
-    if hasattr(settings, "model_dump"):
+    if not isinstance(settings, Mapping):  # axolotl's mappings have every attribute: None
         settings = settings.model_dump()
     for name, harmless in DEFAULTS.items():
         value = settings.get(name)

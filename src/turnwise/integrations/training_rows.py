@@ -73,7 +73,8 @@ class RowEncoder:
         parsed = shapes.conversation(row)
         arguments = {**self.options, **parsed.arguments, "tools": tool_schemas(parsed.tools)}
         named = {"train_on": self.train_on, "max_length": self.max_length, **arguments}
-        encode = template.examples if self.split else template.encode
+        # Samples of their own are for turns: where everything is trained, a row is one sample.
+        encode = template.examples if self.split and self.train_on != "all" else template.encode
         made = encode(named.pop("messages"), self.tokenizer, **named)
         samples = list(made) if isinstance(made, Sequence) else [made]
         samples = [one for one in samples if any(label != IGNORED for label in one.labels)]

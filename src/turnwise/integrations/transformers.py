@@ -33,7 +33,7 @@ from turnwise.token_ids import to_token_ids
 from turnwise.tokens.loss import GENERATION_TAG, TrainOn
 from turnwise.tokens.tokenizers import library_of
 
-__all__ = ["bind", "tool_schemas", "unbind"]
+__all__ = ["bind", "raise_expected_errors", "tool_schemas", "unbind"]
 
 SIGNATURE = inspect.signature(TransformersChat.apply_chat_template)
 
@@ -115,7 +115,7 @@ class BoundTokenizer:
         bound = SIGNATURE.bind(BoundChat(None, self), *arguments, **named)
         given = bound.arguments
         given.setdefault("sanitize_control_tokens", given.get("tokenize", True))
-        with _raise_expected_errors():
+        with raise_expected_errors():
             given["tools"] = tool_schemas(given.get("tools"))
             made = BoundChat.apply_chat_template(*bound.args, **bound.kwargs)
         if isinstance(made, dict):
@@ -141,7 +141,7 @@ class BoundTokenizer:
         if schema is not None:
             own: Any = super()
             return own.parse_response(response, schema, prefix=prefix, tools=tools)
-        with _raise_expected_errors():
+        with raise_expected_errors():
             template, schemas = template_of(self), tool_schemas(tools)
             replies, is_batch = _split_batch(response)
             prompts, many = _split_batch(prefix if prefix is not None else "")
@@ -203,7 +203,7 @@ class UnusableTokenizer(TokenizerError, ValueError):
 
 
 @contextmanager
-def _raise_expected_errors() -> Iterator[None]:
+def raise_expected_errors() -> Iterator[None]:
     """Raise errors as types that callers of transformers expect, too."""
     try:
         with raise_jinja_errors():
