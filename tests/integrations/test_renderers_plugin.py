@@ -11,7 +11,7 @@ from host_chats import KINDS, conversations, make_tokenizer
 from turnwise.integrations.renderers import create_renderer
 from turnwise.integrations.tokenizer_template import template_of
 
-PATH = "turnwise.integrations.renderers.TurnwiseRenderer"
+PATH = "turnwise.integrations.renderers.TokenizerRenderer"
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
     from renderers import CustomRendererConfig, create_renderer
 
-    config = CustomRendererConfig(import_path="turnwise.integrations.renderers.TurnwiseRenderer")
+    config = CustomRendererConfig(import_path="turnwise.integrations.renderers.TokenizerRenderer")
     renderer = create_renderer(tokenizer, config)
 
 renderers loads a class by its import path; `build_training_sample`, `build_trajectory_step` and everything else that
@@ -41,20 +41,20 @@ def _renderer_class() -> Any:
     configs = import_module("renderers.configs")
     allow_extra = import_module("pydantic").ConfigDict(frozen=True, extra="allow")
 
-    class TurnwiseRendererConfig(configs.BaseRendererConfig):  # type: ignore[misc, name-defined]
+    class TokenizerRendererConfig(configs.BaseRendererConfig):  # type: ignore[name-defined]
         """Variables of the template, by their names."""
 
         model_config = allow_extra
         name: str = "turnwise"
         _allow_opaque_template_kwargs = True
 
-    class TurnwiseRenderer(TokenRenderer):
+    class TokenizerRenderer(TokenRenderer):
         """A renderer as `renderers.create_renderer` makes it: of a tokenizer and a config."""
 
-        config_class = TurnwiseRendererConfig
+        config_class = TokenizerRendererConfig
 
         def __init__(self, tokenizer: Any, config: Any = None) -> None:
-            config = config or TurnwiseRendererConfig()
+            config = config or TokenizerRendererConfig()
             if config.thinking_retention not in HISTORY:
                 problem = (
                     f"{config.thinking_retention!r} is not supported; leave it out, or say 'all'"
@@ -64,11 +64,11 @@ def _renderer_class() -> Any:
             options = dict(config.model_extra or {})
             super().__init__(template_of(tokenizer), tokenizer, history=history, **options)
 
-    return TurnwiseRenderer
+    return TokenizerRenderer
 
 
 def __getattr__(name: str) -> Any:
     """Make the class when it is asked for: its config is a class of the package `renderers`."""
-    if name == "TurnwiseRenderer":
+    if name == "TokenizerRenderer":
         return _renderer_class()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -99,7 +99,7 @@ def builder_class() -> Any:
     """Return the builder as a subclass of verl's own."""
     host = import_module(BUILDERS)
 
-    class TurnwiseTokenBuilder(host.ContinuousTokenBuilder):  # type: ignore[misc, name-defined]
+    class TurnwiseTokenBuilder(host.ContinuousTokenBuilder):  # type: ignore[name-defined]
         """verl's ContinuousTokenBuilder, with the ids of a turnwise session."""
 
         def __init__(self, tokenizer: Any, **settings: Any) -> None:
