@@ -262,6 +262,7 @@ class Template:
             lambda found: Seen(found[1].rendering, found[1].kept),
             **choose_input_arguments(arguments, strict),
         )
+        self._inputs.report_early_replies(messages, given, train_on == "last", strict)
         problems = find_label_problems(request, encoded)
         encoded.note_changes(given.changes, given.positions)
         report_problems(self.name, renumber_turns(problems, given.positions), strict, REMEDY)

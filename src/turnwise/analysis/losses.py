@@ -43,13 +43,15 @@ def find_lost_fields(
     if written is None:
         return []
     lost: list[Path] = []
-    for name, value in zip(TOP_FIELDS, (tools, documents), strict=True):
+    # A tool of a server (`{"type": "web_search"}`) has no other text than its type.
+    named_tools = [_without_type_key(tool) for tool in tools or ()]
+    for name, value in zip(TOP_FIELDS, (named_tools, documents), strict=True):
         lost += _find_lost((name,), value, written)
     for index, message in enumerate(messages):
         for name in MESSAGE_FIELDS:
             if name in message:
                 lost += _find_lost(("messages", index, name), message[name], written)
-        lost += _find_lost_reasoning(message, index, written)
+        lost += _find_lost_reasoning(message, index, written, lost)
     names = [_name_as_given(path, positions) for path in lost]
     for part in rendering.media:
         path = _name_as_given(part.path, positions)
@@ -81,9 +83,12 @@ def _name_as_given(path: Path | str, positions: Sequence[int] | None) -> str:
 
 
 def _find_lost_reasoning(
-    message: Mapping[str, Any], index: int, written: set[Path]
+    message: Mapping[str, Any], index: int, written: set[Path], lost: list[Path]
 ) -> Iterator[Path]:
-    """Yield the path of reasoning that was not written under any of its keys, nor as a part of the content."""
+    """Yield the path of reasoning that was not written under any of its keys, nor as a part of the content.
+
+    Such a part is taken from `lost`: it is no text beside the reasoning.
+    """
     names = [name for name in REASONING_KEYS if _has_text(message.get(name))]
     if not names:
         return
@@ -91,14 +96,21 @@ def _find_lost_reasoning(
     keys = {*REASONING_KEYS, *(key for key, value in message.items() if value == text)}
     paths: list[Path] = [("messages", index, key) for key in keys]
     content = message.get("content")
-    if isinstance(content, (list, tuple)):
-        paths += [
-            ("messages", index, "content", number)
-            for number, part in enumerate(content)
-            if isinstance(part, Mapping) and text in part.values()
-        ]
+    for number, part in enumerate(content if isinstance(content, (list, tuple)) else ()):
+        if isinstance(part, Mapping) and text in part.values():
+            path: Path = ("messages", index, "content", number)
+            paths.append(path)
+            if path in lost:
+                lost.remove(path)
     if written.isdisjoint(paths):
         yield ("messages", index, names[0])
+
+
+def _without_type_key(tool: Any) -> Any:
+    """Return a tool that is no function with its type as a text that may be lost."""
+    if isinstance(tool, Mapping) and "function" not in tool and isinstance(tool.get("type"), str):
+        return {**tool, "kind": tool["type"]}
+    return tool
 
 
 def _paths_of_leaves(rendering: Rendering) -> set[Path] | None:

@@ -168,7 +168,8 @@ class LedgerTotals:
             how = f"would save {saved}" if saved >= 0 else f"would cost {-saved} more"
             lines.append(f"{option.name}={option.value!r} {how} tokens")
         if self.problems:
-            lines.append(f"{self.problems} lines were left out")
+            left_out = "1 line was" if self.problems == 1 else f"{self.problems} lines were"
+            lines.append(f"{left_out} left out")
         return "\n".join(lines)
 
 

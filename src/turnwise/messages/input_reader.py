@@ -213,11 +213,14 @@ class InputReader:
         if hasattr(type(messages), "messages"):
             messages = self.to_plain(messages.messages, "messages")
         if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
-            raise MessageError(
-                f"a conversation is a list of messages, not {type(messages).__name__}",
-                path="messages",
-                hint='for example [{"role": "user", "content": "Hello!"}]',
-            )
+            hint = 'for example [{"role": "user", "content": "Hello!"}]'
+            if isinstance(messages, Mapping) and "messages" in messages:
+                hint = "give its 'messages'; `turnwise.shapes.conversation` reads rows of any shape"
+            elif isinstance(messages, Mapping) and "role" in messages:
+                hint = "put the message into a list"
+            found = f"{type(messages).__name__}: {short_repr(messages)}"
+            problem = f"a conversation is a list of messages, not {found}"
+            raise MessageError(problem, path="messages", hint=hint)
         return messages
 
     def read_message(self, message: Any, index: int) -> dict[str, Any]:

@@ -155,6 +155,14 @@ class ContentForms:
         self._note(where, "became a part of the content", "the template reads it there")
 
 
+def join_texts(content: Any) -> str | None:
+    """Return the texts of parts, joined with line breaks; None if some part is no text."""
+    if not isinstance(content, (list, tuple)):
+        return None
+    texts = [part_text(part) for part in content]
+    return None if None in texts else "\n".join(filter(None, texts))
+
+
 def part_text(part: Any) -> str | None:
     """Return the text of a text part; None for any other part."""
     if isinstance(part, str):

@@ -25,9 +25,11 @@ from turnwise.errors import (
     warn_caller,
 )
 from turnwise.messages import NO_TOOLS, InputReader, find_plain_kind, prepared_tools
+from turnwise.normalisation.change import Change
+from turnwise.normalisation.content import join_texts
 from turnwise.normalisation.losses import find_exact_losses, find_losses, find_misprints, writes_all
 from turnwise.normalisation.normaliser import Normalised, Normaliser
-from turnwise.normalisation.stages import Stage, split_stages
+from turnwise.normalisation.stages import Stage, find_early_replies, split_stages
 from turnwise.normalisation.tools import normalise_tools
 from turnwise.replies.codec import ReplyCodec
 
@@ -102,6 +104,26 @@ class Preprocessor:
         if not only_last:
             return stages
         return stages[-1:] if stages[-1].first < len(given.messages) else stages[-2:]
+
+    def report_early_replies(
+        self, messages: Any, given: Normalised, only_last: bool, strict: bool
+    ) -> None:
+        """Warn of replies that are trained behind a system text that came after them.
+
+        Args:
+            messages: the conversation as the caller has it.
+            given: the conversation in the form that the template takes.
+            only_last: no reply but the last is trained.
+            strict: raise an error, not a warning.
+        """
+        moved = find_early_replies(messages, given, only_last)
+        if moved is not None:
+            system, reply = moved
+            problem = (
+                f"messages[{system}], a system text, was moved to before messages[{reply}], a reply that was "
+                "given without it; `examples` trains such a reply by itself"
+            )
+            self._report([problem], strict, f"messages[{reply}]")
 
     def check_losses(
         self, seen: Seen, messages: Sequence[Any], tools: Any, first: int, strict: bool
@@ -204,8 +226,14 @@ class Preprocessor:
         else:
             given = self.normalise(messages, tools, strict)
             result = verb(given)
+            misprints = self._find_misprints(view(result), given)
+            if misprints:
+                joined = _join_parts(given, misprints)
+                if joined is not given:
+                    given, result = joined, verb(joined)
+                    misprints = self._find_misprints(view(result), given)
+                self._report_misprints(misprints, strict)
             lost = [*given.lost, *self._find_losses(view(result), given, documents)]
-            self._report_misprints(view(result), given, strict)
         if lost:
             self._report([_describe_losses(lost)], strict, lost[0])
         return result, given
@@ -245,11 +273,13 @@ class Preprocessor:
         except TemplateLimitError:
             return []  # what the template does with reasoning could not be found out
 
-    def _report_misprints(self, seen: Seen, given: Normalised, strict: bool) -> None:
-        """Warn of contents that are written as Python prints them."""
+    def _find_misprints(self, seen: Seen, given: Normalised) -> list[str]:
+        """Return the paths of contents that are written as Python prints them."""
         if seen.rendering is None or (seen.kept and len(seen.kept) < len(given.messages)):
-            return  # the indices of a part of the messages are others
-        paths = find_misprints(seen.rendering, given.messages, given.positions)
+            return []  # the indices of a part of the messages are others
+        return find_misprints(seen.rendering, given.messages, given.positions)
+
+    def _report_misprints(self, paths: Sequence[str], strict: bool) -> None:
         if paths:
             message = f"the template writes {', '.join(paths)} as Python prints it"
             self._report([message], strict, paths[0])
@@ -282,6 +312,21 @@ def _looks_plain(messages: Sequence[Any]) -> bool:
         return False
     third = messages[2] if len(messages) > 3 else last
     return type(third) is dict and len(third) == 2
+
+
+def _join_parts(given: Normalised, paths: Sequence[str]) -> Normalised:
+    """Return a conversation with the text parts at these paths joined; the same object if there are none."""
+    messages, changes = list(given.messages), list(given.changes)
+    for place, message in enumerate(messages):
+        path = f"messages[{given.positions[place] if given.positions else place}].content"
+        text = join_texts(message.get("content")) if path in paths else None
+        if text is not None:
+            messages[place] = {**message, "content": text}
+            why = "the template prints the list here"
+            changes.append(Change(path, "text parts were joined", why))
+    if len(changes) == len(given.changes):
+        return given
+    return given._replace(messages=messages, changes=tuple(changes))
 
 
 def _describe_losses(lost: Sequence[str]) -> str:

@@ -45,8 +45,10 @@ def describe_role(message: Mapping[str, Any], index: int, texts: Collection[str]
         return None
     if not isinstance(role, str):
         found = [key for key in message if isinstance(key, str) and key.lower() in ("role", "from")]
-        hint = f"; did you mean 'role' where it has {found[0]!r}?" if found else ""
-        return f"{path} has no role{hint}"
+        if found:
+            return f"{path} has no role; did you mean 'role' where it has {found[0]!r}?"
+        roles = ", ".join(map(repr, ROLES[:5]))
+        return f"{path} has no role, so templates leave it out; give it one of {roles}"
     if any(f"'{role}'" in text or f'"{role}"' in text for text in texts):
         return None
     close = [OTHER_NAMES[role.lower()]] if role.lower() in OTHER_NAMES else []

@@ -55,16 +55,38 @@ def split_stages(normaliser: Normaliser, messages: Any, given: Normalised) -> li
     return stages
 
 
+def find_early_replies(messages: Any, given: Normalised, only_last: bool) -> tuple[int, int] | None:
+    """Return the indices of a system text that was moved and of a reply that came before it; None if there are none.
+
+    Args:
+        messages: the conversation as the caller has it.
+        given: the conversation, normalised.
+        only_last: look at the last reply only.
+    """
+    if given.positions is None or not isinstance(messages, (list, tuple)):
+        return None
+    replies = _list_replies(given)
+    cuts = _find_cuts(given, len(messages))
+    reply = replies[-1] if only_last and replies else min(replies, default=0)
+    late = [index for index in cuts if index > reply]
+    return (late[0], reply) if late else None
+
+
+def _list_replies(given: Normalised) -> list[int]:
+    """Return the indices in the caller's list of the replies."""
+    return [
+        position
+        for position, message in zip(given.positions or (), given.messages, strict=True)
+        if message.get("role") in ASSISTANT_ROLES
+    ]
+
+
 def _find_cuts(given: Normalised, count: int) -> list[int]:
     """Return the indices in the caller's list of the messages that were moved to before a reply."""
     positions = given.positions
     if positions is None:
         return []
-    replies = [
-        position
-        for position, message in zip(positions, given.messages, strict=True)
-        if message.get("role") in ASSISTANT_ROLES
-    ]
+    replies = _list_replies(given)
     moved = {*range(count)} - {*positions}
     moved.update(before for before, after in pairwise(positions) if before > after)
     return sorted(index for index in moved if replies and index > min(replies))

@@ -68,7 +68,7 @@ def _normalise(tools: Any) -> NormalisedTools:
 
 
 def _find_name(tool: Any) -> str:
-    function = tool.get("function", tool) if isinstance(tool, Mapping) else {}
+    function = tool.get("function") if isinstance(tool, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     return name if isinstance(name, str) else NOT_FOUND
 

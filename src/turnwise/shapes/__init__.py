@@ -110,6 +110,10 @@ def conversation(
         if candidate.knows(row):
             return candidate.read(row)
     if isinstance(row, Mapping):
+        empty = [column for column in TURN_COLUMNS if column in row and row[column] is None]
+        if empty:
+            problem = f"{empty[0]!r} is null, so there is no conversation in this row"
+            raise MessageError(problem, path=empty[0], hint="leave such rows out, or fill them")
         raise MessageError("there is no conversation in this row", hint=_explain_columns(row))
     accepted = "; ".join(f"{name}: {example}" for name, example in EXAMPLES.items())
     raise MessageError(f"a conversation is not {describe(row)}", hint=f"Accepted: {accepted}.")
