@@ -14,8 +14,7 @@ variables of the template, whatever their names, so none of them can switch that
 (`bos_token`) must then be one token of the tokenizer.
 
 Differences from transformers: errors are those of turnwise; with `truncation_side="left"` assistant masks are truncated
-like the ids (transformers loses them); the mask works together with `sanitize_control_tokens`; functions as tools are
-refused, give their JSON schemas.
+like the ids (transformers loses them); the mask works together with `sanitize_control_tokens`.
 """
 
 from __future__ import annotations

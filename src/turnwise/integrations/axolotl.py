@@ -98,15 +98,16 @@ class TurnwiseStrategy:
     def tokenize_prompt(self, prompt: Mapping[str, Any]) -> dict[str, list[Any]]:
         """Return `input_ids`, `attention_mask` and `labels` of a batch of rows; both are mappings of columns."""
         rows = [dict(zip(prompt, row, strict=True)) for row in zip(*prompt.values(), strict=True)]
-        samples, problems = self.encoder.encode_all(map(self._rename, rows))
+        samples, problems = self.encoder.encode_all([self._rename(row) for row in rows])
         for problem in problems:
             what = "a row is left out" if problem.is_dropped else "a row is trained in part"
             row = short_repr(rows[problem.row], MAX_ROW_SHOWN)
             warn(f"{what}: {problem.reason}: {row}", TurnwiseWarning, stacklevel=2)
         columns: dict[str, list[Any]] = {"input_ids": [], "attention_mask": [], "labels": []}
         for sample in (one for found in samples for one in found):
-            for name, values in sample.lists().items():
-                columns[name].append(values)
+            columns["input_ids"].append(sample.input_ids)
+            columns["attention_mask"].append([1] * len(sample.input_ids))
+            columns["labels"].append(sample.labels)
         return columns
 
     def _rename(self, row: Mapping[str, Any]) -> Any:

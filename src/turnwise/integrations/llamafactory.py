@@ -16,7 +16,7 @@ from typing import Any
 from turnwise import shapes
 from turnwise.errors import MessageError
 from turnwise.integrations.tokenizer_template import template_of
-from turnwise.integrations.training_rows import Problem
+from turnwise.integrations.training_rows import NOTHING_TRAINED, Problem
 from turnwise.integrations.transformers import raise_expected_errors
 from turnwise.integrations.trl import prepare_dataset
 from turnwise.template import Template
@@ -111,7 +111,7 @@ def encode_pairs(
     encoded = template.encode(arguments.pop("messages"), tokenizer, **arguments)
     pairs = _split_at_labels(encoded)
     if not pairs:
-        raise MessageError("nothing is trained: no reply of the assistant is written")
+        raise MessageError(NOTHING_TRAINED)
     return pairs
 
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from turnwise import shapes
 from turnwise.errors import MessageError, TurnwiseError, TurnwiseWarning
 from turnwise.integrations.tokenizer_template import template_of
-from turnwise.integrations.transformers import tool_schemas
 from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED, TrainOn
 
-__all__ = ["Problem", "RowEncoder", "describe_problems"]
+__all__ = ["Problem", "RowEncoder", "Sample", "describe_problems"]
 
+NOTHING_TRAINED = "nothing is trained: no reply of the assistant is written"
 MAX_DESCRIBED = 5  # rows that a warning names; the others are counted
 
 
@@ -40,6 +40,18 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return f"row {self.row}: {self.reason}"
+
+
+class Sample(NamedTuple):
+    """What a trainer gets: ids, and labels with -100 for those that are not trained."""
+
+    input_ids: list[int]
+    labels: list[int]
+
+    @property
+    def mask(self) -> list[int]:
+        """1 for the ids that are trained, 0 for all others."""
+        return [int(label != IGNORED) for label in self.labels]
 
 
 @dataclass(frozen=True)
@@ -63,38 +75,41 @@ class RowEncoder:
     max_length: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def encode(self, row: Any) -> list[Encoded]:
+    def encode(self, row: Any) -> list[Sample]:
         """Return the samples of a row.
 
         Raises:
             TurnwiseError: The row is no conversation, the template cannot write it, or nothing of it is trained.
         """
-        template = self.template or template_of(self.tokenizer)
-        parsed = shapes.conversation(row)
-        arguments = {**self.options, **parsed.arguments, "tools": tool_schemas(parsed.tools)}
-        named = {"train_on": self.train_on, "max_length": self.max_length, **arguments}
-        # Samples of their own are for turns: where everything is trained, a row is one sample.
-        encode = template.examples if self.split and self.train_on != "all" else template.encode
-        made = encode(named.pop("messages"), self.tokenizer, **named)
-        samples = list(made) if isinstance(made, Sequence) else [made]
-        samples = [one for one in samples if any(label != IGNORED for label in one.labels)]
+        arguments = {**self._arguments, **shapes.conversation(row).arguments}
+        template, messages = self._template, arguments.pop("messages")
+        if self._is_split:
+            made: Iterable[Encoded] = template.examples(messages, self.tokenizer, **arguments)
+        else:
+            made = [template.encode(messages, self.tokenizer, **arguments)]
+        samples = [Sample(one.input_ids, one.labels) for one in made]
+        samples = [sample for sample in samples if any(sample.mask)]
         if not samples:
-            raise MessageError("nothing is trained: no reply of the assistant is written")
+            raise MessageError(NOTHING_TRAINED)
         return samples
 
     def encode_all(
-        self, rows: Iterable[Any], first: int = 0
-    ) -> tuple[list[list[Encoded]], list[Problem]]:
+        self, rows: Sequence[Any], first: int = 0
+    ) -> tuple[list[list[Sample]], list[Problem]]:
         """Return the samples of each row, none for those that are bad, and the problems.
 
         Args:
             rows: The rows.
             first: The index of the first one.
         """
-        samples: list[list[Encoded]] = []
+        if not self._is_split:
+            batch = self._encode_batch(rows)
+            if batch is not None:
+                return batch, []
+        samples: list[list[Sample]] = []
         problems: list[Problem] = []
         for index, row in enumerate(rows, first):
-            found: list[Encoded] = []
+            found: list[Sample] = []
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", TurnwiseWarning)
                 try:
@@ -106,6 +121,32 @@ class RowEncoder:
                 reason = "; ".join(dict.fromkeys(_first_line(one.message) for one in caught))
                 problems.append(Problem(index, reason, is_dropped=False))
         return samples, problems
+
+    def _encode_batch(self, rows: Sequence[Any]) -> list[list[Sample]] | None:
+        """Return one sample for each row, by the fast path; None if there is a problem, whose row it cannot name."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", TurnwiseWarning)
+            try:
+                batch = self._template.encode_batch(rows, self.tokenizer, **self._arguments)
+            except (TurnwiseError, TurnwiseWarning):
+                return None
+        samples = [Sample(row.input_ids.tolist(), row.labels.tolist()) for row in batch]
+        if not all(any(sample.mask) for sample in samples):
+            return None
+        return [[sample] for sample in samples]
+
+    @property
+    def _template(self) -> Template:
+        return self.template or template_of(self.tokenizer)
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        return {"train_on": self.train_on, "max_length": self.max_length, **self.options}
+
+    @property
+    def _is_split(self) -> bool:
+        # Samples of their own are for turns: where everything is trained, a row is one sample.
+        return self.split and self.train_on != "all"
 
 
 def describe_problems(problems: Sequence[Problem], rows: int) -> str:

@@ -33,7 +33,7 @@ from turnwise.token_ids import to_token_ids
 from turnwise.tokens.loss import GENERATION_TAG, TrainOn
 from turnwise.tokens.tokenizers import library_of
 
-__all__ = ["bind", "raise_expected_errors", "tool_schemas", "unbind"]
+__all__ = ["bind", "raise_expected_errors", "unbind"]
 
 SIGNATURE = inspect.signature(TransformersChat.apply_chat_template)
 
@@ -69,30 +69,6 @@ def unbind(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def tool_schemas(tools: Any) -> Any:
-    """Return tools as JSON schemas: functions become theirs by transformers' `get_json_schema`.
-
-    Raises:
-        MessageError: A function has no docstring or type hints from which a schema could be made.
-    """
-    if not isinstance(tools, list | tuple) or not any(map(_is_function, tools)):
-        return tools
-    get_json_schema = import_module("transformers.utils").get_json_schema
-    schemas = []
-    for index, tool in enumerate(tools):
-        if _is_function(tool):
-            try:
-                tool = get_json_schema(tool)
-            except Exception as error:  # raised by transformers
-                raise MessageError(f"{error}", path=f"tools[{index}]") from error
-        schemas.append(tool)
-    return schemas
-
-
-def _is_function(tool: Any) -> bool:
-    return inspect.isfunction(tool) or inspect.ismethod(tool)
-
-
 class BoundChat(TransformersChat):
     """transformers' call with masks for every template, and functions as tools."""
 
@@ -116,7 +92,6 @@ class BoundTokenizer:
         given = bound.arguments
         given.setdefault("sanitize_control_tokens", given.get("tokenize", True))
         with raise_expected_errors():
-            given["tools"] = tool_schemas(given.get("tools"))
             made = BoundChat.apply_chat_template(*bound.args, **bound.kwargs)
         if isinstance(made, dict):
             return import_module("transformers").BatchEncoding(dict(made))
@@ -142,7 +117,7 @@ class BoundTokenizer:
             own: Any = super()
             return own.parse_response(response, schema, prefix=prefix, tools=tools)
         with raise_expected_errors():
-            template, schemas = template_of(self), tool_schemas(tools)
+            template = template_of(self)
             replies, is_batch = _split_batch(response)
             prompts, many = _split_batch(prefix if prefix is not None else "")
             if not many or not prompts:
@@ -154,7 +129,7 @@ class BoundTokenizer:
             for reply, prompt in zip(replies, prompts, strict=True):
                 # An empty prefix means that the prompt is not known.
                 known = prompt if len(prompt) else None
-                turns.append(template.parse(reply, known, schemas, self).as_turn())
+                turns.append(template.parse(reply, known, tools, self).as_turn())
         return turns if is_batch else turns[0]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:

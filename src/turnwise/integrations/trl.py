@@ -7,7 +7,7 @@ the labels that are trained. Its own way needs a template with `{% generation %}
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
@@ -18,7 +18,6 @@ from turnwise.integrations.tokenizer_template import template_of
 from turnwise.integrations.training_rows import Problem, RowEncoder, describe_problems
 from turnwise.repair import GENERATION, fix
 from turnwise.template import Template
-from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import GENERATION_TAG, TrainOn
 
 __all__ = ["PreparedDataset", "prepare_dataset", "training_template"]
@@ -125,7 +124,7 @@ def _encode_batch(function: Any, batch: Mapping[str, list[Any]], indices: list[i
 
 
 def _encode_columns(
-    encoder: RowEncoder, column: str, rows: Iterable[Any], indices: Iterable[int]
+    encoder: RowEncoder, column: str, rows: Sequence[Any], indices: Sequence[int]
 ) -> dict[str, list[Any]]:
     """Return the columns of the samples; a problem is a row of its own, without ids."""
     made: dict[str, list[Any]] = {
@@ -136,17 +135,14 @@ def _encode_columns(
         for name, value in zip(made, values, strict=True):
             made[name].append(value)
 
-    for index, row in zip(indices, rows, strict=True):
-        (samples,), problems = encoder.encode_all([row], index)
-        for sample in samples:
-            add((sample.input_ids, _loss(sample, column), index, "", False))
-        for problem in problems:
-            add(([], [], index, problem.reason, problem.is_dropped))
+    samples, problems = encoder.encode_all(rows, indices[0] if indices else 0)
+    for index, found in zip(indices, samples, strict=True):
+        for sample in found:
+            loss = sample.labels if column == "labels" else sample.mask
+            add((sample.input_ids, loss, index, "", False))
+    for problem in problems:
+        add(([], [], problem.row, problem.reason, problem.is_dropped))
     return made
-
-
-def _loss(sample: Encoded, column: str) -> list[int]:
-    return sample.labels if column == "labels" else sample.mask
 
 
 def _report(mapped: Any, rows: int, strict: bool) -> PreparedDataset:

@@ -23,7 +23,7 @@ from warnings import warn
 
 from turnwise.errors import MessageError, TurnwiseWarning, Unstable
 from turnwise.integrations.tokenizer_template import template_of
-from turnwise.integrations.transformers import raise_expected_errors, tool_schemas
+from turnwise.integrations.transformers import raise_expected_errors
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.session import Session
 
@@ -91,7 +91,7 @@ class SessionTokens:
 
     def _start(self, messages: Sequence[Any], tools: Any) -> tuple[Session, list[int]]:
         template = template_of(self.tokenizer)
-        session = template.session(self.tokenizer, tool_schemas(tools), **self.options)
+        session = template.session(self.tokenizer, tools, **self.options)
         return session, session.prompt(list(messages))
 
 
