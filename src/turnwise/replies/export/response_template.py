@@ -185,7 +185,8 @@ def _reasoning_field(grammar: GrammarParts, region: Region, rules: ResponseProfi
     opener = _start_pattern(grammar) + _marker_pattern(region.open) + _optional_spaces(more)
     delimiters = {"open_pattern": opener, **_close_pattern(grammar, region.close)}
     openers = _spellings(Marker(region.open.text + more))
-    closers = _spellings(region.close)
+    content_space = "" if grammar.content.open.core else grammar.content.open.text
+    closers = _spellings(Marker(region.close.text + content_space))
     if rules.has_plain_delimiters and not grammar.starts and openers and closers:
         delimiters = {"open": openers, "close": closers}
     return {**delimiters, **VERBATIM, **rules.text}
@@ -220,12 +221,32 @@ def _content_field(grammar: GrammarParts, rules: ResponseProfile) -> Json:
     if grammar.calls is not None and grammar.calls.section.close.core:
         # In a stream, the last call ends before it is known whether the section does.
         ends.append(_marker_pattern(grammar.calls.section.close))
+    space = _close_space(grammar) if rules.has_plain_delimiters else ""
     if grammar.stops:
-        ends.append(_stop_pattern(grammar))
+        ends.append(_optional_spaces(space) + _stop_pattern(grammar))
+    if rules.has_plain_delimiters:
+        # Engines stream a text as it comes, so white space of a marker is taken with a delimiter.
+        ends += _spaces_at_edges(region.open.text, space)
     closing = {"close_pattern": _any_of(ends)} if ends else {}
     # White space without a core can only be removed together with all white space at the edges.
     strip = bool(region.open.text or region.close.text)
     return {**closing, "content_args": {"strip": strip}, **rules.text}
+
+
+def _close_space(grammar: GrammarParts) -> str:
+    """Return the white space with which content ends that has no markers."""
+    text = "" if grammar.content.open.core else grammar.content.close.text
+    return text[: len(text) - len(text.lstrip())]
+
+
+def _spaces_at_edges(before: str, after: str) -> list[str]:
+    """Match white space at the beginning and at the end of a reply; never nothing, at which engines stop."""
+    patterns = []
+    if before:
+        patterns.append(rf"\A(?=[{re.escape(before)}]){_optional_spaces(before)}")
+    if after:
+        patterns.append(rf"(?=[{re.escape(after)}]){_optional_spaces(after)}\Z")
+    return patterns
 
 
 def _calls_field(grammar: GrammarParts, calls: Calls) -> Json:
@@ -247,7 +268,13 @@ def _call_open_pattern(grammar: GrammarParts, calls: Calls, call_opener: str) ->
     before = _optional_spaces(section.text)
     if section.core:
         before = rf"(?:{_marker_pattern(section)}\s*)?"
-    return _start_pattern(grammar) + _optional_marker(calls.lead) + before + call_opener
+    return _before_calls(grammar, calls) + before + call_opener
+
+
+def _before_calls(grammar: GrammarParts, calls: Calls) -> str:
+    """Match what may come between content and calls."""
+    space = _optional_spaces(_close_space(grammar))
+    return space + _start_pattern(grammar) + _optional_marker(calls.lead)
 
 
 def _call_close_pattern(grammar: GrammarParts, calls: Calls, closer: Marker) -> Json:
@@ -283,9 +310,8 @@ def _json_list_field(grammar: GrammarParts, calls: Calls, call: JsonCall) -> Jso
         _refuse("a list of calls begins without a marker")
     if not call.around[0]:  # the marker ends with the list's bracket, which belongs to the JSON
         opener = Marker(opener.text.rstrip().removesuffix("["), opener.origin)
-    before = _start_pattern(grammar) + _optional_marker(calls.lead)
     return {
-        "open_pattern": before + _marker_pattern(opener),
+        "open_pattern": _before_calls(grammar, calls) + _marker_pattern(opener),
         **_close_pattern(grammar, calls.section.close),
         "content": "json",
         "transform": _json_transform(call, ""),
