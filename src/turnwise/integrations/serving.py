@@ -17,33 +17,28 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from turnwise import load
-from turnwise.compat.transformers import TEMPLATES
 from turnwise.errors import TurnwiseError
+from turnwise.integrations.tokenizer_template import template_of
 from turnwise.replies.call_ids import IdMaker
 from turnwise.replies.declared import merge_declaration
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template
-from turnwise.tokens.loss import train_nothing
-from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
 
-__all__ = ["TEMPLATE_VARIABLE", "ServedChat", "ServedTemplate", "find_template", "to_tool_dicts"]
+__all__ = ["TEMPLATE_VARIABLE", "ServedTemplate", "find_template", "load_named", "to_tool_dicts"]
 
 logger = logging.getLogger(__name__)
 
 TEMPLATE_VARIABLE = "TURNWISE_TEMPLATE"
 """The environment variable with the name, path or folder of a template that is used in place of the tokenizer's."""
 
-MAX_TEMPLATES = (
-    16  # of one process; a server has one model, and requests may not bring templates here
-)
+MAX_TEMPLATES = 16  # of one process; a server has one model
 FREE_ARGUMENTS = {"type": "object"}
 ANY_QUESTION = [{"role": "user", "content": "Hi"}]
-
-_templates: dict[Any, ServedTemplate] = {}
 
 
 class ServedTemplate:
@@ -121,73 +116,28 @@ class ServedTemplate:
         return grammar.to_structural_tag(tools, choice, reasoning=False, parallel=parallel)
 
 
-class ServedChat:
-    """A tokenizer whose `apply_chat_template` is turnwise's: conversations are normalised, and control tokens safe.
-
-    Args:
-        tokenizer: a tokenizer of transformers.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._given = tokenizer
-        self._tokenizer = known_tokenizer(tokenizer)
-
-    def apply_chat_template(
-        self,
-        conversation: Any,
-        tools: list[Any] | None = None,
-        documents: list[Any] | None = None,
-        chat_template: Any = None,
-        add_generation_prompt: bool = False,
-        continue_final_message: bool = False,
-        tokenize: bool = True,
-        return_dict: bool = False,
-        **options: Any,
-    ) -> Any:
-        """Return the ids of a conversation, or its text.
-
-        Options that neither the template nor turnwise reads are left out, as transformers leaves them out.
-
-        Raises:
-            TurnwiseError: the template cannot take the conversation. Servers answer such a request with the message.
-        """
-        template = find_template(self._given).template
-        if isinstance(chat_template, str) and chat_template != template.text:
-            template = TEMPLATES.get(chat_template)
-        arguments = {name: options[name] for name in options if name in template.variables}
-        arguments |= {"tools": tools, "documents": documents}
-        arguments |= {"add_generation_prompt": add_generation_prompt}
-        arguments |= {"continue_final_message": continue_final_message}
-        if not tokenize:
-            return template.render(conversation, **self._special_tokens(template), **arguments).text
-        encoded = template.encode(
-            conversation, self._tokenizer, train_nothing, add_stop=False, **arguments
-        )
-        return {"input_ids": encoded.input_ids} if return_dict else encoded.input_ids
-
-    def _special_tokens(self, template: Template) -> dict[str, Any]:
-        named = self._tokenizer.named
-        return {name: text for name, text in named.items() if name in template.variables}
-
-
 def find_template(tokenizer: Any) -> ServedTemplate:
     """Return the template of a tokenizer, or the one that `TURNWISE_TEMPLATE` names.
 
     Raises:
         TurnwiseError: there is none, or it cannot be compiled. A server asks when it starts.
     """
-    named = os.environ.get(TEMPLATE_VARIABLE, "")
-    source = getattr(tokenizer, "chat_template", None)
-    special = getattr(tokenizer, "special_tokens_map", None)
-    key = named or (repr(source) if isinstance(source, Mapping) else source, repr(special))
-    found = _templates.get(key)
-    if found is None:
-        if len(_templates) >= MAX_TEMPLATES:
-            _templates.clear()
-        found = _templates[key] = ServedTemplate(load(named or tokenizer))
-        if not found.has_calls:
-            logger.warning("%s shows no tool calls: replies have none", found.template.name)
-    return found
+    named = os.environ.get(TEMPLATE_VARIABLE)
+    return _serve(load_named(named) if named else template_of(tokenizer))
+
+
+@lru_cache(maxsize=MAX_TEMPLATES)
+def _serve(template: Template) -> ServedTemplate:
+    served = ServedTemplate(template)
+    if not served.has_calls:
+        logger.warning("%s shows no tool calls: replies have none", template.name)
+    return served
+
+
+@lru_cache(maxsize=MAX_TEMPLATES)
+def load_named(place: str) -> Template:
+    """Return a template by its name, file or folder."""
+    return load(place)
 
 
 def to_tool_dicts(tools: Any) -> list[dict[str, Any]]:

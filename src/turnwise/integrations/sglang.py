@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from turnwise import load
 from turnwise.errors import TurnwiseError
-from turnwise.integrations.serving import TEMPLATE_VARIABLE
+from turnwise.integrations.serving import TEMPLATE_VARIABLE, load_named
 
 __all__ = ["NAME", "register", "render_segments"]
 
@@ -69,7 +68,7 @@ def render_segments(
             "--chat-template turnwise does not say which template",
             hint=f"Set {TEMPLATE_VARIABLE} to a name, a file or the model's folder.",
         )
-    template = load(place)
+    template = load_named(place)
     known = {name: options[name] for name in options if name in template.variables}
     rendering = template.render(
         messages,

@@ -1,7 +1,7 @@
 """vLLM's renderer, for `--tokenizer-mode turnwise`: prompts in which a message cannot forge control tokens.
 
-vLLM's own renderer calls `apply_chat_template` of its copy of the tokenizer. Here that call renders with turnwise: a
-control token that a message spells is ordinary text, and messages that the template cannot take are put right.
+vLLM's own renderer calls `apply_chat_template` of its copy of the tokenizer, which here is turnwise's: the text is
+what transformers renders, and a control token that a message spells is ordinary text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from vllm.renderers.hf import HfRenderer
 
 from turnwise.errors import TurnwiseError
-from turnwise.integrations.serving import ServedChat
+from turnwise.integrations.transformers import bind
 
 __all__ = ["TurnwiseRenderer"]
 
@@ -25,4 +25,4 @@ class TurnwiseRenderer(HfRenderer):
             raise TurnwiseError(
                 "there is no tokenizer to render with", hint="Serve without --skip-tokenizer-init."
             )
-        self.tokenizer.apply_chat_template = ServedChat(self.tokenizer).apply_chat_template
+        bind(self.tokenizer)
