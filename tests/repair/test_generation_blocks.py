@@ -70,7 +70,7 @@ def test_a_template_with_blocks_is_left_alone() -> None:
 @pytest.mark.parametrize("name", SAMPLE)
 def test_pairs_of_trl(name: str) -> None:
     pair = trl_pairs.compare_pair(name)
-    assert pair.is_reproduced, f"{pair.repair} {pair.unexplained}"
+    assert pair.is_reproduced, f"{pair.repair} {pair.shortfalls}"
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_pairs_of_trl(name: str) -> None:
 def test_all_pairs_of_trl() -> None:
     pairs = [trl_pairs.compare_pair(name) for name in trl_masks.templates()]
     for pair in pairs:
-        shown = sorted(pair.differences | pair.unexplained)
+        shown = sorted(pair.differences | pair.shortfalls)
         print(
             f"{pair.name:<26} {pair.is_reproduced!s:<6} {pair.compared} chats {shown} {pair.repair.unfixed}"
         )

@@ -28,6 +28,7 @@ STOP = "a server stops at it, so the model must write it"
 NOT_OPENED = "the served prompt does not write it, so the model must"
 DIVERGES = "the finished turn does not continue the served prompt; `examples` writes the reply after that prompt"
 NOT_WRITTEN = "the template leaves the text of the message out; an empty reply is not trained"
+UNKNOWN = "no reason is known"
 TURN = "the whole turn"
 
 
@@ -75,28 +76,32 @@ def _compare(ours: Encoded, theirs: Encoded) -> Iterator[Difference]:
     for (mine, other), run in groupby(masks):
         stop = start + len(list(run))
         if mine != other:
-            yield _explain(ours, ends[start], ends[stop], bool(mine))
+            yield explain(ours, ends[start], ends[stop], bool(mine))
         start = stop
     if ours.added_stop:
         yield Difference("turnwise", repr(ours.added_stop), STOP)
 
 
-def _explain(ours: Encoded, start: int, end: int, is_mine: bool) -> Difference:
+def explain(ours: Encoded, start: int, end: int, is_mine: bool) -> Difference:
+    """Return why only one of the two trains characters `start` to `end`, from their place among the trained turns."""
     text = repr(ours.text[start:end])
     if is_mine:
-        is_stop = any(turn.stop <= start < turn.end for turn in ours.turns)
-        return Difference("turnwise", text, STOP if is_stop else NOT_OPENED)
+        reason = UNKNOWN
+        for turn in ours.turns:
+            if turn.stop <= start and end <= turn.end:
+                reason = STOP
+            elif turn.start == start and end <= turn.end:
+                reason = NOT_OPENED
+        return Difference("turnwise", text, reason)
     if any(turn.start == end for turn in ours.turns):
         return Difference("TRL", text, OPENING)
     if any(turn.end == start for turn in ours.turns):
         return Difference("TRL", text, AFTER_STOP)
     owner = ours.owners[ours.last_at(end) - 1].message
-    (reason,) = (
-        DIVERGES if turn.diverges else NOT_WRITTEN
-        for turn in ours.untrained
-        if turn.message == owner
-    )
-    return Difference("TRL", TURN, reason)
+    for turn in ours.untrained:
+        if turn.message == owner:
+            return Difference("TRL", TURN, DIVERGES if turn.diverges else NOT_WRITTEN)
+    return Difference("TRL", text, UNKNOWN)
 
 
 def write_table() -> str:

@@ -105,14 +105,20 @@ def growing_conversations() -> tuple[Growth, ...]:
 
 @cache
 def distinct_growths() -> tuple[Growth, ...]:
-    """Return one growth for each short sequence of messages, with and without reasoning: an eighth of them."""
+    """Return one growth for each short sequence of messages, with and without tools, reasoning or text: a quarter."""
     found: dict[Any, Growth] = {}
     for growth in growing_conversations():
         messages = growth.probe.messages
-        sequence = [(kind_of_message(one), REASONING_KEYS[0] in one) for one in messages]
+        sequence = [_describe_message(message) for message in messages]
         if len(sequence) <= MAX_SHORT:
-            found.setdefault((growth.kind, *sequence), growth)
+            tools = growth.probe.tools
+            key = (growth.kind, None if tools is None else len(tools), *sequence)
+            found.setdefault(key, growth)
     return tuple(found.values())
+
+
+def _describe_message(message: MessageDict) -> tuple[str | None, bool, bool]:
+    return kind_of_message(message), REASONING_KEYS[0] in message, bool(message.get("content"))
 
 
 def _probes() -> Iterator[Probe]:

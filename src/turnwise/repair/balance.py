@@ -79,7 +79,7 @@ class BalanceRepair:
         self.renderer = renderer
         self.text = text
         written = [(probe, text) for probe, text in zip(probes, texts, strict=True) if text]
-        closed = [(probe, text) for probe, text in written if not probe.add_generation_prompt]
+        closed = [(probe, text) for probe, text in written if _is_sent(probe)]
         self.pairs = [pair for pair in find_pairs(self.text) if _is_judged(pair, closed)]
         self.broken = [one for one in closed if not self._is_balanced(*one)]
         self.working = [one for one in written if self._works(*one)]
@@ -177,6 +177,19 @@ class BalanceRepair:
             is_stripped = True
         sign = "-" if is_stripped else ""
         return Edit(item.end, item.end, f"{{{{ {quote(closing)} {sign}}}}}")
+
+
+def _is_sent(probe: Probe) -> bool:
+    """Whether people send such a conversation: each message says something, and results follow calls."""
+    before = ""
+    for message in probe.messages:
+        role = message.get("role")
+        if message.get("content") is None and not message.get("tool_calls"):
+            return False
+        if role == "tool" and before not in ("assistant", "tool"):
+            return False
+        before = str(role)
+    return not probe.add_generation_prompt
 
 
 def _count(pair: tuple[str, str], probe: Probe, text: str) -> int | None:

@@ -45,6 +45,7 @@ class ContentRewrite(NamedTuple):
 
 
 NULL_MESSAGE = ContentRewrite("not {0}.content", "''")
+NULL_REPLY = ContentRewrite("{0}.role == 'assistant' and not {0}.content", "''")
 LIST_MESSAGE = ContentRewrite(
     f"{{0}}.content is not string and {{0}}.content and not ({OTHER_PARTS.replace('{0}', '{0}.content')})",
     JOINED_TEXTS.replace("{0}", "{0}.content"),
@@ -74,7 +75,7 @@ def _wrap_filtered(
 
 
 def _propose_content(
-    tree: SourceTree, wrappers: Sequence[str], rewrite: ContentRewrite
+    tree: SourceTree, wrappers: Sequence[str], *rewrites: ContentRewrite
 ) -> Iterator[Candidate]:
     """Yield changes of what is read as content."""
     reads = ReadFinder(tree).find_key(CONTENT)
@@ -83,14 +84,14 @@ def _propose_content(
         yield Candidate("the content is read with a default", _wrap(tree, plain, wrapper))
     if len(plain) < len(reads):
         yield Candidate("the content is read with a default", _wrap(tree, reads, wrappers[-1]))
-    yield Candidate(
-        "the message gets its content in the loop", tuple(_rewrite_in_loops(tree, rewrite))
-    )
-    yield Candidate("the messages get their content first", (_rewrite_first(tree, rewrite),))
+    for rewrite in rewrites:
+        edits = tuple(_rewrite_in_loops(tree, rewrite))
+        yield Candidate("the message gets its content in the loop", edits)
+        yield Candidate("the messages get their content first", (_rewrite_first(tree, rewrite),))
 
 
 def _propose_null(tree: SourceTree) -> Iterator[Candidate]:
-    yield from _propose_content(tree, (NULL,), NULL_MESSAGE)
+    yield from _propose_content(tree, (NULL,), NULL_MESSAGE, NULL_REPLY)
 
 
 def _propose_list(tree: SourceTree) -> Iterator[Candidate]:

@@ -30,7 +30,7 @@ from turnwise.repair.trained_turns import TrainedTurns
 from turnwise.template import Template
 from turnwise.tokens.loss import GENERATION_TAG
 
-FIXING = 100  # times the budgets of one rendering
+FIXING = 300  # times the budgets of one rendering; the costliest published template takes 250
 MAX_CHARACTERS = (
     200_000  # of a template that is repaired; published ones have at most a quarter of it
 )

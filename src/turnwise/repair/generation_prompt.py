@@ -57,8 +57,13 @@ class PromptRepair:
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is a prompt to write, and the template does not; a space before a reply is the model's."""
-        return bool(self.opening.strip()) and not self.unopened.endswith(self.opening)
+        """Whether there is a prompt to write, and the template does not; a space before a reply is the model's.
+
+        Some templates always write the opening, or its first markers.
+        """
+        lengths = range(len(self.opening), 0, -1)
+        written = next((n for n in lengths if self.unopened.endswith(self.opening[:n])), 0)
+        return bool(self.opening.strip()) and not self.opening[:written].strip()
 
     @property
     def count(self) -> int:

@@ -44,6 +44,7 @@ class Case(NamedTuple):
     target: str
     plain: Probe
     is_core: bool  # the defect itself, and not a mixture with something else
+    other_target: str | None = None  # that of another plain form
 
 
 @dataclass
@@ -147,7 +148,15 @@ class Proof:
         if text is not None and self._works(probe, text, target):
             self.working.append((probe, text))
         elif plain is not probe and target is not None and self._is_sound(probe, plain, target):
-            self.cases.append(Case(probe, target, plain, is_core))
+            other = self._find_other_target(renderer, probe)
+            self.cases.append(Case(probe, target, plain, is_core, other))
+
+    def _find_other_target(self, renderer: Renderer, probe: Probe) -> str | None:
+        """Return the text of another plain form that the template takes, if the defect has one."""
+        if self.defect.other_plain is None:
+            return None
+        plain = self.defect.other_plain(probe)
+        return None if plain is probe else write(renderer, plain)
 
     def _works(self, probe: Probe, text: str, target: str | None) -> bool:
         """Whether a text is as it should be, as far as its plain form tells; without one, whether it is complete."""
@@ -173,7 +182,7 @@ class Proof:
         text = write(changed, case.probe)
         if text is None:
             return False
-        if text == case.target:
+        if text in (case.target, case.other_target):
             return True
         return self.defect.ignores_space and SPACE.sub("", text) == SPACE.sub("", case.target)
 

@@ -29,6 +29,7 @@ from turnwise.evidence.checks.subject import (
     ARGUMENTS,
     ASKED_AGAIN,
     FOUND_NEXT,
+    SAID_NEXT,
     THOUGHT,
     TOOLS,
     Subject,
@@ -51,7 +52,7 @@ def check_history(subject: Subject) -> Iterator[Symptom]:
     ## What it does
     Renders conversations before and after a message is appended, one for each sequence of messages that people send.
     What was written must be the beginning of what is written later: the question of `turnwise stability`, which asks it
-    of eight times as many conversations. The cost is what a server computes again in each turn of four rounds.
+    of four times as many conversations. The cost is what a server computes again in each turn of four rounds.
 
     ## Why it matters
     Servers keep the computed prefix of a prompt. A template that takes reasoning out of earlier turns, or moves the
@@ -228,16 +229,18 @@ def check_markers_balance(subject: Subject) -> Iterator[Symptom]:
 def _marker_chats(subject: Subject) -> Iterator[Probe]:
     user, again, reply = subject.user(), subject.user(ASKED_AGAIN), subject.reply()
     yield subject.chat(user, again, reply)
-    if subject.takes_system:
-        yield subject.chat(subject.system(), user, reply, again)
+    system = [subject.system()] if subject.takes_system else []
+    yield subject.chat(*system, user, reply, again)
     yield from (subject.chat(user, one, again) for one in _thoughtful_replies(subject))
     if subject.takes_calls:
         call, result = subject.call(), subject.result()
         both = subject.call(*ARGUMENTS)
+        beside = subject.call(content=subject.as_content(SAID_NEXT))
         results = [result, subject.result(FOUND_NEXT, 1)]
         for chat in (
             [user, call, result, reply],
             [user, call, result],
+            [*system, user, beside, result, reply, again],
             [user, both, *results, reply],
             [user, call, result, call, result, reply],
             [user, call, result, again],
