@@ -74,16 +74,7 @@ def check_variables(subject: Subject) -> Iterator[Symptom]:
     ]
     for text, name in _programs(subject) if unknown else ():
         tree = parse(text, name)
-        guarded = {
-            node.node.name
-            for node in tree.find_all((nodes.Test, nodes.Filter))
-            if node.name in GUARDS and isinstance(node.node, nodes.Name)
-        }
-        tests = [node.test for node in tree.find_all(nodes.If)]
-        tests += [node.test for node in tree.find_all(nodes.CondExpr)]
-        asked = {
-            one.name for test in tests for one in list_nodes(test) if isinstance(one, nodes.Name)
-        }
+        guarded, asked = _guarded_names(tree), _asked_names(tree)
         for variable in unknown:
             used = [node for node in tree.find_all(nodes.Name) if node.name == variable]
             if not used or variable in guarded:
@@ -97,6 +88,21 @@ def check_variables(subject: Subject) -> Iterator[Symptom]:
                 subject.places.by_position(*unpack_position(used[0].lineno), name),
                 severity=severity,
             )
+
+
+def _guarded_names(tree: nodes.Template) -> set[str]:
+    """Return the variables that a template reads with a test or a default."""
+    return {
+        node.node.name
+        for node in tree.find_all((nodes.Test, nodes.Filter))
+        if node.name in GUARDS and isinstance(node.node, nodes.Name)
+    }
+
+
+def _asked_names(tree: nodes.Template) -> set[str]:
+    """Return the names in conditions."""
+    tests = [node.test for node in tree.find_all((nodes.If, nodes.CondExpr))]
+    return {one.name for test in tests for one in list_nodes(test) if isinstance(one, nodes.Name)}
 
 
 def _programs(subject: Subject) -> Iterator[tuple[str, str]]:
