@@ -56,6 +56,7 @@ from turnwise.training import Examples
 
 if TYPE_CHECKING:
     from turnwise.evidence import CheckFinding, CheckReport, Comparison, diff
+    from turnwise.publishing import Release, release, verify_release
     from turnwise.repair.fix import Patch, Repair, Unfixed, fix
 
 __version__ = "0.1.0"
@@ -91,6 +92,7 @@ __all__ = [
     "Parser",
     "Patch",
     "Piece",
+    "Release",
     "Rendering",
     "Repair",
     "Role",
@@ -119,11 +121,14 @@ __all__ = [
     "load",
     "match",
     "register",
+    "release",
+    "verify_release",
 ]
 
 _LOADED_WHEN_USED = {
     **dict.fromkeys(("CheckFinding", "CheckReport", "Comparison", "diff"), "turnwise.evidence"),
     **dict.fromkeys(("Patch", "Repair", "Unfixed", "fix"), "turnwise.repair"),
+    **dict.fromkeys(("Release", "release", "verify_release"), "turnwise.publishing"),
 }
 
 

@@ -26,6 +26,7 @@ from turnwise.cli.grammar import grammar
 from turnwise.cli.output import escape_terminals, report_errors
 from turnwise.cli.parse import parse
 from turnwise.cli.registry import list_entries, match
+from turnwise.cli.release import release_folder
 from turnwise.cli.render import render
 from turnwise.cli.scan import scan_dataset
 from turnwise.cli.stability import ledger, stability
@@ -50,6 +51,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "scan": scan_dataset,
     "doctor": doctor,
     "fix": fix,
+    "release": release_folder,
     "demo": demo,
 }
 

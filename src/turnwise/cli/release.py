@@ -1,0 +1,57 @@
+"""`turnwise release`: complete a model folder, or compare it with its goldens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnwise.cli import output
+from turnwise.cli.render import make_flag
+from turnwise.errors import did_you_mean
+from turnwise.publishing import release, verify_release
+
+PROFILES = ("serving", "transformers")
+
+
+def release_folder(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A model folder.")],
+    dry_run: Annotated[
+        bool, make_flag("--dry-run", help="Write nothing: show the differences.")
+    ] = False,
+    overwrite: Annotated[
+        bool, make_flag("--overwrite", help="Also write what is there and differs.")
+    ] = False,
+    verify: Annotated[
+        bool, make_flag("--verify", help="Only compare the folder with its golden file.")
+    ] = False,
+    profile: Annotated[
+        str,
+        typer.Option("--profile", help="Of the response template: serving or transformers."),
+    ] = PROFILES[0],
+) -> None:
+    """Write what a model folder lacks: response template, training template, stops, a card, a golden file.
+
+    Each part is proved first. What is there is not overwritten. Exits with 1 if something is missing or differs.
+
+    Example: turnwise release ./my-model --dry-run
+    """
+    if profile not in PROFILES:
+        hint = did_you_mean(profile, PROFILES, "Accepted") or ""
+        raise typer.BadParameter(hint, param_hint="--profile")
+    if verify:
+        differences = verify_release(folder)
+        output.write("".join(f"{one}\n" for one in differences) or "no differences\n")
+        if differences:
+            raise typer.Exit(output.FOUND)
+        return
+    found = release(
+        folder,
+        dry_run=dry_run,
+        overwrite=overwrite,
+        profile="serving" if profile == "serving" else "transformers",
+    )
+    output.write(f"{found}\n" + (f"\n{found.diff}" if dry_run and found.diff else ""))
+    if not found.is_complete:
+        raise typer.Exit(output.FOUND)

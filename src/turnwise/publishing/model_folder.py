@@ -1,0 +1,103 @@
+"""A model folder as it is, and files that are put into it so that no half of one is ever there."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from turnwise.errors import SourceError, TurnwiseError
+from turnwise.local_files import error_reason, is_present, read_file
+from turnwise.registry import load
+from turnwise.template import Template
+from turnwise.tokens.tokenizers import tokenizer as load_tokenizer
+from turnwise.tokens.tokenizers.protocol import Tokenizer
+
+CONFIG_FILE = "tokenizer_config.json"
+GENERATION_FILE = "generation_config.json"
+MAX_FILE = 64 * 2**20
+INDENT = 2
+
+
+class ModelFolder:
+    """A folder with a chat template and a tokenizer.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        SourceError: it is no folder, has no template or no tokenizer, or a file of it is broken.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            reason = "is a file" if path.exists() else "does not exist"
+            raise SourceError(f"{path} {reason}; a release is made of a model folder")
+        self.path = path
+        self.config = self.read_table(CONFIG_FILE)
+        self.generation = self.read_table(GENERATION_FILE)
+        self.template: Template = load(str(path))
+        try:
+            self.tokenizer: Tokenizer = load_tokenizer(path)
+        except TurnwiseError as error:
+            raise SourceError(
+                f"{path} has no tokenizer that can be read: {error.message}"
+            ) from error
+
+    def read_text(self, name: str) -> str | None:
+        """Return the text of a file of the folder; None if there is none."""
+        path = self.path / name
+        if not is_present(path):
+            return None
+        try:
+            return read_file(path, MAX_FILE, self.path).decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"{path} cannot be read: {error_reason(error)}") from error
+
+    def read_table(self, name: str) -> dict[str, Any] | None:
+        """Return the table in a JSON file of the folder; None if there is no such file."""
+        text = self.read_text(name)
+        if text is None:
+            return None
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"{self.path / name} is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise SourceError(f"{self.path / name} holds no JSON object")
+        return value
+
+    def set_key(self, name: str, key: str, value: Any) -> str:
+        """Return the text of a JSON file with a key set; a new key is put at the end, and no other byte changes."""
+        text, table = self.read_text(name), self.read_table(name)
+        shown = json.dumps(value, indent=INDENT, ensure_ascii=False)
+        entry = f"{json.dumps(key)}: {shown}".replace("\n", "\n" + " " * INDENT)
+        if text is None or not table:
+            return f"{{\n{' ' * INDENT}{entry}\n}}\n"
+        if key in table:
+            return json.dumps({**table, key: value}, indent=INDENT, ensure_ascii=False) + "\n"
+        end = text.rindex("}")
+        return f"{text[:end].rstrip()},\n{' ' * INDENT}{entry}\n{text[end:]}"
+
+    def write(self, name: str, text: str) -> None:
+        """Put a file into the folder: under another name first, then in its place.
+
+        Raises:
+            SourceError: the folder cannot be written.
+        """
+        path = self.path / name
+        temporary = ""
+        try:
+            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.path)
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+            os.replace(temporary, path)
+        except OSError as error:
+            if temporary and os.path.exists(temporary):
+                os.unlink(temporary)
+            raise SourceError(f"{path} cannot be written: {error_reason(error)}") from error

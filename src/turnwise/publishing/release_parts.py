@@ -1,0 +1,238 @@
+"""`release(folder)`: write what a model folder lacks, each part proved before it is written.
+
+    response_template         in tokenizer_config.json: how transformers, vLLM and SGLang read replies. Proof: written
+                              replies are read back equal by transformers' own parser, whole and in chunks.
+    training template         a copy of the template with {% generation %} blocks, for trainers. Proof: the same text
+                              and the mask that turnwise derives, on the conversations of `fix`.
+    stops                     `eos_token_id` of generation_config.json. Proof: the last trained token of replies and
+                              calls is one of them.
+    card                      a page that says what the template takes.
+    golden                    renderings and parsed replies, which `verify_release` compares.
+
+What is there stays: a part that differs from what would be written is reported, and written with `overwrite`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from turnwise.errors import TurnwiseError
+from turnwise.publishing.card import CARD_FILE, write_card
+from turnwise.publishing.golden import GOLDEN_FILE, make_golden
+from turnwise.publishing.model_folder import CONFIG_FILE, GENERATION_FILE, INDENT, ModelFolder
+from turnwise.publishing.samples import CHATS
+from turnwise.publishing.validators import Verdict, ask_program, ask_validators, read_back
+from turnwise.repair import fix
+from turnwise.repair.edits import unified_diff
+from turnwise.tokens.loss import GENERATION_TAG, IGNORED
+
+TRAINING_FILE = "chat_template_training.jinja"
+RESPONSE_KEY, STOPS_KEY = "response_template", "eos_token_id"
+
+PartStatus = Literal["missing", "present", "differs", "not possible"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePart:
+    """One thing that a model folder should have.
+
+    Attributes:
+        name: what it is.
+        file: the file that holds it.
+        status: "missing", "present", "differs" from what would be written, or "not possible".
+        detail: the proof, or the reason.
+        text: the file with this part; empty if there is nothing to write.
+        before: the file as it is.
+    """
+
+    name: str
+    file: str
+    status: PartStatus
+    detail: str = ""
+    text: str = ""
+    before: str = ""
+
+    @property
+    def diff(self) -> str:
+        """The change of the file as a unified diff."""
+        return unified_diff(self.before, self.text, self.file) if self.text else ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.file}): {self.status}" + (
+            f": {self.detail}" if self.detail else ""
+        )
+
+
+@dataclass(frozen=True)
+class Release:
+    """The result of `release`.
+
+    Attributes:
+        folder: the model folder.
+        parts: what it should have, and what of it was missing.
+        verdicts: what the programs that read a response_template say about the one of the folder.
+        written: the files that were written.
+    """
+
+    folder: Path
+    parts: tuple[ReleasePart, ...]
+    verdicts: tuple[Verdict, ...] = ()
+    written: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the folder has everything that is possible, and no program refuses its response_template."""
+        is_written = all(
+            part.status in ("present", "not possible") or part.file in self.written
+            for part in self.parts
+        )
+        return is_written and all(verdict.accepted is not False for verdict in self.verdicts)
+
+    @property
+    def diff(self) -> str:
+        """What is missing, or differs, as unified diffs."""
+        return "".join(part.diff for part in self.parts)
+
+    def __str__(self) -> str:
+        lines = [*map(str, self.parts), *map(str, self.verdicts)]
+        return "\n".join([*lines, *(f"written: {name}" for name in self.written)])
+
+
+def release(
+    folder: str | Path,
+    *,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    profile: Literal["serving", "transformers"] = "serving",
+) -> Release:
+    """Write what a model folder lacks for serving and training, each part proved.
+
+    Args:
+        folder: a folder with a chat template and a tokenizer.
+        dry_run: write nothing; `diff` shows what would be.
+        overwrite: also write what is there and differs.
+        profile: for whom the response_template is: "serving" for transformers, vLLM and SGLang, or "transformers"
+            alone, whose field of the reasoning is `reasoning_content`.
+
+    Raises:
+        SourceError: the folder has no template or no tokenizer, a file of it is broken, or it cannot be written.
+    """
+    model = ModelFolder(Path(folder))
+    makers: tuple[Callable[[], ReleasePart], ...] = (
+        lambda: _make_response_template(model, profile),
+        lambda: _make_training_template(model),
+        lambda: _make_stops(model),
+        lambda: _make_file(model, "card", CARD_FILE, write_card),
+        lambda: _make_file(model, "golden", GOLDEN_FILE, _write_golden),
+    )
+    parts = [make() for make in makers]
+    written = []
+    for part in parts:
+        is_wanted = part.status == "missing" or (overwrite and part.status == "differs")
+        if is_wanted and not dry_run:
+            model.write(part.file, part.text)
+            written.append(part.file)
+    config = model.read_table(CONFIG_FILE) or {}
+    current = config.get(RESPONSE_KEY)
+    verdicts = ask_validators(current) if isinstance(current, Mapping) else []
+    return Release(model.path, tuple(parts), tuple(verdicts), tuple(written))
+
+
+def _make_response_template(model: ModelFolder, profile: str) -> ReleasePart:
+    name = "response template"
+    current = (model.config or {}).get(RESPONSE_KEY)
+    try:
+        wanted = model.template.grammar.to_response_template(profile=profile, partly=True)
+    except TurnwiseError as error:
+        status: PartStatus = "not possible" if current is None else "present"
+        return ReleasePart(name, CONFIG_FILE, status, error.message)
+    if current == wanted:
+        return ReleasePart(name, CONFIG_FILE, "present")
+    verdicts = [ask_program("transformers", wanted), read_back(model.template, wanted)]
+    refused = [verdict for verdict in verdicts if verdict.accepted is False]
+    if refused:
+        return ReleasePart(name, CONFIG_FILE, "not possible", str(refused[0]))
+    text = model.set_key(CONFIG_FILE, RESPONSE_KEY, wanted)
+    return ReleasePart(
+        name,
+        CONFIG_FILE,
+        "missing" if current is None else "differs",
+        "; ".join(map(str, verdicts)),
+        text,
+        model.read_text(CONFIG_FILE) or "",
+    )
+
+
+def _make_training_template(model: ModelFolder) -> ReleasePart:
+    name, text = "training template", model.template.text
+    if GENERATION_TAG.search(text):
+        return ReleasePart(name, TRAINING_FILE, "present", "the template itself has the blocks")
+    repair = fix(model.template, ["generation"], generation=True)
+    if not repair.changed:
+        reason = "; ".join(unfixed.reason for unfixed in repair.unfixed) or "nothing is trained"
+        return ReleasePart(name, TRAINING_FILE, "not possible", reason)
+    proof = f"the same text, and the derived mask on {repair.patches[0].repaired} conversations"
+    proof = "; ".join([proof, *repair.notes])
+    return _compare(model, name, TRAINING_FILE, repair.text, proof)
+
+
+def _make_stops(model: ModelFolder) -> ReleasePart:
+    name, stops = "stops", model.template.stops(model.tokenizer)
+    ids = list(dict.fromkeys(stops.ids))
+    if not ids:
+        return ReleasePart(name, GENERATION_FILE, "not possible", "no stop is one token")
+    unproved = list(_find_open_ends(model, ids))
+    if unproved:
+        return ReleasePart(name, GENERATION_FILE, "not possible", unproved[0])
+    current = (model.generation or {}).get(STOPS_KEY)
+    listed = current if isinstance(current, list) else [current]
+    if set(ids) <= set(listed):
+        return ReleasePart(name, GENERATION_FILE, "present")
+    lacking = ", ".join(stop for stop in stops if model.tokenizer.id(stop) not in listed)
+    wanted = [*(id for id in listed if isinstance(id, int) and id not in ids), *ids]
+    return ReleasePart(
+        name,
+        GENERATION_FILE,
+        "missing" if current is None else "differs",
+        f"{lacking}; the last trained token of every reply is a stop",
+        model.set_key(GENERATION_FILE, STOPS_KEY, wanted),
+        model.read_text(GENERATION_FILE) or "",
+    )
+
+
+def _find_open_ends(model: ModelFolder, ids: list[int]) -> Iterator[str]:
+    """Yield the conversations whose last trained token is no stop."""
+    for chat in CHATS:
+        if chat.arguments.get("add_generation_prompt"):
+            continue
+        try:
+            encoded = model.template.encode(chat.messages, model.tokenizer, **chat.arguments)
+        except TurnwiseError:
+            continue  # the template does not take such conversations
+        trained = [label for label in encoded.labels if label != IGNORED]
+        if trained and trained[-1] not in ids:
+            yield f"in {chat.name!r} the last trained token is {trained[-1]}, which is no stop"
+
+
+def _make_file(
+    model: ModelFolder, name: str, file: str, make: Callable[[ModelFolder], str]
+) -> ReleasePart:
+    return _compare(model, name, file, make(model), "")
+
+
+def _write_golden(model: ModelFolder) -> str:
+    return json.dumps(make_golden(model), indent=INDENT, ensure_ascii=False) + "\n"
+
+
+def _compare(model: ModelFolder, name: str, file: str, text: str, proof: str) -> ReleasePart:
+    """Return a part that is a file of its own."""
+    before = model.read_text(file)
+    if before == text:
+        return ReleasePart(name, file, "present")
+    return ReleasePart(
+        name, file, "missing" if before is None else "differs", proof, text, before or ""
+    )
