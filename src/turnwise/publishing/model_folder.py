@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from turnwise.errors import SourceError, TurnwiseError
+from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning
 from turnwise.local_files import error_reason, is_present, read_file
 from turnwise.registry import load
 from turnwise.template import Template
@@ -19,6 +23,17 @@ CONFIG_FILE = "tokenizer_config.json"
 GENERATION_FILE = "generation_config.json"
 MAX_FILE = 64 * 2**20
 INDENT = 2
+
+
+@contextmanager
+def ignore_warnings() -> Iterator[None]:
+    """Be quiet about conversations that a template cannot write whole: samples have all kinds of them.
+
+    Filters of warnings belong to all threads of a process, so this is for commands, not for servers.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TurnwiseWarning)
+        yield
 
 
 class ModelFolder:
@@ -45,6 +60,14 @@ class ModelFolder:
             raise SourceError(
                 f"{path} has no tokenizer that can be read: {error.message}"
             ) from error
+
+    def use_stops(self, ids: Sequence[int]) -> None:
+        """Let the template have the stops that it will be loaded with once generation_config.json lists these ids."""
+        texts = {token.id: token.text for token in self.tokenizer.added.values()}
+        stops = tuple(dict.fromkeys(texts[id] for id in ids if id in texts))
+        template = self.template
+        translation = replace(template.translation, stops=stops)
+        self.template = Template(template.renderer, template.dialect, translation)
 
     def read_text(self, name: str) -> str | None:
         """Return the text of a file of the folder; None if there is none."""

@@ -15,7 +15,7 @@ What is there stays: a part that differs from what would be written is reported,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,7 +23,13 @@ from typing import Literal
 from turnwise.errors import TurnwiseError
 from turnwise.publishing.card import CARD_FILE, write_card
 from turnwise.publishing.golden import GOLDEN_FILE, make_golden
-from turnwise.publishing.model_folder import CONFIG_FILE, GENERATION_FILE, INDENT, ModelFolder
+from turnwise.publishing.model_folder import (
+    CONFIG_FILE,
+    GENERATION_FILE,
+    INDENT,
+    ModelFolder,
+    ignore_warnings,
+)
 from turnwise.publishing.samples import CHATS
 from turnwise.publishing.validators import Verdict, ask_program, ask_validators, read_back
 from turnwise.repair import fix
@@ -122,14 +128,8 @@ def release(
         SourceError: the folder has no template or no tokenizer, a file of it is broken, or it cannot be written.
     """
     model = ModelFolder(Path(folder))
-    makers: tuple[Callable[[], ReleasePart], ...] = (
-        lambda: _make_response_template(model, profile),
-        lambda: _make_training_template(model),
-        lambda: _make_stops(model),
-        lambda: _make_file(model, "card", CARD_FILE, write_card),
-        lambda: _make_file(model, "golden", GOLDEN_FILE, _write_golden),
-    )
-    parts = [make() for make in makers]
+    with ignore_warnings():
+        parts = _make_parts(model, profile, overwrite)
     written = []
     for part in parts:
         is_wanted = part.status == "missing" or (overwrite and part.status == "differs")
@@ -140,6 +140,20 @@ def release(
     current = config.get(RESPONSE_KEY)
     verdicts = ask_validators(current) if isinstance(current, Mapping) else []
     return Release(model.path, tuple(parts), tuple(verdicts), tuple(written))
+
+
+def _make_parts(model: ModelFolder, profile: str, overwrite: bool) -> list[ReleasePart]:
+    """Return all parts. The stops come first: they are a part of how the template is loaded."""
+    stops = _make_stops(model)
+    if stops.status == "missing" or (overwrite and stops.status == "differs"):
+        model.use_stops(json.loads(stops.text)[STOPS_KEY])
+    return [
+        stops,
+        _make_response_template(model, profile),
+        _make_training_template(model),
+        _compare(model, "card", CARD_FILE, write_card(model), ""),
+        _compare(model, "golden", GOLDEN_FILE, _write_golden(model), ""),
+    ]
 
 
 def _make_response_template(model: ModelFolder, profile: str) -> ReleasePart:
@@ -216,12 +230,6 @@ def _find_open_ends(model: ModelFolder, ids: list[int]) -> Iterator[str]:
         trained = [label for label in encoded.labels if label != IGNORED]
         if trained and trained[-1] not in ids:
             yield f"in {chat.name!r} the last trained token is {trained[-1]}, which is no stop"
-
-
-def _make_file(
-    model: ModelFolder, name: str, file: str, make: Callable[[ModelFolder], str]
-) -> ReleasePart:
-    return _compare(model, name, file, make(model), "")
 
 
 def _write_golden(model: ModelFolder) -> str:
