@@ -101,7 +101,8 @@ def _guarded_names(tree: nodes.Template) -> set[str]:
 
 def _asked_names(tree: nodes.Template) -> set[str]:
     """Return the names in conditions."""
-    tests = [node.test for node in tree.find_all((nodes.If, nodes.CondExpr))]
+    tests = [node.test for node in tree.find_all(nodes.If)]
+    tests += [node.test for node in tree.find_all(nodes.CondExpr)]
     return {one.name for test in tests for one in list_nodes(test) if isinstance(one, nodes.Name)}
 
 
