@@ -169,7 +169,8 @@ def _start_anchor(grammar: GrammarParts) -> Json:
     turn_header = assistant_header(grammar)
     if turn_header.strip():
         return {"start_anchor": turn_header}
-    at_opening = f"(?={re.escape(grammar.opening)}\\Z)" if grammar.opening else r"\Z"
+    opening = grammar.opening.lstrip()
+    at_opening = f"(?={re.escape(opening)}\\Z)" if opening else r"\Z"
     return {"start_anchor_pattern": at_opening}
 
 
@@ -205,11 +206,16 @@ def _spellings(marker: Marker) -> list[str]:
 
 def _content_field(grammar: GrammarParts, rules: ResponseProfile) -> Json:
     region = grammar.content
+    # White space without a core can only be removed together with all white space at the edges.
+    bare = [marker for marker in (region.open, region.close) if marker.text and not marker.core]
+    strip = bool(bare) or grammar.empty.isspace()
     if region.open.core:
+        if grammar.reasoning is not None and grammar.reasoning.open.core == region.open.core:
+            _refuse("content and reasoning begin with the same marker")
         return {
             "open_pattern": _start_pattern(grammar) + _marker_pattern(region.open),
             **_close_pattern(grammar, region.close, *_call_openers(grammar)),
-            **VERBATIM,
+            "content_args": {"strip": strip},
             **rules.text,
         }
     if region.close.core and region.close.core not in grammar.stops:
@@ -227,9 +233,9 @@ def _content_field(grammar: GrammarParts, rules: ResponseProfile) -> Json:
     if rules.has_plain_delimiters:
         # Engines stream a text as it comes, so white space of a marker is taken with a delimiter.
         ends += _spaces_at_edges(region.open.text, space)
+    if not assistant_header(grammar).strip() and grammar.opening.strip():
+        ends.append(re.escape(grammar.opening.strip()))  # where no other field takes it as its own
     closing = {"close_pattern": _any_of(ends)} if ends else {}
-    # White space without a core can only be removed together with all white space at the edges.
-    strip = bool(region.open.text or region.close.text)
     return {**closing, "content_args": {"strip": strip}, **rules.text}
 
 
@@ -345,6 +351,8 @@ def _tagged_call_field(grammar: GrammarParts, calls: Calls, call: TaggedCall) ->
         name_end = r"(?=\{)"
     elif pairs is not None:
         parser = _pairs_parser(pairs)
+        if isinstance(before[-1], str):  # nothing but what follows says where the name ends
+            name_end = rf"(?=\s*{_any_text(filter(None, (pairs.key.core, closer.core)))})"
     opener = _marker_pattern(calls.each.open) + _parts_pattern(before) + name_end
     return {
         "open_pattern": _call_open_pattern(grammar, calls, opener),
