@@ -20,10 +20,11 @@ from dataclasses import replace
 from turnwise.analysis.conversations import Probe
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TurnwiseError
+from turnwise.repair.candidates import OTHERS_CHANGE
 from turnwise.repair.edits import Edit, apply_edits
 from turnwise.repair.observation import NotingTemplate, walk_direct
 from turnwise.repair.output_split import quote
-from turnwise.repair.proof import Workbench, write
+from turnwise.repair.proof import Workbench, WrittenSet, write
 from turnwise.repair.source_tree import Data, Output, SourceTree, find_leaves
 
 UNBALANCED = "unbalanced-markers"
@@ -61,28 +62,26 @@ class BalanceRepair:
 
     Args:
         bench: Renders changed templates.
-        renderer: The template.
-        text: Its text.
-        probes: The generated set of conversations.
-        texts: What the template writes for each.
+        written: The template as it is.
     """
 
-    def __init__(
-        self,
-        bench: Workbench,
-        renderer: Renderer,
-        text: str,
-        probes: Sequence[Probe],
-        texts: Sequence[str | None],
-    ) -> None:
+    name = UNBALANCED
+    what = "every marker that is opened is closed"
+
+    def __init__(self, bench: Workbench, written: WrittenSet) -> None:
         self.bench = bench
-        self.renderer = renderer
-        self.text = text
-        written = [(probe, text) for probe, text in zip(probes, texts, strict=True) if text]
-        closed = [(probe, text) for probe, text in written if _is_sent(probe)]
-        self.pairs = [pair for pair in find_pairs(self.text) if _is_judged(pair, closed)]
-        self.broken = [one for one in closed if not self._is_balanced(*one)]
-        self.working = [one for one in written if self._works(*one)]
+        self.renderer = written.renderer
+        self.text = written.text
+        texts = [(probe, text) for probe, text in written.pairs() if text]
+        sent = [(probe, text) for probe, text in texts if _is_sent(probe)]
+        self.pairs = [pair for pair in find_pairs(self.text) if _is_judged(pair, sent)]
+        self.broken = [one for one in sent if not self._is_balanced(*one)]
+        self.working = [one for one in texts if self._works(*one)]
+
+    @property
+    def count(self) -> int:
+        """The number of conversations that are not balanced."""
+        return len(self.broken)
 
     def _works(self, probe: Probe, text: str) -> bool:
         """Whether a conversation is balanced, apart from its generation prompt."""
@@ -96,13 +95,13 @@ class BalanceRepair:
     def _is_balanced(self, probe: Probe, text: str) -> bool:
         return all(_count(pair, probe, text) in (0, None) for pair in self.pairs)
 
-    def find_edits(self) -> list[Edit]:
-        """Return the edits that balance every conversation, if they are proved; none if there are none."""
+    def find_edits(self) -> tuple[list[Edit], str]:
+        """Return the edits that balance every conversation, if they are proved, or why there are none."""
         for edits in self._propose():
             changed = self.bench.change(apply_edits(self.text, edits))
             if changed is not None and self._is_proved(changed):
-                return edits
-        return []
+                return edits, ""
+        return [], OTHERS_CHANGE
 
     def _is_proved(self, changed: Renderer) -> bool:
         for probe, before in self.broken:

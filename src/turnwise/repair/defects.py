@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,7 +38,6 @@ from turnwise.analysis.probe_mutations import with_text_arguments
 PARAGRAPH = "\n\n"
 REPR = re.compile(r"""\{['"]type['"]: ?['"]text|\[\{'""")
 PYTHON_DICT = re.compile(r"\{'[^'\n]{1,40}': ")
-SPACE = re.compile(r"\s+")
 
 ChangeMessage = Callable[[MessageDict], MessageDict]
 IsWell = Callable[[Probe, str, str], bool]
@@ -51,7 +50,6 @@ class Defect:
 
     Attributes:
         name: How it is called on the command line.
-        title: What is wrong, in a sentence.
         cases: Conversations in this form.
         plain: Returns a conversation without this form, the same object if it has none.
         other_plain: Returns another one, whose text is as right: a message without the key instead of an empty text.
@@ -61,7 +59,6 @@ class Defect:
     """
 
     name: str
-    title: str
     cases: Callable[[], Iterator[Probe]]
     plain: Callable[[Probe], Probe]
     is_well: IsWell
@@ -75,6 +72,11 @@ def change_messages(probe: Probe, change: ChangeMessage) -> Probe:
     messages = [change(message) for message in probe.messages]
     is_same = all(new is old for new, old in zip(messages, probe.messages, strict=True))
     return probe if is_same else replace(probe, messages=messages)
+
+
+def drop_space(text: str) -> str:
+    """Return a text without white space."""
+    return "".join(text.split())
 
 
 # Content that is null, or missing
@@ -210,7 +212,7 @@ def _text_cases() -> Iterator[Probe]:
 
 
 def _writes_arguments(probe: Probe, text: str, plain: str) -> bool:
-    return SPACE.sub("", text) == SPACE.sub("", plain) or bool(PYTHON_DICT.search(plain))
+    return drop_space(text) == drop_space(plain) or bool(PYTHON_DICT.search(plain))
 
 
 def _writes_mapping(probe: Probe, text: str, plain: str) -> bool:
@@ -262,7 +264,6 @@ def _writes_systems(probe: Probe, text: str, plain: str) -> bool:
 DEFECTS: tuple[Defect, ...] = (
     Defect(
         "null-content",
-        "content that is null or missing",
         _null_cases,
         lambda probe: change_messages(probe, _fill_content),
         _writes_no_null,
@@ -270,7 +271,6 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "reasoning-without-content",
-        "reasoning in a message whose content is null or missing",
         _reasoning_cases,
         lambda probe: change_messages(probe, _fill_content),
         _writes_no_null,
@@ -278,7 +278,6 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "list-content",
-        "content in text parts",
         _list_cases,
         lambda probe: change_messages(probe, _join_parts),
         _writes_parts,
@@ -286,7 +285,6 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "string-arguments",
-        "arguments of calls that are JSON text",
         _text_cases,
         _read_arguments,
         _writes_arguments,
@@ -295,7 +293,6 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "mapping-arguments",
-        "arguments of calls that are a mapping",
         _mapping_cases,
         lambda probe: with_text_arguments(probe) or probe,
         _writes_mapping,
@@ -304,15 +301,9 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "late-system",
-        "system texts behind other messages, or several of them",
         _system_cases,
         join_systems,
         _writes_systems,
         _words_of_systems,
     ),
 )
-
-
-def names_of(defects: Sequence[Defect] = DEFECTS) -> list[str]:
-    """Return the names of defects."""
-    return [defect.name for defect in defects]

@@ -11,20 +11,19 @@ Everything is paid for by one allowance, so that a hostile template cannot keep 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from turnwise.analysis.conversations import Probe
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, SourceError, TemplateLimitError, did_you_mean
 from turnwise.evidence.compare import to_template
 from turnwise.repair.balance import UNBALANCED, BalanceRepair
 from turnwise.repair.candidates import PROPOSALS, why_not
-from turnwise.repair.defects import DEFECTS, Defect, names_of
+from turnwise.repair.defects import DEFECTS, Defect
 from turnwise.repair.edits import Edit, apply_edits, restore_newlines, unified_diff
 from turnwise.repair.generation import CannotMark, find_wrong_mask, propose
 from turnwise.repair.generation_prompt import GENERATION_PROMPT, PromptRepair
-from turnwise.repair.proof import Proof, Workbench, write
+from turnwise.repair.proof import Proof, Workbench, WrittenSet, write
 from turnwise.repair.source_tree import SourceTree
 from turnwise.repair.trained_turns import TrainedTurns
 from turnwise.template import Template
@@ -38,7 +37,7 @@ MAX_CASES = 25  # broken conversations that are asked which edits are needed
 MAX_EDITS = 60  # of one change; a template that reads a field more often is changed at its loops
 GENERATION = "generation"
 MORE_TEXT = "the blocks also hold the end of the opening of some turns, which is the model's own text in others"
-NAMES = (*names_of(), UNBALANCED, GENERATION_PROMPT, GENERATION)
+NAMES = (*(defect.name for defect in DEFECTS), UNBALANCED, GENERATION_PROMPT, GENERATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +148,9 @@ def fix(template: Template | str, only: Sequence[str] = (), *, generation: bool 
         raise TemplateLimitError(f"too large to repair: {size}", budget="size", name=found.name)
     renderer = found.renderer.with_reduced_limits().allow(FIXING)
     work = _Repairing(found, renderer)
-    if GENERATION not in wanted or wanted != {GENERATION}:
+    if wanted != {GENERATION}:
         work.repair(wanted)
-    if generation or GENERATION in only:
+    if generation or GENERATION in wanted:
         work.mark_generation()
     return work.finish()
 
@@ -172,34 +171,30 @@ class _Repairing:
         self.template = template
         self.bench = Workbench(renderer)
         self.source = template.text
-        self.text = SourceTree(template.text).text
-        self.renderer = renderer
+        self.written = WrittenSet.make(SourceTree(template.text).text, renderer, ())
         self.patches: list[Patch] = []
         self.unfixed: list[Unfixed] = []
         self.notes: list[str] = []
-        self.probes: list[Probe] = []
-        self.texts: list[str | None] = []
 
     def repair(self, wanted: set[str]) -> None:
         """Repair the wanted defects, one after the other."""
-        self.probes = self.bench.list_probes()
-        self.texts = [write(self.renderer, probe) for probe in self.probes]
-        if not any(text is not None for text in self.texts):
-            raise SourceError(f"the template refuses all {len(self.probes)} conversations")
+        probes = self.bench.list_probes()
+        self.written = WrittenSet.make(self.written.text, self.written.renderer, probes)
+        if all(text is None for text in self.written.texts):
+            raise SourceError(f"the template refuses all {len(probes)} conversations")
         for defect in DEFECTS:
             if defect.name in wanted:
                 self._repair_defect(defect)
-        if UNBALANCED in wanted:
-            self._balance_markers()
-        if GENERATION_PROMPT in wanted:
-            self._repair_prompt()
+        for repair in (BalanceRepair, PromptRepair):
+            if repair.name in wanted:
+                self._repair_markers(repair(self.bench, self.written))
 
     def _repair_defect(self, defect: Defect) -> None:
-        proof = Proof(self.renderer, defect, self.probes, self.texts)
+        proof = Proof(self.written, defect)
         if not proof.core:
             return
         best: _Change | None = None
-        tree = SourceTree(self.text)
+        tree = SourceTree(self.written.text)
         for candidate in PROPOSALS[defect.name](tree):
             change = self._reduce(proof, tree, candidate.edits)
             if change is None:
@@ -210,7 +205,7 @@ class _Repairing:
             if change.is_complete:
                 break
         if best is None:
-            self.unfixed.append(Unfixed(defect.name, why_not(defect.name, self.text)))
+            self.unfixed.append(Unfixed(defect.name, why_not(defect.name, tree.text)))
             return
         self._accept(defect.name, best, len(proof.cases) - best.count)
 
@@ -262,54 +257,39 @@ class _Repairing:
         changed = self.bench.change(apply_edits(tree.text, edits)) if edits else None
         return proof.find_repaired(changed, proof.cases[:count]) if changed is not None else set()
 
-    def _balance_markers(self) -> None:
-        found = BalanceRepair(self.bench, self.renderer, self.text, self.probes, self.texts)
-        if not found.broken:
+    def _repair_markers(self, found: BalanceRepair | PromptRepair) -> None:
+        if not found.count:
             return
-        edits = found.find_edits()
-        text = apply_edits(self.text, edits)
+        edits, reason = found.find_edits()
+        text = apply_edits(self.written.text, edits)
         changed = self.bench.change(text) if edits else None
         if changed is None:
-            self.unfixed.append(Unfixed(UNBALANCED, why_not(UNBALANCED, self.text)))
+            self.unfixed.append(Unfixed(found.name, reason))
             return
-        change = _Change(text, changed, edits, len(found.broken), True)
-        change.what = "every marker that is opened is closed"
-        self._accept(UNBALANCED, change, 0)
-
-    def _repair_prompt(self) -> None:
-        found = PromptRepair(self.bench, self.renderer, self.text, self.probes, self.texts)
-        if not found.is_missing:
-            return
-        edit, reason = found.find_edit()
-        changed = self.bench.change(apply_edits(self.text, [edit])) if edit else None
-        if edit is None or changed is None:
-            self.unfixed.append(Unfixed(GENERATION_PROMPT, reason))
-            return
-        change = _Change(apply_edits(self.text, [edit]), changed, [edit], found.count, True)
-        change.what = "the opening of an assistant's turn is written"
-        self._accept(GENERATION_PROMPT, change, 0)
+        self._accept(found.name, _Change(text, changed, edits, found.count, True, found.what), 0)
 
     def _accept(self, name: str, change: _Change, remaining: int) -> None:
-        lines = sorted({self.text.count("\n", 0, edit.start) + 1 for edit in change.edits})
+        before = self.written.text
+        lines = sorted({before.count("\n", 0, edit.start) + 1 for edit in change.edits})
         self.patches.append(Patch(name, change.what, tuple(lines), change.count, remaining))
-        self.text, self.renderer = change.text, change.renderer
-        self.texts = [write(self.renderer, probe) for probe in self.probes]
+        self.written = WrittenSet.make(change.text, change.renderer, self.written.probes)
 
     def mark_generation(self) -> None:
         """Put `{% generation %}` blocks around what is trained."""
-        if GENERATION_TAG.search(self.text):
+        text, renderer = self.written.text, self.written.renderer
+        if GENERATION_TAG.search(text):
             self.notes.append(f"{GENERATION}: the template has blocks already")
             return
         facts = self.template.facts
-        trained = list(TrainedTurns(self.renderer, facts).list_texts())
-        reasons = list(dict.fromkeys(reason for text in trained for reason in text.reasons))
-        if not any(text.spans for text in trained):
+        trained = list(TrainedTurns(renderer, facts).list_texts())
+        reasons = list(dict.fromkeys(reason for one in trained for reason in one.reasons))
+        if not any(one.spans for one in trained):
             reason = reasons[0] if reasons else "no conversation has a turn of an assistant"
             self.unfixed.append(Unfixed(GENERATION, reason))
             return
         problem = "no part of the template writes what is trained"
         try:
-            proposals = list(propose(self.text, self.renderer, trained))
+            proposals = list(propose(text, renderer, trained))
         except CannotMark as error:
             self.unfixed.append(Unfixed(GENERATION, str(error)))
             return
@@ -329,12 +309,12 @@ class _Repairing:
 
     def _find_difference(self, changed: Renderer) -> str:
         """Return a conversation that a changed template writes in another way, or refuses; empty if there is none."""
-        limits = (
-            self.template.renderer.limits
-        )  # more tags are more steps: one of the two may end at a reduced limit
-        whole = self.renderer.with_limits(limits), changed.with_limits(limits)
-        for probe in self.probes or self.bench.list_probes():
-            if write(changed, probe) != write(self.renderer, probe):
+        limits = self.template.renderer.limits
+        renderer = self.written.renderer
+        # More tags are more steps, so one of the two may end at a reduced limit.
+        whole = renderer.with_limits(limits), changed.with_limits(limits)
+        for probe in self.written.probes or self.bench.list_probes():
+            if write(changed, probe) != write(renderer, probe):
                 before, after = (write(renderer, probe) for renderer in whole)
                 if before != after:
                     return f"it writes another text: {probe.covers}"
@@ -343,11 +323,11 @@ class _Repairing:
     def _accept_blocks(
         self, text: str, changed: Renderer, trained: Sequence[Any], reasons: Sequence[str]
     ) -> None:
-        lines = _changed_lines(self.text, text)
+        lines = _changed_lines(self.written.text, text)
         count = sum(bool(one.spans) for one in trained)
         what = "blocks around what is trained"
         self.patches.append(Patch(GENERATION, what, lines, count))
-        self.text, self.renderer = text, changed
+        self.written = replace(self.written, text=text, renderer=changed)
         if reasons:
             unknown = sum(bool(one.unknown) for one in trained)
             self.notes.append(
@@ -359,11 +339,11 @@ class _Repairing:
         """Return what was done."""
         text = self.source
         if self.patches:
-            text = restore_newlines(self.text, self.source)
+            text = restore_newlines(self.written.text, self.source)
         return Repair(
             *(self.template.name, self.source, text),
             *(tuple(self.patches), tuple(self.unfixed)),
-            *(len(self.probes), tuple(self.notes)),
+            *(len(self.written.probes), tuple(self.notes)),
         )
 
 

@@ -7,7 +7,6 @@ text has the opening at its end, and a finished turn begins with exactly the pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
 from turnwise.repair.edits import Edit, apply_edits, close_tag
 from turnwise.repair.output_split import quote
-from turnwise.repair.proof import Workbench, write
+from turnwise.repair.proof import Workbench, WrittenSet, write
 from turnwise.repair.trained_turns import name_tokens, to_parts
 from turnwise.tokens.boundaries import find_message_spans
 
@@ -32,32 +31,22 @@ class PromptRepair:
 
     Args:
         bench: Renders changed templates.
-        renderer: The template.
-        text: Its text.
-        probes: The generated set of conversations.
-        texts: What the template writes for each.
+        written: The template as it is.
     """
 
-    def __init__(
-        self,
-        bench: Workbench,
-        renderer: Renderer,
-        text: str,
-        probes: Sequence[Probe],
-        texts: Sequence[str | None],
-    ) -> None:
+    name = GENERATION_PROMPT
+    what = "the opening of an assistant's turn is written"
+
+    def __init__(self, bench: Workbench, written: WrittenSet) -> None:
         self.bench = bench
-        self.renderer = renderer
-        self.text = text
-        self.probes = probes
-        self.texts = texts
-        self.tokens = name_tokens(renderer)
+        self.written = written
+        self.renderer = written.renderer
+        self.tokens = name_tokens(written.renderer)
         self.unopened = ""  # what the template writes before a first reply
         self.opening = self._find_opening() if self._ignores_prompt() else ""
 
-    @property
-    def is_missing(self) -> bool:
-        """Whether there is a prompt to write, and the template does not; a space before a reply is the model's.
+    def _is_missing(self) -> bool:
+        """Return whether there is a prompt to write, and the template does not; a space before a reply is the model's.
 
         Some templates always write the opening, or its first markers.
         """
@@ -67,11 +56,11 @@ class PromptRepair:
 
     @property
     def count(self) -> int:
-        """The number of conversations that ask for a prompt."""
-        return sum(
-            probe.add_generation_prompt and text is not None
-            for probe, text in zip(self.probes, self.texts, strict=True)
-        )
+        """The number of conversations that ask for a prompt and do not get it."""
+        asked = [
+            text for probe, text in self.written.pairs() if text and probe.add_generation_prompt
+        ]
+        return len(asked) if self._is_missing() else 0
 
     def _ignores_prompt(self) -> bool:
         probe = Probe("a prompt", [FIRST], add_generation_prompt=True, options=self.tokens)
@@ -103,21 +92,22 @@ class PromptRepair:
                 return rendering.text[span.start : places[0]]
         return ""
 
-    def find_edit(self) -> tuple[Edit | None, str]:
+    def find_edits(self) -> tuple[list[Edit], str]:
         """Return the edit that writes the prompt, if it is proved, or why there is none."""
-        text, end = self.text, len(self.text)
+        text = self.written.text
+        end = len(text)
         opening = close_tag(text, end, "if add_generation_prompt").text
         edit = Edit(end, end, f"{opening}{{{{ {quote(self.opening)} }}}}{{% endif %}}")
         changed = self.bench.change(apply_edits(text, [edit]))
         if changed is None:
-            return None, "the template cannot be continued at its end"
-        for probe, before in zip(self.probes, self.texts, strict=True):
+            return [], "the template cannot be continued at its end"
+        for probe, before in self.written.pairs():
             wanted = before
             if before is not None and probe.add_generation_prompt:
                 wanted = before + self.opening
             if write(changed, probe) != wanted:
-                return None, "the end of the template is not where its text ends"
-        return (edit, "") if self._continues(changed) else (None, DIFFERENT)
+                return [], "the end of the template is not where its text ends"
+        return ([edit], "") if self._continues(changed) else ([], DIFFERENT)
 
     def _continues(self, changed: Renderer) -> bool:
         """Whether finished turns begin with the prompt before them."""

@@ -26,7 +26,6 @@ from turnwise.repair.source_tree import (
     Leaf,
     Output,
     SourceTree,
-    find_leaves,
 )
 
 OPEN, CLOSE = "\uf8f0", "\uf8f1"
@@ -96,18 +95,6 @@ def walk_direct(items: Sequence[Item]) -> Iterator[Item]:
         if isinstance(item, Block) and item.name not in CAPTURING:
             for section in item.sections:
                 yield from walk_direct(section.body)
-
-
-def number_atoms(tree: SourceTree) -> dict[Atom, int]:
-    """Return the numbers that `NotingTemplate.make` gives to the atoms of a tree."""
-    found: dict[Atom, int] = {}
-    for item in walk_direct(tree.body):
-        if isinstance(item, Data):
-            found[item] = len(found)
-        elif isinstance(item, Output):
-            for leaf in find_leaves(item.expression):
-                found[leaf] = len(found)
-    return found
 
 
 def _write_note(number: int) -> str:

@@ -12,7 +12,6 @@ asks for.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -30,11 +29,10 @@ from turnwise.engine.program import compile_program
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TemplateLimitError, TurnwiseError
-from turnwise.repair.defects import Defect
+from turnwise.repair.defects import Defect, drop_space
 from turnwise.repair.trained_turns import name_tokens
 
 MAX_COMPILED = 3_000_000  # characters of all changed templates of one call
-SPACE = re.compile(r"\s+")
 
 
 class Case(NamedTuple):
@@ -93,6 +91,25 @@ class Workbench:
         )
 
 
+@dataclass(frozen=True)
+class WrittenSet:
+    """A template, and what it writes for each conversation of the generated set; None where it refuses."""
+
+    text: str
+    renderer: Renderer
+    probes: Sequence[Probe]
+    texts: Sequence[str | None]
+
+    @classmethod
+    def make(cls, text: str, renderer: Renderer, probes: Sequence[Probe]) -> WrittenSet:
+        """Let a template write the conversations."""
+        return cls(text, renderer, probes, [write(renderer, probe) for probe in probes])
+
+    def pairs(self) -> Iterator[tuple[Probe, str | None]]:
+        """Yield the conversations with their texts."""
+        return zip(self.probes, self.texts, strict=True)
+
+
 def write(renderer: Renderer, probe: Probe) -> str | None:
     """Return the text of a conversation; None if the template refuses it."""
     try:
@@ -117,26 +134,19 @@ class Proof:
     """What one defect makes of the generated set, and whether a change repairs it.
 
     Args:
-        renderer: The template as it is.
+        written: The template as it is.
         defect: What may be wrong.
-        probes: The generated set.
-        texts: What the template writes for each of them.
     """
 
-    def __init__(
-        self,
-        renderer: Renderer,
-        defect: Defect,
-        probes: Sequence[Probe],
-        texts: Sequence[str | None],
-    ) -> None:
+    def __init__(self, written: WrittenSet, defect: Defect) -> None:
         self.defect = defect
+        renderer = written.renderer
         self.working: list[tuple[Probe, str]] = []
         self.cases: list[Case] = []
         tokens = name_tokens(renderer)
         core = [replace(probe, options=tokens) for probe in defect.cases()]
         known = [(probe, write(renderer, probe), True) for probe in core]
-        others = [(probe, text, False) for probe, text in zip(probes, texts, strict=True)]
+        others = [(probe, text, False) for probe, text in written.pairs()]
         for probe, text, is_core in (*known, *others):
             self._sort(renderer, probe, text, is_core)
 
@@ -184,7 +194,7 @@ class Proof:
             return False
         if text in (case.target, case.other_target):
             return True
-        return self.defect.ignores_space and SPACE.sub("", text) == SPACE.sub("", case.target)
+        return self.defect.ignores_space and drop_space(text) == drop_space(case.target)
 
     def keeps_plain(self, changed: Renderer) -> bool:
         """Whether a changed template writes the plain forms of the core cases as before."""

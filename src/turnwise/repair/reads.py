@@ -36,7 +36,7 @@ class ReadFinder:
 
     def __init__(self, tree: SourceTree) -> None:
         self.tree = tree
-        self.tokens = _tag_tokens(tree.tokens)
+        self.tokens = list(_within_tags(tree.tokens))
 
     def find_key(self, key: str) -> list[Read]:
         """Return the reads of a key: `x.key`, `x['key']`, `x.get('key')`."""
@@ -154,12 +154,8 @@ class ReadFinder:
         return self.tokens[index].text if 0 <= index < len(self.tokens) else ""
 
 
-def _tag_tokens(tokens: Sequence[Token]) -> list[Token]:
-    """Return the tokens in tags, with the ends of the tags, and without white space, text and comments."""
-    return list(_within_tags(tokens))
-
-
 def _within_tags(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens in tags, with the ends of the tags, and without white space, text and comments."""
     is_tag = False
     for token in tokens:
         if token.kind in TAG_BEGINS:
