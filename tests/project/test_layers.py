@@ -46,7 +46,14 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 EDGES = {"cli"}
 """Rooms that may print, read the clock and touch the network."""
-FILE_READERS = EDGES | {"registry", "compat", "integrations", "local_files", "isolation", "publishing"}
+FILE_READERS = EDGES | {
+    "registry",
+    "compat",
+    "integrations",
+    "local_files",
+    "isolation",
+    "publishing",
+}
 """Rooms that may open files; a worker process has streams and an environment of its own."""
 FILE_ADAPTERS = "turnwise.tokens.tokenizers"
 """And this part of a room: a tokenizer is a file."""

@@ -120,3 +120,29 @@ def test_long_tokens_take_little_time() -> None:
     assert_quick(lambda: TokenMatcher(added), 0.5)
     found = TokenMatcher(added).find("y" + "x" * 500_000 + "b" + "x" * 9)
     assert [(match.start, match.end) for match in found] == [(1, 500_002)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_separable"),
+    [
+        (["<a>", "<b>"], True),
+        (["<a>", "<a>b"], False),  # one begins with the other
+        (["ab", "bc"], False),  # one may end where the other begins
+        (["abc", "b"], False),  # one is inside of the other
+        (["aa"], False),  # two of it may overlap
+        ([], True),
+    ],
+)
+def test_tokens_that_never_overlap(texts: list[str], is_separable: bool) -> None:
+    matcher = TokenMatcher({text: Added(text, id) for id, text in enumerate(texts)})
+    assert matcher.is_separable == is_separable
+
+
+def test_texts_that_may_be_joined_to_a_token() -> None:
+    matcher = TokenMatcher({"<end>": Added("<end>", 0)})
+    assert (
+        matcher.can_join("x <en", "")
+        and matcher.can_join("", "d> x")
+        and matcher.can_join("<", ">")
+    )
+    assert not matcher.can_join("user\n", "\nend")

@@ -126,7 +126,7 @@ def can_have_layouts(request: EncodeRequest) -> bool:
         or request.train_on not in SPAN_POLICIES
         or reads.messages
         or reads.first_message
-    ) and (encoder.matcher.is_separable and not encoder.has_blank_tokens)
+    ) and (not encoder.has_blank_tokens and encoder.matcher.is_separable)
 
 
 def make_layout(request: EncodeRequest, encoded: Encoded) -> RowLayout | None:

@@ -25,6 +25,7 @@ SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 SPACES = re.compile(rf"{SPACE}+")
 MAX_NESTING = 40
 MAX_PATTERN_LENGTH = 128  # characters of one token: compiling takes some microseconds for each
+MAX_SEPARABLE = 2_000  # tokens that are compared with each other; more take too long
 
 Filter = Callable[[Added, int, int], bool]  # may this token count at characters start to end?
 # From a character on: the tokens that may count, and up to which character; None if all may.
