@@ -431,3 +431,8 @@ def test_a_matcher_with_a_limit() -> None:
 def test_a_key_that_is_too_long_is_no_key() -> None:
     reply = BETWEEN.format("", "", "").replace("<parameter=a>", f"<parameter={'k' * 300}>")
     assert statuses(read(GRAMMARS["qwen3.5"], reply)) == ["malformed"]
+
+
+def test_content_after_its_header_has_no_other_header() -> None:
+    message = read(GRAMMARS["gpt-oss"], "<|channel|>final<|message|>to=functions.now is the name.")
+    assert message["content"] == "to=functions.now is the name." and "tool_calls" not in message

@@ -211,9 +211,10 @@ METHODS = ["to_structural_tag", "to_lark", "to_gbnf"]
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("name", ["qwen3", "qwen3-coder"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_grammar_is_made_quickly(method: str) -> None:
-    assert seconds(turnwise.load("qwen3").grammar, TOOLS, method) < MAX_SECONDS
+def test_a_grammar_is_made_quickly(method: str, name: str) -> None:
+    assert seconds(turnwise.load(name).grammar, TOOLS, method) < MAX_SECONDS
 
 
 @pytest.mark.slow

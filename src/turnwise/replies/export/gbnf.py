@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from turnwise.engine.sized_cache import SizedCache
 from turnwise.errors import TurnwiseError
 from turnwise.replies.export.constraint_tree import (
     NOTHING,
@@ -37,6 +38,7 @@ __all__ = ["GbnfGrammar", "to_gbnf", "write_gbnf"]
 MAX_STATES = 20_000  # of one free text: its automaton times the characters that are counted
 DIGIT = characters("0-9")
 WHITE_SPACE = " \t\n\r"
+EDGE_BYTES = 200
 OTHER_SIGN = "\0"  # stands for any character that no text has
 
 
@@ -74,7 +76,7 @@ class _GbnfWriter:
         self._json = ValueNodes(self._tree, JSON_NOTATION)
         self._written: dict[str, str] = {}
         self._values: dict[JsonNode, Node] = {}
-        self._texts: dict[FreeTextNode, Node] = {}
+        self._texts: dict[FreeTextNode, str] = {}
         self._waiting: list[str] = []
 
     def write(self, start: Node) -> str:
@@ -104,9 +106,21 @@ class _GbnfWriter:
             return node.name
         if isinstance(node, FreeTextNode):
             if node not in self._texts:
-                self._texts[node] = _TextAutomaton(self._tree, node).add_rules()
-            return self._write(self._texts[node])
+                self._texts[node] = self._write_text(node)
+            return self._texts[node]
         return self._write_json(node)
+
+    def _write_text(self, node: FreeTextNode) -> str:
+        """Write a rule for each state of an automaton, and return the name of the first."""
+        states = _STATES.get(node)
+        names = [self._tree.add_rule("text", NOTHING).name for _ in states]
+        for name, edges in zip(names, states, strict=True):
+            options = [
+                edge.sign if edge.target is None else f"{edge.sign} {names[edge.target]}"
+                for edge in edges
+            ]
+            self._written[name] = f"({' | '.join(options)})"
+        return names[0]
 
     def _write_json(self, node: JsonNode) -> str:
         if isinstance(node.value, NumberType):
@@ -163,7 +177,13 @@ def _escape_in_class(sign: str) -> str:
 
 
 class _TextState(NamedTuple):
-    """A state of the automaton: what was read of the texts that end it, how much was read, and whether it has begun."""
+    """A state of the automaton.
+
+    Attributes:
+        read: what was read of the texts that end it.
+        size: how many characters came before that, as far as a bound asks for it.
+        is_start: whether the text has not begun yet.
+    """
 
     read: str
     size: int
@@ -175,6 +195,43 @@ class _TextEdge(NamedTuple):
 
     sign: Node
     target: _TextState | None = None
+
+
+class _WrittenEdge(NamedTuple):
+    """A character as it is written, and the number of the state after it; None if the text ends there."""
+
+    sign: str
+    target: int | None
+
+
+def _find_states(node: FreeTextNode) -> tuple[tuple[_WrittenEdge, ...], ...]:
+    """Return the edges of each state from which an end can be reached, beginning with the first.
+
+    The texts that end free text are a template's, so they are the same in many requests.
+    """
+    start = _TextState("", 0, bool(node.not_first))
+    edges = _TextAutomaton(node).find_edges(start)
+    live = _find_live(edges)
+    numbers = {state: number for number, state in enumerate({start: None, **live})}
+    return tuple(
+        tuple(
+            _WrittenEdge(
+                _write_sign(edge.sign), None if edge.target is None else numbers[edge.target]
+            )
+            for edge in edges[state]
+            if edge.target is None or edge.target in live
+        )
+        for state in numbers
+    )
+
+
+_STATES = SizedCache(_find_states, lambda states: EDGE_BYTES * sum(map(len, states)))
+
+
+def _write_sign(sign: Node) -> str:
+    if isinstance(sign, CharacterNode):
+        return _write_class(sign)
+    return _quote(sign.text if isinstance(sign, LiteralNode) else "")
 
 
 def _find_live(edges: dict[_TextState, list[_TextEdge]]) -> dict[_TextState, None]:
@@ -199,8 +256,7 @@ def _find_live(edges: dict[_TextState, list[_TextEdge]]) -> dict[_TextState, Non
 class _TextAutomaton:
     """Free text as right-linear rules."""
 
-    def __init__(self, tree: ConstraintTree, node: FreeTextNode) -> None:
-        self._tree = tree
+    def __init__(self, node: FreeTextNode) -> None:
         self._node = node
         self._texts = {text for text in (node.ending, *node.without) if text}
         self._prefixes = {text[:size] for text in self._texts for size in range(len(text))}
@@ -209,16 +265,11 @@ class _TextAutomaton:
         for text in self._texts:
             for size, sign in enumerate(text):
                 self._next_signs.setdefault(text[:size], set()).add(sign)
-        # Characters are counted where a bound asks for it, those of the ending but its last included.
-        self._ending_size = max(len(node.ending) - 1, 0)
-        bound = node.least if node.most is None else node.most
-        is_bound = bound > 0 or node.most is not None
-        self._limit = bound + self._ending_size if is_bound else 0
-        self._rules: dict[_TextState, RuleNode] = {}
+        self._bound = node.least if node.most is None else node.most
+        self._completed: dict[str, bool] = {}
 
-    def add_rules(self) -> Node:
-        """Add a rule for each state that can reach an end, and return the first."""
-        start = _TextState("", 0, bool(self._node.not_first))
+    def find_edges(self, start: _TextState) -> dict[_TextState, list[_TextEdge]]:
+        """Return all states that can be reached, with their edges."""
         waiting = [start]
         edges: dict[_TextState, list[_TextEdge]] = {}
         while waiting:
@@ -229,22 +280,7 @@ class _TextAutomaton:
                 raise TurnwiseError("GBNF cannot say this: a text with a bound of its length")
             edges[state] = self._find_edges(state)
             waiting += [edge.target for edge in edges[state] if edge.target is not None]
-        live = _find_live(edges)
-        for state in live:
-            options = [
-                edge.sign
-                if edge.target is None
-                else make_sequence(edge.sign, self._rule_of(edge.target))
-                for edge in edges[state]
-                if edge.target is None or edge.target in live
-            ]
-            self._tree.rules[self._rule_of(state).name] = make_choice(options)
-        return self._rule_of(start)
-
-    def _rule_of(self, state: _TextState) -> RuleNode:
-        if state not in self._rules:
-            self._rules[state] = self._tree.add_rule("text", NOTHING)
-        return self._rules[state]
+        return edges
 
     def _find_edges(self, state: _TextState) -> list[_TextEdge]:
         """Return what may follow in a state."""
@@ -256,7 +292,9 @@ class _TextAutomaton:
             read = state.read + sign
             if self._completes(read):
                 explicit.append(sign)
-                if self._is_ending(read) and self._may_end(state):
+                if self._is_ending(read) and self._may_end(
+                    state, len(read) - len(self._node.ending)
+                ):
                     edges.append(_TextEdge(LiteralNode(sign)))
                 continue
             target = self._step(state, sign)
@@ -270,7 +308,7 @@ class _TextAutomaton:
         if default is not None:
             others = CharacterNode(tuple((sign, sign) for sign in explicit), negated=True)
             edges.append(_TextEdge(others, default))
-        if not self._node.ending and self._may_end(state):
+        if not self._node.ending and self._may_end(state, len(state.read)):
             edges.append(_TextEdge(NOTHING))
         return edges
 
@@ -284,22 +322,27 @@ class _TextAutomaton:
         return sorted(signs)
 
     def _completes(self, read: str) -> bool:
-        return any(read.endswith(text) for text in self._texts)
+        if read not in self._completed:
+            self._completed[read] = read.endswith(tuple(self._texts))
+        return self._completed[read]
 
     def _is_ending(self, read: str) -> bool:
         return bool(self._node.ending) and read.endswith(self._node.ending)
 
-    def _may_end(self, state: _TextState) -> bool:
-        return state.size - self._ending_size >= self._node.least or not self._node.least
+    def _may_end(self, state: _TextState, more: int) -> bool:
+        """Return whether a text of `more` characters than the state counts may end."""
+        size, most = state.size + more, self._node.most
+        return size >= self._node.least and (most is None or size <= most)
 
     def _step(self, state: _TextState, sign: str) -> _TextState | None:
         """Return the state after a character; None if there is none."""
         read = state.read + sign
         while read not in self._prefixes:
             read = read[1:]
-        count = min(state.size + 1, self._limit) if self._limit else 0
-        if self._node.most is not None and state.size >= self._limit:
+        count = state.size + len(state.read) + 1 - len(read)
+        if self._node.most is not None and count > self._node.most:
             return None
+        count = min(count, self._bound)
         if not state.is_start:
             return _TextState(read, count, False)
         if sign in WHITE_SPACE and not state.read.strip():

@@ -43,6 +43,9 @@ def to_structural_tag(tree: ConstraintTree) -> Format:
 class _TagWriter:
     def __init__(self, tree: ConstraintTree) -> None:
         self._tree = tree
+        self._grammars: dict[
+            Node, Format
+        ] = {}  # a call is written where it is the first, and where it follows
 
     def write(self, node: Node) -> Format:
         """Return the format of a node."""
@@ -51,7 +54,7 @@ class _TagWriter:
         if isinstance(node, RuleNode) and node.name in INLINE_RULES:
             return self.write(self._tree.rules[node.name])
         if self._needs_grammar(node):
-            return {"type": "grammar", "grammar": write_gbnf(self._tree, node)}
+            return self._write_grammar(node)
         if isinstance(node, SequenceNode):
             if not node.parts:
                 return {"type": "const_string", "value": ""}
@@ -65,11 +68,16 @@ class _TagWriter:
         assert isinstance(node, JsonNode)
         if _has_bounded_strings(node.value, self._tree.definitions):
             try:
-                return {"type": "grammar", "grammar": write_gbnf(self._tree, node)}
+                return self._write_grammar(node)
             except TurnwiseError:  # the bounds of numbers, which only a schema can say
                 pass
         schema = to_json_schema(node.value, self._tree.definitions)
         return {"type": "json_schema", "json_schema": schema}
+
+    def _write_grammar(self, node: Node) -> Format:
+        if node not in self._grammars:
+            self._grammars[node] = {"type": "grammar", "grammar": write_gbnf(self._tree, node)}
+        return self._grammars[node]
 
     def _needs_grammar(self, node: Node) -> bool:
         """Return whether a node has no format of its own."""

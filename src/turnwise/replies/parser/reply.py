@@ -45,6 +45,9 @@ class ReplyParser:
         # Reasoning that needs no opener is open from the start: the prompt opened it.
         self._reasoning_from_prompt = state.region is OpenRegion.REASONING
         self._is_delimited = False  # the content that is open has an opener
+        self._follows_header = (
+            False  # the region that is open was opened by a header, so none is to come
+        )
 
     def finish_prefill(self) -> None:
         """What is parsed from now on was written by the model."""
@@ -75,7 +78,7 @@ class ReplyParser:
                 if not is_call:
                     continue
             # Only content right after its opener has a closer of its own.
-            self._is_delimited = kind is MarkerKind.CONTENT_OPEN
+            self._is_delimited = self._follows_header = kind is MarkerKind.CONTENT_OPEN
             yield from _HANDLERS[region][kind](self, match)
 
     def _read_reasoning(self) -> Generator[Wait, None, MarkerMatch | None]:
@@ -186,7 +189,7 @@ class ReplyParser:
                 yield from self._calls.parse_unopened_call()
                 return True
         header_format = grammar.channel_header_format
-        if header_format is None or not header_format.recipient_key:
+        if header_format is None or not header_format.recipient_key or self._follows_header:
             return False
         key = header_format.recipient_key
         text, space = yield from self._buffer.look_past_space(len(key))
@@ -228,6 +231,7 @@ class ReplyParser:
         if not recipient or channel == format.content or (is_reasoning and recipient == channel):
             self._builder.stop_buffering()
             self._open_region(OpenRegion.REASONING if is_reasoning else OpenRegion.CONTENT)
+            self._follows_header = True
             return
         tool_prefix = format.recipient_prefix.removeprefix(format.recipient_key)
         if recipient.startswith(tool_prefix):
