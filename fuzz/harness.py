@@ -43,12 +43,14 @@ class Target:
         make: returns the input of a seed, as the bytes of a file.
         run: gives the input to the code under test.
         about: one line for people.
+        seconds: of processor time that 100 kB may take.
     """
 
     name: str
     make: Callable[[Random], bytes]
     run: Callable[[bytes], object]
     about: str
+    seconds: float = SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def run_target(
     first: int = 0,
     count: int | None = None,
     minutes: float | None = None,
-    seconds: float = SECONDS,
+    seconds: float | None = None,
     folder: Path | None = FAILURES,
 ) -> Report:
     """Run the inputs of the seeds from `first` on, so many or for so long, and save those that fail."""
@@ -107,7 +109,7 @@ def run_target(
     last = first + count if count is not None else sys.maxsize
     seed = first
     while seed < last and time.monotonic() < end and len(report.failures) < MAX_FAILURES:
-        seed = _run_child(target, seed, last, end, seconds, report)
+        seed = _run_child(target, seed, last, end, seconds or target.seconds, report)
     if folder is not None:
         for failure in report.failures:
             save_failure(failure, make_input(target, failure.seed), folder)

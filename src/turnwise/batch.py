@@ -144,6 +144,8 @@ class BatchEncoder:
         assert request is not None
         prompt = bool(request.arguments.get("add_generation_prompt"))
         roles = [message.get("role") for message in messages]
+        if set(map(type, roles)) != {str}:
+            return None
         key = (request.train_on, prompt, *roles)
         form = self._forms.get(key)
         if form is None and find_plain_kind(messages) == "turns":

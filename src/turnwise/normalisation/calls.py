@@ -118,7 +118,7 @@ class CallForms:
 
     def _drop_padding(self, name: Any, arguments: Mapping[str, Any], where: str) -> MessageDict:
         """Drop null arguments that the tool does not have: tables give every call the arguments of all tools."""
-        declared = self._parameters.get(name)
+        declared = self._parameters.get(name) if isinstance(name, str) else None
         if declared is None:
             return dict(arguments)
         kept = {

@@ -121,7 +121,9 @@ class ContentForms:
     def _rename_part(self, part: Any, where: str) -> Any:
         """Return a media part under the type that the template knows; None if it is left out."""
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind not in KIND_OF_TYPE or self._capabilities.judge_part_type(kind) == "written":
+        if not isinstance(kind, str) or kind not in KIND_OF_TYPE:
+            return part
+        if self._capabilities.judge_part_type(kind) == "written":
             return part
         for other in KINDS[KIND_OF_TYPE[kind]][:2]:
             if other != kind and self._capabilities.judge_part_type(other) == "written":

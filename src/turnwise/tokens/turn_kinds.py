@@ -52,9 +52,14 @@ def _describe_turn(messages: Messages, index: int, is_history: bool) -> Kind:
     has_reasoning = any([message.get(name) for name in REASONING_KEYS])
     has_content, has_calls = bool(message.get("content")), bool(message.get("tool_calls"))
     has_results = not RESULT_FIELDS.isdisjoint(message)
-    first_role = messages[0].get("role")
+    first_role = _describe_role(messages[0].get("role"))
     return (
-        *(before.get("role"), _describe_value(before.get("content")), first_role, is_history),
+        *(
+            _describe_role(before.get("role")),
+            _describe_value(before.get("content")),
+            first_role,
+            is_history,
+        ),
         *(has_content, has_calls, has_reasoning, has_results),
     )
 
@@ -78,10 +83,16 @@ def _find_shape(message: Mapping[str, Any]) -> Kind:
     """Return the role of a message, and of each other field its name, its type and whether it is empty."""
     return tuple(
         [
-            (name, value if name == "role" else _describe_value(value))
+            (name, _describe_role(value) if name == "role" else _describe_value(value))
             for name, value in message.items()
         ]
     )
+
+
+def _describe_role(role: Any) -> str:
+    return (
+        role if isinstance(role, str) else repr(role)
+    )  # a kind is a key, and a list cannot be one
 
 
 def _describe_value(value: Any) -> Any:
