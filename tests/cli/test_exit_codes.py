@@ -86,6 +86,7 @@ CASES: dict[str, dict[int, tuple[str, ...]]] = {
         1: (f"good.jinja {ONLY}",),
         2: (f"syntax.jinja {ONLY}", f"refuses.jinja {ONLY}", "good.jinja --only nothing"),
     },
+    "release": {2: ("", "none", "good.jinja")},
     "demo": {2: ("none.jinja",)},
 }
 """By command and exit code, arguments."""

@@ -178,11 +178,13 @@ def test_bad_lines_are_named_and_left_out() -> None:
                 TraceLine(3, {"prompt_text": 4}),
                 TraceLine(4, {"messages": [{"role": "system", "content": "only"}]}),
                 TraceLine(5, {"messages": CHAT[:3]}),
+                TraceLine(6, "a text"),
+                TraceLine(7, []),
             ]
         )
     )
     problems = [one for one in found if isinstance(one, TraceProblem)]
-    assert [one.line for one in problems] == [2, 3, 4] and ledger.totals.problems == 3
+    assert [one.line for one in problems] == [2, 3, 4, 6, 7] and ledger.totals.problems == 5
     assert "line 2: not JSON" in str(problems[0]) and ledger.totals.turns == 2
 
 

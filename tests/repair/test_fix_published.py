@@ -89,7 +89,11 @@ def test_most_templates_are_repaired() -> None:
     counts: Counter[tuple[str, str]] = Counter()
     fixable = repaired = 0
     for name in sorted(corpus.published()):
-        repair = repair_published(name)
+        try:
+            repair = repair_published(name)
+        except turnwise.SourceError as error:
+            assert "refuses all" in str(error)  # rerankers, and one that wants a time
+            continue
         assert not list(find_changes(name, repair)), name
         impossible = [one for one in repair.unfixed if one.reason == BY_NAME]
         failed = [one for one in repair.unfixed if one not in impossible]

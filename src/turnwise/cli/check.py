@@ -107,6 +107,10 @@ def check(
     reports = []
     for place in templates:
         found = inputs.load_template(place, pick)
+        if found.dialect != "jinja":
+            output.note(
+                f"{place} is written in {found.dialect}: lines are those of its text in Jinja"
+            )
         declared = _read_response_template(place)
         reports.append(
             check_template(found, tokenizer, other, ignore=ignored, response_template=declared)

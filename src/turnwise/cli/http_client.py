@@ -63,7 +63,10 @@ class JsonClient:
             ) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             name = type(error).__name__
-            raise SourceError(f"{where}: no answer from {host}: {error or name}") from error
+            raise SourceError(
+                f"{where}: no answer from {host}: {error or name}",
+                hint="is the server running, and the URL that of its root, as http://localhost:8000?",
+            ) from error
         finally:
             connection.close()
         if 300 <= response.status < 400:

@@ -120,6 +120,8 @@ def _parse_line(line: bytes, number: int, size: int) -> JsonLine:
     except UnicodeDecodeError as error:
         return JsonLine(number, None, f"not UTF-8 at byte {error.start}", size)
     except json.JSONDecodeError as error:
-        return JsonLine(number, None, f"not JSON: {error.msg} at column {error.colno}", size)
+        return JsonLine(
+            number, None, f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}", size
+        )
     except (ValueError, RecursionError):
         return JsonLine(number, None, "not JSON that can be read: nested too deeply", size)

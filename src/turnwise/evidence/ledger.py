@@ -227,6 +227,8 @@ def _read_line(line: TraceLine) -> TraceRequest | TraceProblem:
     except MessageError as error:
         return TraceProblem(line.number, error.message)
     messages = arguments.pop("messages")
+    if isinstance(value, str) or not messages:
+        return TraceProblem(line.number, "a request has messages, and this line has none")
     for name in ("add_generation_prompt", "continue_final_message"):
         arguments.pop(name, None)
     return TraceRequest(line.number, messages, arguments)

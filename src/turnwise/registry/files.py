@@ -88,7 +88,7 @@ def read_path(path: Path, pick: str | None = None, exact: bool = False) -> Templ
         if stops and found.translation is None:
             found = replace(found, translation=Translation(found.text, stops=stops))
         return found
-    if _first_bytes(path) == MAGIC:
+    if _first_bytes(path) == MAGIC or path.suffix == ".gguf":
         return _read_gguf(path, pick)
     return read_bytes(_read_bytes(path, MAX_JSON), str(path), pick, _model_folder(path), exact)
 

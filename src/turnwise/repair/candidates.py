@@ -244,11 +244,12 @@ PROPOSALS: Mapping[str, Propose] = {
 
 ONE_BY_ONE = re.compile(r"\bitems\b|\bdictsort\b|in [\w.]*(?:arguments|args)\b")
 BY_NAME = "the template writes the arguments one by one, and Jinja cannot read JSON text"
+NOTHING_HELPS = "none of the known changes makes it right"
 OTHERS_CHANGE = "no change makes it right without changing conversations that are written well now"
 
 
-def why_not(name: str, text: str) -> str:
-    """Return why no change of a template repairs a defect."""
+def why_not(name: str, text: str, obstacle: str) -> str:
+    """Return why no change of a template repairs a defect; `obstacle` is a conversation that would change."""
     if name == "string-arguments" and ONE_BY_ONE.search(text):
         return BY_NAME
-    return OTHERS_CHANGE
+    return f"{OTHERS_CHANGE}: {obstacle}" if obstacle else NOTHING_HELPS

@@ -148,6 +148,10 @@ def fix(template: Template | str, only: Sequence[str] = (), *, generation: bool 
         raise TemplateLimitError(f"too large to repair: {size}", budget="size", name=found.name)
     renderer = found.renderer.with_reduced_limits().allow(FIXING)
     work = _Repairing(found, renderer)
+    if found.dialect != "jinja":
+        work.notes.append(
+            f"the template is written in {found.dialect}: what is repaired is its text in Jinja"
+        )
     if wanted != {GENERATION}:
         work.repair(wanted)
     if generation or GENERATION in wanted:
@@ -205,7 +209,9 @@ class _Repairing:
             if change.is_complete:
                 break
         if best is None:
-            self.unfixed.append(Unfixed(defect.name, why_not(defect.name, tree.text)))
+            self.unfixed.append(
+                Unfixed(defect.name, why_not(defect.name, tree.text, proof.obstacle))
+            )
             return
         self._accept(defect.name, best, len(proof.cases) - best.count)
 
@@ -222,9 +228,11 @@ class _Repairing:
         kept = self._drop_needless(proof, tree, kept, {i for i in goal if i < MAX_CASES})
         text = apply_edits(tree.text, kept)
         changed = self.bench.change(text)
-        if changed is None or next(proof.find_changed(changed), None) is not None:
+        if changed is None:
             return None
-        if not proof.is_sound_elsewhere(changed):
+        other = next(proof.find_changed(changed), None) or proof.find_unsound(changed)
+        if other is not None:
+            proof.obstacle = other.covers
             return None
         goal = proof.find_repaired(changed, proof.cases)
         core = {index for index, case in enumerate(proof.cases) if case.is_core}

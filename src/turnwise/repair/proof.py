@@ -140,6 +140,7 @@ class Proof:
 
     def __init__(self, written: WrittenSet, defect: Defect) -> None:
         self.defect = defect
+        self.obstacle = ""  # a conversation that the last change would have spoiled
         renderer = written.renderer
         self.working: list[tuple[Probe, str]] = []
         self.cases: list[Case] = []
@@ -206,10 +207,10 @@ class Proof:
             if write(changed, probe) != text:
                 yield probe
 
-    def is_sound_elsewhere(self, changed: Renderer) -> bool:
-        """Whether what was broken is refused, or well, in the changed template."""
+    def find_unsound(self, changed: Renderer) -> Probe | None:
+        """Return a conversation that was broken, and that a changed template neither refuses nor writes well."""
         for case in self.cases:
             text = write(changed, case.probe)
             if text is not None and not self.defect.is_well(case.probe, text, case.target):
-                return False
-        return True
+                return case.probe
+        return None
