@@ -170,12 +170,24 @@ def test_gbnf_accepts_what_is_written(name: str) -> None:
 
 @needs_corpus
 @pytest.mark.slow
-def test_real_tokenizer() -> None:
-    folder = corpus.tokenizer_folder("qwen3")
+@pytest.mark.parametrize(
+    ("vocabulary", "name"),
+    [
+        ("qwen3", "npm-qwen3"),
+        ("qwen3", "entry qwen3-coder"),
+        ("qwen2_5", "npm-qwen2_5"),
+        ("llama3", "npm-llama3_2"),
+        ("deepseek_v3", "entry deepseek-v3"),
+        ("deepseek_v3", "entry deepseek-v3.1"),
+        ("internlm2", "entry internlm2-tools"),
+    ],
+)
+def test_real_tokenizers(vocabulary: str, name: str) -> None:
+    folder = corpus.tokenizer_folder(vocabulary)
     text = (folder / "tokenizer.json").read_text(encoding="utf-8")
     # llguidance takes every added token of this tokenizer for a special one.
     special = {one["content"]: one["id"] for one in json.loads(text)["added_tokens"]}
-    tokenizer, template = Tokenizer.from_str(text), replyvectors.template("npm-qwen3")
+    tokenizer, template = Tokenizer.from_str(text), replyvectors.template(name)
     lark = template.grammar.to_lark(TOOLS, "required", special_tokens=special)
     matcher = Matcher(lark, llguidance.LLTokenizer(text))
     grammar = template.grammar
