@@ -1,9 +1,10 @@
 """Run a target on one input after the other, and keep what fails.
 
 An input is a number: the seed from which the target draws it. A target fails if anything but a `TurnwiseError` leaves
-the code under test, if a law does not hold (an AssertionError), if it takes more than 100 ms of processor time for
-each 100 kB, or if the process dies or hangs: the native libraries may do that, so inputs run in a child process, which
-is replaced. A failing input is saved with its seed and the command that repeats it.
+the code under test, if a law does not hold (an AssertionError), if it takes more processor time than its target may
+for each 100 kB (100 ms for all that reads files), or if the process dies or hangs: the native libraries may do that,
+so inputs run in a child process, which is replaced. A failing input is saved with its seed and the command that
+repeats it.
 """
 
 from __future__ import annotations

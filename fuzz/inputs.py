@@ -331,12 +331,16 @@ def run_arguments(data: bytes) -> None:
 
 TARGETS: Sequence[Target] = (
     Target("templates", make_template, run_template, "random templates, here and in transformers"),
-    Target("laundering", make_laundering, run_laundering, "expressions over a user's text"),
+    # Twelve texts each.
+    Target(
+        "laundering", make_laundering, run_laundering, "expressions over a user's text", seconds=1.0
+    ),
     # They are rendered, followed to their origins, searched for losses and encoded, not only read.
     Target(
         "messages", make_messages, run_messages, "hostile conversations and tools", seconds=0.25
     ),
-    Target("replies", make_reply, run_reply, "hostile replies of a model"),
+    Target("replies", make_reply, run_reply, "hostile replies of a model", seconds=0.25),
     Target("shapes", make_shape, run_shape, "rows of data"),
-    Target("cli", make_arguments, run_arguments, "arguments of the command line"),
+    # Whole commands, which probe templates; `check` and `fix` render some thousand times.
+    Target("cli", make_arguments, run_arguments, "arguments of the command line", seconds=2.0),
 )

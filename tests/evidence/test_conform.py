@@ -164,6 +164,14 @@ def test_misuse() -> None:
         assert header.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "url", ["", " ", "http://a b", "http://[::1", "localhost:99999", "ftp://a"]
+)
+def test_what_is_no_url_is_told(url: str) -> None:
+    with pytest.raises(SourceError, match="is not a URL"):
+        JsonClient(url, 1)
+
+
 def test_an_answer_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     client = JsonClient("http://127.0.0.1:1/v1/", 0.5)
     monkeypatch.setattr(client, "_connect", _Slow)

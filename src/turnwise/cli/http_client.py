@@ -35,7 +35,8 @@ class JsonClient:
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             port = parts.port
-        except ValueError as error:
+            http.client.HTTPConnection(parts.hostname or "", port)  # checks the name
+        except (ValueError, http.client.InvalidURL) as error:
             raise SourceError(f"{short_repr(url)} is not a URL: {error}") from error
         if parts.scheme not in CONNECTIONS or not parts.hostname:
             hint = "An example: http://localhost:8000"
