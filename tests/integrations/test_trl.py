@@ -34,12 +34,15 @@ def make_model(tokenizer: Any) -> Any:
 def make_trainer(folder: Path, tokenizer: Any, dataset: Any, **settings: Any) -> Any:
     arguments = trl.SFTConfig(
         str(folder),
-        per_device_train_batch_size=8,
+        per_device_train_batch_size=4,
         learning_rate=1e-2,
         logging_steps=5,
         max_length=None,
         report_to="none",
         use_cpu=True,
+        # Its default, a fused loss in bfloat16, takes minutes for a step without a GPU.
+        bf16=False,
+        loss_type="nll",
         save_strategy="no",
         **settings,
     )

@@ -40,7 +40,7 @@ TEXTS = (
     "line\r\nbreaks\tand\u00a0spaces\u200b",
     "{{ messages }} {% raw %}",
     'quotes " and \\ slashes',
-    "x" * 700,
+    "a longer text, " * 12,
 )
 BAD_ROWS: tuple[dict[str, Any], ...] = (
     {"text": "no conversation"},
