@@ -523,3 +523,10 @@ def test_colour_is_asked_or_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert output.use_colour(None) and not output.use_colour(False)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not output.use_colour(None) and output.use_colour(True)
+
+
+def test_a_long_list_is_one_line_of_json() -> None:
+    value = {"ids": list(range(5000)), "text": "a\nb", "more": {"few": [1, 2]}, "none": None}
+    text = output.format_json(value, 2)
+    assert json.loads(text) == value and len(text.splitlines()) < 15
+    assert output.format_json({"few": [1]}, 2) == json.dumps({"few": [1]}, indent=2)

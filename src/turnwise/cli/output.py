@@ -33,6 +33,7 @@ ERROR = 2
 """Exit code for every error: in the call, in a file, in the template or in the conversation."""
 P = ParamSpec("P")
 
+MAX_INDENTED_ITEMS = 1000  # of a list that is written with a line for each item
 STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
@@ -100,10 +101,29 @@ def write_styled(text: str) -> None:
 
 def write_json(value: Any, indent: int | None = 2) -> None:
     """Write a result as JSON; on a terminal with JSON's own escapes of control characters."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    text = format_json(value, indent)
     if is_terminal() and not text.isprintable():
         text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
     _write(text + "\n")
+
+
+def format_json(value: Any, indent: int | None) -> str:
+    """Return a value as JSON; a long list in a mapping is one line.
+
+    Indenting is done in Python, which takes half a minute for the ids of a megabyte of text.
+    """
+    if not isinstance(value, dict) or not any(map(_is_long, value.values())):
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+    entries = []
+    for key, item in value.items():
+        text = json.dumps(item, ensure_ascii=False, indent=None if _is_long(item) else indent)
+        # A line end in a text is escaped, so these are the ends of lines.
+        entries.append(f"{json.dumps(key)}: {text}".replace("\n", "\n  "))
+    return "{\n  " + ",\n  ".join(entries) + "\n}"
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) > MAX_INDENTED_ITEMS
 
 
 def _write(text: str) -> None:
