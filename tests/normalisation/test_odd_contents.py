@@ -94,3 +94,12 @@ def test_a_refusal_is_what_was_said() -> None:
     said = {"role": "assistant", "content": "I cannot."}
     template = turnwise.load("qwen3")
     assert render(template, ASKED, refused) == render(template, ASKED, said)
+
+
+def test_the_transcript_of_a_spoken_reply_is_its_content() -> None:
+    asked = {"role": "user", "content": "Hi"}
+    spoken = {"role": "assistant", "content": None, "audio": {"id": "a", "transcript": "Hello."}}
+    rendering = turnwise.load("qwen3").render([asked, spoken])
+    assert "Hello." in rendering.text and rendering.changes[0].path == "messages[1].audio"
+    with pytest.raises(turnwise.MessageError, match=r"nothing of messages\[1\].audio"):
+        turnwise.load("qwen3").render([asked, {**spoken, "audio": {"id": "a"}}], strict=True)

@@ -39,7 +39,9 @@ class ContentForms:
             return
         where = f"{path}.content"
         if not content:
-            content = self._read_refusal(message, path) or content
+            content = (
+                self._read_refusal(message, path) or self._read_audio(message, path) or content
+            )
         if isinstance(content, Mapping):
             content = [content]
             self._note(where, "a part became a list of parts", "content is a text or a list")
@@ -61,6 +63,21 @@ class ContentForms:
         message["content"] = message.pop("refusal")
         self._note(f"{path}.refusal", "became the content", "templates read the text there")
         return refusal
+
+    def _read_audio(self, message: MessageDict, path: str) -> str | None:
+        """Move the transcript of what an assistant said aloud to its content; without one, the reply is lost."""
+        audio = message.get("audio")
+        if not isinstance(audio, Mapping):
+            return None
+        del message["audio"]
+        where, transcript = f"{path}.audio", audio.get("transcript")
+        if not isinstance(transcript, str) or not transcript:
+            self._note(where, "was left out", "it has no transcript")
+            self.lost.append(where)
+            return None
+        message["content"] = transcript
+        self._note(where, "its transcript became the content", "templates read the text there")
+        return transcript
 
     def _fill_content(self, message: MessageDict, role: str, where: str) -> None:
         """Give a message without content the content that the template takes."""
