@@ -40,9 +40,7 @@ def make_trainer(folder: Path, tokenizer: Any, dataset: Any, **settings: Any) ->
         max_length=None,
         report_to="none",
         use_cpu=True,
-        # Its default, a fused loss in bfloat16, takes minutes for a step without a GPU.
-        bf16=False,
-        loss_type="nll",
+        bf16=False,  # which is its default, and slow without a GPU
         save_strategy="no",
         **settings,
     )
