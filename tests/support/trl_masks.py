@@ -93,11 +93,14 @@ def explain(ours: Encoded, start: int, end: int, is_mine: bool) -> Difference:
             elif turn.start == start and end <= turn.end:
                 reason = NOT_OPENED
         return Difference("turnwise", text, reason)
-    if any(turn.start == end for turn in ours.turns):
+    owner = ours.owners[ours.last_at(end) - 1].message
+    # a turn begins where the served prompt ends, so what its message has before is the prompt's
+    if any(
+        turn.start == end or (end < turn.start and turn.message == owner) for turn in ours.turns
+    ):
         return Difference("TRL", text, OPENING)
     if any(turn.end == start for turn in ours.turns):
         return Difference("TRL", text, AFTER_STOP)
-    owner = ours.owners[ours.last_at(end) - 1].message
     for turn in ours.untrained:
         if turn.message == owner:
             return Difference("TRL", TURN, DIVERGES if turn.diverges else NOT_WRITTEN)
