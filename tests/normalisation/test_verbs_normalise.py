@@ -210,19 +210,26 @@ def test_a_session_as_it_is() -> None:
         session.prompt([RULE, HI])
 
 
-def test_plain_turns_cost_little_more_than_rendering() -> None:
-    """The figure is that of `benchmarks/normalise.py`; the bound leaves room for a busy machine."""
+CALL = {"id": "call_1", "type": "function", "function": {"name": "tide", "arguments": {"h": "A"}}}
+ROUND = [
+    HI,
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "High water at 07:41."},
+    YES,
+]
+
+
+@pytest.mark.parametrize(("chat", "tools"), [([HI, YES] * 10, None), (ROUND * 5, TOOLS)])
+def test_what_needs_nothing_costs_little_more_than_rendering(chat: Any, tools: Any) -> None:
+    """The figures are those of `benchmarks/normalise.py`; the bound leaves room for a busy machine."""
     template = turnwise.load("qwen3")
-    chat = [
-        {"role": ("user", "assistant")[index % 2], "content": f"Number {index} of twenty turns."}
-        for index in range(20)
-    ]
+    chat = [{**one, "content": f"{one['content']} {index}"} for index, one in enumerate(chat)]
     best = {True: 1.0, False: 1.0}
     for _ in range(8):
         for normalise in best:
             seconds = processor_seconds(
                 lambda normalise=normalise: [
-                    template.render(chat, normalise=normalise) for _ in range(40)
+                    template.render(chat, tools=tools, normalise=normalise) for _ in range(40)
                 ]
             )
             best[normalise] = min(best[normalise], seconds)
