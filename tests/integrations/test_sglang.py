@@ -154,10 +154,3 @@ def test_the_chat_template(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"add_generation_prompt": True, "tools": TOOLS, "enable_thinking": False}
     segments = found.render_segments(messages=chat, eos_token="<|im_end|>", **options)
     assert "".join(segments) == turnwise.load("qwen3").render(chat, **options).text
-
-
-def test_names_can_be_chosen_on_the_command_line() -> None:
-    from sglang.srt.function_call.parser_names import TOOL_CALL_PARSER_NAMES
-    from sglang.srt.parser.reasoning_parser_names import REASONING_PARSER_NAMES
-
-    assert NAME in TOOL_CALL_PARSER_NAMES and NAME in REASONING_PARSER_NAMES

@@ -158,6 +158,21 @@ def test_thinking_that_the_request_turns_off() -> None:
     assert 3 <= parser.count_reasoning_tokens(reply) < len(reply)
 
 
+def test_the_command_line_takes_the_names() -> None:
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.entrypoints.launchers.launcher import validate_api_server_args
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    options = ["--tool-call-parser", "--reasoning-parser", "--tokenizer-mode"]
+    command = ["--model", "m", "--enable-auto-tool-choice"]
+    for option in options:
+        command += [option, NAME]
+    arguments = make_arg_parser(FlexibleArgumentParser()).parse_args(command)
+    validate_parsed_serve_args(arguments)
+    validate_api_server_args(arguments)
+    assert (arguments.tool_call_parser, arguments.tokenizer_mode) == (NAME, NAME)
+
+
 # -- constraints
 
 

@@ -23,18 +23,13 @@ NAME = "turnwise"
 def register() -> None:
     """Register the tool call parser, the reasoning parser and the chat template."""
     from sglang.srt.function_call.function_call_parser import FunctionCallParser
-    from sglang.srt.function_call.parser_names import TOOL_CALL_PARSER_NAMES
     from sglang.srt.parser.python_chat_template import PYTHON_CHAT_TEMPLATES, PythonChatTemplate
     from sglang.srt.parser.reasoning_parser import ReasoningParser
-    from sglang.srt.parser.reasoning_parser_names import REASONING_PARSER_NAMES
 
     from turnwise.integrations.sglang_detectors import CallDetector, ReasoningDetector
 
     FunctionCallParser.ToolCallParserEnum[NAME] = CallDetector
     ReasoningParser.DetectorMap[NAME] = ReasoningDetector
-    for names in (TOOL_CALL_PARSER_NAMES, REASONING_PARSER_NAMES):
-        if NAME not in names:  # the choices on the command line
-            names.append(NAME)
     PYTHON_CHAT_TEMPLATES[NAME] = PythonChatTemplate(
         name=NAME,
         render_segments=render_segments,
