@@ -206,18 +206,8 @@ def _spellings(marker: Marker) -> list[str]:
 
 def _content_field(grammar: GrammarParts, rules: ResponseProfile) -> Json:
     region = grammar.content
-    # White space without a core can only be removed together with all white space at the edges.
-    bare = [marker for marker in (region.open, region.close) if marker.text and not marker.core]
-    strip = bool(bare) or grammar.empty.isspace()
     if region.open.core:
-        if grammar.reasoning is not None and grammar.reasoning.open.core == region.open.core:
-            _refuse("content and reasoning begin with the same marker")
-        return {
-            "open_pattern": _start_pattern(grammar) + _marker_pattern(region.open),
-            **_close_pattern(grammar, region.close, *_call_openers(grammar)),
-            "content_args": {"strip": strip},
-            **rules.text,
-        }
+        return _marked_content_field(grammar, rules)
     if region.close.core and region.close.core not in grammar.stops:
         _refuse("content ends with a marker and begins without one")
     ends = []
@@ -236,7 +226,23 @@ def _content_field(grammar: GrammarParts, rules: ResponseProfile) -> Json:
     if not assistant_header(grammar).strip() and grammar.opening.strip():
         ends.append(re.escape(grammar.opening.strip()))  # where no other field takes it as its own
     closing = {"close_pattern": _any_of(ends)} if ends else {}
+    # White space without a core can only be removed together with all white space at the edges.
+    strip = bool(region.open.text or region.close.text) or grammar.empty.isspace()
     return {**closing, "content_args": {"strip": strip}, **rules.text}
+
+
+def _marked_content_field(grammar: GrammarParts, rules: ResponseProfile) -> Json:
+    """Return the field of content that begins with a marker."""
+    region = grammar.content
+    if grammar.reasoning is not None and grammar.reasoning.open.core == region.open.core:
+        _refuse("content and reasoning begin with the same marker")
+    strip = bool(region.close.text and not region.close.core) or grammar.empty.isspace()
+    return {
+        "open_pattern": _start_pattern(grammar) + _marker_pattern(region.open),
+        **_close_pattern(grammar, region.close, *_call_openers(grammar)),
+        "content_args": {"strip": strip},
+        **rules.text,
+    }
 
 
 def _close_space(grammar: GrammarParts) -> str:
