@@ -2,7 +2,8 @@
 
 Each checkout gets a worker process that imports its own `src`. The two take turns, workload by workload and round by
 round, so a slow second hits both; the figure is the median over the rounds of new time over old time. Only the public
-interface is used, so any two versions can be compared. Processor time is measured, with the garbage collector off.
+interface is used, so any two versions can be compared; messages are given as they are (`normalise=False`), since what
+normalising costs is what `normalise.py` measures. Processor time is measured, with the garbage collector off.
 
     render a b c      conversations of `workloads.py`, four templates
     encode a b c      the same to ids and labels, with the tokenizer that ships
@@ -70,6 +71,7 @@ def arguments(chat: Any) -> dict[str, Any]:
         "messages": chat.messages,
         "tools": chat.tools,
         "add_generation_prompt": chat.add_generation_prompt,
+        "normalise": False,
     }
 
 
@@ -87,7 +89,7 @@ def grow(template: Any) -> Callable[[], object]:
 
     def play() -> object:
         dice = workloads.Dice(next(seeds))
-        session = template.session(TOKENIZER)
+        session = template.session(TOKENIZER, normalise=False)
         session.prompt([{"role": "user", "content": workloads.prose(dice, 200)}])
         for _ in range(TURNS):
             session.add_reply(workloads.prose(dice, 400) + "<|im_end|>")

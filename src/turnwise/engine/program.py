@@ -166,13 +166,8 @@ class Program:
             return size
         try:
             rt.charge_output(size)  # at least that, before a text is encoded
-            wide = sum(
-                [
-                    len(text.encode("utf-8", "surrogatepass")) - len(text)
-                    for text in texts
-                    if not text.isascii()
-                ]
-            )
+            text = "".join(texts)
+            wide = 0 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) - size
             rt.charge_output(wide)
         except TemplateLimitError as error:
             raise TemplateLimitError(
