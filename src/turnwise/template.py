@@ -195,6 +195,8 @@ class Template:
         if normalise and options:
             reject_misspelt_options(options, self.renderer.variables, "render")
         arguments = (documents, add_generation_prompt, continue_final_message, now)
+        if not normalise and not strict:
+            return render_unnamed(self.renderer, (messages, tools, *arguments), options, fill=False)
         if normalise and documents is None:
             as_given = self._inputs.try_as_given(messages, tools, arguments, options, strict)
             if as_given is not None:

@@ -73,24 +73,25 @@ class ProbedConversation:
 
     def closing(self, index: int) -> Closing | None:
         """Return what follows the fields of a message; None if none of them is rendered."""
-        end = turn_end = next_field = None
-        position = 0
-        shown: list[str] = []
-        for piece in self.rendering.pieces:
-            is_computed = _is_computed(piece.origin)
-            shown.append(COMPUTED * len(piece.text) if is_computed else piece.text)
-            if _is_field_of(piece.origin, index):
-                end, turn_end, next_field = position + len(piece.text), None, None
-            elif end is not None:
-                if turn_end is None and piece.origin.message not in (None, index):
-                    turn_end = position
-                if next_field is None and _is_field_of_another(piece.origin, index):
-                    next_field = position
-            position += len(piece.text)
-        if end is None:
+        pieces = self.rendering.pieces
+        last = len(pieces) - 1
+        while last >= 0 and not _is_field_of(pieces[last].origin, index):
+            last -= 1
+        if last < 0:
             return None
-        text = "".join(shown)
-        return Closing(text[end:turn_end], text[end:next_field])
+        own, to_next = [], []
+        in_turn = before_next = True
+        for piece in pieces[last + 1 :]:
+            in_turn = in_turn and piece.origin.message in (None, index)
+            before_next = before_next and not _is_field_of_another(piece.origin, index)
+            if not in_turn and not before_next:
+                break
+            shown = COMPUTED * len(piece.text) if _is_computed(piece.origin) else piece.text
+            if in_turn:
+                own.append(shown)
+            if before_next:
+                to_next.append(shown)
+        return Closing("".join(own), "".join(to_next))
 
     def closings(self, role: str) -> Iterator[tuple[int, Closing]]:
         """The index of each message of a role that is rendered, and what follows its fields."""

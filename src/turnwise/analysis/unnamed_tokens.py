@@ -61,8 +61,8 @@ def render_unnamed(
     try:
         return renderer.render(*arguments, **options)
     except TemplateRuntimeError:
-        unnamed = find_unnamed_tokens(renderer, options)
-        if not (fill and unnamed):
+        unnamed = find_unnamed_tokens(renderer, options) if fill else ()
+        if not unnamed:
             raise
         options |= dict.fromkeys(unnamed, "")
         rendering = renderer.render(*arguments, **options)

@@ -177,7 +177,14 @@ class Preprocessor:
             if writes_all(rendering, chat.texts, chat.most_calls, known, None, capabilities):
                 return rendering
             lost = find_exact_losses(rendering, messages, prepared.plain, None, None, capabilities)
-        except (TemplateRuntimeError, TemplateLimitError):
+        except TemplateRuntimeError:
+            if (
+                tools is None
+                and self._is_openai
+                and not self.normaliser.normalise(messages).changes
+            ):
+                raise  # no other form is known that could be tried
+            self._takes_plain_turns = False
             return None
         self.report_losses(lost, strict)
         return rendering
