@@ -215,3 +215,20 @@ def test_hostile_templates_end_with_an_answer_or_a_project_error(text: str) -> N
 
 def test_names() -> None:
     assert NAMES[-1] == "generation" and len(set(NAMES)) == len(NAMES)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("content", [7, 0, False, {"a": 1}, ["a"], [{"b": 1}]], ids=str)
+def test_contents_that_are_no_text_stay(content: Any, written_as_is: tuple[str, str]) -> None:
+    before, after = written_as_is
+    for role in ("user", "tool"):
+        messages = [{"role": role, "content": content}]
+        assert oracle.render(after, messages) == oracle.render(before, messages)
+
+
+@pytest.fixture(scope="module")
+def written_as_is() -> tuple[str, str]:
+    text = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
+    repair = turnwise.fix(turnwise.compile(text), ["null-content", "list-content"])
+    assert [patch.name for patch in repair.patches] == ["null-content", "list-content"]
+    return text, repair.text

@@ -20,14 +20,18 @@ from turnwise.repair.reads import Read, ReadFinder
 from turnwise.repair.source_tree import Block, SourceTree
 
 CONTENT, ARGUMENTS, TO_JSON = "content", "arguments", "tojson"
-JOINED = "{0} | selectattr('text', 'defined') | map(attribute='text') | join('\\n')"
 OTHER_PARTS = "{0} | rejectattr('type', 'equalto', 'text') | list"
-JOINED_TEXTS = "{0} | map(attribute='text') | join('\\n')"
+JOINED_TEXTS = "{0} | selectattr('text') | map(attribute='text') | join('\\n')"
+ARE_TEXTS = (
+    "{0} and {0} is sequence and {0} is not string and {0} is not mapping"
+    f" and not ({OTHER_PARTS})"
+)
 NULL = "({0} or '')"
-LIST = f"({{0}} if {{0}} is string or not {{0}} else {JOINED})"
-LIST_OF_TEXTS = f"({{0}} if {{0}} is string or not {{0}} or {OTHER_PARTS} else {JOINED_TEXTS})"
-AS_TEXT = "({0} if {0} is string else {0} | {1})"
-IN_CALL = "({0} | {1} | replace({2} | {1}, {2}) if {2} is string else {0} | {1})"
+ONLY_NULL = "({0} if {0} is defined and {0} is not none else '')"
+LIST = f"({JOINED_TEXTS} if {ARE_TEXTS} else {{0}})"
+AS_TEXT = "({0} if {0} and {0} is string else {0} | {1})"
+AS_JSON = f"({{0}} if {{0}} is string else {{0}} | {TO_JSON})"
+IN_CALL = "({0} | {1} | replace({2} | {1}, {2}) if {2} and {2} is string else {0} | {1})"
 
 
 class Candidate(NamedTuple):
@@ -44,11 +48,11 @@ class ContentRewrite(NamedTuple):
     content: str
 
 
-NULL_MESSAGE = ContentRewrite("not {0}.content", "''")
-NULL_REPLY = ContentRewrite("{0}.role == 'assistant' and not {0}.content", "''")
+IS_NULL = "({0}.content is not defined or {0}.content is none)"
+NULL_MESSAGE = ContentRewrite(IS_NULL, "''")
+NULL_REPLY = ContentRewrite(f"{{0}}.role == 'assistant' and {IS_NULL}", "''")
 LIST_MESSAGE = ContentRewrite(
-    f"{{0}}.content is not string and {{0}}.content and not ({OTHER_PARTS.replace('{0}', '{0}.content')})",
-    JOINED_TEXTS.replace("{0}", "{0}.content"),
+    ARE_TEXTS.replace("{0}", "{0}.content"), JOINED_TEXTS.replace("{0}", "{0}.content")
 )
 
 Propose = Callable[[SourceTree], Iterator[Candidate]]
@@ -91,11 +95,11 @@ def _propose_content(
 
 
 def _propose_null(tree: SourceTree) -> Iterator[Candidate]:
-    yield from _propose_content(tree, (NULL,), NULL_MESSAGE, NULL_REPLY)
+    yield from _propose_content(tree, (NULL, ONLY_NULL), NULL_MESSAGE, NULL_REPLY)
 
 
 def _propose_list(tree: SourceTree) -> Iterator[Candidate]:
-    yield from _propose_content(tree, (LIST, LIST_OF_TEXTS), LIST_MESSAGE)
+    yield from _propose_content(tree, (LIST,), LIST_MESSAGE)
 
 
 def _rewrite_in_loops(tree: SourceTree, rewrite: ContentRewrite) -> Iterator[Edit]:
@@ -175,8 +179,7 @@ def _propose_mapping_arguments(tree: SourceTree) -> Iterator[Candidate]:
     """Yield changes that write a mapping as JSON."""
     reads = ReadFinder(tree).find_key(ARGUMENTS)
     plain = [read for read in reads if not read.is_tested and not read.filter.startswith(TO_JSON)]
-    wrapper = AS_TEXT.replace("{1}", TO_JSON)
-    yield Candidate("arguments that are a mapping are written as JSON", _wrap(tree, plain, wrapper))
+    yield Candidate("arguments that are a mapping are written as JSON", _wrap(tree, plain, AS_JSON))
 
 
 # System texts

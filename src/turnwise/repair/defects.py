@@ -127,12 +127,12 @@ def list_text_parts(content: Any) -> list[str] | None:
     if not isinstance(content, list) or not content:
         return None
     is_text = [isinstance(part, dict) and part.get("type") == "text" for part in content]
-    return [str(part.get("text")) for part in content] if all(is_text) else None
+    return [str(part.get("text") or "") for part in content] if all(is_text) else None
 
 
 def _join_parts(message: MessageDict) -> MessageDict:
     texts = list_text_parts(message.get("content"))
-    return message if texts is None else {**message, "content": "\n".join(texts)}
+    return message if texts is None else {**message, "content": "\n".join(filter(None, texts))}
 
 
 def _list_cases() -> Iterator[Probe]:

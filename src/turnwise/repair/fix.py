@@ -134,7 +134,7 @@ def fix(template: Template | str, only: Sequence[str] = (), *, generation: bool 
         >>> import turnwise
         >>> text = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
         >>> repair = turnwise.fix(turnwise.compile(text), ["null-content"])
-        >>> "{{ (m.content or '') }}" in repair.text
+        >>> "m.content is not none else ''" in repair.text
         True
     """
     found = to_template(template)
