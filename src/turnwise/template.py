@@ -30,12 +30,7 @@ from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import DEFAULT_LIMITS, MAX_TEMPLATE_CHARACTERS, Limits
-from turnwise.errors import (
-    MessageError,
-    SourceError,
-    TemplateSyntaxError,
-    warn_caller,
-)
+from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, warn_caller
 from turnwise.messages import ChatMessage, Tool
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.normaliser import Normalised

@@ -81,7 +81,7 @@ def test_null_content_is_empty() -> None:
 def test_json_text_of_arguments_becomes_a_mapping() -> None:
     text, changes = rendered(CALLS, [HI, call('{"h": "é"}')])
     assert text == '<user>Hi<assistant>[tide {"h": "é"}]'
-    assert changes == ["messages[1].tool_calls[0].arguments", "messages[1].content"]
+    assert changes == ["messages[1].tool_calls[0].function.arguments", "messages[1].content"]
 
 
 def test_arguments_that_are_no_json_stay_as_they_are() -> None:

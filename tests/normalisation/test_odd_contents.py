@@ -86,7 +86,7 @@ def test_arguments_that_are_no_object_are_told() -> None:
     function = {"name": "tide", "arguments": '{"harbour": Brest'}
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": function}]}
     _, told = render(turnwise.load("hermes-4"), ASKED, call)
-    assert "messages[1].tool_calls[0].arguments is no JSON object" in told[0]
+    assert "messages[1].tool_calls[0].function.arguments is no JSON object" in told[0]
 
 
 def test_a_refusal_is_what_was_said() -> None:

@@ -93,14 +93,19 @@ def message_tool_calls(message: Mapping[str, Any], *, strict: bool = True) -> li
     for index, call in enumerate(calls):
         path = f"{key}[{index}]" if key == "tool_calls" else key
         try:
-            found.append(_read_call(call, path))
+            found.append(read_call(call, path))
         except MessageError:
             if strict:
                 raise
     return found
 
 
-def _read_call(call: Any, path: str) -> CallFields:
+def read_call(call: Any, path: str) -> CallFields:
+    """Return the fields of one tool call.
+
+    Raises:
+        MessageError: the call is no mapping, or has no name.
+    """
     function: Any = call.get("function", call) if isinstance(call, Mapping) else None
     is_code = isinstance(call, Mapping) and call.get("type") == CODE_INTERPRETER
     if is_code and function is call:

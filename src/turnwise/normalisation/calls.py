@@ -15,6 +15,8 @@ from typing import Any
 from zlib import crc32
 
 from turnwise.analysis.prober import ABSENT
+from turnwise.errors import MessageError, short_repr
+from turnwise.messages.fields import read_call
 from turnwise.normalisation.capabilities import Capabilities
 
 CALL_KEYS = frozenset(["id", "type", "function"])
@@ -42,7 +44,7 @@ class CallForms:
         self._capabilities = capabilities
         self._parameters = parameters
         self._note = note
-        self.problems: list[str] = []  # arguments that no template should be given
+        self.problems: list[str] = []  # calls and arguments that no template should be given
 
     def normalise(self, message: MessageDict, path: str) -> None:
         """Change the calls of a message, or the id of a result."""
@@ -57,7 +59,10 @@ class CallForms:
                 f"{path}.function_call", "became tool_calls", "the template does not read it"
             )
         calls = message.get("tool_calls")
-        if isinstance(calls, list) and calls:
+        if isinstance(calls, Mapping) and calls:
+            calls = [calls]
+            self._note(f"{path}.tool_calls", "a call became a list of calls", "templates read one")
+        if isinstance(calls, (list, tuple)) and calls:
             message["tool_calls"] = [
                 self._normalise_call(call, f"{path}.tool_calls[{number}]")
                 for number, call in enumerate(calls)
@@ -65,9 +70,15 @@ class CallForms:
             if shape.single and len(calls) == 1:
                 message["function_call"] = message.pop("tool_calls")[0].get("function")
                 self._note(f"{path}.tool_calls", "became function_call", "the template reads that")
+        elif calls:
+            self.problems.append(f"{path}.tool_calls is {short_repr(calls)}, and calls are a list")
 
     def _normalise_call(self, call: Any, path: str) -> Any:
         """Return a call with its keys in the order in which they were given: some templates print it whole."""
+        try:
+            read_call(call, path)
+        except MessageError as error:
+            self.problems.append(error.message)
         if not isinstance(call, Mapping):
             return call
         call = {key: value for key, value in call.items() if value is not None}
@@ -75,7 +86,7 @@ class CallForms:
             call["id"] = self._fit_id(call["id"], f"{path}.id")
         function, is_bare = call.get("function"), self._capabilities.shape.bare
         if isinstance(function, Mapping):
-            fields = self._normalise_function(function, path)
+            fields = self._normalise_function(function, f"{path}.function")
             if not is_bare:
                 return {**call, "function": fields}
             rest = {key: value for key, value in call.items() if key not in ("function", "type")}
@@ -99,22 +110,41 @@ class CallForms:
         """Give arguments the form that the template takes."""
         where = f"{path}.arguments"
         arguments = function.get("arguments", ABSENT)
-        if arguments is ABSENT or arguments is None:
+        is_blank = isinstance(arguments, str) and not arguments.strip()
+        if is_blank:
+            self._note(where, "empty text became {}", "that is the JSON text of no arguments")
+        if is_blank or arguments is ABSENT or arguments is None:
             arguments = function["arguments"] = {}
         capabilities = self._capabilities
         if isinstance(arguments, str):
-            parsed = _parse_object(arguments)
-            if parsed is None and not capabilities.takes_argument_text:
-                self.problems.append(f"{where} is no JSON object, and the template takes a mapping")
-            elif not capabilities.takes_argument_text:
-                function["arguments"] = parsed
-                self._note(where, "JSON text became a mapping", "the template would quote it again")
+            self._normalise_argument_text(function, arguments, where)
         elif isinstance(arguments, Mapping):
             arguments = self._drop_padding(function.get("name"), arguments, where)
             function["arguments"] = arguments
             if not capabilities.takes_argument_mapping:
                 function["arguments"] = json.dumps(arguments, ensure_ascii=False)
                 self._note(where, "a mapping became JSON text", "the template takes text only")
+        else:
+            found = short_repr(arguments)
+            self.problems.append(
+                f"{where} is {found}, and arguments are a mapping or its JSON text"
+            )
+
+    def _normalise_argument_text(self, function: MessageDict, text: str, where: str) -> None:
+        """Give arguments that are JSON text the form that the template takes."""
+        takes_text = self._capabilities.takes_argument_text
+        try:
+            parsed = parse_argument_text(text)
+        except (json.JSONDecodeError, NotAnObject) as error:
+            self.problems.append(f"{where} is no JSON object: {error}")
+        except (ValueError, RecursionError):
+            if not takes_text:
+                problem = "has too long a number or is too deep to be read, and the template takes a mapping"
+                self.problems.append(f"{where} {problem}")
+        else:
+            if not takes_text:
+                function["arguments"] = parsed
+                self._note(where, "JSON text became a mapping", "the template would quote it again")
 
     def _drop_padding(self, name: Any, arguments: Mapping[str, Any], where: str) -> MessageDict:
         """Drop null arguments that the tool does not have: tables give every call the arguments of all tools."""
@@ -149,12 +179,26 @@ def has_calls(message: Mapping[str, Any]) -> bool:
     return bool(message.get("tool_calls") or message.get("function_call"))
 
 
-def _parse_object(text: str) -> dict[str, Any] | None:
-    """Return a JSON object; None if the text is none. Empty text stands for no arguments."""
-    if not text.strip():
-        return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+class NotAnObject(Exception):
+    """A text is JSON of something else than an object, or has numbers that JSON does not have."""
+
+
+def _refuse_constant(name: str) -> float:
+    raise NotAnObject(f"{name} is no JSON number")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
+def parse_argument_text(text: str) -> dict[str, Any]:
+    """Return the JSON object that a text is.
+
+    Raises:
+        NotAnObject: it is none.
+        ValueError: it is no JSON, or has a number with more digits than Python reads.
+        RecursionError: it is nested more deeply than Python reads.
+    """
+    value = _decode(text)
+    if not isinstance(value, dict):
+        raise NotAnObject(f"it is {short_repr(value)}")
+    return value

@@ -24,7 +24,14 @@ from turnwise.errors import (
     TemplateRuntimeError,
     warn_caller,
 )
-from turnwise.messages import NO_TOOLS, InputReader, find_plain_kind, prepared_tools
+from turnwise.messages import (
+    NO_TOOLS,
+    InputReader,
+    PreparedTools,
+    ReadMessages,
+    find_plain_kind,
+    prepared_tools,
+)
 from turnwise.normalisation.change import Change
 from turnwise.normalisation.content import join_texts
 from turnwise.normalisation.losses import find_exact_losses, find_losses, find_misprints, writes_all
@@ -162,14 +169,12 @@ class Preprocessor:
                     return rendering
                 if rendering.plain_kind == "turns":
                     return None
-            if not self._is_openai:
-                return None
             # with tools, calls, results or reasoning
             prepared = NO_TOOLS if tools is None else prepared_tools(tools)
-            capabilities = self.normaliser.capabilities(bool(tools))
-            chat = self.normaliser.usual_forms(bool(tools)).read(messages)
-            if chat is None or normalise_tools(prepared).changes:
+            chat = self._read_usual(messages, prepared)
+            if chat is None:
                 return None
+            capabilities = self.normaliser.capabilities(bool(tools))
             if rendering is None:
                 known = None if tools is None else prepared
                 rendering = renderer.render(chat, known, *arguments, **options)
@@ -178,16 +183,25 @@ class Preprocessor:
                 return rendering
             lost = find_exact_losses(rendering, messages, prepared.plain, None, None, capabilities)
         except TemplateRuntimeError:
-            if (
-                tools is None
-                and self._is_openai
-                and not self.normaliser.normalise(messages).changes
-            ):
-                raise  # no other form is known that could be tried
+            if not self._may_help(messages, tools):
+                raise
             self._takes_plain_turns = False
             return None
         self.report_losses(lost, strict)
         return rendering
+
+    def _read_usual(self, messages: Any, prepared: PreparedTools) -> ReadMessages | None:
+        """Return a conversation that needs no change; None if it or its tools may need one."""
+        if not self._is_openai or normalise_tools(prepared).changes:
+            return None
+        return self.normaliser.usual_forms(bool(prepared.plain)).read(messages)
+
+    def _may_help(self, messages: Any, tools: Any) -> bool:
+        """Whether a conversation that a template refused may have another form, or something is to be told of it."""
+        if tools is not None or not self._is_openai:
+            return True
+        other = self.normaliser.normalise(messages)
+        return bool(other.changes or other.problems)
 
     def run(
         self,

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from turnwise.messages import REASONING_KEYS, InputReader, InvalidValue, ReadMessages
-from turnwise.normalisation.calls import has_nine_letters
+from turnwise.normalisation.calls import NotAnObject, has_nine_letters, parse_argument_text
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.losses import list_reasoning
 
@@ -151,8 +151,12 @@ class UsualForms:
 
 
 def _copy_arguments(arguments: Any, reader: InputReader) -> Any:
-    """Return a copy of the arguments of a call; None if they have a null, which a table may have added, or no JSON."""
+    """Return a copy of the arguments of a call; None if they have a null, which a table may add, or are no JSON."""
     if type(arguments) is str:
+        try:
+            parse_argument_text(arguments)
+        except (NotAnObject, ValueError, RecursionError):
+            return None
         return arguments
     if FLAT_TYPES.issuperset(map(type, arguments.values())) and {str}.issuperset(
         map(type, arguments)

@@ -1,0 +1,67 @@
+"""Calls that no template should be given: they are put right, or told with their path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import turnwise
+
+ASKED = {"role": "user", "content": "Tides?"}
+ARGUMENTS = r"messages\[1\]\.tool_calls\[0\]\.function\.arguments "
+BY_ARGUMENT_FORM = pytest.mark.parametrize("name", ["qwen3", "qwen3.6"])  # text, and a mapping
+
+
+def make_chat(calls: Any) -> list[dict[str, Any]]:
+    return [ASKED, {"role": "assistant", "content": None, "tool_calls": calls}]
+
+
+def call(arguments: Any) -> list[dict[str, Any]]:
+    function = {"name": "tide", "arguments": arguments}
+    return make_chat([{"type": "function", "function": function}])
+
+
+@BY_ARGUMENT_FORM
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_empty_text_is_no_arguments(name: str, blank: str) -> None:
+    template = turnwise.load(name)
+    rendering = template.render(call(blank), strict=True)
+    assert str(rendering) == str(template.render(call({})))
+    assert rendering.changes[0].path == "messages[1].tool_calls[0].function.arguments"
+
+
+@BY_ARGUMENT_FORM
+@pytest.mark.parametrize("text", ['{"harbour": "Brest"', "[1,2]", '{"n": NaN}'])
+def test_text_that_is_no_object(name: str, text: str) -> None:
+    with pytest.raises(turnwise.MessageError, match=ARGUMENTS + "is no JSON object"):
+        turnwise.load(name).render(call(text), strict=True)
+    with pytest.raises(turnwise.MessageError, match=ARGUMENTS + "is 7"):
+        turnwise.load(name).render(call(7), strict=True)
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, '{"n":' * 3000 + "1" + "}" * 3000])
+def test_objects_that_python_does_not_read(value: str) -> None:
+    text = f'{{"n": {value}}}'
+    assert text in str(turnwise.load("qwen3").render(call(text), strict=True))
+    with pytest.raises(turnwise.MessageError, match=ARGUMENTS + "has too long a number or is too"):
+        turnwise.load("qwen3.6").render(call(text), strict=True)
+
+
+@BY_ARGUMENT_FORM
+@pytest.mark.parametrize(
+    "odd", [{"type": "custom", "custom": {"name": "a", "input": "b"}}, {"id": "c"}, "tide"]
+)
+def test_calls_without_a_name(name: str, odd: Any) -> None:
+    template = turnwise.load(name)
+    with pytest.raises(turnwise.MessageError, match=r"messages\[1\]\.tool_calls\[0\]: a tool call"):
+        template.render(make_chat([odd]), strict=True)
+    with pytest.raises(turnwise.MessageError, match=r"messages\[1\]\.tool_calls is 'tide'"):
+        template.render(make_chat("tide"), strict=True)
+
+
+@BY_ARGUMENT_FORM
+def test_a_call_without_its_list(name: str) -> None:
+    template = turnwise.load(name)
+    (one,) = call({"harbour": "Brest"})[1]["tool_calls"]
+    assert str(template.render(make_chat(one))) == str(template.render(make_chat([one])))
