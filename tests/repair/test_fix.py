@@ -10,6 +10,8 @@ import pytest
 import oracle
 import turnwise
 from turnwise.repair import NAMES
+from turnwise.repair.defects import DEFECTS
+from turnwise.repair.proof import Proof, WrittenSet, find_broken_together
 
 CALL = {
     "id": "call00001",
@@ -232,3 +234,41 @@ def written_as_is() -> tuple[str, str]:
     repair = turnwise.fix(turnwise.compile(text), ["null-content", "list-content"])
     assert [patch.name for patch in repair.patches] == ["null-content", "list-content"]
     return text, repair.text
+
+
+FIRST_SYSTEM = """{%- for m in messages -%}
+{%- if m.role == 'system' and loop.first -%}<|system|>{{ m.content }}<|end|>
+{%- elif m.role != 'system' -%}<|{{ m.role }}|>{{ m.content }}
+{%- for c in m.tool_calls or [] %}<call>{{ c.function.arguments | tojson }}</call>{% endfor %}<|end|>{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}"""
+RULES, LATE = {"role": "system", "content": "Be"}, {"role": "system", "content": "Late"}
+NO_RULES = {"role": "system", "content": None}
+
+
+@pytest.mark.once
+def test_repairs_hold_together() -> None:
+    repair = turnwise.fix(turnwise.compile(FIRST_SYSTEM))
+    assert len(repair.patches) == 4 and not repair.unfixed, str(repair)
+    pairs = [
+        (
+            [RULES, USER, {**LATE, "content": parts("Late")}],
+            [{**RULES, "content": "Be\n\nLate"}, USER],
+        ),
+        ([NO_RULES, USER, LATE], [LATE, USER]),
+        ([NO_RULES, USER], [{**RULES, "content": ""}, USER]),
+        ([USER, {**RESULT, "content": None}], [USER, {**RESULT, "content": ""}]),
+        ([{**USER, "content": [{"type": "text", "text": None}]}], [{**USER, "content": ""}]),
+        (with_arguments(""), with_arguments("")),
+    ]
+    for broken, plain in pairs:
+        assert oracle.render(repair.text, broken) == oracle.render(FIRST_SYSTEM, plain)
+
+
+@pytest.mark.once
+def test_what_stays_broken_is_named() -> None:
+    renderer = turnwise.compile(CHATML).renderer
+    proof = Proof(WrittenSet.make(CHATML, renderer, ()), DEFECTS[0])
+    assert list(find_broken_together(renderer, [proof])) == [("null-content", "null content")]
+    repaired = turnwise.compile(turnwise.fix(turnwise.compile(CHATML)).text).renderer
+    assert not list(find_broken_together(repaired, [proof]))

@@ -187,11 +187,14 @@ def _propose_mapping_arguments(tree: SourceTree) -> Iterator[Candidate]:
 IS_SYSTEM = "selectattr('role', 'equalto', 'system')"
 OTHERS = "rejectattr('role', 'equalto', 'system')"
 JOIN_SYSTEMS = (
-    "set messages = [{'role': 'system', 'content': messages | "
-    + IS_SYSTEM
-    + " | map(attribute='content') | join('\\n\\n')}] + (messages | "
-    + OTHERS
-    + " | list)"
+    "set joined = namespace(texts=[])",
+    "for message in messages",
+    "if message.role == 'system' and message.content",
+    f"set joined.texts = joined.texts + [{LIST.format('message.content')}]",
+    "endif",
+    "endfor",
+    "set messages = [{'role': 'system', 'content': joined.texts | join('\\n\\n')}]"
+    f" + (messages | {OTHERS} | list)",
 )
 FIND_LATE = (
     "set order = namespace(others=false, late=false)",
@@ -231,7 +234,7 @@ SYSTEM_GUARDS: tuple[tuple[str, ...], ...] = (
 def _propose_systems(tree: SourceTree) -> Iterator[Candidate]:
     """Yield beginnings that join system texts to one at the front."""
     for guard in SYSTEM_GUARDS:
-        edit = insert_first(tree.text, [*guard, JOIN_SYSTEMS, "endif"])
+        edit = insert_first(tree.text, [*guard, *JOIN_SYSTEMS, "endif"])
         yield Candidate("system texts are joined to one at the front", (edit,))
 
 

@@ -103,6 +103,8 @@ def _null_cases() -> Iterator[Probe]:
     yield Probe("null content beside a call", [FIRST, call, RAIN, ONE], [WEATHER])
     yield Probe("null content, and no tools", [FIRST, call, RAIN, ONE])
     yield Probe("no content beside a call", [FIRST, bare, RAIN], [WEATHER])
+    yield Probe("null for a result", [FIRST, CALL, make_tool_result(None)], [WEATHER])
+    yield Probe("null for a system text", [make_message("system", None), FIRST])
 
 
 def _reasoning_cases() -> Iterator[Probe]:
@@ -146,6 +148,7 @@ def _list_cases() -> Iterator[Probe]:
     yield Probe("a system text in a part", [part("system", "Rules"), FIRST])
     yield Probe("a result in a part", [FIRST, CALL, result], [WEATHER])
     yield Probe("two parts", [make_message("user", two)])
+    yield Probe("a part with null", [make_message("user", [*two, {"type": "text", "text": None}])])
 
 
 def _writes_parts(probe: Probe, text: str, plain: str) -> bool:
@@ -232,13 +235,13 @@ def _words_of_calls(probe: Probe) -> list[str]:
 
 def join_systems(probe: Probe) -> Probe:
     """Return a conversation with all its system texts in one message at the front."""
-    systems = [message for message in probe.messages if message.get("role") == "system"]
-    texts = [message.get("content") for message in systems]
-    if not systems or not all(isinstance(text, str) for text in texts):
+    texts = _list_system_texts(probe)
+    if not texts or not all(isinstance(text, str) for text in texts):
         return probe
     others = [message for message in probe.messages if message.get("role") != "system"]
     messages = [make_message("system", PARAGRAPH.join(map(str, texts))), *others]
-    return probe if messages == probe.messages else replace(probe, messages=messages)
+    is_alone = others == probe.messages[1:]  # the only one, and at the front
+    return probe if is_alone else replace(probe, messages=messages)
 
 
 def _system_cases() -> Iterator[Probe]:
@@ -248,13 +251,21 @@ def _system_cases() -> Iterator[Probe]:
     yield Probe("a second system text", [RULES, FIRST, ONE, more, SECOND, two])
     yield Probe("two system texts", [RULES, more, FIRST])
     yield Probe("a last system text", [RULES, FIRST, ONE, SECOND, more])
+    parts = make_message("system", [{"type": "text", "text": "Late rules"}])
+    null = make_message("system", None)
+    yield Probe("a late system text in a part", [RULES, FIRST, ONE, parts, SECOND])
+    yield Probe("null and a late system text", [null, FIRST, ONE, more, SECOND])
+
+
+def _list_system_texts(probe: Probe) -> list[Any]:
+    """Return what the system messages say, text for its parts; null and empty texts say nothing."""
+    systems = [message for message in probe.messages if message.get("role") == "system"]
+    texts = [_join_parts(message).get("content") for message in systems]
+    return [text for text in texts if text]
 
 
 def _words_of_systems(probe: Probe) -> list[str]:
-    texts = [
-        message.get("content") for message in probe.messages if message.get("role") == "system"
-    ]
-    return [text.strip() for text in texts if isinstance(text, str)]
+    return [text.strip() for text in _list_system_texts(probe) if isinstance(text, str)]
 
 
 def _writes_systems(probe: Probe, text: str, plain: str) -> bool:

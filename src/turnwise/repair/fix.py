@@ -3,7 +3,8 @@
 For each defect (`defects.py`) that the template shows, candidates are tried from the smallest (`candidates.py`). An
 edit that changes the plain form of a conversation is dropped, then every edit without which the same conversations are
 repaired. What is left is kept if the proof holds (`proof.py`): each conversation that worked is written as before, and
-the broken ones as their plain forms are. `generation=True` adds `{% generation %}` blocks (`generation.py`).
+the broken ones as their plain forms are. At last the repairs are proved together.
+`generation=True` adds `{% generation %}` blocks (`generation.py`).
 
 Everything is paid for by one allowance, so that a hostile template cannot keep a call busy.
 """
@@ -23,7 +24,7 @@ from turnwise.repair.defects import DEFECTS, Defect
 from turnwise.repair.edits import Edit, apply_edits, restore_newlines, unified_diff
 from turnwise.repair.generation import CannotMark, find_wrong_mask, propose
 from turnwise.repair.generation_prompt import GENERATION_PROMPT, PromptRepair
-from turnwise.repair.proof import Proof, Workbench, WrittenSet, write
+from turnwise.repair.proof import Proof, Workbench, WrittenSet, find_broken_together, write
 from turnwise.repair.source_tree import SourceTree
 from turnwise.repair.trained_turns import TrainedTurns
 from turnwise.template import Template
@@ -36,6 +37,7 @@ MAX_CHARACTERS = (
 MAX_CASES = 25  # broken conversations that are asked which edits are needed
 MAX_EDITS = 60  # of one change; a template that reads a field more often is changed at its loops
 GENERATION = "generation"
+STILL_BROKEN = "repaired in part; still broken"
 MORE_TEXT = "the blocks also hold the end of the opening of some turns, which is the model's own text in others"
 NAMES = (*(defect.name for defect in DEFECTS), UNBALANCED, GENERATION_PROMPT, GENERATION)
 
@@ -177,6 +179,7 @@ class _Repairing:
         self.source = template.text
         self.written = WrittenSet.make(SourceTree(template.text).text, renderer, ())
         self.patches: list[Patch] = []
+        self.proofs: list[Proof] = []  # of the defects that are repaired
         self.unfixed: list[Unfixed] = []
         self.notes: list[str] = []
 
@@ -192,6 +195,8 @@ class _Repairing:
         for repair in (BalanceRepair, PromptRepair):
             if repair.name in wanted:
                 self._repair_markers(repair(self.bench, self.written))
+        for name, probe in find_broken_together(self.written.renderer, self.proofs):
+            self.unfixed.append(Unfixed(name, f"{STILL_BROKEN}: {probe}"))
 
     def _repair_defect(self, defect: Defect) -> None:
         proof = Proof(self.written, defect)
@@ -214,6 +219,7 @@ class _Repairing:
             )
             return
         self._accept(defect.name, best, len(proof.cases) - best.count)
+        self.proofs.append(proof)
 
     def _reduce(self, proof: Proof, tree: SourceTree, edits: Sequence[Edit]) -> _Change | None:
         """Return the smallest of these changes that repairs as much as all of them, if that is proved."""

@@ -239,3 +239,21 @@ class Proof:
             if text is not None and not self.defect.is_well(case.probe, text, case.target):
                 return case.probe
         return None
+
+
+def find_broken_together(renderer: Renderer, proofs: Sequence[Proof]) -> Iterator[tuple[str, str]]:
+    """Yield the names of repaired defects, each with a conversation that all repairs together leave broken.
+
+    The conversations are those that show one of the defects. Their plain form is now that without any of them.
+    """
+    for proof in proofs:
+        for case in proof.core:
+            plains = [case.probe, case.probe]
+            for defect in (proof.defect for proof in proofs):
+                change = defect.other_plain or defect.plain
+                plains = [defect.plain(plains[0]), change(plains[1])]
+            text = write(renderer, case.probe)
+            wanted = [write(renderer, plain) for plain in plains]
+            if text is None or drop_space(text) not in [drop_space(one or "") for one in wanted]:
+                yield proof.defect.name, case.probe.covers
+                break
