@@ -57,19 +57,57 @@ BAD_TOOLS = {
     "bounds upside down": (argument({"type": "array", "minItems": 3, "maxItems": 1}), "below"),
     "an empty enum": (argument({"enum": []}), "no value that fits"),
     "no number": (argument({"type": "integer", "minimum": "1"}), "must be a number"),
+    "not a number": (argument({"type": "integer", "minimum": float("nan")}), "must be a number"),
+    "infinite": (argument({"type": "integer", "minimum": float("inf")}), "must be a number"),
+    "a huge bound": (argument({"type": "integer", "minimum": 10**5000}), "beyond 1e+30"),
+    "a huge number": (argument({"type": "number", "minimum": 1e300}), "beyond 1e+15"),
+    "a tiny number": (argument({"type": "number", "minimum": 1e-300}), "nearer to 0"),
+    "nothing between": (
+        argument({"type": "integer", "minimum": 9, "maximum": 1}),
+        "no number between",
+    ),
+    "no whole one": (
+        argument({"type": "integer", "minimum": 1.2, "maximum": 1.8}),
+        "no number between",
+    ),
+    "a type that is none": (argument({"type": 5}), "must be the name of a type"),
+    "types that exclude each other": (
+        argument({"allOf": [{"type": "string"}, {"type": "integer"}]}),
+        "must be the name of a type",
+    ),
+    "parts of other types": (
+        argument({"allOf": [{"minimum": 1}, {"minimum": "a"}]}),
+        "put together",
+    ),
+    "a back reference": (argument({"type": "string", "pattern": r"(a)\1"}), "the escape"),
+    "a word boundary": (argument({"type": "string", "pattern": r"\d+\b"}), "the escape"),
+    "a huge count": (argument({"type": "string", "pattern": "a{" + "9" * 5000 + "}"}), "too large"),
+    "an optional reference to itself": (
+        [tool("tide", {"type": "object", "properties": {"x": {"$ref": "#/properties/x"}}})],
+        "recurses without end",
+    ),
+    "a union with itself": (
+        argument({"anyOf": [{"$ref": "#/properties/x"}, {"type": "string"}]}),
+        "recurses without end",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", BAD_TOOLS)
 def test_bad_tools(case: str) -> None:
     tools, expected = BAD_TOOLS[case]
-    # A pattern is read where it is written; Lark leaves those of JSON to llguidance.
-    with pytest.raises(turnwise.MessageError, match="."):
-        qwen().to_gbnf(tools)
-    try:
-        qwen().to_gbnf(tools)
-    except turnwise.MessageError as error:
-        assert expected in error.message
+    for method in METHODS:
+        with pytest.raises(turnwise.MessageError) as caught:
+            getattr(qwen(), method)(tools)
+        assert expected in caught.value.message
+
+
+def test_bad_options() -> None:
+    with pytest.raises(turnwise.MessageError, match="reasoning is 'x'"):
+        qwen().to_lark(TIDE, reasoning="x")  # type: ignore[arg-type]
+    for tokens in (5, {"a": "b"}, {"": 1}):
+        with pytest.raises(turnwise.MessageError, match="special_tokens is"):
+            qwen().to_lark(TIDE, special_tokens=tokens)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -95,6 +133,12 @@ def test_what_gbnf_cannot_say() -> None:
 
 VALUES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "bounds": ({"type": "integer", "minimum": -12, "maximum": 105}, [-12, -3, 0, 99, 105], [-13, 106, 1.5]),
+    "wide bounds": (
+        {"type": "integer", "minimum": -9007199254740991, "maximum": 9007199254740991},
+        [-9007199254740991, 0, 9007199254740990, 9007199254740991],
+        [-9007199254740992, 9007199254740992, 10**16],
+    ),
+    "bounds that none reaches": ({"type": "integer", "maximum": 1e300}, [10**18], ["x"]),
     "only low": ({"type": "integer", "exclusiveMinimum": 7}, [8, 10, 123], [7, 0, -8]),
     "only high": ({"type": "integer", "maximum": -20}, [-20, -99, -100], [-19, 0, 20]),
     "a pattern": ({"type": "string", "pattern": "^[a-c]+(-\\d{2})?$"}, ["abc", "a-12"], ["", "d", "a-1"]),

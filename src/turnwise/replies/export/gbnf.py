@@ -377,8 +377,8 @@ def _number_node(tree: ConstraintTree, value: NumberType) -> Node:
 
 def _whole_numbers(value: NumberType) -> Node:
     """Return the whole numbers between two bounds, of which one may be missing."""
-    low = None if value.minimum is None else _next_whole(value.minimum, value.excludes_minimum, 1)
-    high = None if value.maximum is None else _next_whole(value.maximum, value.excludes_maximum, -1)
+    low = None if value.minimum is None else int(value.minimum)
+    high = None if value.maximum is None else int(value.maximum)
     options: list[Node] = []
     if low is None or low < 0:
         nearest = max(1, -high) if high is not None and high < 0 else 1
@@ -386,13 +386,6 @@ def _whole_numbers(value: NumberType) -> Node:
     if high is None or high >= 0:
         options.append(_digits_between(max(low or 0, 0), high))
     return make_choice(options)
-
-
-def _next_whole(bound: float, is_excluded: bool, step: int) -> int:
-    whole = int(bound)
-    if whole != bound and (bound > whole) == (step > 0):
-        whole += step
-    return whole + step if is_excluded and whole == bound else whole
 
 
 def _digits_between(low: int, high: int | None) -> Node:
@@ -406,22 +399,27 @@ def _digits_between(low: int, high: int | None) -> Node:
     for count in range(size, len(str(high)) + 1):
         first = max(low, 10 ** (count - 1) if count > 1 else 0)
         last = min(high, 10**count - 1)
-        if first <= last:
-            options.append(_same_length(str(first), str(last)))
+        options.append(_same_length(str(first), str(last)))
     return make_choice(options)
 
 
 def _same_length(low: str, high: str) -> Node:
-    """Return the numbers between two numbers of the same length."""
+    """Return the numbers between two numbers of the same length, with one part for each digit of the bounds."""
     if not low:
         return NOTHING
     if low[0] == high[0]:
         return make_sequence(low[0], _same_length(low[1:], high[1:]))
     rest = len(low) - 1
+    zeros, nines = "0" * rest, "9" * rest
     first, last = int(low[0]), int(high[0])
-    options = [make_sequence(low[0], _same_length(low[1:], "9" * rest))]
-    if first + 1 <= last - 1:
-        between = CharacterNode(((str(first + 1), str(last - 1)),))
-        options.append(make_sequence(between, *[DIGIT] * rest))
-    options.append(make_sequence(high[0], _same_length("0" * rest, high[1:])))
+    options: list[Node] = []
+    if low[1:] != zeros:  # only some of the numbers with this first digit
+        options.append(make_sequence(low[0], _same_length(low[1:], nines)))
+        first += 1
+    if high[1:] != nines:
+        options.append(make_sequence(high[0], _same_length(zeros, high[1:])))
+        last -= 1
+    if first <= last:
+        between = CharacterNode(((str(first), str(last)),))
+        options.append(make_sequence(between, RepeatNode(DIGIT, rest, rest) if rest else NOTHING))
     return make_choice(options)

@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from itertools import takewhile
 
+from turnwise.errors import MessageError, short_repr
 from turnwise.replies.export.constraint_tree import (
     CharacterNode,
     ChoiceNode,
@@ -38,8 +39,23 @@ SPECIAL_SIGNS = frozenset(r"\.+*?()|[]{}^$#&-~/")
 
 
 def to_lark(tree: ConstraintTree, special_tokens: Mapping[str, int] | None = None) -> str:
-    """Return a tree as a Lark grammar for llguidance."""
+    """Return a tree as a Lark grammar for llguidance.
+
+    Raises:
+        MessageError: the special tokens are no mapping of texts to ids.
+    """
+    if special_tokens is not None and not _are_tokens(special_tokens):
+        raise MessageError(
+            f"special_tokens is {short_repr(special_tokens)}",
+            hint="Give the ids of special tokens by their texts: {'<|im_end|>': 151645}.",
+        )
     return _LarkWriter(tree, special_tokens or {}).write()
+
+
+def _are_tokens(special_tokens: object) -> bool:
+    return isinstance(special_tokens, Mapping) and all(
+        text and isinstance(text, str) and type(id) is int for text, id in special_tokens.items()
+    )
 
 
 class _LarkWriter:

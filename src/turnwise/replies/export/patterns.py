@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from turnwise.errors import MessageError
+from turnwise.errors import MessageError, short_repr
 from turnwise.replies.export.constraint_tree import (
     CharacterNode,
     LiteralNode,
@@ -24,9 +24,10 @@ from turnwise.replies.export.constraint_tree import (
     make_sequence,
 )
 
-__all__ = ["CharacterWriter", "pattern_node"]
+__all__ = ["ANY_CHARACTER", "CharacterWriter", "pattern_node"]
 
 MAX_COUNT = 1000
+MAX_COUNT_DIGITS = 9
 MAX_GROUPS = 64  # within each other
 CLASSES = {
     "d": (("0", "9"),),
@@ -60,6 +61,9 @@ class CharacterWriter:
             escaped = [one for one in single if not self.plain.accepts(one)]
             options += [LiteralNode(self.escape(one)) for one in escaped]
         return make_choice(options)
+
+
+ANY_CHARACTER = CharacterWriter(CharacterNode((), negated=True), str)  # to check a pattern alone
 
 
 def pattern_node(pattern: str, writer: CharacterWriter) -> Node:
@@ -106,7 +110,7 @@ class _PatternReader:
     def refuse(self, problem: str) -> NoReturn:
         where = f"at character {self.position}"
         raise MessageError(
-            f"the pattern {self._pattern!r} cannot be part of a grammar: {problem} {where}",
+            f"the pattern {short_repr(self._pattern)} cannot be part of a grammar: {problem} {where}",
             hint="Characters, classes, groups, alternatives and repetition are accepted.",
         )
 
@@ -167,8 +171,10 @@ class _PatternReader:
     def _read_count(self) -> tuple[int, int | None] | None:
         end = self._pattern.find("}", self.position)
         low, comma, high = self._pattern[self.position + 1 : end].partition(",")
-        if end < 0 or not low.isdigit() or (high and not high.isdigit()):
+        if end < 0 or not low.isdecimal() or (high and not high.isdecimal()):
             self.refuse("a count that is no count")
+        if len(low) > MAX_COUNT_DIGITS or len(high) > MAX_COUNT_DIGITS:
+            self.refuse("a count that is too large")
         least = int(low)
         most = int(high) if high else None if comma else least
         if least > MAX_COUNT or (most is not None and (most > MAX_COUNT or most < least)):

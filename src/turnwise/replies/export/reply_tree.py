@@ -37,11 +37,8 @@ from turnwise.replies.export.constraint_tree import (
     make_optional,
     make_sequence,
 )
-from turnwise.replies.export.value_types import (
-    ToolSignature,
-    read_signatures,
-    read_value_type,
-)
+from turnwise.replies.export.schema_reader import read_signatures, read_value_type
+from turnwise.replies.export.value_types import ToolSignature
 from turnwise.replies.grammar_parts import (
     Calls,
     GrammarParts,
@@ -85,6 +82,9 @@ def build_reply_tree(grammar: GrammarParts, tools: Any, options: ReplyOptions) -
             "the template shows no tool calls, so there is no syntax for a grammar of calls",
             hint="If its model writes calls, declare how: docs/replies.md, Declarations.",
         )
+    if options.reasoning not in (None, True, False):
+        hint = "None, True and False are accepted."
+        raise MessageError(f"reasoning is {short_repr(options.reasoning)}", hint=hint)
     signatures = choose_tools(read_signatures(tools), options.choice)
     return _ReplyBuilder(grammar, written[0], signatures, options).build()
 

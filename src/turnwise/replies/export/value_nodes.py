@@ -58,7 +58,7 @@ NOT_STRING = make_union([NumberType(), BOOLEAN, NULL, ArrayType(ANY), ObjectType
 
 
 def to_json_schema(value: ValueType, definitions: Mapping[str, ValueType]) -> Json:
-    """Return a type as a JSON schema that closes its objects and has no keyword beyond those of `value_types.py`."""
+    """Return a type as a JSON schema that closes its objects and has no keyword beyond those of `schema_reader.py`."""
     names: dict[str, str] = {}
     schema = _schema_of(value, names)
     found: Json = {}

@@ -1,0 +1,493 @@
+"""The types of values that a tool's JSON schema declares, read strictly: for constraints, nothing may be guessed.
+
+A schema becomes a tree of a few types, in which references, unions, `allOf`, `nullable`, the aliases of type names and
+missing types are resolved. An object with declared members has no others unless `additionalProperties` says so: a model
+that may invent keys is what a constraint is against. `format` is an annotation, as JSON Schema has it.
+
+A keyword that is not known here would be ignored silently, and a value could break it; so it is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Any, NoReturn
+
+from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.replies.export.patterns import ANY_CHARACTER, pattern_node
+from turnwise.replies.export.value_types import (
+    ANY,
+    BOOLEAN,
+    NULL,
+    ArrayType,
+    ConstantType,
+    NamedType,
+    NumberType,
+    ObjectType,
+    StringType,
+    ToolSignature,
+    UnionType,
+    ValueType,
+    make_union,
+)
+from turnwise.replies.parser.tool_schema import JSON_TYPES, resolve_pointer, schema_of_type_name
+
+__all__ = ["read_signatures", "read_value_type"]
+
+MAX_DEPTH = 48  # schemas within schemas
+MAX_TYPES = 20_000  # of one tool
+MAX_REPEATS = 1000  # of a character or an item: grammars write the repetition out
+MAX_WHOLE = 10**30  # the bounds of whole numbers: grammars write them digit by digit
+MAX_NUMBER, MIN_NUMBER = 1e15, 1e-15  # those of other numbers, which engines write out as well
+
+ANNOTATIONS = frozenset(
+    {
+        *("title", "description", "default", "examples", "example", "deprecated", "format"),
+        *("readOnly", "writeOnly", "nullable", "strict", "optional", "contentMediaType"),
+        *("contentEncoding", "$comment", "$schema", "$id", "$anchor", "$defs", "definitions"),
+    }
+)
+# Keywords, with the types that a schema has that does not name one.
+KEYWORD_TYPES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("properties", "required", "additionalProperties"), ("object",)),
+    **dict.fromkeys(("items", "prefixItems", "minItems", "maxItems"), ("array",)),
+    **dict.fromkeys(("pattern", "minLength", "maxLength"), ("string",)),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), ("number",)),
+}
+KNOWN = {*KEYWORD_TYPES, "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"}
+# Keywords that say nothing with one of these values.
+WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
+    "uniqueItems": (False,),
+    "minProperties": (0,),
+    "patternProperties": ({},),
+    "dependentRequired": ({},),
+    "unevaluatedProperties": (True, {}),
+    "minContains": (0,),
+}
+
+
+def read_signatures(tools: Any) -> list[ToolSignature]:
+    """Return the signatures of tools in OpenAI's shape.
+
+    Raises:
+        MessageError: what is given are no tools, or a schema cannot be followed; names the tool and the place in it.
+    """
+    if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
+        _refuse("tools", f"must be a list of tools, not {short_repr(tools)}")
+    signatures: dict[str, ToolSignature] = {}
+    for index, tool in enumerate(tools):
+        path = f"tools[{index}]"
+        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if function is None or not isinstance(name, str) or not name:
+            _refuse(path, f"is no tool: {short_repr(tool)}", "A tool has a name and parameters.")
+        if name in signatures:
+            _refuse(path, f"has the name {name!r}, as another tool has")
+        schema = function.get("parameters", function.get("input_schema"))
+        signatures[name] = _SchemaReader(f"{path}.parameters", schema).read_signature(name)
+    if not signatures:
+        _refuse("tools", "has no tool", "A grammar of calls needs the tools that may be called.")
+    return list(signatures.values())
+
+
+def read_value_type(schema: Any, path: str) -> tuple[ValueType, Mapping[str, ValueType]]:
+    """Return the type that a JSON schema declares, and the definitions that it refers to."""
+    reader = _SchemaReader(path, schema)
+    return reader.read_schema(schema, path, 0), reader.definitions
+
+
+def _refuse(path: str, problem: str, hint: str | None = None) -> NoReturn:
+    raise MessageError(f"{path} {problem}", hint=hint)
+
+
+class _SchemaReader:
+    """Reads the schema of one tool."""
+
+    def __init__(self, path: str, root: Any) -> None:
+        self._path = path
+        self._root = root
+        self.definitions: dict[str, ValueType] = {}
+        self._count = 0
+
+    def read_signature(self, name: str) -> ToolSignature:
+        schema = {} if self._root is None else self._root
+        if not isinstance(schema, Mapping):
+            _refuse(self._path, f"is no JSON schema: {short_repr(schema)}")
+        if not schema.keys() - ANNOTATIONS:
+            schema = {"type": "object", "properties": {}}
+        found = self.read_schema(schema, self._path, 0)
+        found = self.resolve(found)
+        if not isinstance(found, ObjectType):
+            _refuse(self._path, "must describe an object", "Arguments have names.")
+        if not self._is_finite(found):
+            _refuse(self._path, "recurses without end: no value that ends can be of it")
+        return ToolSignature(name, found, self.definitions)
+
+    def resolve(self, value: ValueType) -> ValueType:
+        seen = set()
+        while isinstance(value, NamedType) and value.name not in seen:
+            seen.add(value.name)
+            value = self.definitions[value.name]
+        return value
+
+    # -- schemas
+
+    def read_schema(self, schema: Any, path: str, depth: int) -> ValueType:
+        """Return the type that a schema declares."""
+        self._count += 1
+        if depth > MAX_DEPTH or self._count > MAX_TYPES:
+            _refuse(path, "is nested too deeply, or too large")
+        if schema is True or schema == {}:
+            return ANY
+        if not isinstance(schema, Mapping):
+            _refuse(path, f"is no JSON schema: {short_repr(schema)}")
+        self._check_keywords(schema, path)
+        if "$ref" in schema and not schema.keys() - {"$ref"} - ANNOTATIONS:
+            found: ValueType = self._read_reference(schema["$ref"], path, depth)
+        elif "$ref" in schema or "allOf" in schema:
+            found = self.read_schema(self._merge_parts(schema, path), path, depth + 1)
+        elif "anyOf" in schema or "oneOf" in schema:
+            found = self._read_union(schema, path, depth)
+        else:
+            found = self._read_types(schema, path, depth)
+        if schema.get("nullable") is True:
+            found = make_union([found, NULL])
+        return found
+
+    def _check_keywords(self, schema: Mapping[str, Any], path: str) -> None:
+        for key, value in schema.items():
+            known = key in KNOWN or key in ANNOTATIONS or str(key).startswith("x-")
+            if known or value in WITHOUT_EFFECT.get(key, ()):
+                continue
+            hint = did_you_mean(str(key), sorted(KNOWN), "Keywords")
+            _refuse(path, f"has the keyword {key!r}, which a grammar cannot follow", hint)
+
+    def _read_reference(self, pointer: Any, path: str, depth: int) -> ValueType:
+        target = resolve_pointer(self._root, pointer) if isinstance(pointer, str) else None
+        if target is None:
+            _refuse(path, f"refers to {short_repr(pointer)}, which is not in the schema")
+        name = f"{self._path}{pointer}"  # two tools may use one name for two types
+        if name not in self.definitions:
+            self.definitions[name] = NamedType(name)  # for references within it
+            self.definitions[name] = self.read_schema(target, f"{path}({pointer})", depth + 1)
+            if self._names_itself(name):
+                _refuse(path, "recurses without end: it refers to itself")
+        return NamedType(name)
+
+    def _names_itself(self, name: str) -> bool:
+        """Return whether a definition is itself one of the types that it may be."""
+        seen: set[ValueType] = set()
+        waiting = [self.definitions[name]]
+        while waiting:
+            value = waiting.pop()
+            if value == NamedType(name):
+                return True
+            if value not in seen:
+                seen.add(value)
+                waiting += value.options if isinstance(value, UnionType) else ()
+                waiting += [self.definitions[value.name]] if isinstance(value, NamedType) else []
+        return False
+
+    def _merge_parts(self, schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """Return one schema for `allOf`, and for a reference with other keywords beside it."""
+        rest = {key: value for key, value in schema.items() if key not in ("allOf", "$ref")}
+        parts = [*self._list(schema.get("allOf", ()), f"{path}.allOf")]
+        if "$ref" in schema:
+            parts.insert(0, {"$ref": schema["$ref"]})
+        merged: dict[str, Any] = rest
+        for part in parts:
+            merged = self._merge_two(merged, self._follow(part, path), path)
+        return merged
+
+    def _follow(self, part: Any, path: str) -> Mapping[str, Any]:
+        """Return the schema behind references that have nothing beside them."""
+        for _ in range(MAX_DEPTH):
+            if not isinstance(part, Mapping):
+                _refuse(path, f"is no JSON schema: {short_repr(part)}")
+            if "$ref" not in part:
+                return part
+            target = resolve_pointer(self._root, str(part["$ref"]))
+            rest = {key: value for key, value in part.items() if key != "$ref"}
+            part = self._merge_two(rest, target, path) if rest else target
+        _refuse(path, "recurses without end")
+
+    def _merge_two(self, first: Mapping[str, Any], second: Any, path: str) -> dict[str, Any]:
+        if not isinstance(second, Mapping):
+            _refuse(path, f"is no JSON schema: {short_repr(second)}")
+        try:
+            return self._merge_keywords(first, second, path)
+        except (TypeError, ValueError):  # a keyword with a value of another type
+            _refuse(path, "has parts that cannot be put together")
+
+    def _merge_keywords(
+        self, first: Mapping[str, Any], second: Mapping[str, Any], path: str
+    ) -> dict[str, Any]:
+        merged = dict(first)
+        for key, value in second.items():
+            if key not in merged or key in ANNOTATIONS or merged[key] == value:
+                merged.setdefault(key, value)
+            elif key == "properties":
+                merged[key] = self._merge_properties(merged[key], value, path)
+            elif key == "required":
+                merged[key] = list(dict.fromkeys([*merged[key], *value]))
+            elif key == "type":
+                merged[key] = _common_types(merged[key], value)
+            elif key in ("minimum", "minLength", "minItems"):
+                merged[key] = max(merged[key], value)
+            elif key in ("maximum", "maxLength", "maxItems"):
+                merged[key] = min(merged[key], value)
+            else:
+                problem = f"says {key!r} twice, in a way that cannot be put together"
+                _refuse(path, problem)
+        return merged
+
+    def _merge_properties(self, first: Any, second: Any, path: str) -> dict[str, Any]:
+        merged = dict(first)
+        for name, schema in dict(second).items():
+            merged[name] = {"allOf": [merged[name], schema]} if name in merged else schema
+        return merged
+
+    def _read_union(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+        key = "anyOf" if "anyOf" in schema else "oneOf"
+        rest = {name: value for name, value in schema.items() if name != key}
+        limits = rest.keys() - ANNOTATIONS
+        options = []
+        for index, option in enumerate(self._list(schema[key], f"{path}.{key}")):
+            place = f"{path}.{key}[{index}]"
+            if limits:
+                option = self._merge_two(rest, self._follow(option, place), place)
+                if option.get("type") == []:
+                    continue  # the types beside the union exclude it
+            options.append(self.read_schema(option, place, depth + 1))
+        if not options:
+            _refuse(f"{path}.{key}", "has no option that fits")
+        return make_union(options)
+
+    def _read_types(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+        declared = schema.get("type")
+        if declared is not None and not (declared and _are_texts(declared)):
+            _refuse(f"{path}.type", f"must be the name of a type, not {short_repr(declared)}")
+        if "enum" in schema or "const" in schema:
+            return self._read_constants(schema, path)
+        names = _type_names(schema.get("type"))
+        if not names:
+            names = [name for key in schema for name in KEYWORD_TYPES.get(key, ())]
+        types = [self._read_type(name, schema, path, depth) for name in dict.fromkeys(names)]
+        return make_union(types) if types else ANY
+
+    def _read_constants(self, schema: Mapping[str, Any], path: str) -> ValueType:
+        values = [schema["const"]] if "const" in schema else schema["enum"]
+        names = _type_names(schema.get("type"))
+        fitting = [value for value in self._list(values, f"{path}.enum") if _fits(value, names)]
+        if not fitting:
+            _refuse(path, "has no value that fits its type")
+        return ConstantType(tuple(_to_json(value, path) for value in fitting))
+
+    def _read_type(self, name: str, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+        readers = {
+            "object": self._read_object,
+            "array": self._read_array,
+            "string": self._read_string,
+            "number": self._read_number,
+            "integer": self._read_number,
+        }
+        if name in readers:
+            return readers[name]({**schema, "type": name}, path, depth)
+        if name in ("boolean", "null"):
+            return BOOLEAN if name == "boolean" else NULL
+        alias = schema_of_type_name(name)
+        if alias is None:
+            hint = did_you_mean(name, ["null", "boolean", *readers], "Types")
+            _refuse(path, f"has the unknown type {name!r}", hint)
+        return self.read_schema({**schema, **alias}, path, depth + 1)
+
+    def _read_object(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+        properties = schema.get("properties", {})
+        if not isinstance(properties, Mapping):
+            _refuse(f"{path}.properties", f"must be a mapping, not {short_repr(properties)}")
+        other = schema.get("additionalProperties", "properties" not in schema)
+        if not isinstance(other, (bool, Mapping)):
+            _refuse(f"{path}.additionalProperties", f"is no JSON schema: {short_repr(other)}")
+        required = [name for name in self._list(schema.get("required", ()), f"{path}.required")]
+        declared = dict.fromkeys([*map(str, properties), *map(str, required)], other or {})
+        declared |= {str(name): inner for name, inner in properties.items()}
+        members = tuple(
+            (name, self.read_schema(inner, f"{path}.properties[{name!r}]", depth + 1))
+            for name, inner in declared.items()
+        )
+        rest = None
+        if other is not False:
+            rest = self.read_schema(other, f"{path}.additionalProperties", depth + 1)
+        return ObjectType(members, frozenset(map(str, required)), rest)
+
+    def _read_array(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+        items, leading = schema.get("items", True), schema.get("prefixItems", ())
+        if isinstance(items, list):  # before 2020, a list of schemas was written in `items`
+            items, leading = True, items
+        first = tuple(
+            self.read_schema(one, f"{path}.prefixItems[{index}]", depth + 1)
+            for index, one in enumerate(self._list(leading, f"{path}.prefixItems"))
+        )
+        element = None
+        if items is not False:
+            element = self.read_schema(items, f"{path}.items", depth + 1)
+        least, most = self._bounds(schema, "minItems", "maxItems", path)
+        if element is None:
+            most = len(first) if most is None else min(most, len(first))
+        return ArrayType(element, first, least, most)
+
+    def _read_string(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+        pattern = schema.get("pattern")
+        if pattern is not None and not isinstance(pattern, str):
+            _refuse(f"{path}.pattern", f"must be a string, not {short_repr(pattern)}")
+        least, most = self._bounds(schema, "minLength", "maxLength", path)
+        if pattern is not None and (least or most is not None):
+            _refuse(path, "has a pattern and a length, and a grammar can follow one of them")
+        if pattern is not None:
+            try:
+                pattern_node(pattern, ANY_CHARACTER)
+            except MessageError as error:
+                raise MessageError(f"{path}.pattern: {error.message}", hint=error.hint) from None
+        return StringType(least, most, pattern)
+
+    def _read_number(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+        low, high = (
+            self._number_bound(schema, "minimum", path),
+            self._number_bound(schema, "maximum", path),
+        )
+        above = self._number_bound(schema, "exclusiveMinimum", path)
+        below = self._number_bound(schema, "exclusiveMaximum", path)
+        excludes_low = above is not None and (low is None or above >= low)
+        excludes_high = below is not None and (high is None or below <= high)
+        low, high = above if excludes_low else low, below if excludes_high else high
+        is_whole = schema.get("type") == "integer"
+        if is_whole:
+            low, high = _next_whole(low, excludes_low, 1), _next_whole(high, excludes_high, -1)
+            excludes_low = excludes_high = False
+        is_strict = excludes_low or excludes_high
+        if low is not None and high is not None and (low > high or (is_strict and low == high)):
+            _refuse(path, "has no number between its bounds")
+        low = _limit_bound(low, is_whole, 1, path)
+        high = _limit_bound(high, is_whole, -1, path)
+        return NumberType(is_whole, low, high, excludes_low, excludes_high)
+
+    def _number_bound(self, schema: Mapping[str, Any], key: str, path: str) -> float | None:
+        value = schema.get(key)
+        if isinstance(value, bool):  # before 2019, this was a flag beside `minimum`
+            plain = schema.get(key.removeprefix("exclusive").lower())
+            value = plain if value else None
+        if (
+            value is None
+            or isinstance(value, int)
+            or (isinstance(value, float) and isfinite(value))
+        ):
+            return value
+        _refuse(f"{path}.{key}", f"must be a number, not {short_repr(value)}")
+
+    def _bounds(
+        self, schema: Mapping[str, Any], low: str, high: str, path: str
+    ) -> tuple[int, int | None]:
+        least, most = schema.get(low, 0), schema.get(high)
+        for key, value in ((low, least), (high, most)):
+            if value is not None and (type(value) is not int or value < 0):
+                _refuse(f"{path}.{key}", f"must be a whole number, not {short_repr(value)}")
+        if least > MAX_REPEATS:
+            _refuse(f"{path}.{low}", f"is beyond {MAX_REPEATS}, which a grammar would write out")
+        if most is not None and most < least:
+            _refuse(path, f"has {high} below {low}")
+        # A bound that no reply reaches is none, rather than a grammar of that size.
+        return least, None if most is not None and most > MAX_REPEATS else most
+
+    def _list(self, value: Any, path: str) -> Sequence[Any]:
+        if not isinstance(value, (list, tuple)):
+            _refuse(path, f"must be a list, not {short_repr(value)}")
+        return value
+
+    # -- recursion
+
+    def _is_finite(self, root: ValueType) -> bool:
+        """Return whether a value of the type can end: whether its required parts do not contain it."""
+        ending: set[str] = set()
+        while True:
+            more = {
+                name
+                for name, value in self.definitions.items()
+                if name not in ending and _can_end(value, ending)
+            }
+            if not more:
+                return _can_end(root, ending)
+            ending |= more
+
+
+def _can_end(value: ValueType, ending: set[str]) -> bool:
+    if isinstance(value, NamedType):
+        return value.name in ending
+    if isinstance(value, UnionType):
+        return any(_can_end(option, ending) for option in value.options)
+    if isinstance(value, ObjectType):
+        return all(
+            _can_end(member, ending) for name, member in value.members if name in value.required
+        )
+    if isinstance(value, ArrayType):
+        needed = value.leading[: value.least]
+        if value.least > len(value.leading) and value.element is not None:
+            needed = (*needed, value.element)
+        return all(_can_end(element, ending) for element in needed)
+    return True
+
+
+def _type_names(declared: Any) -> list[str]:
+    names = declared if isinstance(declared, (list, tuple)) else [declared]
+    return [name for name in names if isinstance(name, str)]
+
+
+def _are_texts(declared: Any) -> bool:
+    listed = isinstance(declared, (list, tuple))
+    return isinstance(declared, str) or (listed and all(isinstance(one, str) for one in declared))
+
+
+def _common_types(first: Any, second: Any) -> list[str]:
+    others = _type_names(second)
+    if "number" in others:
+        others = [*others, "integer"]
+    return [name for name in _type_names(first) if name in others]
+
+
+def _fits(value: Any, names: list[str]) -> bool:
+    kind = JSON_TYPES.get(type(value), "null" if value is None else "")
+    known = [name for name in names if name in JSON_TYPES.values() or name == "null"]
+    is_number = kind == "integer" and "number" in known
+    return not known or kind in known or is_number
+
+
+def _next_whole(bound: float | None, is_excluded: bool, step: int) -> int | None:
+    """Return the first whole number within a bound, in the direction of `step`."""
+    if bound is None:
+        return None
+    whole = int(bound)
+    if whole != bound and (bound > whole) == (step > 0):
+        whole += step
+    return whole + step if is_excluded and whole == bound else whole
+
+
+def _limit_bound(bound: float | None, is_whole: bool, side: int, path: str) -> float | None:
+    """Return a bound that a grammar can write out; `side` is 1 for a lower bound, and -1 for an upper one.
+
+    One that hardly any number is beyond is none, rather than a grammar of that size.
+    """
+    limit = MAX_WHOLE if is_whole else MAX_NUMBER
+    if bound is None or side * bound < -limit:
+        return None
+    if side * bound > limit:
+        _refuse(path, f"has a bound beyond {limit:g}, which a grammar would write out")
+    if 0 < abs(bound) < MIN_NUMBER:
+        _refuse(path, f"has a bound nearer to 0 than {MIN_NUMBER:g}", "Write 0.")
+    return bound
+
+
+def _to_json(value: Any, path: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        _refuse(path, f"has a value that JSON cannot express: {short_repr(value)}")
