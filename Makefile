@@ -91,7 +91,7 @@ TESTS_trl := tests/integrations/test_trl.py '$(PAGE)trl.md]' '$(PAGE)transformer
 TESTS_axolotl := tests/integrations/test_axolotl.py '$(PAGE)axolotl.md]'
 TESTS_verl := tests/integrations/test_verl.py '$(PAGE)verl.md]'
 TESTS_skyrl := tests/integrations/test_skyrl.py '$(PAGE)skyrl.md]'
-TESTS_llamafactory := tests/integrations/test_llamafactory.py '$(PAGE)llamafactory.md]'
+TESTS_llamafactory := tests/integrations/test_llamafactory_hooks.py '$(PAGE)llamafactory.md]'
 
 .PHONY: $(addprefix integrations-,$(HOSTS))
 integrations: $(addprefix integrations-,$(HOSTS))  ## other programs' own code, one environment for each: many minutes, some GB

@@ -146,7 +146,10 @@ def test_tools_are_known(tmp_path: Path) -> None:
     [
         ("[", "tools.json is not JSON"),
         ("5", r"tools.json: tools: tools are a list, not int"),
-        ("[5]", r"tools.json: tools\[0\]: a tool is a JSON schema, not int"),
+        (
+            "[5]",
+            r"tools.json: tools\[0\]: a tool is a JSON schema, a function or a pydantic model, not int",
+        ),
         ('{"tools": [[]]}', r"tools.json: tools\[0\]: .*not list"),
         ('[{"a": NaN}]', r"tools.json: tools\[0\].a: nan is not a JSON number"),
     ],

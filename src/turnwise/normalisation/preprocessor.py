@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from turnwise.analysis.unnamed_tokens import find_unnamed_tokens
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import (
     MessageError,
@@ -27,8 +28,6 @@ from turnwise.errors import (
 from turnwise.messages import (
     NO_TOOLS,
     InputReader,
-    PreparedTools,
-    ReadMessages,
     find_plain_kind,
     prepared_tools,
 )
@@ -160,48 +159,61 @@ class Preprocessor:
         """
         if type(messages) is not list or not messages:
             return None
-        renderer, rendering = self._codec.renderer, None
+        rendering = None
         try:
             if tools is None and _looks_plain(messages):
                 # the renderer looks at all of them
-                rendering = renderer.render(messages, None, *arguments, **options)
+                rendering = self._codec.renderer.render(messages, None, *arguments, **options)
                 if rendering.writes_turns(messages):
                     return rendering
                 if rendering.plain_kind == "turns":
                     return None
-            # with tools, calls, results or reasoning
-            prepared = NO_TOOLS if tools is None else prepared_tools(tools)
-            chat = self._read_usual(messages, prepared)
-            if chat is None:
+            if not self._is_openai:
                 return None
-            capabilities = self.normaliser.capabilities(bool(tools))
-            if rendering is None:
-                known = None if tools is None else prepared
-                rendering = renderer.render(chat, known, *arguments, **options)
-            known = prepared if tools else None
-            if writes_all(rendering, chat.texts, chat.most_calls, known, None, capabilities):
-                return rendering
-            lost = find_exact_losses(rendering, messages, prepared.plain, None, None, capabilities)
+            try:
+                return self._try_usual_forms(messages, tools, arguments, options, strict, rendering)
+            except TemplateLimitError:
+                return None  # what it costs to find out what the template takes
         except TemplateRuntimeError:
-            if not self._may_help(messages, tools):
-                raise
             self._takes_plain_turns = False
+            if self._has_no_other_form(messages, tools, options):
+                raise
             return None
-        self.report_losses(lost, strict)
+
+    def _try_usual_forms(
+        self,
+        messages: list[Any],
+        tools: Any,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        strict: bool,
+        rendering: Rendering | None,
+    ) -> Rendering | None:
+        """Do as `try_as_given` for messages with tools, calls, results or reasoning; perhaps there is a rendering."""
+        prepared = NO_TOOLS if tools is None else prepared_tools(tools)
+        capabilities = self.normaliser.capabilities(bool(tools))
+        chat = self.normaliser.usual_forms(bool(tools)).read(messages)
+        if chat is None or normalise_tools(prepared).changes:
+            return None
+        if rendering is None:
+            known = None if tools is None else prepared
+            rendering = self._codec.renderer.render(chat, known, *arguments, **options)
+        known = prepared if tools else None
+        if not writes_all(rendering, chat.texts, chat.most_calls, known, None, capabilities):
+            self.report_losses(
+                find_exact_losses(rendering, messages, prepared.plain, None, None, capabilities),
+                strict,
+            )
         return rendering
 
-    def _read_usual(self, messages: Any, prepared: PreparedTools) -> ReadMessages | None:
-        """Return a conversation that needs no change; None if it or its tools may need one."""
-        if not self._is_openai or normalise_tools(prepared).changes:
-            return None
-        return self.normaliser.usual_forms(bool(prepared.plain)).read(messages)
-
-    def _may_help(self, messages: Any, tools: Any) -> bool:
-        """Whether a conversation that a template refused may have another form, or something is to be told of it."""
-        if tools is not None or not self._is_openai:
-            return True
+    def _has_no_other_form(self, messages: Any, tools: Any, options: dict[str, Any]) -> bool:
+        """Whether a conversation that the template refuses would be the same after normalising."""
+        if tools is not None or find_unnamed_tokens(self._codec.renderer, options):
+            return False
+        if not self._is_openai:
+            return False
         other = self.normaliser.normalise(messages)
-        return bool(other.changes or other.problems)
+        return not other.changes and not other.problems
 
     def run(
         self,
