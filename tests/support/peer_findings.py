@@ -17,7 +17,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "renders": (),
     "marker_balance": ("T401", "T402", "T403", "T404", "T501", "T303", "T305", "T307"),
     "no_repr_leak": ("T201", "T202", "T204", "T206", "T301", "T302", "T308", "T309"),
-    "prefix_stability": ("T401", "T402", "T406"),
+    "prefix_stability": ("T401", "T402", "T403", "T406"),  # T403: a turn that is closed only while it is last
     "content_order": ("T103", "T104", "T105", "T108", "T203", "T204", "T205", "T303", "T305")
     + ("T306", "T307", "T401"),
     "time_invariance": ("T406",),
@@ -45,7 +45,8 @@ def list_unanswered(errors: list[PeerError], report: CheckReport) -> Iterator[Pe
     for error in errors:
         if error.prop == "renders" and fails:
             continue
-        if codes.intersection(ANSWERS[error.prop]):
+        # A template that refuses a user message (T101) is asked nothing else.
+        if codes.intersection(("T101", *ANSWERS[error.prop])):
             continue
         if not any(part in error.detail for part in EXPLAINED):
             yield error
