@@ -40,7 +40,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 
 STABLE, CHANGES, REFUSED = "stable", "changes", "refused"
-ALLOWED_RENDERINGS = 14  # times the budgets of one rendering, for all of them together
+ALLOWED_RENDERINGS = 20  # times the budgets of one rendering, for all of them together
 MAX_OPTION_VALUES = 8  # of one option
 MAX_OPTIONS = 40  # a template has at most about 15; of hostile ones no more are tried
 
