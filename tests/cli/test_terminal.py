@@ -17,6 +17,7 @@ import pytest
 import sources
 from stand_in_engine import StandIn
 from turnwise import TurnwiseWarning, cli
+from turnwise.tokens.tokenizers.files import SHIPPED
 
 pytestmark = [
     pytest.mark.once,
@@ -103,6 +104,7 @@ COMMANDS = (
     ["conform", REFUSING, "--limit", "5", "--template", "a.jinja"],
     ["conform", FAILING, "--engine", "vllm", "--template", "a.jinja"],
     ["conform", ELSEWHERE],
+    ["release", "model", "--dry-run"],
     ["stops", "a.jinja"],
     ["stops", "a.jinja", "--json"],
     ["parse", "a.jinja", ATTACK],
@@ -174,6 +176,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "lines.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (place / "chat.json").write_text(json.dumps(CHAT), encoding="utf-8")
     (place / FILE).write_text("{{ nope(", encoding="utf-8")
+    model = place / "model"
+    model.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (model / name).write_bytes((SHIPPED / name).read_bytes())
+    (model / "chat_template.jinja").write_text(HOSTILE, encoding="utf-8")
     entries = place / "entries"
     entries.mkdir()
     lines = [f"{key} = {json.dumps(value)}" for key, value in ENTRY.items()]
