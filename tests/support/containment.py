@@ -35,6 +35,9 @@ TRIES = 8  # the best of these counts: the machine has other things to do
 HOPELESS = 6  # a step that takes so many times its bound is not tried again, and is soon killed
 MAX_GROWTH = 1 << 30  # bytes that a child may allocate; it gets a MemoryError for more
 
+# Other dialects are imported when a template is compiled for the first time: here, and not again in every child.
+turnwise.compile("{{ 1 }}").render([{"role": "user", "content": "?"}])
+
 Step = Callable[[dict[str, Any]], object]
 """Work on the state of a child; a step finds there what those before it have made."""
 
