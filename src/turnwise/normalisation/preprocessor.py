@@ -175,9 +175,9 @@ class Preprocessor:
             except TemplateLimitError:
                 return None  # what it costs to find out what the template takes
         except TemplateRuntimeError:
-            self._takes_plain_turns = False
             if self._has_no_other_form(messages, tools, options):
                 raise
+            self._takes_plain_turns = False
             return None
 
     def _try_usual_forms(
