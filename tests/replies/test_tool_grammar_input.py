@@ -129,6 +129,30 @@ def test_what_gbnf_cannot_say() -> None:
     assert "0.5" in qwen().to_lark(price)
 
 
+# What begins like a closing tag is counted as one character: too long is accepted, but never refused what fits.
+LENGTHS = {"": False, "a": True, "<": True, "abcde": True, "</p\n<": True, "abcdef": False}
+
+
+@pytest.mark.parametrize("text", LENGTHS)
+def test_the_length_of_a_text_between_tags(text: str) -> None:
+    grammar = turnwise.load("qwen3.6").grammar
+    tools = argument({"type": "string", "minLength": 1, "maxLength": 5})
+    start = "<tool_call>\n<function=tide>\n<parameter=x>\n"
+    reply = f"{start}{text}\n</parameter>\n</function>\n</tool_call>"
+    written = grammar.to_gbnf(tools, "required", reasoning=False).grammar
+    assert read_gbnf(written).accepts(reply) is LENGTHS[text]
+
+
+@pytest.mark.parametrize(
+    "bounds", [{"maxLength": 1000}, {"minLength": 1000}, {"minLength": 3, "maxLength": 900}]
+)
+def test_lengths_do_not_make_a_grammar_long(bounds: dict[str, int]) -> None:
+    written = turnwise.load("qwen3.6").grammar.to_gbnf(
+        argument({"type": "string", **bounds}), "required"
+    )
+    assert len(written.grammar) < 50_000
+
+
 # -- values: a schema, texts that fit it, texts that do not
 
 VALUES: dict[str, tuple[Any, list[Any], list[Any]]] = {

@@ -1,7 +1,8 @@
 r"""A constraint in GBNF, the grammar of llama.cpp; xgrammar's EBNF is the same language.
 
 GBNF has rules, texts, classes of characters and repetition, and nothing else. So free text is written out as an
-automaton (Aho and Corasick's, over the texts that end it), one rule for each state; JSON as rules in `value_nodes.py`;
+automaton (Aho and Corasick's, over the texts that end it), one rule for each state, and its greatest length as a count
+of steps, which may accept a longer text but never refuses one that fits; JSON as rules in `value_nodes.py`;
 the bounds of whole numbers as digits. What it cannot say is an error: the bounds of a number that may have a fraction.
 
 llama.cpp needs the calls alone for "auto": it writes freely until a trigger comes, and starts the grammar there.
@@ -9,6 +10,8 @@ llama.cpp needs the calls alone for "auto": it writes freely until a trigger com
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from turnwise.engine.sized_cache import SizedCache
@@ -35,7 +38,7 @@ from turnwise.replies.export.value_types import NumberType
 
 __all__ = ["GbnfGrammar", "to_gbnf", "write_gbnf"]
 
-MAX_STATES = 20_000  # of one free text: its automaton times the characters that are counted
+MAX_LEAST = 4  # characters of free text that are counted: each needs the whole automaton once more
 DIGIT = characters("0-9")
 WHITE_SPACE = " \t\n\r"
 EDGE_BYTES = 200
@@ -112,15 +115,52 @@ class _GbnfWriter:
 
     def _write_text(self, node: FreeTextNode) -> str:
         """Write a rule for each state of an automaton, and return the name of the first."""
-        states = _STATES.get(node)
+        least = min(node.least, MAX_LEAST)
+        states = _STATES.get(replace(node, least=least, most=None))
         names = [self._tree.add_rule("text", NOTHING).name for _ in states]
+        if node.most is not None:
+            names[_find_home(states)] = self._write_steps(states, node.most - least)
         for name, edges in zip(names, states, strict=True):
-            options = [
-                edge.sign if edge.target is None else f"{edge.sign} {names[edge.target]}"
-                for edge in edges
-            ]
-            self._written[name] = f"({' | '.join(options)})"
+            if name not in self._written:
+                self._write_state(name, edges, names)
         return names[0]
+
+    def _write_steps(self, states: _States, most: int) -> str:
+        """Write what may follow once a text is long enough: at most some steps, and the ending.
+
+        A step is one character, or what began like an ending and the character that shows that it is none: it counts
+        as one. So a text with such beginnings may be longer than its bound; to count exactly is a rule for each state
+        and each length.
+        """
+        home = _find_home(states)
+        step = self._write_part(states, home, is_step=True)
+        end = self._write_part(states, home, is_step=False)
+        name = self._tree.add_rule("text", NOTHING).name
+        self._written[name] = f"{step}{{0,{most}}} {end}" if most else end
+        return name
+
+    def _write_part(self, states: _States, home: int, *, is_step: bool) -> str:
+        """Write the ways from a state back to it, or those to an ending that do not come back."""
+        names = {home: self._tree.add_rule("text", NOTHING).name}
+        waiting = [home]
+        while waiting:
+            number = waiting.pop()
+            edges = [edge for edge in states[number] if edge.target != (None if is_step else home)]
+            for edge in edges:
+                if edge.target is not None and edge.target not in names:
+                    names[edge.target] = self._tree.add_rule("text", NOTHING).name
+                    waiting.append(edge.target)
+            self._write_state(names[number], edges, {**names, home: ""})
+        return names[home]
+
+    def _write_state(
+        self, name: str, edges: Iterable[_WrittenEdge], names: Sequence[str] | Mapping[int, str]
+    ) -> None:
+        options = [
+            edge.sign if edge.target is None else f"{edge.sign} {names[edge.target]}".rstrip()
+            for edge in edges
+        ]
+        self._written[name] = f"({' | '.join(options)})"
 
     def _write_json(self, node: JsonNode) -> str:
         if isinstance(node.value, NumberType):
@@ -204,7 +244,19 @@ class _WrittenEdge(NamedTuple):
     target: int | None
 
 
-def _find_states(node: FreeTextNode) -> tuple[tuple[_WrittenEdge, ...], ...]:
+_States = tuple[tuple[_WrittenEdge, ...], ...]
+
+
+def _find_home(states: _States) -> int:
+    """Return the state in which nothing of an ending is read, and no character is to be counted any more."""
+    return next(
+        number
+        for number, edges in enumerate(states)
+        if any(edge.target == number and edge.sign.startswith("[^") for edge in edges)
+    )
+
+
+def _find_states(node: FreeTextNode) -> _States:
     """Return the edges of each state from which an end can be reached, beginning with the first.
 
     The texts that end free text are a template's, so they are the same in many requests.
@@ -265,7 +317,6 @@ class _TextAutomaton:
         for text in self._texts:
             for size, sign in enumerate(text):
                 self._next_signs.setdefault(text[:size], set()).add(sign)
-        self._bound = node.least if node.most is None else node.most
         self._completed: dict[str, bool] = {}
 
     def find_edges(self, start: _TextState) -> dict[_TextState, list[_TextEdge]]:
@@ -276,8 +327,6 @@ class _TextAutomaton:
             state = waiting.pop()
             if state in edges:
                 continue
-            if len(edges) > MAX_STATES:
-                raise TurnwiseError("GBNF cannot say this: a text with a bound of its length")
             edges[state] = self._find_edges(state)
             waiting += [edge.target for edge in edges[state] if edge.target is not None]
         return edges
@@ -331,18 +380,14 @@ class _TextAutomaton:
 
     def _may_end(self, state: _TextState, more: int) -> bool:
         """Return whether a text of `more` characters than the state counts may end."""
-        size, most = state.size + more, self._node.most
-        return size >= self._node.least and (most is None or size <= most)
+        return state.size + more >= self._node.least
 
     def _step(self, state: _TextState, sign: str) -> _TextState | None:
         """Return the state after a character; None if there is none."""
         read = state.read + sign
         while read not in self._prefixes:
             read = read[1:]
-        count = state.size + len(state.read) + 1 - len(read)
-        if self._node.most is not None and count > self._node.most:
-            return None
-        count = min(count, self._bound)
+        count = min(state.size + len(state.read) + 1 - len(read), self._node.least)
         if not state.is_start:
             return _TextState(read, count, False)
         if sign in WHITE_SPACE and not state.read.strip():
