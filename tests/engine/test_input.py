@@ -50,7 +50,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "an empty one": (
         lambda: TEMPLATE.render([]),
         turnwise.TemplateRuntimeError,
-        "the list has 0 elements",
+        "there is no message; the list has 0 elements",
     ),
     "a message that is text": (
         lambda: TEMPLATE.render(["hi"]),
@@ -68,7 +68,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         '(not "NoneType")',
     ),
     "a number": (
-        lambda: TEMPLATE.render(user(5)),
+        lambda: TEMPLATE.render(user(5), normalise=False),
         turnwise.TemplateRuntimeError,
         "the values are 'user\\n' and 5",
     ),
@@ -156,7 +156,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "now is a datetime",
     ),
     "a huge number": (
-        lambda: PLAIN.render(user(10**5000)),
+        lambda: PLAIN.render(user(10**5000), normalise=False),
         turnwise.TemplateRuntimeError,
         "4300 digits",
     ),

@@ -103,3 +103,72 @@ def test_the_transcript_of_a_spoken_reply_is_its_content() -> None:
     assert "Hello." in rendering.text and rendering.changes[0].path == "messages[1].audio"
     with pytest.raises(turnwise.MessageError, match=r"nothing of messages\[1\].audio"):
         turnwise.load("qwen3").render([asked, {**spoken, "audio": {"id": "a"}}], strict=True)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3.6"])
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"mm": 3}, '{"mm": 3}'),
+        ([1, "é"], '[1, "é"]'),
+        (22.5, "22.5"),
+        (True, "true"),
+        (["a"], "a"),
+    ],
+)
+def test_results_that_are_data_become_json(name: str, result: Any, text: str) -> None:
+    template = turnwise.load(name)
+    rendering = template.render([ASKED, {"role": "tool", "content": result}], strict=True)
+    assert str(rendering) == str(template.render([ASKED, {"role": "tool", "content": text}]))
+    assert rendering.changes[0].path.startswith("messages[1].content")
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3.6", "chatml"])
+@pytest.mark.parametrize("odd", [7, True, 22.5])
+def test_contents_that_are_no_text_are_refused(name: str, odd: Any) -> None:
+    template = turnwise.load(name)
+    with pytest.raises(turnwise.MessageError, match=r"messages\[0\]\.content: content is a text"):
+        template.render([{"role": "user", "content": odd}])
+    with pytest.raises(turnwise.MessageError, match=r"messages\[0\]\.content\[0\] is "):
+        template.render([{"role": "user", "content": [odd]}], strict=True)
+
+
+def test_a_number_that_is_not_written_is_lost() -> None:
+    chat = [{"role": "user", "content": 7}]
+    with pytest.raises(turnwise.MessageError, match=r"nothing of messages\[0\]\.content"):
+        turnwise.load("qwen3").render(chat, normalise=False, strict=True)
+    plain = turnwise.compile("{{ messages[0].content }}")
+    assert str(plain.render(chat, normalise=False, strict=True)) == "7"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"reasoning": "Hm.", "reasoning_content": "So."}, "different texts"),
+        ({"refusal": "I cannot."}, r"nothing of messages\[1\]\.refusal"),
+        ({"audio": {"transcript": "Later."}}, r"nothing of messages\[1\]\.audio"),
+    ],
+)
+def test_a_second_text_is_told(more: dict[str, Any], told: str) -> None:
+    reply = {"role": "assistant", "content": "At noon."}
+    with pytest.raises(turnwise.MessageError, match=told):
+        turnwise.load("qwen3").render([ASKED, {**reply, **more}], strict=True)
+
+
+def test_the_same_text_twice_is_no_loss() -> None:
+    said = {"content": "At noon.", "refusal": "At noon.", "audio": {"transcript": "At noon."}}
+    thought = {"reasoning": "Hm.", "reasoning_content": "Hm."}
+    turnwise.load("qwen3").render([ASKED, {"role": "assistant", **said, **thought}], strict=True)
+
+
+def test_a_role_is_a_text() -> None:
+    with pytest.raises(
+        turnwise.MessageError, match=r"messages\[0\]\.role is 3, and a role is a text"
+    ):
+        turnwise.load("qwen3.6").render([{"role": 3, "content": "Tides?"}], strict=True)
+
+
+def test_no_message() -> None:
+    with pytest.raises(turnwise.TemplateError) as caught:
+        turnwise.load("qwen3").render([])
+    assert "there is no message" in str(caught.value)

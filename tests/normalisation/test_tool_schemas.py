@@ -120,3 +120,12 @@ def test_tools_that_are_no_list_are_refused_with_a_remedy() -> None:
     with pytest.raises(MessageError, match=r"tools are a list, not dict: \{") as caught:
         turnwise.load("qwen3").render(HI, tools={"type": "function"})  # type: ignore[arg-type]
     assert caught.value.hint == "put it into a list: tools=[...]"
+
+
+@pytest.mark.parametrize("odd", [{1, 2}, b"Brest"])
+def test_values_that_are_no_json_are_refused(odd: object) -> None:
+    tool = {"type": "function", "function": {"name": "tide", "parameters": {"enum": odd}}}
+    with pytest.raises(
+        turnwise.MessageError, match=r"tools\[0\]\.function\.parameters\.enum: a value"
+    ):
+        turnwise.load("qwen3").render([{"role": "user", "content": "Hi"}], tools=[tool])

@@ -20,7 +20,7 @@ from turnwise.messages.media import media_kind
 
 TOP_FIELDS = ("tools", "documents")
 MIN_UNTRACED = 500  # characters of a text without a known origin
-MESSAGE_FIELDS = ("content", "tool_calls", "function_call")
+MESSAGE_FIELDS = ("content", "tool_calls", "function_call", "refusal", "audio")
 
 
 def find_lost_fields(
@@ -48,8 +48,8 @@ def find_lost_fields(
     for name, value in zip(TOP_FIELDS, (named_tools, documents), strict=True):
         lost += _find_lost((name,), value, written)
     for index, message in enumerate(messages):
-        for name in MESSAGE_FIELDS:
-            if name in message:
+        for name in filter(message.__contains__, MESSAGE_FIELDS):
+            if not _repeats_content(message, name):
                 lost += _find_lost(("messages", index, name), message[name], written)
         lost += _find_lost_reasoning(message, index, written, lost)
     names = [_name_as_given(path, positions) for path in lost]
@@ -62,7 +62,7 @@ def find_lost_fields(
 
 def _find_lost(path: Path, value: Any, written: set[Path]) -> Iterator[Path]:
     """Yield the path of a value with text that was not written, or those of the items of a list that were not."""
-    if not _has_text(value):
+    if not _has_text(value) and not isinstance(value, (int, float)):
         return
     if path not in written:
         yield path
@@ -70,6 +70,12 @@ def _find_lost(path: Path, value: Any, written: set[Path]) -> Iterator[Path]:
         for number, item in enumerate(value):
             if media_kind(item) is None and _has_text(item) and (*path, number) not in written:
                 yield (*path, number)
+
+
+def _repeats_content(message: Mapping[str, Any], name: str) -> bool:
+    """Whether a refusal, or what was said aloud, is the content as well."""
+    said = message[name].get("transcript") if isinstance(message[name], Mapping) else message[name]
+    return name != "content" and said is not None and said == message.get("content")
 
 
 def _name_as_given(path: Path | str, positions: Sequence[int] | None) -> str:

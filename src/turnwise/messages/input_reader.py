@@ -2,7 +2,7 @@
 
 This does what transformers 5.22 does to messages before a template sees them: rich objects become
 plain data (mappings, lists, numbers; dataclasses and pydantic models become dicts; anything else
-becomes a placeholder with its type's name), and reasoning is copied to the keys that templates
+becomes a placeholder with its type's name, but in tools an error), and reasoning is copied to the keys that templates
 read. Values that no renderer can write are refused with their path: lone surrogates, NaN, values
 that contain themselves, nests hundreds deep.
 
@@ -101,10 +101,11 @@ class InputReader:
     -> key`.
     """
 
-    __slots__ = ("_containers", "aliases")
+    __slots__ = ("_containers", "_refuses_objects", "aliases")
 
     def __init__(self) -> None:
         self._containers = 0
+        self._refuses_objects = False  # inside of tools: a placeholder is no schema
         self.aliases: dict[tuple[int, str], str] = {}
 
     def to_plain(self, value: Any, *path: str | int) -> Any:
@@ -177,7 +178,7 @@ class InputReader:
         if isinstance(value, list):
             return self.copy_value(list(value), depth)
         if isinstance(value, type):
-            return _placeholder(value)
+            return self._write_placeholder(value, depth)
         if dataclasses.is_dataclass(value):
             fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
             return self.copy_value(fields, depth)
@@ -185,7 +186,13 @@ class InputReader:
             return self.copy_value(value.item(), depth)
         if callable(getattr(value, "model_dump", None)):  # pydantic
             return self.copy_value(value.model_dump(), depth)
-        return _placeholder(value)
+        return self._write_placeholder(value, depth)
+
+    def _write_placeholder(self, value: Any, depth: int) -> str:
+        name = type(value).__name__
+        if self._refuses_objects and depth:
+            raise InvalidValue(f"a value of type {name} is not JSON", "use a list, or text")
+        return f"<{name}>"
 
     def read_messages(self, messages: Any) -> list[dict[str, Any]]:
         """Return the messages as plain data, each with its reasoning under the keys that templates
@@ -252,6 +259,7 @@ class InputReader:
                 tool if isinstance(tool, Mapping) else to_tool(tool, f"tools[{index}]")
                 for index, tool in enumerate(tools)
             ]
+        self._refuses_objects = True
         rule = "a tool is a JSON schema, a function or a pydantic model"
         return self._read_mappings("tools", tools, rule, "pass its JSON schema")
 
@@ -283,7 +291,3 @@ class InputReader:
 def _is_numpy_scalar(value: Any) -> bool:
     is_numpy = type(value).__module__ == "numpy"
     return is_numpy and hasattr(value, "item") and not hasattr(value, "__len__")
-
-
-def _placeholder(value: Any) -> str:
-    return f"<{type(value).__name__}>"

@@ -6,12 +6,14 @@ Content may be a text, a list of parts, null or missing. Templates take some of 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from turnwise.analysis.prober import ABSENT
+from turnwise.errors import MessageError, short_repr
 from turnwise.messages import REASONING_KEYS
-from turnwise.messages.media import KIND_OF_TYPE, KINDS, TEXT_TYPES
+from turnwise.messages.media import KIND_OF_TYPE, KINDS, TEXT_TYPES, media_kind
 from turnwise.normalisation.calls import MessageDict, Note, has_calls
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.replies.input_format import IN_PARTS
@@ -31,9 +33,14 @@ class ContentForms:
         self._capabilities = capabilities
         self._note = note
         self.lost: list[str] = []  # the paths of parts that were left out
+        self.problems: list[str] = []  # parts and reasoning that no template should be given
 
     def normalise(self, message: MessageDict, path: str) -> None:
-        """Change the content of a message."""
+        """Change the content of a message.
+
+        Raises:
+            MessageError: it is a number.
+        """
         role, content = message.get("role"), message.get("content")
         if not isinstance(role, str):
             return
@@ -42,6 +49,9 @@ class ContentForms:
             content = (
                 self._read_refusal(message, path) or self._read_audio(message, path) or content
             )
+        if role == "tool" and _is_data(content):
+            content = message["content"] = json.dumps(content, ensure_ascii=False)
+            self._note(where, "data became JSON text", "content is a text or a list of parts")
         if isinstance(content, Mapping):
             content = [content]
             self._note(where, "a part became a list of parts", "content is a text or a list")
@@ -54,6 +64,9 @@ class ContentForms:
             if not capabilities.takes_text(role) and capabilities.takes_parts(role):
                 message["content"] = [{"type": "text", "text": content}]
                 self._note(where, "the text became a part", "the template takes parts only")
+        else:
+            problem = f"content is a text or a list of parts, not {short_repr(content)}"
+            raise MessageError(problem, path=where)
 
     def _read_refusal(self, message: MessageDict, path: str) -> str | None:
         """Move what an assistant said in refusing to its content, where templates read it."""
@@ -103,9 +116,13 @@ class ContentForms:
             if text is None and self._read_thinking(message, part, path):
                 continue
             if text is None:
+                if not isinstance(part, Mapping):
+                    found = short_repr(part)
+                    self.problems.append(f"{path} is {found}, and a part is a text or a mapping")
                 part = self._rename_part(part, path)
             elif not isinstance(part, Mapping) or part.get("type") != "text":
                 part = {"type": "text", "text": text}
+                self._note(path, "became a part of type text", "templates know that type")
             if part is not None:
                 kept.append(part)
         capabilities = self._capabilities
@@ -155,7 +172,12 @@ class ContentForms:
 
     def place_reasoning(self, message: MessageDict, path: str) -> None:
         """Put reasoning where the template looks for it, if that is none of its usual keys."""
-        given = next((name for name in REASONING_KEYS if isinstance(message.get(name), str)), None)
+        names = [name for name in REASONING_KEYS if isinstance(message.get(name), str)]
+        texts = {message[name] for name in names} - {""}
+        if len(texts) > 1:
+            problem = "with different texts, of which templates write one"
+            self.problems.append(f"{path} has {' and '.join(names)} {problem}")
+        given = next(iter(names), None)
         if given is None or message.get("role") != "assistant":
             return
         key = self._capabilities.input_format.reasoning
@@ -167,11 +189,31 @@ class ContentForms:
             self._note(where, f"was copied to {key}", "the template reads it there")
             return
         content = message.get("content")
-        texts = content if isinstance(content, list) else []
+        parts = content if isinstance(content, list) else []
         if isinstance(content, str) and content:
-            texts = [{"type": "text", "text": content}]
-        message["content"] = [{"type": "thinking", "thinking": message[given]}, *texts]
+            parts = [{"type": "text", "text": content}]
+        message["content"] = [{"type": "thinking", "thinking": message[given]}, *parts]
         self._note(where, "became a part of the content", "the template reads it there")
+
+
+def _is_data(content: Any) -> bool:
+    """Whether the result of a tool is a number, or a mapping or list that has no parts."""
+    if isinstance(content, (list, tuple)):
+        is_text = all(isinstance(item, str) for item in content)
+        return not is_text and not any(
+            _is_part(item) or "type" in item for item in content if isinstance(item, Mapping)
+        )
+    if isinstance(content, Mapping):
+        return not _is_part(content)
+    return isinstance(content, (int, float))
+
+
+def _is_part(value: Mapping[str, Any]) -> bool:
+    return (
+        value.get("type") in TEXT_TYPES
+        or media_kind(value) is not None
+        or part_text(value) is not None
+    )
 
 
 def join_texts(content: Any) -> str | None:

@@ -87,7 +87,9 @@ def find_misprints(
     found = []
     for index, message in enumerate(messages):
         content = message.get("content") if isinstance(message, Mapping) else ""
-        if isinstance(content, str) or ("content" not in message and content is None):
+        if isinstance(content, (str, int, float)):
+            continue
+        if "content" not in message:
             continue
         if content is None:
             field = f"messages[{index}].content"
@@ -114,7 +116,7 @@ def _list_texts(
             texts += [part.get("text") if isinstance(part, Mapping) else part for part in content]
         elif content is not None:
             texts.append(content)
-        if message.get("function_call"):
+        if message.get("function_call") or message.get("refusal") or message.get("audio"):
             return None
     texts += list_reasoning(messages, capabilities)
     if not all(type(text) is str for text in texts):

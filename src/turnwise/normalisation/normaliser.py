@@ -8,6 +8,7 @@ what the template takes (`capabilities.py`) and changes only what it does not ta
 
     null content           becomes empty
     text parts             are joined with line breaks; text becomes a part where only parts are taken
+    results                that are data, not text, become JSON text
     arguments              JSON text becomes a mapping, or a mapping JSON text
     ids of calls           become nine letters and digits where the template refuses others
     keys that are null     are dropped, as SDKs and Arrow add them
@@ -139,7 +140,7 @@ class Normaliser:
             problem = describe_role(work.messages[-1][1], index, texts)
             if problem is not None:
                 problems.append(problem)
-        problems += work.call_problems
+        problems += work.problems
         work.place_systems()
         positions = tuple(index for index, _ in work.messages)
         as_given = tuple(range(work.first, work.first + len(messages)))
@@ -178,9 +179,9 @@ class _Conversation:
         return self._content.lost
 
     @property
-    def call_problems(self) -> list[str]:
-        """What is probably wrong with the calls."""
-        return self._calls.problems
+    def problems(self) -> list[str]:
+        """What is probably wrong with calls, contents and reasoning."""
+        return [*self._calls.problems, *self._content.problems]
 
     def note(self, path: str, what: str, why: str) -> None:
         self.changes.append(Change(path, what, why))

@@ -243,6 +243,8 @@ class Preprocessor:
         Raises:
             MessageError: the input is not a conversation; or, with `strict`, something of it is lost.
         """
+        if isinstance(messages, (list, tuple)) and not messages:
+            verb = _explain_no_message(verb)
         if not normalise:
             given = Normalised(messages, tools)
             result = verb(given)
@@ -336,6 +338,19 @@ def choose_input_arguments(arguments: Mapping[str, Any], strict: bool) -> dict[s
         "normalise": arguments.get("normalise", True),
         "strict": strict,
     }
+
+
+def _explain_no_message(verb: Callable[[Normalised], Result]) -> Callable[[Normalised], Result]:
+    """Return a verb that says so if it fails on a conversation without messages."""
+
+    def run(given: Normalised) -> Result:
+        try:
+            return verb(given)
+        except TemplateRuntimeError as error:
+            error.hint = "; ".join(filter(None, ("there is no message", error.hint)))
+            raise
+
+    return run
 
 
 def _looks_plain(messages: Sequence[Any]) -> bool:

@@ -43,7 +43,9 @@ def describe_role(message: Mapping[str, Any], index: int, texts: Collection[str]
     role = message.get("role")
     if role in ROLES:
         return None
-    if not isinstance(role, str):
+    if role is not None and not isinstance(role, str):
+        return f"{path}.role is {short_repr(role)}, and a role is a text"
+    if role is None:
         found = [key for key in message if isinstance(key, str) and key.lower() in ("role", "from")]
         if found:
             return f"{path} has no role; did you mean 'role' where it has {found[0]!r}?"
