@@ -12,21 +12,20 @@ NUMBER_LENGTH = 4  # characters that a number, boolean or null is taken for
 
 def measure_input(value: Any) -> tuple[int, int]:
     """Return how many containers and how many characters an input has; a number counts as a short text."""
-    containers = characters = 0
-    waiting = [value]
+    containers, characters = -1, 0  # the list in which the value waits is not counted
+    waiting: list[Any] = [[value]]
     while waiting:
-        item = waiting.pop()
-        if isinstance(item, str):
-            characters += len(item)
-        elif isinstance(item, dict):
-            containers += 1
-            waiting += item.keys()
-            waiting += item.values()
-        elif isinstance(item, (list, tuple)):
-            containers += 1
-            waiting += item
-        else:
-            characters += NUMBER_LENGTH
+        container = waiting.pop()
+        containers += 1
+        if isinstance(container, dict):
+            container = [*container, *container.values()]
+        for item in container:
+            if isinstance(item, str):
+                characters += len(item)
+            elif isinstance(item, (dict, list, tuple)):
+                waiting.append(item)
+            else:
+                characters += NUMBER_LENGTH
     return containers, characters
 
 
