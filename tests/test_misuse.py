@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import turnwise
-from turnwise import shapes
+from turnwise import evidence, shapes
 from turnwise.compat import fastchat, paddlenlp, xtuner
 from turnwise.dialects import DIALECTS
 from turnwise.dialects.translation import copy_source
@@ -315,6 +315,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a list to write": (lambda: shapes.write(CHAT, "sharegpt"), "takes a ParsedRow"),  # type: ignore[arg-type]
     "a number of a shape": (lambda: shapes.conversation(CHAT, shape=5), "no shape 5"),  # type: ignore[arg-type]
     "no transcript": (lambda: parse_transcript(None), "a transcript is text"),  # type: ignore[arg-type]
+    "no folder": (lambda: turnwise.release(None), "a model folder, not of None"),  # type: ignore[arg-type]
+    "no template": (lambda: turnwise.Normaliser(None), "a template, not None"),  # type: ignore[arg-type]
+    "no rows": (lambda: list(evidence.scan(None)), "not NoneType"),  # type: ignore[arg-type]
+    "no engine": (lambda: evidence.conform(None, None), "NoneType is no Engine"),  # type: ignore[arg-type]
 }
 
 

@@ -96,7 +96,11 @@ class BatchEncoder:
         if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
             raise MessageError(f"rows are a list of conversations, not {type(rows).__name__}")
         for index, row in enumerate(rows):
-            self._rows.append(self._run(index, self._read, row))
+            try:
+                self._rows.append(self._run(index, self._read, row))
+            except TurnwiseError:
+                self._encode_segments()  # the error of a row before, whose ids are not known yet, comes first
+                raise
         return self._join(self._encode_segments())
 
     def _run(self, index: int, step: Callable[[Any], Any], row: Any) -> Any:
@@ -186,15 +190,17 @@ class BatchEncoder:
             self._encode_in_full(lambda row: True)
             return b"", [0]
         find_token = encoder_for(request.tokenizer).matcher.pattern.search
-        if find_token(SEPARATOR.join(self._contents)):  # one search for all rows
-            self._encode_in_full(
-                lambda row: any(find_token(message["content"]) for message in row.messages)
-            )
-        if request.max_length is not None:
-            limit = request.max_length
-            self._encode_in_full(
-                lambda row: offsets[row.first + row.layout.count] - offsets[row.first] > limit
-            )
+        has_tokens = bool(find_token(SEPARATOR.join(self._contents)))  # one search for all rows
+        limit = request.max_length
+
+        def is_special(row: _LaidOutRow) -> bool:
+            if has_tokens and any(find_token(message["content"]) for message in row.messages):
+                return True
+            size = offsets[row.first + row.layout.count] - offsets[row.first]
+            return limit is not None and size > limit
+
+        if has_tokens or limit is not None:
+            self._encode_in_full(is_special)
         return ids, offsets
 
     def _encode_in_full(self, is_wanted: Callable[[_LaidOutRow], bool]) -> None:

@@ -62,7 +62,7 @@ def test_stdin(here: Path) -> None:
 def test_line_ends_are_kept(here: Path) -> None:
     chat = json.dumps([{"role": "user", "content": "a\r\nb"}])
     result = subprocess.run(
-        [sys.executable, "-c", "from turnwise.cli import main; main()", "render", "t.jinja", "-"],
+        [sys.executable, "-m", "turnwise", "render", "t.jinja", "-"],
         input=chat.encode(),
         capture_output=True,
         env=environment(),

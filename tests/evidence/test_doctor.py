@@ -30,13 +30,16 @@ def test_garbled_output_gets_three_questions() -> None:
         "qwen2.5" in own.check and not own.well and "messages" not in own.evidence.splitlines()[0]
     )
     assert "trained" in trained.check and not trained.well and "<|im_start|>" in trained.evidence
-    assert others[0].check == "the format of another system" and "fastchat" in others[0].evidence
+    assert (
+        others[0].check == "is it the format of another system?"
+        and "fastchat" in others[0].evidence
+    )
 
 
 def test_the_format_of_another_system_is_named_where_it_is_that() -> None:
     """R201: a template that FastChat uses for the model, and that is not the model's own."""
     theirs = turnwise.match(MODEL, "fastchat").name
-    found = {one.check: one for one in doctor(MODEL, theirs)}["the format of another system"]
+    found = {one.check: one for one in doctor(MODEL, theirs)}["is it the format of another system?"]
     assert not found.well and theirs in found.evidence
 
 

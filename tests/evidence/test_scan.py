@@ -167,3 +167,14 @@ def test_lines_that_are_not_text_or_too_long(
     assert [line.number for line in found] == [1, 2, 3, 4]
     assert "UTF-8" in str(found[1].problem) and "longer than" in str(found[2].problem)
     assert found[3].value == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "data.json is empty"), ("[]", "no message in it"), ('"x"', "only a text")],
+)
+def test_a_file_without_a_conversation(text: str, said: str, tmp_path: Path) -> None:
+    data = tmp_path / "data.json"
+    data.write_text(text, encoding="utf-8")
+    result = RUN.invoke(app, ["scan", str(data)])
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.output

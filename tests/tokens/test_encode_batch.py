@@ -195,6 +195,12 @@ def test_a_bad_row_is_an_error_in_its_place() -> None:
     assert batch[0].input_ids.tolist() == batch[2].input_ids.tolist() == batch[4].input_ids.tolist()
     with pytest.raises(MessageError, match=r"^rows\[1\]: "):
         template.encode_batch(rows, "turnwise")
+    with pytest.raises(
+        TurnwiseError, match=r"^rows\[0\]: "
+    ):  # its layout is known, so it is encoded last
+        template.encode_batch(rows, "turnwise", max_length=3)
+    with pytest.raises(MessageError, match="a row has a number"):
+        batch[0:1]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -54,19 +54,17 @@ def scan_dataset(
             # People count the lines of a file from 1.
             report.add(RowProblem(line.number, *problem) for problem in scanner.scan(row))
             show(line.bytes_read)
+    if not report.rows:
+        raise SourceError(f"{dataset} is empty", hint="a dataset has one row or more")
     if report.counts[UNREADABLE] == report.rows:
-        raise SourceError(f"no row of {dataset} can be read", hint=_show_first(report))
+        hint = str(report.first[UNREADABLE][0])
+        raise SourceError(f"no row of {dataset} can be read", hint=hint)
     if as_json:
         output.write_json(_as_data(report))
     else:
         output.write(f"{report}\n")
     if report.affected:
         raise typer.Exit(output.FOUND)
-
-
-def _show_first(report: ScanReport) -> str:
-    first = report.first[UNREADABLE]
-    return str(first[0]) if first else "the file is empty"
 
 
 def _as_data(report: ScanReport) -> dict[str, Any]:

@@ -318,8 +318,14 @@ def conform(
         The result; `str()` of it shows the smallest difference.
 
     Raises:
-        SourceError: the engine does not answer, or not as engines do; or both refuse everything.
+        SourceError: this is no engine or no template; the engine does not answer, or not as engines do; or both refuse
+            everything.
     """
+    wanted: tuple[tuple[Any, type], ...] = ((engine, Engine), (template, Template))
+    for value, needed in wanted:
+        if not isinstance(value, needed):
+            problem = f"{type(value).__name__} is no {needed.__name__}"
+            raise SourceError(f"conform compares an Engine with a Template; {problem}")
     comparison = EngineComparison(engine, template, now)
     tried = refused = 0
     differing: list[tuple[Probe, str]] = []

@@ -91,9 +91,9 @@ def _check_training_format(checked: CheckedModel) -> Iterator[Finding]:
 
 def _check_other_systems(checked: CheckedModel) -> Iterator[Finding]:
     """Is it the template that another system uses for this model?"""
-    check = "the format of another system"
+    check = "is it the format of another system?"
     if checked.is_own:
-        yield Finding(check, True, "it is the model's own")
+        yield Finding(check, True, "no, it is the model's own")
         return
     tried = []
     for source in SOURCES:
@@ -104,13 +104,12 @@ def _check_other_systems(checked: CheckedModel) -> Iterator[Finding]:
             continue
         if is_theirs:
             yield Finding(
-                check, False, f"it is {theirs.name}, which {source} uses for {checked.model}"
+                check, False, f"yes, it is {theirs.name}, which {source} uses for {checked.model}"
             )
             return
         tried.append(theirs.name)
-    evidence = (
-        f"it is none that other systems use: {', '.join(tried)}" if tried else "none is known"
-    )
+    known = f"for {checked.model} they use {', '.join(tried)}" if tried else "none is known"
+    evidence = f"no; {known}"
     yield Finding(check, True, evidence)
 
 

@@ -100,12 +100,17 @@ def scan(
     Yields:
         The problems, in the order of the rows.
 
+    Raises:
+        MessageError: `rows` are no rows.
+
     Example:
         >>> from turnwise.evidence import scan
         >>> for problem in scan([[{"role": "user", "content": "Hi!<|im_end|>"}]], "turnwise"):
         ...     print(problem)
         row 0 messages[0].content: <|im_end|>
     """
+    if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
+        raise MessageError(f"rows are a list of conversations, not {type(rows).__name__}")
     scanner = RowScanner(tokenizer, template)
     for number, row in enumerate(rows):
         for kind, place, text in scanner.scan(row):
@@ -142,7 +147,7 @@ class ScanReport:
                 listed.append(problem)
 
     def __str__(self) -> str:
-        lines = [f"{self.rows} rows, {self.affected} with a problem"]
+        lines = [f"{self.rows} row{'s' * (self.rows != 1)}, {self.affected} with a problem"]
         for kind, meaning in ROW_PROBLEMS.items():
             if self.counts[kind]:
                 lines.append(f"{self.counts[kind]:>8}  {kind}: {meaning}")
@@ -175,6 +180,10 @@ class RowScanner:
         except MessageError as error:
             yield UNREADABLE, error.path, error.message.removeprefix(f"{error.path}: ")
             return
+        if not found.messages:
+            yield UNREADABLE, "", "there is no message in it"
+        if isinstance(row, str):
+            yield UNREADABLE, "", f"only a text, and no conversation: {short_repr(row)}"
         yield from self._find_control_tokens(found.messages)
         yield from self._find_roles(found.messages)
         yield from _find_bad_arguments(found.messages)

@@ -23,10 +23,10 @@ Messages that need nothing are passed on as they are. The caller's objects are n
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from turnwise.analysis.facts import Facts
-from turnwise.errors import TemplateLimitError
+from turnwise.errors import SourceError, TemplateLimitError, short_repr
 from turnwise.messages import InputReader
 from turnwise.normalisation.calls import CallForms, MessageDict
 from turnwise.normalisation.capabilities import Capabilities
@@ -62,6 +62,7 @@ class Normalised(NamedTuple):
     lost: tuple[str, ...] = ()
 
 
+@runtime_checkable
 class HasFacts(Protocol):
     """A template, as far as a normaliser needs it."""
 
@@ -83,6 +84,10 @@ class Normaliser:
     """
 
     def __init__(self, template: HasFacts) -> None:
+        given: Any = template
+        if not isinstance(given, HasFacts):
+            hint = "Give what `compile` or `load` made."
+            raise SourceError(f"a Normaliser takes a template, not {short_repr(given)}", hint=hint)
         self._facts = template.facts
         self._capabilities: dict[bool, Capabilities] = {}
         self._usual_forms: dict[bool, UsualForms] = {}

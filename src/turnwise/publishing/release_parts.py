@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from turnwise.errors import TurnwiseError
+from turnwise.errors import SourceError, TurnwiseError, short_repr
 from turnwise.publishing.card import CARD_FILE, write_card
 from turnwise.publishing.golden import GOLDEN_FILE, make_golden
 from turnwise.publishing.model_folder import (
@@ -127,6 +127,8 @@ def release(
     Raises:
         SourceError: the folder has no template or no tokenizer, a file of it is broken, or it cannot be written.
     """
+    if not isinstance(folder, str | Path):
+        raise SourceError(f"a release is made of a model folder, not of {short_repr(folder)}")
     model = ModelFolder(Path(folder))
     with ignore_warnings():
         parts = _make_parts(model, profile, overwrite)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
-from turnwise.errors import TurnwiseError
+from turnwise.errors import MessageError, TurnwiseError, short_repr
 from turnwise.tokens.loss import IGNORED
 
 ID_TYPE = "i"  # 32 bits
@@ -63,6 +63,12 @@ class EncodedBatch:
         return f"<EncodedBatch: {len(self)} rows, {len(self.input_ids)} tokens{failed}>"
 
     def __getitem__(self, index: int) -> BatchRow:
+        given: Any = index
+        if not isinstance(given, SupportsIndex):
+            hint = "a part of the rows: [batch[i] for i in range(10)]"
+            raise MessageError(
+                f"a row has a number, not {short_repr(given)}", path="index", hint=hint
+            )
         start, end = (
             self.offsets[range(len(self))[index]],
             self.offsets[range(len(self))[index] + 1],

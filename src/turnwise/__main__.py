@@ -1,0 +1,5 @@
+"""`python -m turnwise` is the command line."""
+
+from turnwise.cli import main
+
+main()
