@@ -1,5 +1,8 @@
 """`python -m turnwise` is the command line."""
 
+from __future__ import annotations
+
 from turnwise.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -41,6 +41,7 @@ LAYERS = (
     ("compat",),
     ("integrations",),
     ("cli",),
+    ("__main__",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

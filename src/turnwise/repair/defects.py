@@ -251,10 +251,6 @@ def _system_cases() -> Iterator[Probe]:
     yield Probe("a second system text", [RULES, FIRST, ONE, more, SECOND, two])
     yield Probe("two system texts", [RULES, more, FIRST])
     yield Probe("a last system text", [RULES, FIRST, ONE, SECOND, more])
-    parts = make_message("system", [{"type": "text", "text": "Late rules"}])
-    null = make_message("system", None)
-    yield Probe("a late system text in a part", [RULES, FIRST, ONE, parts, SECOND])
-    yield Probe("null and a late system text", [null, FIRST, ONE, more, SECOND])
 
 
 def _list_system_texts(probe: Probe) -> list[Any]:
@@ -270,6 +266,14 @@ def _words_of_systems(probe: Probe) -> list[str]:
 
 def _writes_systems(probe: Probe, text: str, plain: str) -> bool:
     return all(word in text or word not in plain for word in _words_of_systems(probe))
+
+
+def mixed_cases() -> Iterator[Probe]:
+    """Yield conversations that show two defects at once."""
+    late, null = make_message("system", "Late rules"), make_message("system", None)
+    parts = make_message("system", [{"type": "text", "text": "Late rules"}])
+    yield Probe("a late system text in a part", [RULES, FIRST, ONE, parts, SECOND])
+    yield Probe("null and a late system text", [null, FIRST, ONE, late, SECOND])
 
 
 DEFECTS: tuple[Defect, ...] = (

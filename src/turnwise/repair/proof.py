@@ -37,7 +37,7 @@ from turnwise.engine.program import compile_program
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TemplateLimitError, TurnwiseError
-from turnwise.repair.defects import CALL, Defect, drop_space, list_text_parts
+from turnwise.repair.defects import CALL, Defect, drop_space, list_text_parts, mixed_cases
 from turnwise.repair.trained_turns import name_tokens
 
 MAX_COMPILED = 3_000_000  # characters of all changed templates of one call
@@ -244,16 +244,18 @@ class Proof:
 def find_broken_together(renderer: Renderer, proofs: Sequence[Proof]) -> Iterator[tuple[str, str]]:
     """Yield the names of repaired defects, each with a conversation that all repairs together leave broken.
 
-    The conversations are those that show one of the defects. Their plain form is now that without any of them.
+    The conversations are those that show one of the defects, or two. Their plain form is now that without any of them.
     """
+    defects = [proof.defect for proof in proofs]
     for proof in proofs:
-        for case in proof.core:
-            plains = [case.probe, case.probe]
-            for defect in (proof.defect for proof in proofs):
-                change = defect.other_plain or defect.plain
-                plains = [defect.plain(plains[0]), change(plains[1])]
-            text = write(renderer, case.probe)
+        mixed = [probe for probe in mixed_cases() if proof.defect.plain(probe) is not probe]
+        for probe in (*(case.probe for case in proof.core), *mixed):
+            plains = [probe, probe]
+            for defect in defects:
+                other_plain = defect.other_plain or defect.plain
+                plains = [defect.plain(plains[0]), other_plain(plains[1])]
             wanted = [write(renderer, plain) for plain in plains]
-            if text is None or drop_space(text) not in [drop_space(one or "") for one in wanted]:
-                yield proof.defect.name, case.probe.covers
+            targets = [drop_space(text) for text in wanted if text is not None]
+            if targets and drop_space(write(renderer, probe) or "") not in targets:
+                yield proof.defect.name, probe.covers
                 break
