@@ -86,6 +86,7 @@ BAD_TOOLS = {
         [tool("tide", {"type": "object", "properties": {"x": {"$ref": "#/properties/x"}}})],
         "recurses without end",
     ),
+    "a long name": ([tool("tide", {"properties": {"a" * 3000: {}}})], "more than 200 characters"),
     "a union with itself": (
         argument({"anyOf": [{"$ref": "#/properties/x"}, {"type": "string"}]}),
         "recurses without end",

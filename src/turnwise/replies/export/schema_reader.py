@@ -37,6 +37,8 @@ __all__ = ["read_signatures", "read_value_type"]
 
 MAX_DEPTH = 48  # schemas within schemas
 MAX_TYPES = 20_000  # of one tool
+MAX_DEFINITIONS = 200  # of one tool: each is compared with those that it refers to
+MAX_NAME = 200  # characters of a member's name, which grammars write one by one
 MAX_REPEATS = 1000  # of a character or an item: grammars write the repetition out
 MAX_WHOLE = 10**30  # the bounds of whole numbers: grammars write them digit by digit
 MAX_NUMBER, MIN_NUMBER = 1e15, 1e-15  # those of other numbers, which engines write out as well
@@ -169,6 +171,8 @@ class _SchemaReader:
             _refuse(path, f"refers to {short_repr(pointer)}, which is not in the schema")
         name = f"{self._path}{pointer}"  # two tools may use one name for two types
         if name not in self.definitions:
+            if len(self.definitions) >= MAX_DEFINITIONS:
+                _refuse(path, f"refers to more than {MAX_DEFINITIONS} parts of the schema")
             self.definitions[name] = NamedType(name)  # for references within it
             self.definitions[name] = self.read_schema(target, f"{path}({pointer})", depth + 1)
             if self._names_itself(name):
@@ -312,6 +316,8 @@ class _SchemaReader:
         required = [name for name in self._list(schema.get("required", ()), f"{path}.required")]
         declared = dict.fromkeys([*map(str, properties), *map(str, required)], other or {})
         declared |= {str(name): inner for name, inner in properties.items()}
+        if any(len(name) > MAX_NAME for name in declared):
+            _refuse(path, f"has a member with a name of more than {MAX_NAME} characters")
         members = tuple(
             (name, self.read_schema(inner, f"{path}.properties[{name!r}]", depth + 1))
             for name, inner in declared.items()
