@@ -266,6 +266,7 @@ def test_calls_that_somebody_broke_stay(calls: Any) -> None:
     assert Message(content="x", tool_calls=calls).as_turn() == {"content": "x", "tool_calls": calls}
 
 
+@pytest.mark.filterwarnings("ignore:.*(calls are a list|a tool call needs a name)")
 @pytest.mark.parametrize("calls", [5, "x", {"a": 1}, True, 2.5])
 @pytest.mark.parametrize("name", ["qwen3", "mistral-v3", "chatml"])
 def test_what_is_no_list_of_calls_is_passed_on(name: str, calls: Any) -> None:
