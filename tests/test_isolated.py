@@ -13,15 +13,16 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 import corpus
 import turnwise
 from containment import memory_in_use
-from turnwise.isolation.answers import read_answer
+from turnwise.isolation.answers import Answer, read_answer
 from turnwise.isolation.pool import WorkerPool
+from turnwise.isolation.worker import pack
 
 pytestmark = pytest.mark.once
 
@@ -264,6 +265,16 @@ def test_processes_that_cannot_be_started_are_an_error(monkeypatch: pytest.Monke
             with pytest.raises(turnwise.TurnwiseError, match="no more processes"):
                 turnwise.isolated(1)
         assert template.render(CHAT).text
+
+
+class Heavy:
+    def __reduce__(self) -> NoReturn:
+        raise MemoryError
+
+
+def test_a_result_that_does_not_fit_the_memory_is_told() -> None:
+    answer = Answer(*read_answer(pack(Answer(Heavy(), None, ()))))
+    assert answer.out_of_memory and answer.retires and answer.result is None
 
 
 def test_what_cannot_be_sent_is_named(pool: WorkerPool) -> None:

@@ -66,6 +66,7 @@ def register(name: str = "turnwise") -> None:
     """
     host = import_module("llamafactory.data.template")
 
+    # The host is not there when types are checked.
     class TurnwiseTemplate(host.Template):  # type: ignore[name-defined]
         """LLaMA-Factory's Template, with the ids of turnwise."""
 

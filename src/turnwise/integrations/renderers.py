@@ -41,6 +41,7 @@ def _renderer_class() -> Any:
     configs = import_module("renderers.configs")
     allow_extra = import_module("pydantic").ConfigDict(frozen=True, extra="allow")
 
+    # The host is not there when types are checked.
     class TokenizerRendererConfig(configs.BaseRendererConfig):  # type: ignore[name-defined]
         """Variables of the template, by their names."""
 

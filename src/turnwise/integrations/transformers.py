@@ -97,6 +97,7 @@ class BoundTokenizer:
             return import_module("transformers").BatchEncoding(dict(made))
         return made
 
+    # `inspect.signature` reads this attribute of any function; its type has none.
     apply_chat_template.__signature__ = SIGNATURE  # type: ignore[attr-defined]
 
     def parse_response(

@@ -99,6 +99,7 @@ def builder_class() -> Any:
     """Return the builder as a subclass of verl's own."""
     host = import_module(BUILDERS)
 
+    # The host is not there when types are checked.
     class TurnwiseTokenBuilder(host.ContinuousTokenBuilder):  # type: ignore[name-defined]
         """verl's ContinuousTokenBuilder, with the ids of a turnwise session."""
 

@@ -101,7 +101,7 @@ def pack(answer: Answer) -> bytes:
     try:
         return write_answer(tuple(answer))
     except MemoryError:
-        return write_answer(Answer(None, None, (), out_of_memory=True, retires=True))
+        return write_answer(tuple(Answer(None, None, (), out_of_memory=True, retires=True)))
     except Exception as error:  # pickling an object may raise anything
         problem = TurnwiseError(f"a worker's result cannot be sent: {error!r:.200}")
         return write_answer(tuple(answer._replace(result=None, error=problem)))
