@@ -36,16 +36,17 @@ LAYERS = (
     ("registry",),
     ("evidence", "isolation"),
     ("repair",),
-    ("publishing",),
+    ("publishing", "data"),
     ("turnwise",),
     ("compat",),
     ("integrations",),
+    ("serve",),
     ("cli",),
     ("__main__",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
-EDGES = {"cli"}
+EDGES = {"cli", "serve"}
 """Rooms that may print, read the clock and touch the network."""
 FILE_READERS = EDGES | {
     "registry",
@@ -54,6 +55,7 @@ FILE_READERS = EDGES | {
     "local_files",
     "isolation",
     "publishing",
+    "data",
 }
 """Rooms that may open files; a worker process has streams and an environment of its own."""
 FILE_ADAPTERS = "turnwise.tokens.tokenizers"
