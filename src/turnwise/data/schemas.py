@@ -1,0 +1,84 @@
+"""The Arrow schemas between the steps of preparation, and that of the shards.
+
+    INPUT_SCHEMA      one row of an input file, as JSON text
+    ENCODED_SCHEMA    one sample, or one row that gives none, with the reason
+    shard_schema()    what a trainer loads
+
+`status` of an encoded record is "sample", "rejected" (the row is bad: `raw` holds its bytes) or "filtered" (the row is
+good, and the recipe leaves it out). A row gives either samples, numbered from 0, or one record of the other kinds. So
+the number of rows that a batch of encoded records came from is that of its records with `sample` 0.
+
+`kind` is a short, stable name of a reason, to count by (`KINDS`); `reason` is a sentence about this row. A sample has
+them too if the recipe keeps samples with a flaw.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from turnwise.data.recipe import Recipe
+
+SAMPLE, REJECTED, FILTERED = "sample", "rejected", "filtered"
+TRAIN, VALIDATION = "train", "validation"
+
+KINDS = {
+    "bad-encoding": "the bytes of the row are not UTF-8",
+    "bad-json": "the row is not JSON, or its JSON has no one meaning (a key twice, NaN)",
+    "unknown-shape": "there is no conversation in the row",
+    "bad-column": "a column that the recipe names is not in the row",
+    "bad-message": "a message, a tool or an option of the row is wrong",
+    "refused": "the template refuses the conversation",
+    "loses-text": "the template would not write, or not train, all that the row holds",
+    "template-limit": "the conversation exceeds a budget of the template engine",
+    "tokenizer": "the tokenizer cannot encode the row",
+    "nothing-trained": "no token of the row is trained",
+    "too-long": "the row does not fit max_length",
+    "duplicate": "another row has the same ids and labels",
+}
+"""The kinds of reasons, and what each means."""
+
+DIGEST_SIZE = 16
+IDS = pa.list_(pa.int32())
+
+INPUT_SCHEMA = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),  # from 1: the line in JSONL, else the number
+        pa.field("offset", pa.int64(), nullable=False),  # in bytes; -1 where there is none
+        pa.field("raw", pa.binary(), nullable=False),  # the JSON text
+    ]
+)
+
+ENCODED_SCHEMA = pa.schema(
+    [
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("sample", pa.int32(), nullable=False),  # its number within the row
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("kind", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("raw", pa.binary()),  # of rejected rows only
+        pa.field("input_ids", IDS, nullable=False),  # empty for rows without a sample
+        pa.field("labels", IDS, nullable=False),
+        pa.field("digest", pa.binary(DIGEST_SIZE)),  # of ids and labels, if rows are deduplicated
+        pa.field("tokens_lost", pa.int32(), nullable=False),  # of the row: at its first record
+        pa.field("nulls_removed", pa.int32(), nullable=False),  # padding of tables: at the first
+    ]
+)
+
+
+def shard_schema(recipe: Recipe) -> pa.Schema:
+    """Return the schema of the shards of a recipe."""
+    ones = pa.list_(pa.int8())
+    fields = [
+        pa.field("input_ids", IDS, nullable=False),
+        pa.field("labels", IDS, nullable=False),
+        pa.field("attention_mask", ones, nullable=False),
+        pa.field("completion_mask", ones, nullable=False),
+        pa.field("length", pa.int32(), nullable=False),
+        pa.field("source_file", pa.string(), nullable=False),
+        pa.field("source_row", pa.int64(), nullable=False),
+    ]
+    return pa.schema(fields)
