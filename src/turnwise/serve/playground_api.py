@@ -1,0 +1,442 @@
+"""The calls of the playground: plain functions from JSON data to JSON data, with no HTTP in them.
+
+The server offers each as `POST /api/<verb>` (`entries` as `GET`), and the static page calls the same functions inside
+of the browser, under Pyodide: `call(verb, body, resources)`. Nothing here opens a file that `resources` does not
+name, reads a clock but for `now`, or touches a network.
+
+Every body is an object. These fields are shared:
+
+    template    "qwen3" (an entry, or a model that is served) or {"source": TEXT OR OBJECT, "dialect": NAME OR NULL}
+    tokenizer   "turnwise" (the one that ships, the default) or the name of a model that is served
+    messages    a list of messages in OpenAI's shape
+    tools       a list of tools, documents a list, options {"enable_thinking": false}: the template's own variables
+    add_generation_prompt, continue_final_message, now ("2025-01-15T12:00"), normalise, strict: as `Template.render`
+
+and these are the verbs:
+
+    entries     {}                                    -> {"entries": [{"name", "dialect", "family", "notes",
+                                                          "verified", "unusable"}], "served": [NAME]}
+    source      {template}                            -> {"name", "dialect", "source", "jinja", "options", "variables"}
+    render      {template, messages, ...}             -> {"text", "pieces": [PIECE], "changes": [TEXT]}
+    encode      {... , tokenizer, train_on}           -> {"input_ids", "tokens", "labels", "mask", "offsets", "owners",
+                                                          "control", "defused", "text", "pieces", "changes",
+                                                          "untrained"}
+    parse       {template, reply, prompt?, messages?, tools?, chunks?}
+                                                      -> {"message", "finish_reason", "stop", "events": [EVENT],
+                                                          "spans", "attempts"}
+    grammar     {template, tools?, choice?}           -> {"table": [{"part", "text", "origin"}], "text",
+                                                          "exports": {NAME: TEXT OR {"error"}}}
+    check       {template, tokenizer?}                -> {"template", "findings": [FINDING], "not_run", "ignored"}
+    facts       {template, tokenizer?}                -> {"stops", "stop_ids", "capabilities", "stability", "variables"}
+    diff        {template, other, tokenizer?}         -> {"equal", "tried", "text", "witness"?}
+    convert     {template, to, without?, eos_token?, bos_token?} -> {"dialect", "output": TEXT}
+    match       {model, source?}                      -> {"name", "kind", "source", "reason", "warning", ...}
+
+    PIECE   {"text", "kind": "template" | "field" | "computed", "line", "column", "path", "message", "sources"}
+    EVENT   {"kind", "text", "call", "name", "id", "delta", "at"}: `at` is how many chunks had been fed
+    FINDING {"code", "name", "severity", "message", "fix", "line", "column", "messages", "arguments", "output"}
+
+Everything that was warned of is in `"warnings"`, a list of sentences, if there is any. An error is
+`{"error": {"message", "type", "param", "hint", "line", "column", "source_line", "text"}}`; `text` is all of it as the
+command line shows it, with the line and a caret.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from turnwise.analysis.counterexample import passed_arguments, rendered_text
+from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.errors import (
+    MessageError,
+    SourceError,
+    TemplateError,
+    TurnwiseError,
+    TurnwiseWarning,
+    did_you_mean,
+    printable,
+    short_repr,
+)
+from turnwise.evidence import diff
+from turnwise.messages import format_path
+from turnwise.registry import entries, load
+from turnwise.registry.match import match
+from turnwise.replies.events import Event
+from turnwise.template import Template, compile
+
+__all__ = ["VERBS", "call", "describe_error"]
+
+Data = dict[str, Any]
+Resources = Mapping[str, Mapping[str, str]]
+SHIPPED = "turnwise"
+RENDER_FIELDS = {
+    "tools": list,
+    "documents": list,
+    "add_generation_prompt": bool,
+    "continue_final_message": (bool, str),
+    "normalise": bool,
+    "strict": bool,
+}
+TEMPLATE_FIELDS = ("source", "dialect", "name", "options")
+MAX_CHUNKS = 100_000
+NO_RESOURCES: Resources = {}
+
+
+def call(verb: str, body: Any, resources: Resources = NO_RESOURCES) -> Data:
+    """Run a verb on a body, and return its answer or its error as data; nothing is raised.
+
+    Args:
+        verb: a name of `VERBS`.
+        body: what the page sent.
+        resources: files that may be opened: `{"templates": {name: path}, "tokenizers": {name: path}}`.
+
+    Example:
+        >>> body = {"template": "chatml", "messages": [{"role": "user", "content": "Hi"}]}
+        >>> call("render", body)["text"]
+        '<|im_start|>user\\nHi<|im_end|>\\n'
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            answer = _find_verb(verb)(_Request(body, verb, resources))
+        except TurnwiseError as error:
+            answer = {"error": describe_error(error)}
+    told = [str(one.message) for one in caught if issubclass(one.category, TurnwiseWarning)]
+    if told:
+        answer["warnings"] = list(dict.fromkeys(told))
+    return answer
+
+
+def describe_error(error: TurnwiseError) -> Data:
+    """Return an error as data: its sentence, the place, and what to do."""
+    data: Data = {
+        "message": printable(error.message),
+        "type": type(error).__name__,
+        "param": getattr(error, "path", None) or None,
+        "hint": None if error.hint is None else printable(error.hint),
+        "text": str(error),
+    }
+    if isinstance(error, TemplateError):
+        data |= {
+            "line": error.line,
+            "column": error.column,
+            "source_line": error.source_line,
+        }
+    return data
+
+
+class _Request:
+    """The body of one call, read field by field; a field of the wrong type is a MessageError that names it."""
+
+    def __init__(self, body: Any, verb: str, resources: Resources) -> None:
+        if not isinstance(body, dict):
+            raise MessageError(f"the body of {verb} is an object, not {short_repr(body)}")
+        self.body = body
+        self.resources = resources
+
+    def get(self, name: str, kinds: Any, default: Any = None) -> Any:
+        """Return a field, or the default if it is missing or null."""
+        value = self.body.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, kinds) or (isinstance(value, bool) and not _accepts_bool(kinds)):
+            raise MessageError(
+                f"{_describe_kinds(kinds)} is needed, not {short_repr(value)}", path=name
+            )
+        return value
+
+    def require(self, name: str, kinds: Any) -> Any:
+        """Return a field that must be there."""
+        value = self.get(name, kinds)
+        if value is None:
+            raise MessageError("this field is missing", path=name)
+        return value
+
+    def template(self, name: str = "template") -> Template:
+        """Return the template: an entry, one that is served, or a source in the body."""
+        given = self.require(name, (str, dict))
+        if isinstance(given, str):
+            return self._load_named(given, name)
+        for key in given:
+            if key not in TEMPLATE_FIELDS:
+                hint = did_you_mean(str(key), TEMPLATE_FIELDS, "Fields")
+                raise MessageError(f"unknown field {short_repr(key)}", path=name, hint=hint)
+        source = given.get("source")
+        if not isinstance(source, (str, dict)):
+            raise MessageError("a template is text, or an object", path=f"{name}.source")
+        options = given.get("options")
+        return compile(
+            source, given.get("dialect"), name=str(given.get("name") or "template"), options=options
+        )
+
+    def _load_named(self, given: str, name: str) -> Template:
+        """Return a template by its name, which is looked up in tables and never taken for a path."""
+        served = self.resources.get("templates", {})
+        if given in served:
+            return load(served[given])
+        known = entries()
+        if given not in known:
+            hint = did_you_mean(given, [*served, *known], "Names")
+            raise MessageError(f"there is no template {short_repr(given)}", path=name, hint=hint)
+        return load(given)
+
+    def tokenizer(self, default: str | None = SHIPPED) -> str | None:
+        """Return the tokenizer that the body names, as what `encode` takes."""
+        given: str | None = self.get("tokenizer", str, default)
+        known = {SHIPPED: SHIPPED, **self.resources.get("tokenizers", {})}
+        if given is not None and given not in known:
+            hint = did_you_mean(given, known, "Tokenizers")
+            raise MessageError(
+                f"there is no tokenizer {short_repr(given)}", path="tokenizer", hint=hint
+            )
+        return None if given is None else known[given]
+
+    def render_arguments(self) -> Data:
+        """Return the keyword arguments of `Template.render`."""
+        options = self.get("options", dict, {})
+        arguments: Data = {}
+        for key, value in options.items():
+            if key in RENDER_FIELDS or key in ("messages", "now", "tokenizer", "train_on"):
+                raise MessageError("this is no variable of the template", path=f"options.{key}")
+            arguments[str(key)] = value
+        for name, kinds in RENDER_FIELDS.items():
+            value = self.get(name, kinds)
+            if value is not None:
+                arguments[name] = value
+        now = self.get("now", str)
+        if now is not None:
+            try:
+                arguments["now"] = datetime.fromisoformat(now)
+            except ValueError:
+                raise MessageError(
+                    f"{short_repr(now)} is not a time such as 2025-01-15T12:00", path="now"
+                ) from None
+        return arguments
+
+
+# -- the verbs
+
+
+def _list_entries(request: _Request) -> Data:
+    rows = [
+        {
+            "name": entry.name,
+            "dialect": entry.dialect,
+            "family": entry.family,
+            "notes": entry.notes,
+            "verified": bool(entry.verified),
+            "unusable": entry.unusable or None,
+        }
+        for entry in entries().values()
+    ]
+    return {"entries": rows, "served": sorted(request.resources.get("templates", {}))}
+
+
+def _show_source(request: _Request) -> Data:
+    template = request.template()
+    return {
+        "name": template.name,
+        "dialect": template.dialect,
+        "source": template.source,
+        "jinja": template.text,
+        "options": _as_json(dict(template.options)),
+        "variables": list(template.variables),
+    }
+
+
+def _render(request: _Request) -> Data:
+    messages = request.require("messages", list)
+    rendering = request.template().render(messages, **request.render_arguments())
+    return _rendering_data(rendering)
+
+
+def _encode(request: _Request) -> Data:
+    messages = request.require("messages", list)
+    train_on = request.get("train_on", str, "assistant")
+    template, tokenizer = request.template(), request.tokenizer()
+    encoded = template.encode(messages, tokenizer, train_on, **request.render_arguments())
+    return {
+        **_rendering_data(encoded.rendering),
+        "text": encoded.text,
+        "input_ids": encoded.input_ids,
+        "tokens": encoded.tokens,
+        "labels": encoded.labels,
+        "mask": encoded.mask,
+        "offsets": [list(span) for span in encoded.offsets],
+        "owners": [owner._asdict() for owner in encoded.owners],
+        "control": encoded.control,
+        "defused": [list(span) for span in encoded.defused],
+        "untrained": [{"message": one.message, "reason": one.reason} for one in encoded.untrained],
+    }
+
+
+def _parse(request: _Request) -> Data:
+    template, tools = request.template(), request.get("tools", list)
+    chunks = request.get("chunks", list)
+    if chunks is None:
+        chunks = [request.require("reply", str)]
+    if len(chunks) > MAX_CHUNKS or not all(isinstance(chunk, str) for chunk in chunks):
+        raise MessageError(f"chunks are at most {MAX_CHUNKS:,} texts", path="chunks")
+    prompt = request.get("prompt", str)
+    messages = request.get("messages", list)
+    if prompt is None and messages:
+        arguments = request.render_arguments() | {"add_generation_prompt": True}
+        prompt = template.render(messages, **arguments).text
+    parser = template.parser(prompt, tools)
+    events = [{**_event_data(event), "at": 0} for event in parser.prefill]
+    for number, chunk in enumerate(chunks, 1):
+        events += [{**_event_data(event), "at": number} for event in parser.feed(chunk)]
+    message = parser.close()
+    events += [{**_event_data(event), "at": len(chunks)} for event in message.events]
+    return {
+        "message": dict(message),
+        "finish_reason": message.finish_reason,
+        "stop": message.stop,
+        "events": events,
+        "spans": [asdict(span) for span in message.spans],
+        "attempts": [asdict(attempt) for attempt in message.attempts],
+    }
+
+
+def _show_grammar(request: _Request) -> Data:
+    grammar = request.template().grammar
+    tools, choice = request.get("tools", list), request.get("choice", str, "auto")
+    rows = [row._asdict() for row in grammar.rows()]
+    exports: Data = {"response_template": _try(lambda: grammar.to_response_template(partly=True))}
+    if tools:
+        exports["structural_tag"] = _try(lambda: grammar.to_structural_tag(tools, choice))
+        exports["lark"] = _try(lambda: grammar.to_lark(tools, choice))
+        exports["gbnf"] = _try(lambda: grammar.to_gbnf(tools, choice).grammar)
+    return {"table": rows, "text": str(grammar), "exports": exports}
+
+
+def _check(request: _Request) -> Data:
+    report = request.template().check(request.tokenizer(None))
+    return {**_as_json(report.to_data()), "text": str(report)}
+
+
+def _show_facts(request: _Request) -> Data:
+    template, tokenizer = request.template(), request.tokenizer(None)
+    stops = template.stops(tokenizer)
+    return {
+        "stops": list(stops),
+        "stop_ids": list(stops.ids),
+        "capabilities": str(template.capabilities),
+        "stability": str(template.stability),
+        "variables": list(template.variables),
+    }
+
+
+def _diff(request: _Request) -> Data:
+    found = diff(request.template(), request.template("other"), request.tokenizer(None))
+    data: Data = {"equal": found.equal, "tried": found.tried, "text": str(found)}
+    if found.witness is not None:
+        witness = found.witness
+        data["witness"] = {
+            "messages": _as_json(witness.probe.messages),
+            "arguments": _as_json(passed_arguments(witness.probe)),
+            "kind": witness.kind,
+            "at": witness.at,
+            "a": rendered_text(witness.a),
+            "b": rendered_text(witness.b),
+        }
+    return data
+
+
+def _convert(request: _Request) -> Data:
+    to = request.require("to", str)
+    output = request.template().convert(
+        to,
+        eos_token=request.get("eos_token", str),
+        bos_token=request.get("bos_token", str),
+        without=request.get("without", list, []),
+    )
+    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
+    return {"dialect": to, "output": text}
+
+
+def _match(request: _Request) -> Data:
+    found = match(request.require("model", str), request.get("source", str))
+    return {**_as_json(asdict(found)), "name": found.name}
+
+
+VERBS: dict[str, Callable[[_Request], Data]] = {
+    "entries": _list_entries,
+    "source": _show_source,
+    "render": _render,
+    "encode": _encode,
+    "parse": _parse,
+    "grammar": _show_grammar,
+    "check": _check,
+    "facts": _show_facts,
+    "diff": _diff,
+    "convert": _convert,
+    "match": _match,
+}
+
+
+def _find_verb(verb: str) -> Callable[[_Request], Data]:
+    found = VERBS.get(verb)
+    if found is None:
+        raise SourceError(
+            f"there is no call {short_repr(verb)}", hint=did_you_mean(str(verb), VERBS, "Calls")
+        )
+    return found
+
+
+# -- values as data
+
+
+def _rendering_data(rendering: Rendering) -> Data:
+    pieces = [{"text": piece.text, **_origin_data(piece.origin)} for piece in rendering.pieces]
+    return {
+        "text": rendering.text,
+        "pieces": pieces,
+        "changes": [str(change) for change in rendering.changes],
+    }
+
+
+def _origin_data(origin: Origin) -> Data:
+    return {
+        "kind": origin.kind,
+        "line": origin.line,
+        "column": origin.column,
+        "path": origin.field,
+        "message": origin.message,
+        "sources": [format_path(path) for path in origin.sources],
+    }
+
+
+def _event_data(event: Event) -> Data:
+    return {**event._asdict(), "delta": event.delta()}
+
+
+def _try(make: Callable[[], Any]) -> Any:
+    """Return what a function makes, as text; an error as data."""
+    try:
+        made = make()
+    except TurnwiseError as error:
+        return {"error": describe_error(error)}
+    return made if isinstance(made, str) else json.dumps(made, ensure_ascii=False, indent=2)
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value as JSON data; what JSON has no word for becomes text."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def _accepts_bool(kinds: Any) -> bool:
+    return bool in (kinds if isinstance(kinds, tuple) else (kinds,))
+
+
+KIND_NAMES = {str: "a text", list: "a list", dict: "an object", bool: "true or false"}
+
+
+def _describe_kinds(kinds: Any) -> str:
+    listed = kinds if isinstance(kinds, tuple) else (kinds,)
+    return " or ".join(KIND_NAMES[kind] for kind in listed)
