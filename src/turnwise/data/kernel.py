@@ -99,10 +99,9 @@ class Kernel:
             columns["labels"].append(labels.tolist() if is_sample else [])
             columns["digest"].append(digest if self.recipe.deduplicate and is_sample else None)
             columns["tokens_lost"].append(lost)
-            columns["nulls_removed"].append(0)
         arrays = [
             batch.column(name)
-            if name in ("file", "row", "offset")
+            if name in ("file", "row", "offset", "nulls_removed")
             else pa.array(columns[name], ENCODED_SCHEMA.field(name).type)
             for name in ENCODED_SCHEMA.names
         ]

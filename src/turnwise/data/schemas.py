@@ -46,6 +46,7 @@ INPUT_SCHEMA = pa.schema(
         pa.field("row", pa.int64(), nullable=False),  # from 1: the line in JSONL, else the number
         pa.field("offset", pa.int64(), nullable=False),  # in bytes; -1 where there is none
         pa.field("raw", pa.binary(), nullable=False),  # the JSON text
+        pa.field("nulls_removed", pa.int32(), nullable=False),  # by `null_padding`; 0 in JSON files
     ]
 )
 
