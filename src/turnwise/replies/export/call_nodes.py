@@ -27,6 +27,7 @@ from turnwise.replies.export.constraint_tree import (
     RepeatNode,
     characters,
     make_choice,
+    make_repeat,
     make_sequence,
 )
 from turnwise.replies.export.value_nodes import (
@@ -247,7 +248,7 @@ class CallNodes:
         if value.element is None or value.leading:
             _refuse("a list of tags has elements of different types")
         item = self._pair(pairs, "item", value.element, depth + 1)
-        return RepeatNode(item, value.least, value.most)
+        return make_repeat(item, value.least, value.most)
 
     def _notation(self, name: str, pairs: Pairs) -> ValueNodes:
         """Return what makes values in a notation."""

@@ -179,6 +179,11 @@ def make_choice(options: Iterable[Node]) -> Node:
     return next(iter(flat)) if len(flat) == 1 else ChoiceNode(tuple(flat))
 
 
+def make_repeat(item: Node, least: int = 0, most: int | None = None) -> Node:
+    """Return an item several times; engines refuse a repetition of no times."""
+    return NOTHING if most == 0 else RepeatNode(item, least, most)
+
+
 def make_optional(node: Node) -> Node:
     """Return a node that may be missing."""
     return NOTHING if node == NOTHING else RepeatNode(node, 0, 1)
@@ -219,30 +224,26 @@ def drop_head(node: Node, head: str) -> Node:
     return make_sequence(node.text[len(head) :])
 
 
-def reachable_rules(tree: ConstraintTree, start: Node) -> dict[str, Node]:
-    """Return the rules that a node needs, in the order in which they are met."""
-    found: dict[str, Node] = {}
+def inner_nodes(node: Node) -> tuple[Node, ...]:
+    """Return the nodes that a node is made of; what a rule holds is not looked at."""
+    if isinstance(node, SequenceNode):
+        return node.parts
+    if isinstance(node, ChoiceNode):
+        return node.options
+    return (node.item,) if isinstance(node, RepeatNode) else ()
+
+
+def find_json_values(tree: ConstraintTree, start: Node) -> list[ValueType]:
+    """Return the types of the JSON values of a node and the rules that it needs, each once."""
+    found: dict[ValueType, None] = {}
+    rules: set[str] = set()
     waiting = [start]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, RuleNode) and node.name not in found:
-            found[node.name] = tree.rules[node.name]
+        if isinstance(node, JsonNode):
+            found[node.value] = None
+        elif isinstance(node, RuleNode) and node.name not in rules:
+            rules.add(node.name)
             waiting.append(tree.rules[node.name])
-        elif isinstance(node, SequenceNode):
-            waiting += reversed(node.parts)
-        elif isinstance(node, ChoiceNode):
-            waiting += reversed(node.options)
-        elif isinstance(node, RepeatNode):
-            waiting.append(node.item)
-    return found
-
-
-def has_rules(node: Node) -> bool:
-    """Return whether a node refers to rules."""
-    if isinstance(node, SequenceNode):
-        return any(map(has_rules, node.parts))
-    if isinstance(node, ChoiceNode):
-        return any(map(has_rules, node.options))
-    if isinstance(node, RepeatNode):
-        return has_rules(node.item)
-    return isinstance(node, RuleNode)
+        waiting += inner_nodes(node)
+    return list(found)

@@ -2,8 +2,8 @@ r"""A constraint in GBNF, the grammar of llama.cpp; xgrammar's EBNF is the same 
 
 GBNF has rules, texts, classes of characters and repetition, and nothing else. So free text is written out as an
 automaton (Aho and Corasick's, over the texts that end it), one rule for each state, and its greatest length as a count
-of steps, which may accept a longer text but never refuses one that fits; JSON as rules in `value_nodes.py`;
-the bounds of whole numbers as digits. What it cannot say is an error: the bounds of a number that may have a fraction.
+of steps, which may accept a longer text but never refuses one that fits; JSON as rules in `value_nodes.py`; the bounds
+of numbers as digits in `number_nodes.py`.
 
 llama.cpp needs the calls alone for "auto": it writes freely until a trigger comes, and starts the grammar there.
 """
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from turnwise.engine.sized_cache import SizedCache
-from turnwise.errors import TurnwiseError
 from turnwise.replies.export.constraint_tree import (
     NOTHING,
     CharacterNode,
@@ -28,18 +28,14 @@ from turnwise.replies.export.constraint_tree import (
     RepeatNode,
     RuleNode,
     SequenceNode,
-    characters,
-    make_choice,
-    make_optional,
-    make_sequence,
 )
+from turnwise.replies.export.number_nodes import number_node
 from turnwise.replies.export.value_nodes import JSON_NOTATION, ValueNodes
 from turnwise.replies.export.value_types import NumberType
 
 __all__ = ["GbnfGrammar", "to_gbnf", "write_gbnf"]
 
 MAX_LEAST = 4  # characters of free text that are counted: each needs the whole automaton once more
-DIGIT = characters("0-9")
 WHITE_SPACE = " \t\n\r"
 EDGE_BYTES = 200
 OTHER_SIGN = "\0"  # stands for any character that no text has
@@ -164,7 +160,7 @@ class _GbnfWriter:
 
     def _write_json(self, node: JsonNode) -> str:
         if isinstance(node.value, NumberType):
-            return self._write(_number_node(self._tree, node.value))
+            return self._write(number_node(node.value))
         if node not in self._values:
             value = self._json.make(node.value)
             self._values[node] = self._tree.add_rule("value", value)
@@ -207,6 +203,7 @@ def _write_class(node: CharacterNode) -> str:
     return f"[{'^' * node.negated}{''.join(ranges)}]"
 
 
+@lru_cache(1024)
 def _escape_in_class(sign: str) -> str:
     if sign in "]^-[":
         return f"\\x{ord(sign):02x}"
@@ -317,7 +314,10 @@ class _TextAutomaton:
         for text in self._texts:
             for size, sign in enumerate(text):
                 self._next_signs.setdefault(text[:size], set()).add(sign)
+        # What follows a text that was read is the same for every count of characters before it.
         self._completed: dict[str, bool] = {}
+        self._signs: dict[tuple[str, bool], list[str]] = {}
+        self._suffixes: dict[str, str] = {}
 
     def find_edges(self, start: _TextState) -> dict[_TextState, list[_TextEdge]]:
         """Return all states that can be reached, with their edges."""
@@ -363,12 +363,15 @@ class _TextAutomaton:
 
     def _signs_after(self, state: _TextState) -> list[str]:
         """Return the characters that go on with a text that has begun, and those that matter at the start."""
-        signs: set[str] = set()
-        for start in range(len(state.read) + 1):
-            signs |= self._next_signs.get(state.read[start:], set())
-        if state.is_start:
-            signs |= {*WHITE_SPACE, *self._node.not_first}
-        return sorted(signs)
+        key = (state.read, state.is_start)
+        if key not in self._signs:
+            signs: set[str] = set()
+            for start in range(len(state.read) + 1):
+                signs |= self._next_signs.get(state.read[start:], set())
+            if state.is_start:
+                signs |= {*WHITE_SPACE, *self._node.not_first}
+            self._signs[key] = sorted(signs)
+        return self._signs[key]
 
     def _completes(self, read: str) -> bool:
         if read not in self._completed:
@@ -382,11 +385,18 @@ class _TextAutomaton:
         """Return whether a text of `more` characters than the state counts may end."""
         return state.size + more >= self._node.least
 
+    def _find_suffix(self, read: str) -> str:
+        """Return the longest end of a text with which one of the texts begins."""
+        if read not in self._suffixes:
+            start = 0
+            while read[start:] not in self._prefixes:
+                start += 1
+            self._suffixes[read] = read[start:]
+        return self._suffixes[read]
+
     def _step(self, state: _TextState, sign: str) -> _TextState | None:
         """Return the state after a character; None if there is none."""
-        read = state.read + sign
-        while read not in self._prefixes:
-            read = read[1:]
+        read = self._find_suffix(state.read + sign)
         count = min(state.size + len(state.read) + 1 - len(read), self._node.least)
         if not state.is_start:
             return _TextState(read, count, False)
@@ -396,75 +406,3 @@ class _TextAutomaton:
         if read.lstrip() == whole:  # the ending may have begun; the text is still empty
             return _TextState(read, count, True)
         return None if whole[0] in self._node.not_first else _TextState(read, count, False)
-
-
-# -- numbers
-
-
-def _number_node(tree: ConstraintTree, value: NumberType) -> Node:
-    """Return a number as JSON writes it."""
-    if value.minimum is not None or value.maximum is not None:
-        if not value.is_whole:
-            raise TurnwiseError(
-                "GBNF cannot say this: a number that may have a fraction, with bounds",
-                hint="Leave the bounds out, or make it an integer.",
-            )
-        return _whole_numbers(value)
-    digits = make_choice([LiteralNode("0"), make_sequence(characters("1-9"), RepeatNode(DIGIT))])
-    whole = make_sequence(make_optional(LiteralNode("-")), digits)
-    if value.is_whole:
-        return whole
-    fraction = make_optional(make_sequence(".", RepeatNode(DIGIT, 1)))
-    sign = make_optional(characters("+-"))
-    exponent = make_optional(make_sequence(characters("eE"), sign, RepeatNode(DIGIT, 1)))
-    return make_sequence(whole, fraction, exponent)
-
-
-def _whole_numbers(value: NumberType) -> Node:
-    """Return the whole numbers between two bounds, of which one may be missing."""
-    low = None if value.minimum is None else int(value.minimum)
-    high = None if value.maximum is None else int(value.maximum)
-    options: list[Node] = []
-    if low is None or low < 0:
-        nearest = max(1, -high) if high is not None and high < 0 else 1
-        options.append(make_sequence("-", _digits_between(nearest, None if low is None else -low)))
-    if high is None or high >= 0:
-        options.append(_digits_between(max(low or 0, 0), high))
-    return make_choice(options)
-
-
-def _digits_between(low: int, high: int | None) -> Node:
-    """Return the numbers from `low` to `high`, neither below 0; without `high`, all from `low` up."""
-    options: list[Node] = []
-    size = len(str(low))
-    if high is None:
-        longer = RepeatNode(DIGIT, size)
-        options.append(make_sequence(characters("1-9"), longer))
-        high = 10**size - 1
-    for count in range(size, len(str(high)) + 1):
-        first = max(low, 10 ** (count - 1) if count > 1 else 0)
-        last = min(high, 10**count - 1)
-        options.append(_same_length(str(first), str(last)))
-    return make_choice(options)
-
-
-def _same_length(low: str, high: str) -> Node:
-    """Return the numbers between two numbers of the same length, with one part for each digit of the bounds."""
-    if not low:
-        return NOTHING
-    if low[0] == high[0]:
-        return make_sequence(low[0], _same_length(low[1:], high[1:]))
-    rest = len(low) - 1
-    zeros, nines = "0" * rest, "9" * rest
-    first, last = int(low[0]), int(high[0])
-    options: list[Node] = []
-    if low[1:] != zeros:  # only some of the numbers with this first digit
-        options.append(make_sequence(low[0], _same_length(low[1:], nines)))
-        first += 1
-    if high[1:] != nines:
-        options.append(make_sequence(high[0], _same_length(zeros, high[1:])))
-        last -= 1
-    if first <= last:
-        between = CharacterNode(((str(first), str(last)),))
-        options.append(make_sequence(between, RepeatNode(DIGIT, rest, rest) if rest else NOTHING))
-    return make_choice(options)

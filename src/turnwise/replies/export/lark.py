@@ -5,8 +5,8 @@ that ends with its ending and in which nothing else is complete before, which it
 
     TEXT1: /(?s:.*)<tool_call>/ & ~/(?s:.*)(<tool_call>|<\|im_end\|>)(?s:.+)/
 
-JSON is left to `%json`. A special token of the tokenizer is no text for llguidance; given the ids of special tokens,
-they are written as `<[151657]>`.
+JSON is left to `%json`, unless many values refer to the same definitions, which each `%json` would repeat. A special
+token of the tokenizer is no text for llguidance; given the ids of special tokens, they are written as `<[151657]>`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from turnwise.replies.export.constraint_tree import (
     RepeatNode,
     RuleNode,
     SequenceNode,
-    reachable_rules,
+    find_json_values,
+    inner_nodes,
 )
-from turnwise.replies.export.value_nodes import to_json_schema
+from turnwise.replies.export.value_nodes import JSON_NOTATION, ValueNodes, to_json_schema
+from turnwise.replies.export.value_types import find_names, repeats_definitions
 
 __all__ = ["to_lark"]
 
@@ -61,18 +63,23 @@ def _are_tokens(special_tokens: object) -> bool:
 class _LarkWriter:
     def __init__(self, tree: ConstraintTree, special_tokens: Mapping[str, int]) -> None:
         self._tree = tree
+        self._json_nodes = ValueNodes(tree, JSON_NOTATION)
+        values = find_json_values(tree, tree.start)
+        self._shares_definitions = repeats_definitions(values, tree.definitions)
         self._tokens = special_tokens
         longest_first = sorted(special_tokens, key=len, reverse=True)
         self._token_pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._terminals: dict[str, str] = {}  # the name of each terminal, by its definition
         self._values: dict[str, str] = {}  # the name of each rule of a JSON value, by its schema
+        self._waiting: list[str] = []
 
     def write(self) -> str:
         start = self._write(self._tree.start)
-        rules = {
-            name: self._write(node)
-            for name, node in reachable_rules(self._tree, self._tree.start).items()
-        }
+        rules: dict[str, str] = {}
+        while self._waiting:
+            name = self._waiting.pop()
+            if name not in rules:
+                rules[name] = self._write(self._tree.rules[name])
         lines = ["%llguidance {}", f"start: {start}"]
         lines += [f"{_rule_name(name)}: {text}" for name, text in rules.items()]
         lines += [f"{name}: {schema}" for schema, name in self._values.items()]
@@ -92,6 +99,7 @@ class _LarkWriter:
         if isinstance(node, RepeatNode):
             return self._repeat(node)
         if isinstance(node, RuleNode):
+            self._waiting.append(node.name)
             return _rule_name(node.name)
         if isinstance(node, FreeTextNode):
             return self._free_text(node)
@@ -134,12 +142,12 @@ class _LarkWriter:
         if isinstance(node, RepeatNode):
             return self._is_pattern(node.item)
         if isinstance(node, (SequenceNode, ChoiceNode)):
-            return all(map(self._is_pattern, _inner_nodes(node)))
+            return all(map(self._is_pattern, inner_nodes(node)))
         return isinstance(node, CharacterNode)
 
     def _pattern(self, node: Node) -> str:
         """Return the terminal of a pattern. One that may be empty is an optional one that is not."""
-        pattern = _pattern_of(node)
+        pattern = pattern_of(node)
         if not _can_be_empty(node):
             return self._terminal("CHARS", f"/{pattern}/")
         return self._terminal("CHARS", f"/{pattern}/ & /(?s:.+)/") + "?"
@@ -169,6 +177,8 @@ class _LarkWriter:
         return f"{text} {self._literal(node.ending[token.start() :])}" if token else text
 
     def _json(self, node: JsonNode) -> str:
+        if self._shares_definitions and find_names(node.value):
+            return self._write(self._json_nodes.make(node.value))
         schema = to_json_schema(node.value, self._tree.definitions)
         text = f"%json {json.dumps(schema, ensure_ascii=False)}"
         return self._values.setdefault(text, f"json-{len(self._values) + 1}")
@@ -205,16 +215,8 @@ def _class_pattern(node: CharacterNode) -> str:
     return f"[{'^' * node.negated}{''.join(ranges)}]"
 
 
-def _inner_nodes(node: Node) -> tuple[Node, ...]:
-    if isinstance(node, SequenceNode):
-        return node.parts
-    if isinstance(node, ChoiceNode):
-        return node.options
-    return (node.item,) if isinstance(node, RepeatNode) else ()
-
-
 def _has_characters(node: Node) -> bool:
-    return isinstance(node, CharacterNode) or any(map(_has_characters, _inner_nodes(node)))
+    return isinstance(node, CharacterNode) or any(map(_has_characters, inner_nodes(node)))
 
 
 def _can_be_empty(node: Node) -> bool:
@@ -226,13 +228,13 @@ def _can_be_empty(node: Node) -> bool:
     return isinstance(node, RepeatNode) and (node.least == 0 or _can_be_empty(node.item))
 
 
-def _pattern_of(node: Node) -> str:
+def pattern_of(node: Node) -> str:
     """Return a node that consists of texts and characters as a regular expression."""
     if isinstance(node, LiteralNode):
         return _escape(node.text)
     if isinstance(node, CharacterNode):
         return _class_pattern(node)
-    patterns = list(map(_pattern_of, _inner_nodes(node)))
+    patterns = list(map(pattern_of, inner_nodes(node)))
     if isinstance(node, RepeatNode):
         most = "" if node.most is None else node.most
         return f"({patterns[0]}){{{node.least},{most}}}"

@@ -21,6 +21,7 @@ from turnwise.replies.export.constraint_tree import (
     Node,
     RepeatNode,
     make_choice,
+    make_repeat,
     make_sequence,
 )
 
@@ -166,7 +167,7 @@ class _PatternReader:
         self._take("?")  # a lazy repetition matches the same strings
         if self._next() in ("*", "+", "{"):
             self.refuse("a repetition of a repetition")
-        return RepeatNode(node, *bounds)
+        return make_repeat(node, *bounds)
 
     def _read_count(self) -> tuple[int, int | None] | None:
         end = self._pattern.find("}", self.position)

@@ -29,6 +29,7 @@ from turnwise.replies.export.value_types import (
     ToolSignature,
     UnionType,
     ValueType,
+    find_names,
     make_union,
 )
 from turnwise.replies.parser.tool_schema import JSON_TYPES, resolve_pointer, schema_of_type_name
@@ -37,7 +38,7 @@ __all__ = ["read_signatures", "read_value_type"]
 
 MAX_DEPTH = 48  # schemas within schemas
 MAX_TYPES = 20_000  # of one tool
-MAX_DEFINITIONS = 200  # of one tool: each is compared with those that it refers to
+MAX_DEFINITIONS = 200  # of one tool
 MAX_NAME = 200  # characters of a member's name, which grammars write one by one
 MAX_REPEATS = 1000  # of a character or an item: grammars write the repetition out
 MAX_WHOLE = 10**30  # the bounds of whole numbers: grammars write them digit by digit
@@ -96,7 +97,9 @@ def read_signatures(tools: Any) -> list[ToolSignature]:
 def read_value_type(schema: Any, path: str) -> tuple[ValueType, Mapping[str, ValueType]]:
     """Return the type that a JSON schema declares, and the definitions that it refers to."""
     reader = _SchemaReader(path, schema)
-    return reader.read_schema(schema, path, 0), reader.definitions
+    found = reader.read_schema(schema, path, 0)
+    reader.check_aliases()
+    return found, reader.definitions
 
 
 def _refuse(path: str, problem: str, hint: str | None = None) -> NoReturn:
@@ -110,6 +113,8 @@ class _SchemaReader:
         self._path = path
         self._root = root
         self.definitions: dict[str, ValueType] = {}
+        # Where each definition was first referred to; those that it refers to come before it, unless they contain it.
+        self._places: dict[str, str] = {}
         self._count = 0
 
     def read_signature(self, name: str) -> ToolSignature:
@@ -119,6 +124,7 @@ class _SchemaReader:
         if not schema.keys() - ANNOTATIONS:
             schema = {"type": "object", "properties": {}}
         found = self.read_schema(schema, self._path, 0)
+        self.check_aliases()
         found = self.resolve(found)
         if not isinstance(found, ObjectType):
             _refuse(self._path, "must describe an object", "Arguments have names.")
@@ -127,9 +133,7 @@ class _SchemaReader:
         return ToolSignature(name, found, self.definitions)
 
     def resolve(self, value: ValueType) -> ValueType:
-        seen = set()
-        while isinstance(value, NamedType) and value.name not in seen:
-            seen.add(value.name)
+        while isinstance(value, NamedType):
             value = self.definitions[value.name]
         return value
 
@@ -175,23 +179,8 @@ class _SchemaReader:
                 _refuse(path, f"refers to more than {MAX_DEFINITIONS} parts of the schema")
             self.definitions[name] = NamedType(name)  # for references within it
             self.definitions[name] = self.read_schema(target, f"{path}({pointer})", depth + 1)
-            if self._names_itself(name):
-                _refuse(path, "recurses without end: it refers to itself")
+            self._places[name] = path
         return NamedType(name)
-
-    def _names_itself(self, name: str) -> bool:
-        """Return whether a definition is itself one of the types that it may be."""
-        seen: set[ValueType] = set()
-        waiting = [self.definitions[name]]
-        while waiting:
-            value = waiting.pop()
-            if value == NamedType(name):
-                return True
-            if value not in seen:
-                seen.add(value)
-                waiting += value.options if isinstance(value, UnionType) else ()
-                waiting += [self.definitions[value.name]] if isinstance(value, NamedType) else []
-        return False
 
     def _merge_parts(self, schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         """Return one schema for `allOf`, and for a reference with other keywords beside it."""
@@ -412,18 +401,42 @@ class _SchemaReader:
 
     # -- recursion
 
+    def check_aliases(self) -> None:
+        """Raise an error for a definition that is itself one of the types that it may be."""
+        checked: set[str] = set()
+        for name in self._places:
+            self._check_alias(name, checked, [])
+
+    def _check_alias(self, name: str, checked: set[str], path: list[str]) -> None:
+        if name in path:
+            _refuse(self._places[name], "recurses without end: it refers to itself")
+        if name in checked:
+            return
+        checked.add(name)
+        path.append(name)
+        value = self.definitions[name]
+        for option in value.options if isinstance(value, UnionType) else (value,):
+            if isinstance(option, NamedType):
+                self._check_alias(option.name, checked, path)
+        path.pop()
+
     def _is_finite(self, root: ValueType) -> bool:
         """Return whether a value of the type can end: whether its required parts do not contain it."""
+        users: dict[str, set[str]] = {}  # the definitions that wait for each definition
         ending: set[str] = set()
-        while True:
-            more = {
-                name
-                for name, value in self.definitions.items()
-                if name not in ending and _can_end(value, ending)
-            }
-            if not more:
-                return _can_end(root, ending)
-            ending |= more
+        waiting = list(reversed(self._places))
+        while waiting:
+            name = waiting.pop()
+            if name in ending:
+                continue
+            if _can_end(self.definitions[name], ending):
+                ending.add(name)
+                waiting += users.pop(name, ())
+                continue
+            for part in find_names(self.definitions[name]):
+                if part not in ending:
+                    users.setdefault(part, set()).add(name)
+        return _can_end(root, ending)
 
 
 def _can_end(value: ValueType, ending: set[str]) -> bool:

@@ -3,7 +3,7 @@
 Texts, sequences, choices, repetition and JSON schemas have formats of their own there; free text is `any_text` with the
 texts that it excludes. What has no format (values in Python's or a template's own notation, which nest) is written as
 a `grammar` in its EBNF. So is JSON with strings of a length or a pattern: with these, xgrammar 0.2 accepts no escapes
-in the string, not even a line break.
+in the string, not even a line break. Formats cannot refer to each other: parts that share rules are one grammar.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.errors import TurnwiseError
 from turnwise.replies.export.constraint_tree import (
     CharacterNode,
     ChoiceNode,
@@ -23,10 +22,19 @@ from turnwise.replies.export.constraint_tree import (
     RepeatNode,
     RuleNode,
     SequenceNode,
+    find_json_values,
+    inner_nodes,
 )
 from turnwise.replies.export.gbnf import write_gbnf
 from turnwise.replies.export.value_nodes import to_json_schema
-from turnwise.replies.export.value_types import NamedType, StringType, ValueType, inner_types
+from turnwise.replies.export.value_types import (
+    NamedType,
+    StringType,
+    ValueType,
+    find_names,
+    inner_types,
+    repeats_definitions,
+)
 
 __all__ = ["to_structural_tag"]
 
@@ -43,9 +51,10 @@ def to_structural_tag(tree: ConstraintTree) -> Format:
 class _TagWriter:
     def __init__(self, tree: ConstraintTree) -> None:
         self._tree = tree
-        self._grammars: dict[
-            Node, Format
-        ] = {}  # a call is written where it is the first, and where it follows
+        # A call is written where it is the first, and where it follows.
+        self._grammars: dict[Node, Format] = {}
+        values = find_json_values(tree, tree.start)
+        self._shares_definitions = repeats_definitions(values, tree.definitions)
 
     def write(self, node: Node) -> Format:
         """Return the format of a node."""
@@ -67,10 +76,7 @@ class _TagWriter:
             return _free_text(node)
         assert isinstance(node, JsonNode)
         if _has_bounded_strings(node.value, self._tree.definitions):
-            try:
-                return self._write_grammar(node)
-            except TurnwiseError:  # the bounds of numbers, which only a schema can say
-                pass
+            return self._write_grammar(node)
         schema = to_json_schema(node.value, self._tree.definitions)
         return {"type": "json_schema", "json_schema": schema}
 
@@ -87,7 +93,17 @@ class _TagWriter:
             return bool(node.least or node.most is not None or node.not_first)
         if isinstance(node, RepeatNode):
             return _is_of_characters(node.item)
+        if isinstance(node, (SequenceNode, ChoiceNode)):
+            return sum(map(self._has_rules, inner_nodes(node))) > 1
         return isinstance(node, CharacterNode)
+
+    def _has_rules(self, node: Node) -> bool:
+        """Return whether a node refers to rules, or to definitions that are written as rules."""
+        if isinstance(node, RuleNode):
+            return node.name not in INLINE_RULES
+        if isinstance(node, JsonNode):
+            return self._shares_definitions and bool(find_names(node.value))
+        return any(map(self._has_rules, inner_nodes(node)))
 
     def _repeat(self, node: RepeatNode) -> Format:
         kind = REPETITIONS.get((node.least, node.most))
@@ -115,12 +131,7 @@ def _has_bounded_strings(value: ValueType, definitions: Mapping[str, ValueType])
 
 
 def _is_of_characters(node: Node) -> bool:
-    if isinstance(node, (SequenceNode, ChoiceNode)):
-        inner = node.parts if isinstance(node, SequenceNode) else node.options
-        return any(map(_is_of_characters, inner))
-    if isinstance(node, RepeatNode):
-        return _is_of_characters(node.item)
-    return isinstance(node, CharacterNode)
+    return isinstance(node, CharacterNode) or any(map(_is_of_characters, inner_nodes(node)))
 
 
 def _free_text(node: FreeTextNode) -> Format:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from turnwise.errors import MessageError
@@ -28,6 +29,7 @@ from turnwise.replies.export.constraint_tree import (
     characters,
     make_choice,
     make_optional,
+    make_repeat,
     make_sequence,
 )
 from turnwise.replies.export.patterns import CharacterWriter, pattern_node
@@ -62,10 +64,12 @@ def to_json_schema(value: ValueType, definitions: Mapping[str, ValueType]) -> Js
     names: dict[str, str] = {}
     schema = _schema_of(value, names)
     found: Json = {}
-    while len(found) < len(names):
-        for pointer, name in list(names.items()):
-            if name not in found:
-                found[name] = _schema_of(definitions[pointer], names)
+    waiting = list(names)
+    while waiting:
+        pointer = waiting.pop()
+        known = len(names)
+        found[names[pointer]] = _schema_of(definitions[pointer], names)
+        waiting += islice(reversed(names), len(names) - known)  # those that it refers to first
     return {**schema, "$defs": found} if found else schema
 
 
@@ -280,7 +284,7 @@ class ValueNodes:
             inner = pattern_node(value.pattern, CharacterWriter(quoting.plain, escape))
         else:
             character = make_choice([quoting.plain, quoting.escape])
-            inner = RepeatNode(character, value.least, value.most)
+            inner = make_repeat(character, value.least, value.most)
         return make_sequence(quoting.open, inner, quoting.close)
 
     # -- containers
@@ -297,7 +301,7 @@ class ValueNodes:
         least = max(value.least - len(items), 0)
         most = None if value.most is None else max(value.most - len(items), 0)
         if items:
-            more = RepeatNode(make_sequence(notation.comma, element), least, most)
+            more = make_repeat(make_sequence(notation.comma, element), least, most)
             tail = self.members(items, notation.comma, None, ordered=True, tail=more)
             return self._bracketed("[", tail, "]")
         if most == 0:
@@ -305,7 +309,7 @@ class ValueNodes:
         rest = None if most is None else most - 1
         several = make_sequence(
             element,
-            RepeatNode(make_sequence(notation.comma, element), max(least - 1, 0), rest),
+            make_repeat(make_sequence(notation.comma, element), max(least - 1, 0), rest),
         )
         return self._bracketed("[", several if least else make_optional(several), "]")
 
@@ -362,20 +366,24 @@ class ValueNodes:
             more = NOTHING if extra is None else RepeatNode(extra)
             return make_sequence(*parts, more)
         rest = tail if extra is None else RepeatNode(make_sequence(comma, extra))
-        first = NOTHING if extra is None else make_optional(make_sequence(extra, rest))
-        for index in range(len(pairs) - 1, -1, -1):
-            node, needed = pairs[index]
+        # What the list can begin with, the last member first; one choice at the end, for a long list has many.
+        firsts = [] if extra is None else [make_sequence(extra, rest)]
+        can_be_empty = True
+        for node, needed in reversed(pairs):
             shared = rest if rest == NOTHING else self._tree.add_rule("rest", rest)
             begun = make_sequence(node, shared)
             following = make_sequence(comma, begun)
             if needed:
-                first, rest = begun, following
+                firsts, rest, can_be_empty = [begun], following, False
             elif ordered:
-                first, rest = make_optional(begun), make_optional(following)
+                firsts, rest = [begun], make_optional(following)
             else:
+                firsts.append(begun)
                 rest = make_sequence(make_optional(make_sequence(comma, node)), shared)
-                first = make_optional(begun) if first == NOTHING else make_choice([begun, first])
-        return first
+        if not firsts:
+            return NOTHING
+        first = make_choice(reversed(firsts))
+        return make_optional(first) if can_be_empty else first
 
 
 def raw_text(value: StringType, close: str, without: Iterable[str]) -> Node:

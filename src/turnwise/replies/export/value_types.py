@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 __all__ = ["ToolSignature", "ValueType"]
 
+MAX_REPEATED_DEFINITIONS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class AnyValue:
@@ -108,6 +110,36 @@ def inner_types(value: ValueType) -> tuple[ValueType, ...]:
         other = () if value.other is None else (value.other,)
         return (*(member for _, member in value.members), *other)
     return ()
+
+
+def find_names(value: ValueType) -> set[str]:
+    """Return the names of the definitions that a type is made of, without those within them."""
+    found: set[str] = set()
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, NamedType):
+            found.add(one.name)
+        waiting += inner_types(one)
+    return found
+
+
+def repeats_definitions(values: Iterable[ValueType], definitions: Mapping[str, ValueType]) -> bool:
+    """Return whether many definitions would be written again, once for each value that refers to them."""
+    known: set[str] = set()
+    repeated = 0
+    for value in values:
+        found: set[str] = set()
+        waiting = [value]
+        while waiting and repeated <= MAX_REPEATED_DEFINITIONS:
+            one = waiting.pop()
+            if isinstance(one, NamedType) and one.name not in found:
+                found.add(one.name)
+                waiting.append(definitions[one.name])
+                repeated += one.name in known
+            waiting += inner_types(one)
+        known |= found
+    return repeated > MAX_REPEATED_DEFINITIONS
 
 
 def make_union(types: Iterable[ValueType]) -> ValueType:
