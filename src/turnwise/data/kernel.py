@@ -3,25 +3,40 @@
     Kernel(recipe)(batch: RecordBatch of INPUT_SCHEMA) -> RecordBatch of ENCODED_SCHEMA
 
 It is a pure function: the same rows give the same records, whatever batches they come in, in whatever process. A bad
-row never raises; it becomes a record with the reason. Only a broken recipe raises (`Kernel.load`), before the first
+row never raises; it becomes a record with the reason. Only a broken recipe raises, in `Kernel.load`, before the first
 row. A kernel is pickled as its recipe alone, and loads template and tokenizer when it is first used.
+
+Rows are encoded all together (`Template.encode_batch`), and their ids go from there into Arrow without becoming Python
+lists. Only rows with something special are looked at one by one (`samples.py`). The records of a batch are in the order
+of its rows.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import warnings
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from turnwise.data.encoded_records import RecordBuilder, as_arrow
 from turnwise.data.recipe import Recipe
-from turnwise.data.records import Record, RowProblem, describe_error, read_record
-from turnwise.data.schemas import ENCODED_SCHEMA, FILTERED, REJECTED, SAMPLE, TRAIN, VALIDATION
+from turnwise.data.records import Record, RecordReader, RowProblem
+from turnwise.data.samples import RowResult, SampleMaker, nothing_trained, too_long
+from turnwise.data.schemas import TRAIN, VALIDATION
+from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
+from turnwise.tokens.encoded_batch import EncodedBatch
 from turnwise.tokens.loss import IGNORED
+
+CLOCK = "strftime_now"
+HASH_BYTES = 8
 
 
 class Kernel:
@@ -29,6 +44,13 @@ class Kernel:
 
     Args:
         recipe: the recipe.
+
+    Example:
+        >>> kernel = Kernel(Recipe(inputs="data.jsonl", template="chatml", tokenizer="turnwise"))
+        >>> raw = b'{"prompt": "Hi", "completion": "Hello!"}'
+        >>> row = {"file": "data.jsonl", "row": 1, "offset": 0, "raw": raw, "nulls_removed": 0}
+        >>> kernel(pa.RecordBatch.from_pylist([row], schema=INPUT_SCHEMA))["status"].to_pylist()
+        ['sample']
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -52,62 +74,124 @@ class Kernel:
         """Load template and tokenizer now, and return the kernel.
 
         Raises:
-            TurnwiseError: one of them cannot be loaded, or they do not fit together.
+            TurnwiseError: one of them cannot be loaded, or they do not fit together; or the template writes the date,
+                and the recipe does not say which.
         """
-        self.template.encode_batch([], self.tokenizer, self.recipe.train_on, **self._arguments)
+        if self.recipe.now is None and CLOCK in self.template.text:
+            name = self.template.name
+            problem = f"the template {name} writes today's date, so every run would differ"
+            raise SourceError(problem, hint='say which date in the recipe: now = "2026-01-31"')
+        self._encode_batch([])
         return self
+
+    @cached_property
+    def _arguments(self) -> dict[str, Any]:
+        """The arguments of `encode` for all rows, but `strict`."""
+        return {**self.recipe.options, "now": self.recipe.now}
+
+    @cached_property
+    def _is_strict(self) -> bool:
+        """Whether flaws of rows are errors; not if template and tokenizer do not fit, and flaws are kept."""
+        if self.recipe.on_flaw == "reject":
+            return True
+        try:
+            self.template.encode_batch([], self.tokenizer, strict=True, **self._arguments)
+        except TokenizerError:
+            return False
+        return True
+
+    @cached_property
+    def _samples(self) -> SampleMaker:
+        recipe, arguments = self.recipe, self._arguments
+        return SampleMaker(recipe, self.template, self.tokenizer, arguments, self._is_strict)
+
+    @cached_property
+    def _reader(self) -> RecordReader:
+        return RecordReader(self.recipe)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Encode a batch of rows."""
-        records: list[Record] = []
-        problems: dict[int, RowProblem] = {}
+        records: list[Record | None] = []
+        results: dict[int, RowResult] = {}  # of rows that are not encoded with the others
         for index, raw in enumerate(batch.column("raw").to_pylist()):
             try:
-                records.append(read_record(raw, self.recipe))
+                record = self._reader.read(raw)
             except RowProblem as problem:
-                problems[index] = problem
-                records.append(Record([], {}))
-        rows = [{"messages": one.messages, **one.arguments} for one in records]
-        encoded = self.template.encode_batch(
-            rows, self.tokenizer, self.recipe.train_on, errors="collect", **self._arguments
-        )
-        for index, error in encoded.errors.items():
-            problems.setdefault(index, RowProblem("bad-message", describe_error(error)))
-        columns: dict[str, list[Any]] = {name: [] for name in ENCODED_SCHEMA.names}
-        limit = self.recipe.max_length
-        for index in range(len(batch)):
-            ids, labels = encoded[index]
-            status, kind, reason, lost = SAMPLE, None, None, 0
-            if index in problems:
-                status, kind, reason = REJECTED, problems[index].kind, problems[index].reason
-            elif set(labels) <= {IGNORED}:
-                status, kind, reason = REJECTED, "nothing-trained", "no token is trained"
-            elif limit is not None and len(ids) > limit:
-                status, kind, lost = FILTERED, "too-long", len(ids)
-                reason = f"has {len(ids)} tokens, more than max_length={limit}"
-            is_sample = status == SAMPLE
-            key = ids.tobytes() + labels.tobytes()
-            digest = hashlib.blake2b(key, digest_size=16).digest()
-            share = int.from_bytes(digest[:8], "big") / (1 << 64)
-            columns["status"].append(status)
-            columns["kind"].append(kind)
-            columns["reason"].append(reason)
-            columns["sample"].append(0)
-            columns["split"].append(VALIDATION if share < self.recipe.validation else TRAIN)
-            columns["raw"].append(batch["raw"][index].as_py() if status == REJECTED else None)
-            columns["input_ids"].append(ids.tolist() if is_sample else [])
-            columns["labels"].append(labels.tolist() if is_sample else [])
-            columns["digest"].append(digest if self.recipe.deduplicate and is_sample else None)
-            columns["tokens_lost"].append(lost)
-        arrays = [
-            batch.column(name)
-            if name in ("file", "row", "offset", "nulls_removed")
-            else pa.array(columns[name], ENCODED_SCHEMA.field(name).type)
-            for name in ENCODED_SCHEMA.names
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=ENCODED_SCHEMA)
+                results[index] = RowResult(problem=problem)
+                records.append(None)
+                continue
+            records.append(record)
+            if self.recipe.preferences == "pairs":
+                results[index] = self._samples.make_pair(record)
+            elif self.recipe.samples == "turns":
+                results[index] = self._samples.make(record)
+        common = [index for index in range(len(records)) if index not in results]
+        encoded = self._encode_common(records, common, results)
+        builder = RecordBuilder(encoded, self.recipe.deduplicate)
+        places = {index: place for place, index in enumerate(common)}
+        for index in range(len(records)):
+            if index in results:
+                builder.add_result(index, results[index])
+            else:
+                builder.add_common(index, places[index])
+        return builder.build(batch, self._choose_splits(records))
 
-    @property
-    def _arguments(self) -> dict[str, Any]:
-        arguments: dict[str, Any] = {**self.recipe.options, "now": self.recipe.now}
-        return {**arguments, "strict": self.recipe.on_flaw == "reject"}
+    def _encode_common(
+        self, records: Sequence[Record | None], common: Sequence[int], results: dict[int, RowResult]
+    ) -> EncodedBatch:
+        """Encode rows all together; the results of those that need more are added to `results`."""
+        rows = [record for record in map(records.__getitem__, common) if record is not None]
+        encoded = self._encode_batch([record.row for record in rows])
+        offsets, limit = encoded.offsets, self.recipe.max_length
+        trained = _count_trained(encoded)
+        for place, (index, record) in enumerate(zip(common, rows, strict=True)):
+            size = offsets[place + 1] - offsets[place]
+            if place in encoded.errors:
+                results[index] = self._samples.make(record)
+            elif not trained[place]:
+                results[index] = RowResult(problem=nothing_trained())
+            elif limit is not None and size > limit:
+                if self.recipe.overlong == "drop":
+                    results[index] = RowResult(problem=too_long(size, limit), tokens_lost=size)
+                else:
+                    results[index] = self._samples.make(record)
+        return encoded
+
+    def _encode_batch(self, rows: list[Any]) -> EncodedBatch:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TurnwiseWarning)  # with `strict` they are errors
+            return self.template.encode_batch(
+                rows,
+                self.tokenizer,
+                self.recipe.train_on,
+                errors="collect",
+                strict=self._is_strict,
+                **self._arguments,
+            )
+
+    def _choose_splits(self, records: Sequence[Record | None]) -> list[str]:
+        """Choose the split of each row by a hash of its messages: the same in every file, template and order."""
+        share = self.recipe.validation
+        if not share:
+            return [TRAIN] * len(records)
+        border = int(share * (1 << 8 * HASH_BYTES))
+        splits = []
+        for record in records:
+            is_chosen = record is not None and _hash_messages(record.messages) < border
+            splits.append(VALIDATION if is_chosen else TRAIN)
+        return splits
+
+
+def _hash_messages(messages: list[Any]) -> int:
+    text = json.dumps(messages, sort_keys=True)
+    digest = hashlib.blake2b(text.encode(), digest_size=HASH_BYTES).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _count_trained(encoded: EncodedBatch) -> list[int]:
+    """Return the number of trained tokens of each row."""
+    is_trained = pc.not_equal(as_arrow(encoded.labels, pa.int32()), IGNORED)
+    totals = pc.cumulative_sum(is_trained.cast(pa.int64()))
+    totals = pa.concat_arrays([pa.array([0], pa.int64()), totals])
+    ends: list[int] = totals.take(as_arrow(encoded.offsets, pa.int64())).to_pylist()
+    return [end - start for start, end in zip(ends, ends[1:], strict=False)]

@@ -50,6 +50,7 @@ SHAPE_NAMES = ("auto", *(name for name in shapes.SHAPES), PREFERENCE)
 SAMPLES = ("whole", "turns")
 OVERLONG = ("drop", "truncate", "split")
 PACKING = ("none", "best-fit")
+PREFERENCES = ("chosen", "pairs")
 ON_BAD_ROW = ("quarantine", "fail")
 ON_FLAW = ("reject", "keep")
 SHARD_FORMATS = ("parquet", "arrow")
@@ -83,6 +84,7 @@ RULES: Mapping[str, ValueRule] = {
     "columns": TABLE,
     "train_on": one_of(POLICIES),
     "samples": one_of(SAMPLES),
+    "preferences": one_of(PREFERENCES),
     "max_length": or_null(LENGTH),
     "overlong": one_of(OVERLONG),
     "packing": one_of(PACKING),
@@ -114,6 +116,8 @@ class Recipe:
         train_on: the loss policy, as for `Template.encode`.
         samples: "whole" makes one sample of a row, "turns" as many as `Template.examples` needs for every turn to
             follow what serving would have sent.
+        preferences: what rows with `chosen` and `rejected` become: "chosen" trains the chosen reply, "pairs" keeps
+            both, for DPO; then all rows must be preferences.
         max_length: the most tokens of a sample, and of a packed row.
         overlong: what becomes of longer conversations: "drop" leaves them out, "truncate" keeps the first messages, up
             to the last reply that fits, "split" makes several samples of whole rounds, each after the system messages.
@@ -143,6 +147,7 @@ class Recipe:
     columns: Mapping[str, str] = field(default_factory=dict)
     train_on: str = "assistant"
     samples: str = "whole"
+    preferences: str = "chosen"
     max_length: int | None = None
     overlong: str = "drop"
     packing: str = "none"
@@ -171,6 +176,21 @@ class Recipe:
             raise SourceError("packing needs max_length: the most tokens of a packed row")
         if self.max_length is None and self.overlong != "drop":
             raise SourceError(f"overlong={self.overlong!r} needs max_length")
+        if self.preferences == "pairs":
+            self._check_pairs()
+
+    def _check_pairs(self) -> None:
+        """Refuse values that have no meaning for pairs."""
+        accepted = {
+            "samples": "whole",
+            "overlong": "drop",
+            "packing": "none",
+            "train_on": "assistant",
+        }
+        for name, value in accepted.items():
+            if getattr(self, name) != value:
+                problem = f"{name} must be {value!r} if preferences are kept as pairs"
+                raise SourceError(problem, hint='preferences = "chosen" trains the chosen reply')
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Recipe:

@@ -1,14 +1,45 @@
-"""Read one row of data, given as JSON text, as a conversation."""
+"""Read one row of data, given as JSON text, as a conversation.
+
+The stated outcome for everything that text may hold:
+
+    BOM, CRLF, spaces around       ignored
+    a blank line                   filtered: it is no row
+    not UTF-8                      rejected, with the byte
+    not JSON, cut off, NaN         rejected, with the column
+    a key twice in one object      rejected: readers disagree about which of the two is meant
+    a number beyond a float        rejected
+    an unknown shape or column     rejected, with the columns that the row has
+    a weight other than 0 and 1    rejected: labels cannot hold it
+
+Rows have the shapes of `turnwise.shapes`, told apart row by row, or are preferences: `chosen` and `rejected`, with or
+without a `prompt`. A preference becomes the conversation that ends with the chosen reply. The messages that both have
+in common are its prompt, and are not trained, as in TRL.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isinf
 from typing import Any, NamedTuple
 
 from turnwise import shapes
 from turnwise.data.recipe import PREFERENCE, Recipe
-from turnwise.errors import MessageError, did_you_mean
+from turnwise.errors import (
+    MessageError,
+    TemplateError,
+    TurnwiseError,
+    did_you_mean,
+    printable,
+    short_repr,
+)
+from turnwise.shapes.row import SHARED_COLUMNS
+
+BOM = b"\xef\xbb\xbf"
+PREFERENCE_COLUMNS = ("chosen", "rejected")
+NOT_PLAIN = frozenset([*SHARED_COLUMNS, *PREFERENCE_COLUMNS])
+WEIGHTS = (None, 0, 1)
+MAX_SHOWN_ROW = 40  # characters of a text that is no JSON
 
 
 class RowProblem(Exception):
@@ -30,45 +61,242 @@ class Record(NamedTuple):
     Attributes:
         messages: the messages, in OpenAI's shape.
         arguments: the arguments of `encode` that the row gives: tools, documents and options.
+        rejected: of a preference, the conversation that ends with the rejected reply.
     """
 
     messages: list[Any]
     arguments: Mapping[str, Any]
+    rejected: list[Any] | None = None
+
+    @property
+    def row(self) -> Any:
+        """The conversation as `encode_batch` takes it."""
+        return self.row_of(self.messages)
+
+    def row_of(self, messages: list[Any]) -> Any:
+        """Return other messages with the arguments of this row, as `encode_batch` takes them."""
+        if not self.arguments:
+            return messages
+        columns: dict[str, Any] = {"messages": messages}
+        options = {}
+        for name, value in self.arguments.items():
+            if name in SHARED_COLUMNS:
+                columns[name] = value
+            else:
+                options[name] = value
+        return {**columns, "chat_template_kwargs": options}
 
 
-def read_record(raw: bytes, recipe: Recipe) -> Record:
-    """Read a row.
+class RecordReader:
+    """Reads rows as a recipe says.
 
-    Raises:
-        RowProblem: it cannot be read.
+    Args:
+        recipe: the recipe.
     """
-    try:
-        row = json.loads(raw)
-    except UnicodeDecodeError as error:
-        raise RowProblem("bad-encoding", f"is not UTF-8 at byte {error.start}") from None
-    except (ValueError, RecursionError) as error:
-        raise RowProblem("bad-json", f"is not JSON: {error}") from None
-    if recipe.columns:
-        row = _rename_columns(row, recipe.columns)
-    shape = None if recipe.shape in ("auto", PREFERENCE) else recipe.shape
-    try:
-        arguments = shapes.conversation(row, shape).arguments
-    except MessageError as error:
-        raise RowProblem("bad-message", describe_error(error)) from None
-    return Record(arguments.pop("messages"), arguments)
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._columns = recipe.columns
+        self._shape = None if recipe.shape == "auto" else recipe.shape
+        self._can_be_plain = recipe.shape in ("auto", "openai")
+        self._decode = json.JSONDecoder(
+            object_pairs_hook=_read_object,
+            parse_constant=_refuse_constant,
+            parse_float=_read_float,
+        ).decode
+
+    def read(self, raw: bytes) -> Record:
+        """Read a row.
+
+        Raises:
+            RowProblem: it cannot be read.
+        """
+        row = self._parse(raw)
+        if self._columns:
+            row = _rename_columns(row, self._columns)
+        if self._can_be_plain and type(row) is dict and NOT_PLAIN.isdisjoint(row):
+            messages = row.get("messages")
+            if type(messages) is list and _are_plain(messages):
+                return Record(messages, {})
+        try:
+            return self._read_shape(row)
+        except MessageError as error:
+            kind = "bad-message" if error.path else "unknown-shape"
+            raise RowProblem(kind, describe_error(error)) from None
+
+    def _parse(self, raw: bytes) -> Any:
+        """Parse the JSON text of a row."""
+        if raw.startswith(BOM):
+            raw = raw[len(BOM) :]
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            found = raw[error.start : error.start + 4].hex(" ")
+            reason = f"byte {error.start} is not UTF-8: {found}. Save the file as UTF-8"
+            raise RowProblem("bad-encoding", reason) from None
+        try:
+            return self._decode(text)
+        except RecursionError:
+            raise RowProblem("bad-json", "the JSON is nested too deeply") from None
+        except json.JSONDecodeError as error:
+            if not text.strip():
+                raise RowProblem("blank", "the line is blank") from None
+            if error.pos >= len(text.rstrip()):
+                reason = f"the JSON ends too early, after {len(text)} characters: {error.msg}"
+                raise RowProblem("bad-json", reason) from None
+            at = short_repr(text[error.pos : error.pos + MAX_SHOWN_ROW])
+            reason = f"is not JSON: {error.msg}, at character {error.pos}: {at}"
+            raise RowProblem("bad-json", reason) from None
+        except ValueError as error:  # of the functions below, or a number with thousands of digits
+            raise RowProblem("bad-json", printable(str(error))) from None
+
+    def _read_shape(self, row: Any) -> Record:
+        is_preference = self._shape in (None, PREFERENCE) and _is_preference(row)
+        if self._shape == PREFERENCE and not is_preference:
+            found = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
+            raise MessageError(f"there is no 'chosen' in this row. It has: {found}")
+        if is_preference:
+            return _read_preference(row)
+        parsed = shapes.conversation(row, self._shape)
+        arguments = dict(parsed.arguments)
+        record = Record(arguments.pop("messages"), arguments)
+        _check_weights(record.messages)
+        return record
+
+
+def _are_plain(messages: list[Any]) -> bool:
+    """Return whether messages are roles and texts only, which need no further checks here."""
+    if not messages or set(map(type, messages)) != {dict} or set(map(len, messages)) != {2}:
+        return False
+    for message in messages:
+        if type(message.get("role")) is not str or type(message.get("content")) is not str:
+            return False
+    return True
+
+
+def _check_weights(messages: list[Any]) -> None:
+    for index, message in enumerate(messages):
+        if message.get("weight") not in WEIGHTS:
+            problem = (
+                f"must be 0 or 1, not {short_repr(message['weight'])}; labels are trained or not"
+            )
+            raise MessageError(problem, path=f"messages[{index}].weight")
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {short_repr(twice)} is twice in one object: keep one of them")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON: write null, or a number")
+
+
+def _read_float(text: str) -> float:
+    value = float(text)
+    if isinf(value):
+        raise ValueError(f"the number {short_repr(text)} is too large")
+    return value
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------
 
 
 def _rename_columns(row: Any, columns: Mapping[str, str]) -> Any:
+    """Return the row with the usual names of columns."""
     if not isinstance(row, dict):
-        raise RowProblem("bad-column", "is not a table with columns, and the recipe names some")
+        reason = f"the recipe names columns, and the row is no table: {short_repr(row)}"
+        raise RowProblem("bad-column", reason)
+    renamed = {key: value for key, value in row.items() if key not in columns.values()}
     for name, column in columns.items():
         if column not in row:
-            hint = did_you_mean(column, row, "It has")
-            raise RowProblem("bad-column", f"there is no column {column!r}. {hint or ''}".strip())
-        row[name] = row.pop(column)
-    return row
+            hint = did_you_mean(column, row, "It has") or "It is empty."
+            raise RowProblem("bad-column", f"there is no column {column!r}. {hint}")
+        renamed[name] = row[column]
+    return renamed
 
 
-def describe_error(error: Any) -> str:
-    """Return an error as one line."""
-    return ". ".join(line.strip() for line in str(error).splitlines() if line.strip())
+# -- preferences ------------------------------------------------------------------------------------------------------
+
+
+def _is_preference(row: Any) -> bool:
+    return isinstance(row, dict) and row.get("chosen") is not None
+
+
+def _read_preference(row: dict[str, Any]) -> Record:
+    """Read `chosen` and `rejected`, each a reply after the `prompt`, or a whole conversation."""
+    chosen = _join_prompt(row.get("prompt"), row["chosen"], "chosen")
+    given = row.get("rejected")
+    rejected = None if given is None else _join_prompt(row.get("prompt"), given, "rejected")
+    shared = _count_shared(chosen, rejected, row.get("prompt"))
+    used = (*PREFERENCE_COLUMNS, "prompt", "messages")
+    others = {key: value for key, value in row.items() if key not in used}
+    parsed = shapes.conversation({**others, "messages": chosen}, "openai")
+    arguments = dict(parsed.arguments)
+    messages = _without_training(arguments.pop("messages"), shared)
+    _check_weights(messages)
+    if rejected is not None:
+        parsed = shapes.conversation({"messages": rejected}, "openai")
+        rejected = _without_training(parsed.messages, shared)
+    return Record(messages, arguments, rejected)
+
+
+def _join_prompt(prompt: Any, reply: Any, column: str) -> list[Any]:
+    """Return the conversation of a prompt and a reply, each a text or messages; the reply may repeat the prompt."""
+    before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
+    if isinstance(reply, str):
+        if not before:
+            problem = "is a text, and there is no 'prompt' before it"
+            raise MessageError(problem, path=column, hint="messages or a prompt are needed")
+        return [*before, {"role": "assistant", "content": reply}]
+    replies = [reply] if isinstance(reply, dict) else reply
+    if not isinstance(replies, list) or not isinstance(before, list):
+        found = replies if not isinstance(replies, list) else before
+        where = column if found is replies else "prompt"
+        problem = f"must be text or a list of messages, not {short_repr(found)}"
+        raise MessageError(problem, path=where)
+    turns = [one for one in replies if not (isinstance(one, dict) and one.get("role") == "system")]
+    repeats_prompt = replies[: len(before)] == before or turns[: len(before)] == before
+    return replies if repeats_prompt else [*before, *replies]
+
+
+def _count_shared(chosen: list[Any], rejected: list[Any] | None, prompt: Any) -> int:
+    """Return how many messages are the prompt: those that both conversations begin with."""
+    if rejected is None:
+        return len(prompt) if isinstance(prompt, list) else 0
+    shared = 0
+    for ours, theirs in zip(chosen, rejected, strict=False):
+        if ours != theirs:
+            break
+        shared += 1
+    return min(shared, len(chosen) - 1, len(rejected) - 1)
+
+
+def _without_training(messages: list[Any], count: int) -> list[Any]:
+    """Return messages, with weight 0 for replies among the first ones whose weight is not given."""
+    found = []
+    for index, message in enumerate(messages):
+        is_prompt = index < count and message["role"] == "assistant"
+        if is_prompt and message.get("weight") is None:
+            message = {**message, "weight": 0}
+        found.append(message)
+    return found
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def describe_error(error: TurnwiseError) -> str:
+    """Return an error as one line: what is wrong, where, and what to do."""
+    parts = [error.message]
+    if isinstance(error, TemplateError) and error.line:
+        parts[0] += f" (template {error.name}, line {error.line})"
+    if error.hint:
+        parts.append(error.hint)
+    return printable(". ".join(part.rstrip(".") for part in parts)).replace("\n", " ")

@@ -22,6 +22,7 @@ SAMPLE, REJECTED, FILTERED = "sample", "rejected", "filtered"
 TRAIN, VALIDATION = "train", "validation"
 
 KINDS = {
+    "blank": "the line is blank",
     "bad-encoding": "the bytes of the row are not UTF-8",
     "bad-json": "the row is not JSON, or its JSON has no one meaning (a key twice, NaN)",
     "unknown-shape": "there is no conversation in the row",
@@ -39,6 +40,8 @@ KINDS = {
 
 DIGEST_SIZE = 16
 IDS = pa.list_(pa.int32())
+MASK = pa.list_(pa.int8())
+TRAINED_MASKS = ("completion_mask", "assistant_masks")  # two names for one mask: 1 if trained
 
 INPUT_SCHEMA = pa.schema(
     [
@@ -63,6 +66,10 @@ ENCODED_SCHEMA = pa.schema(
         pa.field("raw", pa.binary()),  # of rejected rows only
         pa.field("input_ids", IDS, nullable=False),  # empty for rows without a sample
         pa.field("labels", IDS, nullable=False),
+        pa.field("rejected_ids", IDS),  # of preferences that are kept as pairs
+        pa.field(
+            "prompt_length", pa.int32()
+        ),  # the ids that both conversations of a pair begin with
         pa.field("digest", pa.binary(DIGEST_SIZE)),  # of ids and labels, if rows are deduplicated
         pa.field("tokens_lost", pa.int32(), nullable=False),  # of the row: at its first record
         pa.field("nulls_removed", pa.int32(), nullable=False),  # padding of tables: at the first
@@ -71,15 +78,22 @@ ENCODED_SCHEMA = pa.schema(
 
 
 def shard_schema(recipe: Recipe) -> pa.Schema:
-    """Return the schema of the shards of a recipe."""
-    ones = pa.list_(pa.int8())
-    fields = [
-        pa.field("input_ids", IDS, nullable=False),
-        pa.field("labels", IDS, nullable=False),
-        pa.field("attention_mask", ones, nullable=False),
-        pa.field("completion_mask", ones, nullable=False),
-        pa.field("length", pa.int32(), nullable=False),
-        pa.field("source_file", pa.string(), nullable=False),
-        pa.field("source_row", pa.int64(), nullable=False),
-    ]
-    return pa.schema(fields)
+    """Return the schema of the shards of a recipe.
+
+    `source_file` and `source_row` say where a sample comes from; of a packed row they are lists, one item for each
+    sample in it, as are `seq_lengths`, and `position_ids` begin at 0 with each sample. `length` is the number of ids.
+    Pairs have the columns of TRL's preference collator.
+    """
+    is_packed = recipe.packing != "none"
+    source_file, source_row = pa.string(), pa.int64()
+    if recipe.preferences == "pairs":
+        names = ["prompt_ids", "chosen_ids", "rejected_ids"]
+        columns = dict.fromkeys(names, IDS)
+    else:
+        columns = {"input_ids": IDS, "labels": IDS}
+        columns |= dict.fromkeys(["attention_mask", *TRAINED_MASKS], MASK)
+    if is_packed:
+        columns |= {"position_ids": IDS, "seq_lengths": IDS}
+        source_file, source_row = pa.list_(source_file), pa.list_(source_row)
+    columns |= {"length": pa.int32(), "source_file": source_file, "source_row": source_row}
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
