@@ -4,16 +4,13 @@ template = turnwise.load("qwen3")              # or compile(text), a file, a fol
 prompt = template.render(messages, add_generation_prompt=True)
 message = template.parse(reply, prompt)
 
-Comparing, checking and repairing templates is loaded when it is first used: it is not needed to render, and would take
-a third of the time of an import.
+Each name is loaded when it is first used: a program that only renders does not wait for the modules that compare,
+check and repair, and `turnwise --help` for none.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from turnwise.engine.provenance.media import MediaPart
-from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
-from turnwise.engine.runtime.limits import Limits
 from turnwise.errors import (
     MessageError,
     SourceError,
@@ -28,36 +25,41 @@ from turnwise.errors import (
     TurnwiseWarning,
     Unstable,
 )
-from turnwise.isolation import IsolatedTemplate, WorkerPool, isolated
-from turnwise.messages import (
-    ChatMessage,
-    ContentPart,
-    FunctionCall,
-    FunctionDefinition,
-    Role,
-    Tool,
-    ToolCall,
-)
-from turnwise.normalisation.capabilities import Capabilities
-from turnwise.normalisation.capability_table import Capability
-from turnwise.normalisation.change import Change
-from turnwise.normalisation.normaliser import Normalised, Normaliser
-from turnwise.registry import Entry, Match, entries, load, match, register
-from turnwise.replies.call_ids import CallIds
-from turnwise.replies.chunk_stream import ChunkStream
-from turnwise.replies.events import Event, Message
-from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.parser import Parser
-from turnwise.template import Template, compile
-from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.encoded_batch import EncodedBatch
-from turnwise.tokens.session import Session
-from turnwise.training import Examples
 
 if TYPE_CHECKING:
+    from turnwise.engine.provenance.media import MediaPart
+    from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
+    from turnwise.engine.runtime.limits import Limits
     from turnwise.evidence import CheckFinding, CheckReport, Comparison, diff
+    from turnwise.isolation import IsolatedTemplate, WorkerPool, isolated
+    from turnwise.messages import (
+        ChatMessage,
+        ContentPart,
+        FunctionCall,
+        FunctionDefinition,
+        Role,
+        Tool,
+        ToolCall,
+    )
+    from turnwise.normalisation.capabilities import Capabilities
+    from turnwise.normalisation.capability_table import Capability
+    from turnwise.normalisation.change import Change
+    from turnwise.normalisation.normaliser import Normalised, Normaliser
     from turnwise.publishing import Release, release, verify_release
+    from turnwise.registry import Entry, Match, load, register
+    from turnwise.registry.match import match
+    from turnwise.registry.store import entries
     from turnwise.repair.fix import Patch, Repair, Unfixed, fix
+    from turnwise.replies.call_ids import CallIds
+    from turnwise.replies.chunk_stream import ChunkStream
+    from turnwise.replies.events import Event, Message
+    from turnwise.replies.grammar import Grammar
+    from turnwise.replies.parser.parser import Parser
+    from turnwise.template import Template, compile
+    from turnwise.tokens.encoded import Encoded
+    from turnwise.tokens.encoded_batch import EncodedBatch
+    from turnwise.tokens.session import Session
+    from turnwise.training import Examples
 
 __version__ = "0.1.0"
 
@@ -125,20 +127,58 @@ __all__ = [
     "verify_release",
 ]
 
-_LOADED_WHEN_USED = {
-    **dict.fromkeys(("CheckFinding", "CheckReport", "Comparison", "diff"), "turnwise.evidence"),
-    **dict.fromkeys(("Patch", "Repair", "Unfixed", "fix"), "turnwise.repair"),
-    **dict.fromkeys(("Release", "release", "verify_release"), "turnwise.publishing"),
+_NAMES_BY_MODULE = {
+    "turnwise.engine.provenance.media": ("MediaPart",),
+    "turnwise.engine.provenance.rendering": ("Origin", "Piece", "Rendering"),
+    "turnwise.engine.runtime.limits": ("Limits",),
+    "turnwise.evidence": ("CheckFinding", "CheckReport", "Comparison", "diff"),
+    "turnwise.isolation": ("IsolatedTemplate", "WorkerPool", "isolated"),
+    "turnwise.messages": (
+        "ChatMessage",
+        "ContentPart",
+        "FunctionCall",
+        "FunctionDefinition",
+        "Role",
+        "Tool",
+        "ToolCall",
+    ),
+    "turnwise.normalisation.capabilities": ("Capabilities",),
+    "turnwise.normalisation.capability_table": ("Capability",),
+    "turnwise.normalisation.change": ("Change",),
+    "turnwise.normalisation.normaliser": ("Normalised", "Normaliser"),
+    "turnwise.publishing": ("Release", "release", "verify_release"),
+    "turnwise.registry": ("Entry", "Match", "load", "register"),
+    "turnwise.registry.match": ("match",),
+    "turnwise.registry.store": ("entries",),
+    "turnwise.repair.fix": ("Patch", "Repair", "Unfixed", "fix"),
+    "turnwise.replies.call_ids": ("CallIds",),
+    "turnwise.replies.chunk_stream": ("ChunkStream",),
+    "turnwise.replies.events": ("Event", "Message"),
+    "turnwise.replies.grammar": ("Grammar",),
+    "turnwise.replies.parser.parser": ("Parser",),
+    "turnwise.template": ("Template", "compile"),
+    "turnwise.tokens.encoded": ("Encoded",),
+    "turnwise.tokens.encoded_batch": ("EncodedBatch",),
+    "turnwise.tokens.session": ("Session",),
+    "turnwise.training": ("Examples",),
 }
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LOADED_WHEN_USED:
-        raise AttributeError(f"module 'turnwise' has no attribute {name!r}")
-    value = getattr(import_module(_LOADED_WHEN_USED[name]), name)
-    globals()[name] = value
-    return value
+    try:
+        if name in _MODULES:
+            value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+            return value
+        if not name.startswith("_"):
+            return import_module(
+                f"turnwise.{name}"
+            )  # `turnwise.shapes`, without an import of its own
+    except ModuleNotFoundError as error:
+        if error.name != f"turnwise.{name}":
+            raise
+    raise AttributeError(f"module 'turnwise' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LOADED_WHEN_USED})
+    return sorted({*globals(), *__all__})

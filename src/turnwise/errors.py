@@ -75,6 +75,11 @@ class TurnwiseError(Exception):
         """Return the place as text for `str()`; empty if none is known."""
         return ""
 
+    def as_data(self) -> dict[str, Any]:
+        """Return the error as JSON takes it: its type, message and hint, and the place where it is known."""
+        known = {name: value for name, value in vars(self).items() if isinstance(value, (str, int))}
+        return {"type": type(self).__name__, **known}
+
     def __reduce__(self) -> tuple[Any, ...]:
         # exceptions with keyword arguments do not pickle by themselves, and worker processes
         # need them to

@@ -242,11 +242,11 @@ def test_pieces(here: Path) -> None:
 
 
 def test_colour(here: Path) -> None:
-    painted = good("render", "t.jinja", "chat.json", "--colour")
+    painted = good("render", "t.jinja", "chat.json", "--color")
     assert "\x1b[" in painted and "hello" in painted
-    assert "\x1b" not in good("render", "t.jinja", "chat.json", "--no-colour")
+    assert "\x1b" not in good("render", "t.jinja", "chat.json", "--no-color")
     put("chat.json", [{"role": "user", "content": "\x1b[2J\x07"}])
-    assert "\x1b[2J" not in good("render", "t.jinja", "chat.json", "--colour")
+    assert "\x1b[2J" not in good("render", "t.jinja", "chat.json", "--color")
 
 
 def test_whitespace(here: Path) -> None:
@@ -448,7 +448,7 @@ def test_demo() -> None:
     assert "start 0     tide" in text and '"role": "assistant"' in text.splitlines()[-3]
     assert text.endswith("it follows the prompt letter for letter.\n")
     assert len(text.splitlines()) <= 85
-    assert "\x1b[" in good("demo", "--colour") and "\x1b" not in good("demo", "--no-colour")
+    assert "\x1b[" in good("demo", "--color") and "\x1b" not in good("demo", "--no-color")
 
 
 def test_help_and_version() -> None:

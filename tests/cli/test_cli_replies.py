@@ -91,7 +91,7 @@ def test_stream(given: list[str]) -> None:
 def test_stream_for_people() -> None:
     text = run("parse", "qwen3", REPLY, "--stream").stdout
     assert "start 0     tide\n" in text and "reasoning   'Look.'\n" in text
-    assert "\x1b" in run("parse", "qwen3", REPLY, "--stream", "--colour").stdout
+    assert "\x1b" in run("parse", "qwen3", REPLY, "--stream", "--color").stdout
 
 
 def test_stream_does_not_wait_for_the_end() -> None:

@@ -75,14 +75,14 @@ def test_chips_without_colour(chat: str) -> None:
 
 
 def test_chips_in_colour(chat: str) -> None:
-    found = run("encode", "qwen2.5", chat, "--colour").stdout
+    found = run("encode", "qwen2.5", chat, "--color").stdout
     assert "\x1b[" in found and "⟦" not in found
     green = [part for part in found.split("\x1b[") if "42" in part.partition("m")[0].split(";")]
     assert green and all(part.partition("m")[2] != "hi" for part in green)
 
 
 def test_text_cannot_speak_to_the_terminal(tmp_path: Path) -> None:
-    found = run("encode", "qwen2.5", "--user", "a\x1b[2Jb", "--no-colour").stdout
+    found = run("encode", "qwen2.5", "--user", "a\x1b[2Jb", "--no-color").stdout
     assert "\x1b" not in found and "\\x1b" in found
 
 

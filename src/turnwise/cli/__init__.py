@@ -3,72 +3,182 @@
 A command reads its arguments, calls one method and prints the result. Exit codes of all commands: 0 all is well; 1 the
 command answers a question, and the answer is a finding, a difference or a row with a problem; 2 an error, be it in the
 call, a file, the template or the conversation. Errors are written to stderr, results to stdout: escaped on a terminal,
-else the exact bytes.
+else the exact bytes. With `--json`, an error is data on stdout, too.
+
+A command's module is imported when the command is called, not before: the list of all commands is there at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from turnwise.cli.check import check
-from turnwise.cli.compare import compare, convert
-from turnwise.cli.conform import conform_engine
-from turnwise.cli.demo import demo
-from turnwise.cli.doctor import doctor
-from turnwise.cli.encode import encode, stops
-from turnwise.cli.explain import explain
-from turnwise.cli.fix import fix
-from turnwise.cli.grammar import grammar
 from turnwise.cli.output import escape_terminals, report_errors
-from turnwise.cli.parse import parse
-from turnwise.cli.registry import list_entries, match
-from turnwise.cli.release import release_folder
-from turnwise.cli.render import render
-from turnwise.cli.scan import scan_dataset
-from turnwise.cli.stability import ledger, stability
 
 __all__ = ["app", "main"]
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "render": render,
-    "encode": encode,
-    "stops": stops,
-    "parse": parse,
-    "explain": explain,
-    "grammar": grammar,
-    "list": list_entries,
-    "match": match,
-    "diff": compare,
-    "convert": convert,
-    "check": check,
-    "stability": stability,
-    "ledger": ledger,
-    "conform": conform_engine,
-    "scan": scan_dataset,
-    "doctor": doctor,
-    "fix": fix,
-    "release": release_folder,
-    "demo": demo,
+
+class Command(NamedTuple):
+    """Where a command is, and the first sentence of its help."""
+
+    module: str
+    function: str
+    summary: str
+
+    def load(self) -> Callable[..., None]:
+        """Return the function."""
+        module = import_module(f"turnwise.cli.{self.module}")
+        found: Callable[..., None] = getattr(module, self.function)
+        return found
+
+
+COMMANDS = {
+    "render": Command(
+        "render",
+        "render",
+        "Render a conversation: the text of the template is dim, the fields of the messages are bright.",
+    ),
+    "encode": Command(
+        "encode",
+        "encode",
+        "Encode a conversation and show each token: its kind, and whether it is trained.",
+    ),
+    "stops": Command(
+        "encode", "stops", "Print the texts that end a reply, and with a tokenizer their ids."
+    ),
+    "parse": Command(
+        "parse",
+        "parse",
+        "Parse a reply into a message: reasoning, content, tool calls, and the stop.",
+    ),
+    "explain": Command("explain", "explain", "Say what a template reads and writes."),
+    "grammar": Command(
+        "grammar",
+        "grammar",
+        "Print a grammar of the replies that a template's model may write with some tools.",
+    ),
+    "list": Command("registry", "list_entries", "List the templates that have a name."),
+    "match": Command("registry", "match", "Show which template a model has, and why."),
+    "diff": Command(
+        "compare",
+        "compare",
+        "Compare two templates; on a difference, show the smallest conversation on which they differ.",
+    ),
+    "convert": Command(
+        "compare",
+        "convert",
+        "Write a template in another dialect; the result is verified, or refused with the reason.",
+    ),
+    "check": Command(
+        "check",
+        "check",
+        "Check templates against what people send to them; exit with 1 if there is a finding.",
+    ),
+    "stability": Command(
+        "stability",
+        "stability",
+        "Show which appended messages change earlier text, and the option that prevents it; exit with 1 if one does.",
+    ),
+    "ledger": Command(
+        "stability",
+        "ledger",
+        "Show which prompts of an agent's trace lose tokens that a server had computed, and why.",
+    ),
+    "conform": Command(
+        "conform",
+        "conform_engine",
+        "Compare the prompts of a running engine with its template; show the smallest conversation that differs.",
+    ),
+    "scan": Command(
+        "scan",
+        "scan_dataset",
+        "Find rows with control tokens, bad roles, lost turns, broken arguments, null padding or no labels.",
+    ),
+    "doctor": Command(
+        "doctor",
+        "doctor",
+        "Check whether a template is the reason why a model writes garbage; exit with 1 if there is a problem.",
+    ),
+    "fix": Command(
+        "fix",
+        "fix",
+        "Repair a template: null content, parts, arguments as text, late system texts, a missing generation prompt.",
+    ),
+    "release": Command(
+        "release",
+        "release_folder",
+        "Write what a model folder lacks: response template, training template, stops, a card, a golden file.",
+    ),
+    "demo": Command(
+        "demo",
+        "demo",
+        "Show a prompt and its origins, tokens and loss, an attack, and a reply parsed as it arrives.",
+    ),
 }
+
+
+class PlainCommand(TyperCommand):
+    """A command whose flags are shown as flags: typer writes a `<bool>` behind those that it makes itself."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, flags without the name of a value."""
+        return _without_flag_values(super().get_params(ctx))
+
+
+class LazyGroup(TyperGroup):
+    """The commands of the table: one that is called is imported, the others are a name and a sentence."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        summaries = {name: command.summary for name, command in COMMANDS.items()}
+        self.commands = {name: TyperCommand(name, help=text) for name, text in summaries.items()}
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, flags without the name of a value."""
+        return _without_flag_values(super().get_params(ctx))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """Return the command that is called, and its arguments."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found and _make_command(name or ""), rest
+
+
+def _make_command(name: str) -> Any:
+    """Import a command; typer makes of its function what it calls."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name, cls=PlainCommand)(report_errors(COMMANDS[name].load()))
+    return typer.main.get_command(alone)
+
+
+def _without_flag_values(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
 
 app = typer.Typer(
     name="turnwise",
+    cls=LazyGroup,
     help="One engine for LLM chat templates.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for word, command in COMMANDS.items():
-    app.command(word)(report_errors(command))
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
             typer.echo(version("turnwise"))
         except PackageNotFoundError:  # a checkout that is not installed

@@ -81,6 +81,7 @@ def check(
         str | None, typer.Option("--explain", metavar="CODE", help="Print the page of a check.")
     ] = None,
     list_checks: Annotated[bool, make_flag("--list", help="List all checks.")] = False,
+    as_json: Annotated[bool, make_flag("--json", help="Print JSON: --format json.")] = False,
     pick: PickOption = None,
     colour: ColourOption = None,
 ) -> None:
@@ -90,6 +91,7 @@ def check(
 
     Example: turnwise check chat_template.jinja -k ./tokenizer
     """
+    form = "json" if as_json else form
     if explain is not None:
         output.write(find_check(explain).page)
         return

@@ -122,6 +122,7 @@ def convert(
     ] = None,
     pick: PickOption = None,
     exact: ExactOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a template in another dialect; the result is verified, or refused with the reason.
 
@@ -129,6 +130,9 @@ def convert(
     """
     found = inputs.load_template(template, pick, exact)
     text = found.convert(to, eos_token=eos, bos_token=bos, without=without or ())
+    if as_json:
+        output.write_json({"dialect": to, "source": text})
+        return
     if not isinstance(text, str):
         text = json.dumps(text, ensure_ascii=False, indent=2)
     output.write(text if text.endswith("\n") else f"{text}\n")

@@ -68,7 +68,10 @@ REPLY = (
 
 
 def demo(colour: ColourOption = None) -> None:
-    """Show a prompt and its origins, tokens and loss, an attack, and a reply parsed as it arrives."""
+    """Show a prompt and its origins, tokens and loss, an attack, and a reply parsed as it arrives.
+
+    Example: turnwise demo
+    """
     coloured = output.use_colour(colour)
     template = load(ENTRY)
     rendering = template.render(CHAT, tools=TOOLS, add_generation_prompt=True)
@@ -126,7 +129,7 @@ def _show_reply(template: Template, prompt: Rendering, coloured: bool) -> None:
 
 def _legend(coloured: bool) -> str:
     if not coloured:
-        return "With --colour, what the template wrote is dim and each field of the conversation has a colour."
+        return "With --color, what the template wrote is dim and each field of the conversation has a colour."
     fields = "".join(
         f"{colour}{letter}"
         for colour, letter in zip(cycle(COLOURS), "fields of the conversation", strict=False)

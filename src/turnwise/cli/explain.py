@@ -33,7 +33,10 @@ def explain(
     as_json: JsonOption = False,
     colour: ColourOption = None,
 ) -> None:
-    """Say what a template reads and writes."""
+    """Say what a template reads and writes.
+
+    Example: turnwise explain qwen3
+    """
     loaded = inputs.load_template(template, pick)
     explanation = explain_template(loaded)
     if program:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from turnwise.cli import inputs, output
-from turnwise.cli.render import PickOption, TemplateArgument, ToolsOption, make_flag
+from turnwise.cli.render import JsonOption, PickOption, TemplateArgument, ToolsOption, make_flag
 from turnwise.errors import did_you_mean
+from turnwise.replies.export.gbnf import GbnfGrammar
 from turnwise.replies.grammar import Grammar
 
 TARGETS = ("structural-tag", "lark", "gbnf", "response-template")
@@ -37,6 +38,7 @@ def grammar(
         typer.Option("--profile", help="Of a response template: transformers or serving."),
     ] = "transformers",
     pick: PickOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print a grammar of the replies that a template's model may write with some tools.
 
@@ -57,28 +59,25 @@ def grammar(
         "parallel": not one_call,
         "content": schema,
     }
-    WRITERS[to](found, inputs.read_tools(tools), choice, options)
+    written = MAKERS[to](found, inputs.read_tools(tools), choice, **options)
+    if as_json or not isinstance(written, (str, GbnfGrammar)):
+        output.write_json(written._asdict() if isinstance(written, GbnfGrammar) else written)
+    elif isinstance(written, str):
+        output.write(written)
+    else:
+        _write_gbnf(written)
 
 
-def _write_structural_tag(found: Grammar, tools: Any, choice: str, options: Any) -> None:
-    output.write_json(found.to_structural_tag(tools, choice, **options))
-
-
-def _write_lark(found: Grammar, tools: Any, choice: str, options: Any) -> None:
-    output.write(found.to_lark(tools, choice, **options))
-
-
-def _write_gbnf(found: Grammar, tools: Any, choice: str, options: Any) -> None:
+def _write_gbnf(gbnf: GbnfGrammar) -> None:
     """Write the grammar; what else llama.cpp's server takes is in its comments."""
-    gbnf = found.to_gbnf(tools, choice, **options)
     notes = {"grammar_triggers": gbnf.triggers, "preserved_tokens": gbnf.preserved_tokens}
     for name, texts in notes.items():
         output.write(f"# {name} {json.dumps(texts, ensure_ascii=False)}\n")
     output.write(gbnf.grammar)
 
 
-WRITERS: dict[str, Callable[[Grammar, Any, str, Any], None]] = {
-    "structural-tag": _write_structural_tag,
-    "lark": _write_lark,
-    "gbnf": _write_gbnf,
+MAKERS: dict[str, Callable[..., Any]] = {
+    "structural-tag": Grammar.to_structural_tag,
+    "lark": Grammar.to_lark,
+    "gbnf": Grammar.to_gbnf,
 }

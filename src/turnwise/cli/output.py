@@ -18,14 +18,14 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TextIO
+from typing import TYPE_CHECKING, Any, ParamSpec, TextIO
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
-from rich.text import Text
 
 from turnwise.errors import TurnwiseError, TurnwiseWarning, printable
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 FOUND = 1
 """Exit code for an answer that is no good news: a finding, a difference, a row with a problem."""
@@ -83,10 +83,14 @@ def is_terminal() -> bool:
 
 
 def use_colour(wanted: bool | None) -> bool:
-    """Return the flag of the call; without one, True on a terminal that does not forbid colours."""
+    """Return the flag of the call; without one, what NO_COLOR or FORCE_COLOR say, else True on a terminal."""
     if wanted is not None:
         return wanted
-    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (
+        is_terminal() and os.environ.get("TERM") != "dumb"
+    )
 
 
 def write(text: str) -> None:
@@ -134,6 +138,10 @@ def _write(text: str) -> None:
 
 def write_lines(lines: Iterable[Text], colour: bool) -> None:
     """Write lines with or without their colours; the terminal wraps them."""
+    from rich.console import (
+        Console,  # when it is needed: it takes longer to load than most commands
+    )
+
     console = Console(force_terminal=colour, no_color=not colour, highlight=False, markup=False)
     with console.capture() as captured:
         for line in lines:
@@ -157,6 +165,9 @@ def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None
     if not sys.stderr.isatty():
         yield lambda done: None
         return
+    from rich.console import Console
+    from rich.progress import Progress
+
     # The bar moves the cursor, which `EscapedTerminal` would not pass on; there is no text of others in it.
     console = Console(file=sys.__stderr__)
     with Progress(console=console, transient=True) as progress:
@@ -190,9 +201,16 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
             with short_warnings():
                 command(*args, **kwargs)
         except TurnwiseError as error:
+            if kwargs.get("as_json"):
+                write_json({"error": error.as_data()})
             typer.echo(f"error: {printable(str(error), limit=10_000)}", err=True)
             raise typer.Exit(ERROR) from None
-        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+        except typer.BadParameter as error:
+            if kwargs.get("as_json"):
+                data = {"type": "Misuse", "message": error.message, "option": error.param_hint}
+                write_json({"error": data})
+            raise
+        except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:  # a defect of turnwise: a short report, not a traceback
             typer.echo(_bug_report(error), err=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from turnwise.cli import output
-from turnwise.cli.render import make_flag
+from turnwise.cli.render import JsonOption, make_flag
 from turnwise.errors import did_you_mean
-from turnwise.publishing import release, verify_release
+from turnwise.publishing import Release, release, verify_release
 
 PROFILES = ("serving", "transformers")
 
@@ -30,6 +30,7 @@ def release_folder(
         str,
         typer.Option("--profile", help="Of the response template: serving or transformers."),
     ] = PROFILES[0],
+    as_json: JsonOption = False,
 ) -> None:
     """Write what a model folder lacks: response template, training template, stops, a card, a golden file.
 
@@ -42,7 +43,10 @@ def release_folder(
         raise typer.BadParameter(hint, param_hint="--profile")
     if verify:
         differences = verify_release(folder)
-        output.write("".join(f"{one}\n" for one in differences) or "no differences\n")
+        if as_json:
+            output.write_json({"differences": list(map(str, differences))})
+        else:
+            output.write("".join(f"{one}\n" for one in differences) or "no differences\n")
         if differences:
             raise typer.Exit(output.FOUND)
         return
@@ -52,6 +56,25 @@ def release_folder(
         overwrite=overwrite,
         profile="serving" if profile == "serving" else "transformers",
     )
-    output.write(f"{found}\n" + (f"\n{found.diff}" if dry_run and found.diff else ""))
+    if as_json:
+        output.write_json(_as_data(found))
+    else:
+        output.write(f"{found}\n" + (f"\n{found.diff}" if dry_run and found.diff else ""))
     if not found.is_complete:
         raise typer.Exit(output.FOUND)
+
+
+def _as_data(found: Release) -> dict[str, Any]:
+    parts = [
+        {"name": part.name, "file": part.file, "status": part.status, "detail": part.detail}
+        for part in found.parts
+    ]
+    verdicts = list(map(str, found.verdicts))
+    return {
+        "folder": str(found.folder),
+        "complete": found.is_complete,
+        "parts": parts,
+        "verdicts": verdicts,
+        "written": found.written,
+        "diff": found.diff,
+    }

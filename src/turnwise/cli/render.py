@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from turnwise.cli import inputs, output
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import printable
 from turnwise.shapes import SHAPES
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def make_flag(*names: str, help: str) -> Any:
@@ -36,7 +38,7 @@ ExactOption = Annotated[
 JsonOption = Annotated[bool, make_flag("--json", help="Print JSON.")]
 ColourOption = Annotated[
     bool | None,
-    make_flag("--colour/--no-colour", help="Colours, or none; by default only on a terminal."),
+    make_flag("--color/--no-color", help="Colours, or none; by default only on a terminal."),
 ]
 ChatArgument = Annotated[
     str | None,
@@ -155,6 +157,8 @@ def _origin_data(origin: Origin) -> dict[str, Any]:
 
 def piece_lines(rendering: Rendering) -> list[Text]:
     """Return one line for each piece: its message, its origin and its text."""
+    from rich.text import Text
+
     origins = [printable(str(piece.origin)) for piece in rendering.pieces]
     width = min(60, max(map(len, origins), default=0))
     lines = []

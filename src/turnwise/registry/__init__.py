@@ -46,7 +46,7 @@ from turnwise.registry.match import (
     match_official,
 )
 from turnwise.registry.reference import describe_difference
-from turnwise.registry.store import current_store, entries, register, unregister
+from turnwise.registry.store import current_store, entries, find_entry, register, unregister
 from turnwise.template import Template, compile_jinja
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model, split_revision
 
@@ -127,12 +127,11 @@ def find_source(
         raise _missing_error(str(path))
     if not isinstance(where, str):
         return _read_object(where, pick)
-    store = current_store()
-    if entry := store.find(where):
+    if entry := find_entry(where):
         return _read_entry(entry, pick, exact)
     if where and (found := _read_existing(Path(where), pick, exact)):
         return found
-    if entry := store.find_short(where):
+    if entry := current_store().find_short(where):
         return _read_entry(entry, pick, exact)
     if found := _find_model(where, pick, exact):
         return found

@@ -210,6 +210,28 @@ def unregister(name: str) -> None:
     _current = None
 
 
+def find_entry(name: str) -> Entry | None:
+    """Return the entry of a name or alias.
+
+    The name of a built-in entry's file is found without reading the other files, unless there are entries of the user,
+    which may replace it.
+
+    Raises:
+        SourceError: the entry of that name was rejected.
+    """
+    has_own = os.environ.get(PATH_VARIABLE) or _registered
+    found = None if has_own else _read_built_in(name)
+    return found or current_store().find(name)
+
+
+@cache
+def _read_built_in(name: str) -> Entry | None:
+    """Return the entry of a file that ships with the package, None if there is none of that name."""
+    files = {path.name: path for path in ENTRIES.iterdir()}
+    where = f"{name}.toml"
+    return read_entry(_parse_file(files[where], where), where, files) if where in files else None
+
+
 @cache
 def built_in_store() -> EntryStore:
     """Return the store of the entries that ship with the package."""
