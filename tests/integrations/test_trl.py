@@ -126,7 +126,7 @@ def test_a_dataset_is_mapped_by_processes_and_bad_rows_are_named() -> None:
         prepare_dataset([*BAD_ROWS, *given], tokenizer, strict=True)
 
 
-@pytest.mark.parametrize("kind", ["qwen2.5", "llama-3"])
+@pytest.mark.parametrize("kind", ["qwen2.5", "llama-3", "zephyr"])
 def test_a_training_template_gives_the_same_labels(kind: str, tmp_path: Path) -> None:
     tokenizer = make_tokenizer(kind)
     given = [

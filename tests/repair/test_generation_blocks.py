@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -85,3 +86,10 @@ def test_all_pairs_of_trl() -> None:
         )
     reproduced = [pair.name for pair in pairs if pair.is_reproduced]
     assert len(reproduced) >= KNOWN, reproduced
+
+
+def test_blocks_of_a_first_reply_hold_no_opening() -> None:
+    # Zephyr writes no generation prompt for an empty conversation: the opening of a first reply looked like its text.
+    repair = turnwise.fix(turnwise.load("zephyr"), [GENERATION])
+    block = re.search(r"{% generation %}(.*?){% endgeneration %}", repair.text)
+    assert block is not None and block[1] == "{{ message.content + eos_token }}"

@@ -177,3 +177,14 @@ def test_time_grows_with_messages(name: str) -> None:
     template, shipped = compile_published(name), tokenizer("turnwise")
     chat = [_reply(f"Answer {i}") if i % 2 else _user(f"Question {i}") for i in range(4 * MESSAGES)]
     assert_linear(lambda size: template.encode(chat[:size], shipped).labels, MESSAGES)
+
+
+def test_the_opening_of_a_first_reply_is_not_trained() -> None:
+    # Its prompt is that of an empty conversation, in which Zephyr writes no opening.
+    zephyr = turnwise.load("zephyr")
+    assert zephyr.render([], add_generation_prompt=True).text == ""
+    known = tokenizer("turnwise")
+    for chat in ([_reply("One")], [_reply("One"), _user("Two"), _reply("One")]):
+        encoded = zephyr.encode(chat, known)
+        trained = [id for id in encoded.labels if id != -100]
+        assert known.decode(trained).replace("</s>", "") == "One" * (len(chat) // 2 + 1)

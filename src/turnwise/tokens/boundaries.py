@@ -218,8 +218,9 @@ class TurnCache:
         if len(valid) == 1:
             return valid[0]
         opening = _learn_opening(text, start, before, render_prompt)
-        if opening.status == "refused" and not before:
-            # Not any cached opening: that would depend on earlier calls.
+        if not before and (opening.status == "refused" or opening == Opening("", 0)):
+            # Nobody serves an empty conversation, so its prompt may lack the opening (`if messages`). Not any cached
+            # opening: that would depend on earlier calls.
             probe = _learn_opening(text, start, [PROBE_QUESTION], render_prompt)
             if probe.text and probe.is_at(text, start):
                 opening = Opening(probe.text, len(probe.text))
