@@ -22,10 +22,11 @@ from turnwise.data.schemas import (
     IDS,
     MASK,
     SAMPLE,
-    TRAINED_MASKS,
     shard_schema,
 )
 from turnwise.tokens.loss import IGNORED
+
+USED_COLUMNS = ["file", "row", "input_ids", "labels", "rejected_ids", "prompt_length"]
 
 
 def finish(encoded: Iterable[pa.RecordBatch] | pa.Table, recipe: Recipe) -> pa.Table:
@@ -37,18 +38,21 @@ def finish(encoded: Iterable[pa.RecordBatch] | pa.Table, recipe: Recipe) -> pa.T
     """
     if not isinstance(encoded, pa.Table):
         encoded = pa.Table.from_batches(encoded, schema=ENCODED_SCHEMA)
-    samples = encoded.filter(pc.equal(encoded["status"], SAMPLE))
+    samples = encoded.select(USED_COLUMNS)
+    is_sample = pc.equal(encoded["status"], SAMPLE)
+    if not pc.all(is_sample).as_py():
+        samples = samples.filter(is_sample)
     lengths = _count_tokens(samples, recipe)
-    bins = None
+    counts = None
     if recipe.packing != "none":
         assert recipe.max_length is not None, "a recipe with packing has it"
         bins = pack(lengths.to_pylist(), recipe.max_length)
+        counts = list(map(len, bins))
         samples = samples.take(pa.array([index for one in bins for index in one], pa.int64()))
     columns = _make_pairs(samples) if recipe.preferences == "pairs" else _make_samples(samples)
-    columns |= {"source_file": _join(samples["file"]), "source_row": _join(samples["row"])}
-    columns["length"] = lengths
-    if bins is not None:
-        columns = _merge_bins(columns, list(map(len, bins)))
+    columns |= {"source_file": samples["file"], "source_row": samples["row"], "length": lengths}
+    if counts is not None:
+        columns = _merge_bins({name: join_chunks(one) for name, one in columns.items()}, counts)
     schema = shard_schema(recipe)
     table = pa.table([columns[name] for name in schema.names], schema=schema)
     if recipe.group_by_length:
@@ -57,30 +61,38 @@ def finish(encoded: Iterable[pa.RecordBatch] | pa.Table, recipe: Recipe) -> pa.T
     return table
 
 
-def _count_tokens(samples: pa.Table, recipe: Recipe) -> pa.Array:
+def _count_tokens(samples: pa.Table, recipe: Recipe) -> pa.ChunkedArray:
     """Return the length of each sample; of a pair, that of its longer conversation."""
-    lengths = pc.list_value_length(_join(samples["input_ids"]))
+    lengths = pc.list_value_length(samples["input_ids"])
     if recipe.preferences != "pairs":
         return lengths
-    return pc.max_element_wise(lengths, pc.list_value_length(_join(samples["rejected_ids"])))
+    return pc.max_element_wise(lengths, pc.list_value_length(samples["rejected_ids"]))
 
 
-def _join(column: pa.ChunkedArray) -> pa.Array:
+def join_chunks(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return a column as one array."""
-    joined = column.combine_chunks()
-    if isinstance(joined, pa.ChunkedArray):  # some versions of pyarrow, for columns without a chunk
-        joined = pa.concat_arrays(joined.chunks) if joined.num_chunks else pa.array([], column.type)
-    return joined
+    if isinstance(column, pa.Array):
+        return column
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _make_samples(samples: pa.Table) -> dict[str, pa.Array]:
-    """Return ids, labels and masks."""
-    ids, labels = _join(samples["input_ids"]), _join(samples["labels"])
-    values, trained = ids.flatten(), pc.not_equal(labels.flatten(), IGNORED)
-    ones = pa.repeat(pa.scalar(1, pa.int8()), len(values))
-    mask = _make_lists(labels, trained.cast(pa.int8()), MASK)
-    columns = {"input_ids": ids, "labels": labels, "attention_mask": _make_lists(ids, ones, MASK)}
-    return columns | dict.fromkeys(TRAINED_MASKS, mask)
+def _make_samples(samples: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """Return ids, labels and masks, chunk by chunk: the ids of a large shard are not copied into one piece."""
+    masks: dict[str, list[pa.Array]] = {"attention_mask": [], "assistant_masks": []}
+    for labels in samples["labels"].chunks:
+        values = labels.flatten()
+        offsets = _starts_of(labels)
+        ones = pa.repeat(pa.scalar(1, pa.int8()), len(values))
+        trained = pc.not_equal(values, IGNORED).cast(pa.int8())
+        masks["attention_mask"].append(pa.ListArray.from_arrays(offsets, ones))
+        masks["assistant_masks"].append(pa.ListArray.from_arrays(offsets, trained))
+    columns = {"input_ids": samples["input_ids"], "labels": samples["labels"]}
+    return columns | {name: pa.chunked_array(one, MASK) for name, one in masks.items()}
+
+
+def _starts_of(lists: pa.Array) -> pa.Array:
+    """Return the offsets of lists in their flat values; in a slice of an array they do not begin with 0."""
+    return pc.subtract(lists.offsets, lists.offsets[0])
 
 
 def _make_pairs(samples: pa.Table) -> dict[str, pa.Array]:
@@ -96,12 +108,6 @@ def _make_pairs(samples: pa.Table) -> dict[str, pa.Array]:
     return {name: pa.array(values, IDS) for name, values in columns.items()}
 
 
-def _make_lists(like: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return lists of other values, as long as those of `like`."""
-    offsets = pc.subtract(like.offsets, like.offsets[0])  # of a slice they do not begin with 0
-    return pa.ListArray.from_arrays(offsets, values, type=kind)
-
-
 def _merge_bins(columns: dict[str, pa.Array], counts: list[int]) -> dict[str, pa.Array]:
     """Return the columns of packed rows.
 
@@ -111,7 +117,7 @@ def _merge_bins(columns: dict[str, pa.Array], counts: list[int]) -> dict[str, pa
     """
     bounds = pa.array(accumulate(counts, initial=0), pa.int32())
     ids = columns["input_ids"]
-    starts = pc.subtract(ids.offsets, ids.offsets[0])
+    starts = _starts_of(ids)
     merged = {}
     for name, column in columns.items():
         if name == "length":

@@ -183,9 +183,17 @@ class Kernel:
 
 
 def _hash_messages(messages: list[Any]) -> int:
-    text = json.dumps(messages, sort_keys=True)
-    digest = hashlib.blake2b(text.encode(), digest_size=HASH_BYTES).digest()
-    return int.from_bytes(digest, "big")
+    """Return a hash of roles, contents and other fields, whatever their order in the file."""
+    hasher = hashlib.blake2b(digest_size=HASH_BYTES)
+    texts = []
+    for message in messages:
+        content = message.get("content")
+        texts += [message["role"], content if type(content) is str else ""]
+        if len(message) > 2 or type(content) is not str:
+            others = {key: value for key, value in message.items() if value is not None}
+            texts.append(json.dumps(others, sort_keys=True, default=str))
+    hasher.update("\0".join(texts).encode("utf-8", "surrogatepass"))
+    return int.from_bytes(hasher.digest(), "big")
 
 
 def _count_trained(encoded: EncodedBatch) -> list[int]:

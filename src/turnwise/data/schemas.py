@@ -41,7 +41,9 @@ KINDS = {
 DIGEST_SIZE = 16
 IDS = pa.list_(pa.int32())
 MASK = pa.list_(pa.int8())
-TRAINED_MASKS = ("completion_mask", "assistant_masks")  # two names for one mask: 1 if trained
+
+PARQUET_OPTIONS = {"use_dictionary": ["source_file"], "compression": "lz4"}
+"""How shards are best written as Parquet: ids and masks take half of the time that a dictionary of them would take."""
 
 INPUT_SCHEMA = pa.schema(
     [
@@ -80,6 +82,7 @@ ENCODED_SCHEMA = pa.schema(
 def shard_schema(recipe: Recipe) -> pa.Schema:
     """Return the schema of the shards of a recipe.
 
+    `labels` are -100 where nothing is trained, and `assistant_masks` 0: trainers read one or the other.
     `source_file` and `source_row` say where a sample comes from; of a packed row they are lists, one item for each
     sample in it, as are `seq_lengths`, and `position_ids` begin at 0 with each sample. `length` is the number of ids.
     Pairs have the columns of TRL's preference collator.
@@ -91,7 +94,7 @@ def shard_schema(recipe: Recipe) -> pa.Schema:
         columns = dict.fromkeys(names, IDS)
     else:
         columns = {"input_ids": IDS, "labels": IDS}
-        columns |= dict.fromkeys(["attention_mask", *TRAINED_MASKS], MASK)
+        columns |= {"attention_mask": MASK, "assistant_masks": MASK}
     if is_packed:
         columns |= {"position_ids": IDS, "seq_lengths": IDS}
         source_file, source_row = pa.list_(source_file), pa.list_(source_row)
