@@ -12,7 +12,7 @@ FSCHAT := fschat==0.2.36
 TRL := trl==1.16.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests lint types slow bench conformance integrations fuzz accept api clean
+.PHONY: help demo test tests lint types slow bench conformance integrations fuzz accept docs package api clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,14 @@ $(addprefix integrations-,$(HOSTS)): integrations-%:
 	$(INTEGRATIONS)/$*/bin/python -m pip install --quiet --disable-pip-version-check $(or $(OWN_$*),--editable '.[test]')
 	$(if $(BARE_$*),$(INTEGRATIONS)/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(BARE_$*))
 	$(INTEGRATIONS)/$*/bin/python -m pytest -m 'slow or not slow' $(TESTS_$*)
+
+docs: $(TESTING)  ## the documentation as a site, in build/site-docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python scripts/build_docs.py
+
+# PYTHONS: the interpreters to try; those that are not there are said, and left out.
+package: $(TESTING)  ## build wheel and sdist, install each alone, and run the demo with it
+	$(BIN)/python scripts/check_package.py $(PYTHONS)
 
 api: $(TESTING)  ## write docs/api.md from the docstrings
 	$(BIN)/python scripts/api_reference.py
