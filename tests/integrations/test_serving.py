@@ -99,4 +99,6 @@ def test_options_of_a_request_decide_how_the_reply_begins() -> None:
 
 def test_tools_of_the_responses_interface() -> None:
     flat = {"type": "function", "name": "now", "parameters": {"type": "object"}}
-    assert to_tool_dicts([flat, 5])[0]["function"]["name"] == "now"
+    others = [5, {"type": "web_search"}, {"type": "function", "function": None}]
+    (found,) = to_tool_dicts([flat, *others])
+    assert found["function"]["name"] == "now"

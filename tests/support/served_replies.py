@@ -49,7 +49,18 @@ FOREIGN = (
     "</think>",
     " \n",
 )
+RECURSIVE = {"type": "object", "properties": {"next": {"$ref": "#"}}}
 BROKEN_TOOLS: tuple[Any, ...] = (
+    [{"type": "function", "function": {"name": "now", "parameters": RECURSIVE}}],
+    [
+        {
+            "type": "function",
+            "function": {"name": "now", "parameters": {**RECURSIVE, "required": ["next"]}},
+        }
+    ],
+    [{"type": "function", "function": {"name": "now", "parameters": {"$ref": "#/nowhere"}}}],
+    [{"type": "function", "function": {"name": "now", "parameters": [1]}}],
+    [{"type": "function", "function": {"name": "</tool_call>", "parameters": {"type": "object"}}}],
     [{"type": "function", "function": {"name": "now", "parameters": {"type": "no type"}}}],
     [{"type": "function", "function": {"name": 'a"b\\c', "parameters": {"type": "object"}}}],
     [{"type": "function", "function": {"name": "now", "parameters": {"not": {"type": "string"}}}}],

@@ -96,8 +96,11 @@ class ServedTemplate:
         Arguments of a tool whose schema a grammar cannot follow are any object.
         """
         try:
-            tools = [self._loosen(tool) for tool in tools]
             return self._write_tag(tools, choice, parallel)
+        except TurnwiseError:
+            pass  # now each tool is tried alone: which of them is it?
+        try:
+            return self._write_tag([self._loosen(tool) for tool in tools], choice, parallel)
         except TurnwiseError as error:
             logger.warning("%s: calls are not constrained: %s", self.template.name, error)
             return None
@@ -107,7 +110,7 @@ class ServedTemplate:
             self._write_tag([tool], "auto", True)
         except TurnwiseError as error:
             logger.warning("%s: arguments are not constrained: %s", self.template.name, error)
-            function = {**tool.get("function", {}), "parameters": FREE_ARGUMENTS}
+            function = {**tool["function"], "parameters": FREE_ARGUMENTS}
             return {**tool, "function": function}
         return tool
 
@@ -141,13 +144,16 @@ def load_named(place: str) -> Template:
 
 
 def to_tool_dicts(tools: Any) -> list[dict[str, Any]]:
-    """Return tools as mappings in OpenAI's shape; those of the Responses interface have no inner `function`."""
+    """Return functions as mappings in OpenAI's shape; those of the Responses interface have no inner `function`.
+
+    What is no function is left out: a server's own tools (`{"type": "web_search"}`), and what is no tool.
+    """
     found = []
     for tool in tools or ():
         plain = tool.model_dump(exclude_none=True) if hasattr(tool, "model_dump") else tool
         if isinstance(plain, dict) and isinstance(plain.get("name"), str):
             plain = {"type": "function", "function": plain}
-        if isinstance(plain, dict):
+        if isinstance(plain, dict) and isinstance(plain.get("function"), dict):
             found.append(plain)
     return found
 
