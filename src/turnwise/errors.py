@@ -10,6 +10,7 @@
     ├── MessageError                  wrong messages, tools or documents; has the path
     ├── SourceError                   no template can be read from this file, folder or name
     ├── TokenizerError                not a tokenizer, or something that this tokenizer cannot do
+    ├── DataError                     a data set, its recipe or its output folder cannot be used
     └── Unstable                      a session whose next prompt would change earlier text
 
     TurnwiseWarning                   the one kind of warning: it works, but maybe not as expected
@@ -184,6 +185,10 @@ class SourceError(TurnwiseError):
 
 class TokenizerError(TurnwiseError):
     """An object that is not a tokenizer, or something that this tokenizer cannot do."""
+
+
+class DataError(TurnwiseError):
+    """A data set that cannot be prepared: its files, its recipe or its output folder."""
 
 
 class Unstable(TurnwiseError):

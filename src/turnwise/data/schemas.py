@@ -33,6 +33,7 @@ KINDS = {
     "template-limit": "the conversation exceeds a budget of the template engine",
     "tokenizer": "the tokenizer cannot encode the row",
     "nothing-trained": "no token of the row is trained",
+    "row-too-large": "the row has more bytes than are read for one row",
     "too-long": "the row does not fit max_length",
     "duplicate": "another row has the same ids and labels",
 }

@@ -1,0 +1,457 @@
+"""Cut the files of a data set into chunks: the units of work, of restart and of output.
+
+Where a file is cut depends on its content and on `chunk_bytes` alone, never on the number of workers, so the shards are
+the same for all of them. Chunks of one file have about the same size, so that no worker is left with a large last one.
+
+    survey_file    reads a file once: its SHA-256, and its chunks if it can be read from the middle
+    unpack_file    the chunks of a file that cannot: compressed text, and Parquet with very large row groups
+
+Unpacked chunks are written to the work folder one after the other, as they are asked for, and removed when they are
+done; so a run needs disk space for a few chunks, not for the whole unpacked file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from turnwise.data.files import InputFile, open_decompressed, open_input, read_block, unreadable
+from turnwise.data.row_bounds import ElementScanner, LineScanner, RowScanner
+from turnwise.errors import DataError, short_repr
+
+BLOCK_BYTES = 1 << 20
+MIN_CHUNKS = 16  # of a data set that is not tiny: two workers then end at about the same time
+MIN_CHUNK_BYTES = 1 << 20
+# A part of a row group is read by skipping what is before it, so a group of many parts is unpacked once instead.
+MAX_PARTS_OF_GROUP = 16
+TABLES = ("parquet", "arrow")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of one input file.
+
+    Attributes:
+        file: the input file, as rows name it.
+        number: the number of the file and that of the chunk in it; chunks in this order are in the order of the rows.
+        path: where to read: the file itself, or an unpacked part of it.
+        format: that of the file at `path`: "jsonl", "json", "document", "parquet" or "arrow".
+        start, stop: the part: bytes of text, rows of a table, from 0.
+        first_row: the number of the first row: a line of JSON Lines, else a row; from 1.
+        offset: what to add to a byte of `path` for its offset in the text of the file.
+        size: bytes of input, for progress.
+        folder: the folder that `path` must not leave by a link.
+        is_unpacked: whether `path` is a temporary file.
+    """
+
+    file: str
+    number: tuple[int, int]
+    path: str
+    format: str
+    start: int
+    stop: int
+    first_row: int = 1
+    offset: int = 0
+    size: int = 0
+    folder: str | None = None
+    is_unpacked: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the chunk in file names."""
+        return f"{self.number[0]:05d}-{self.number[1]:06d}"
+
+    def describe(self) -> str:
+        """Return which rows of which file these are, for a sentence."""
+        return f"{self.file}, from row {self.first_row}"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What one pass over a file finds: its hash, and its chunks; None if it must be unpacked."""
+
+    file: InputFile
+    number: int
+    sha256: str
+    chunks: tuple[Chunk, ...] | None
+
+
+def choose_chunk_bytes(files: tuple[InputFile, ...], most: int) -> int:
+    """Return the size of chunks: `most`, or less for a small data set, so that work can be shared."""
+    total = sum(file.size for file in files)
+    return min(most, max(MIN_CHUNK_BYTES, total // MIN_CHUNKS))
+
+
+def survey_file(file: InputFile, number: int, chunk_bytes: int) -> Survey:
+    """Read a file once, for its hash and its chunks.
+
+    Raises:
+        DataError: it cannot be read, or is damaged.
+    """
+    if file.compression or file.format in TABLES or file.format == "document":
+        digest = hash_file(file)
+        if file.compression:
+            return Survey(file, number, digest, None)
+        if file.format == "document":
+            return Survey(file, number, digest, (_whole_chunk(file, number),))
+        return Survey(file, number, digest, _cut_table(file, number, chunk_bytes))
+    hasher = hashlib.sha256()
+    with open_input(file.path, file.folder) as stream:
+        parts = _cut_text(stream, file, _bound_evenly(file, chunk_bytes), hasher.update)
+        chunks = tuple(_chunk_of_text(file, number, *part) for part in enumerate(parts))
+    return Survey(file, number, hasher.hexdigest(), chunks)
+
+
+def hash_file(file: InputFile) -> str:
+    """Return the SHA-256 of a file."""
+    hasher = hashlib.sha256()
+    with open_input(file.path, file.folder) as stream:
+        while block := read_block(stream, BLOCK_BYTES, file.path):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def unpack_file(file: InputFile, number: int, chunk_bytes: int, folder: Path) -> Iterator[Chunk]:
+    """Write the parts of a file that cannot be read from the middle, and yield each as a chunk.
+
+    Raises:
+        DataError: the file cannot be read, or is damaged.
+    """
+    if file.format in TABLES:
+        return _unpack_table(file, number, chunk_bytes, folder)
+    return _unpack_text(file, number, chunk_bytes, folder)
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """A part of a text: its bytes, and how many rows are before it."""
+
+    start: int
+    stop: int
+    rows_before: int
+
+
+def make_scanner(format: str) -> RowScanner:
+    """Return the scanner that finds the rows of a text."""
+    return ElementScanner() if format == "json" else LineScanner()
+
+
+def _bound_evenly(file: InputFile, chunk_bytes: int) -> Callable[[int], int]:
+    """Return the function from the number of a part to the offset behind which it ends."""
+    size = file.size - file.rows_start
+    parts = max(1, round(size / chunk_bytes))
+    return lambda part: file.rows_start + size * (part + 1) // parts
+
+
+def _cut_text(
+    stream: IO[bytes],
+    file: InputFile,
+    bound: Callable[[int], int],
+    on_block: Callable[[bytes], object] = lambda block: None,
+) -> Iterator[_Part]:
+    """Yield parts of whole rows; `on_block` is called with each block before its parts are yielded."""
+    cutter = _TextCutter(file, bound)
+    while block := read_block(stream, BLOCK_BYTES, file.path):
+        on_block(block)
+        yield from cutter.feed(block)
+    yield from cutter.close()
+
+
+class _TextCutter:
+    """Cuts a text, given block by block, into parts of whole rows.
+
+    Args:
+        file: the file; its text before `rows_start` belongs to no part.
+        bound: the function from the number of a part to the offset behind which it ends.
+    """
+
+    def __init__(self, file: InputFile, bound: Callable[[int], int]) -> None:
+        self._file = file
+        self._scanner = make_scanner(file.format)
+        self._bounds = map(bound, count())
+        self._bound = next(self._bounds)
+        self._start = file.rows_start  # of the part
+        self._offset = 0  # of the block
+        self._rows = 0
+        self._rows_before = 0  # the part
+        self._is_done = False  # no text after this belongs to a part
+
+    def feed(self, block: bytes) -> Iterator[_Part]:
+        """Yield the parts that end in this block."""
+        skipped = max(0, self._file.rows_start - self._offset)
+        text, start = block[skipped:], self._offset + skipped
+        self._offset += len(block)
+        if self._is_done:
+            return
+        if self._scanner.is_closed:
+            self._check_rest(text, start)
+        elif self._offset < self._bound and isinstance(self._scanner, LineScanner):
+            self._rows += text.count(b"\n")
+        else:
+            yield from self._scan(text, start)
+
+    def close(self) -> Iterator[_Part]:
+        """Yield the last part."""
+        if not self._scanner.is_closed:
+            yield from self._take_until(self._offset)
+
+    def _scan(self, text: bytes, start: int) -> Iterator[_Part]:
+        for end in self._scanner.feed(text):
+            if self._scanner.is_closed:
+                yield from self._take_until(start + end - 1)  # without the closing bracket
+                self._check_rest(text[end:], start + end)
+                return
+            self._rows += 1
+            if start + end >= self._bound:
+                yield from self._take_until(start + end)
+
+    def _take_until(self, stop: int) -> Iterator[_Part]:
+        if stop > self._start:
+            yield _Part(self._start, stop, self._rows_before)
+        self._start, self._rows_before = stop, self._rows
+        while self._bound <= stop:
+            self._bound = next(self._bounds)
+
+    def _check_rest(self, text: bytes, offset: int) -> None:
+        """Refuse text behind the list of rows, unless the list is part of an object."""
+        rest = text.lstrip()
+        self._is_done = rest.startswith((b",", b"}"))
+        if rest and not self._is_done:
+            at = offset + len(text) - len(rest)
+            raise DataError(
+                f"{short_repr(self._file.path, 200)} has more text behind its list, at byte {at}",
+                hint="If every line is a row, the name of the file should end in .jsonl.",
+            )
+
+
+def _chunk_of_text(file: InputFile, number: int, part: int, cut: _Part) -> Chunk:
+    return Chunk(
+        file=file.path,
+        number=(number, part),
+        path=file.path,
+        format=file.format,
+        start=cut.start,
+        stop=cut.stop,
+        first_row=cut.rows_before + 1,
+        size=cut.stop - cut.start,
+        folder=file.folder,
+    )
+
+
+def _whole_chunk(file: InputFile, number: int) -> Chunk:
+    cut = _Part(0, file.size, 0)
+    return _chunk_of_text(file, number, 0, cut)
+
+
+class _PieceWriter:
+    """Writes the blocks of a text to pieces, each to a file of its own."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._numbers = count()
+        self._blocks: list[bytes] = []
+        self._offset = 0  # of the first byte that was not written yet
+
+    def add(self, block: bytes) -> None:
+        self._blocks.append(block)
+
+    def write_until(self, stop: int) -> tuple[Path, int]:
+        """Write the bytes up to the offset `stop`; return the file, and the offset of its first byte."""
+        data = b"".join(self._blocks)
+        start = self._offset
+        piece, rest = data[: stop - start], data[stop - start :]
+        self._blocks, self._offset = [rest], stop
+        path = self._folder / f"{self._name}-{next(self._numbers):06d}"
+        write_scratch(path, piece)
+        return path, start
+
+
+def _unpack_text(file: InputFile, number: int, chunk_bytes: int, folder: Path) -> Iterator[Chunk]:
+    stream, below = open_decompressed(file)
+    writer = _PieceWriter(folder, f"{number:05d}")
+    done = 0  # bytes of the compressed file
+    with below, stream:
+        parts = _cut_text(
+            stream, file, lambda part: file.rows_start + chunk_bytes * (part + 1), writer.add
+        )
+        for part, cut in enumerate(parts):
+            path, start = writer.write_until(cut.stop)
+            position = min(below.tell(), file.size)
+            chunk = _chunk_of_text(file, number, part, cut)
+            yield replace(
+                chunk,
+                path=str(path),
+                start=cut.start - start,
+                stop=cut.stop - start,
+                offset=start,
+                size=position - done,
+                folder=None,
+                is_unpacked=True,
+            )
+            done = position
+
+
+def write_scratch(path: Path, data: bytes | pa.Buffer) -> None:
+    """Write a file that is made again after a crash, and so need not be synced.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise DataError(
+            f"{short_repr(str(path), 200)} cannot be written: {os.strerror(error.errno or 0)}",
+            hint="What is done is kept; make room there and run it again.",
+        ) from error
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+class TablePart(NamedTuple):
+    """Rows of a table that are stored together."""
+
+    rows: int
+    size: int
+
+
+def _cut_table(file: InputFile, number: int, chunk_bytes: int) -> tuple[Chunk, ...] | None:
+    """Return chunks of rows; None for Parquet whose row groups are too large to be read in parts."""
+    parts = list_table_parts(file)
+    if file.format == "parquet":
+        largest = max((part.size for part in parts), default=0)
+        if largest > MAX_PARTS_OF_GROUP * chunk_bytes:
+            return None
+    return tuple(
+        _chunk_of_rows(file, number, part, start, stop, size)
+        for part, (start, stop, size) in enumerate(_group_rows(parts, chunk_bytes))
+    )
+
+
+def list_table_parts(file: InputFile) -> list[TablePart]:
+    """Return the row groups of Parquet, or the record batches of Arrow."""
+    try:
+        if file.format == "parquet":
+            with open_input(file.path, file.folder) as stream:
+                metadata = pq.ParquetFile(stream).metadata
+                groups = map(metadata.row_group, range(metadata.num_row_groups))
+                return [TablePart(group.num_rows, group.total_byte_size) for group in groups]
+        with pa.memory_map(file.path) as mapped:
+            return [TablePart(len(batch), batch.nbytes) for batch in open_batches(mapped)]
+    except (OSError, pa.ArrowException) as error:
+        raise damaged_table(file.path, file.format, error) from error
+
+
+def open_batches(source: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of an Arrow file or stream."""
+    start = source.read(6)
+    source.seek(0)
+    if start == b"ARROW1":
+        reader = pa.ipc.open_file(source)
+        for index in range(reader.num_record_batches):
+            yield reader.get_batch(index)
+    else:
+        yield from pa.ipc.open_stream(source)
+
+
+def damaged_table(path: str, format: str, error: Exception) -> DataError:
+    """Return the error for a table that Arrow cannot read."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return unreadable(path, error)
+    reason = str(error).strip().partition("\n")[0].rstrip(".")
+    return DataError(
+        f"{short_repr(path, 200)} is not {format.capitalize()} that can be read: {reason}",
+        hint="The file is damaged or incomplete; fetch or write it again.",
+    )
+
+
+def _group_rows(parts: list[TablePart], chunk_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (first row, row behind the last, bytes) of chunks of about `chunk_bytes`."""
+    start, row, size = 0, 0, 0
+    for part in parts:
+        if part.size > chunk_bytes and part.rows > 1:
+            if row > start:
+                yield start, row, size
+            pieces = min(part.rows, max(1, round(part.size / chunk_bytes)))
+            edges = [row + part.rows * piece // pieces for piece in range(pieces + 1)]
+            for first, last in zip(edges, edges[1:], strict=False):
+                yield first, last, part.size // pieces
+            row += part.rows
+            start, size = row, 0
+            continue
+        row += part.rows
+        size += part.size
+        if size >= chunk_bytes:
+            yield start, row, size
+            start, size = row, 0
+    if row > start:
+        yield start, row, size
+
+
+def _chunk_of_rows(
+    file: InputFile, number: int, part: int, start: int, stop: int, size: int
+) -> Chunk:
+    return Chunk(
+        file=file.path,
+        number=(number, part),
+        path=file.path,
+        format=file.format,
+        start=start,
+        stop=stop,
+        first_row=start + 1,
+        offset=-1,
+        size=size,
+        folder=file.folder,
+    )
+
+
+def _unpack_table(file: InputFile, number: int, chunk_bytes: int, folder: Path) -> Iterator[Chunk]:
+    """Read Parquet from its begin to its end, and write its rows as Arrow files of `chunk_bytes`."""
+    row = 0
+    with open_input(file.path, file.folder) as stream:
+        parts = _read_in_parts(stream, file, chunk_bytes)
+        for part, table in enumerate(parts):
+            path = folder / f"{number:05d}-{part:06d}"
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+            write_scratch(path, sink.getvalue())
+            chunk = _chunk_of_rows(file, number, part, 0, len(table), table.nbytes)
+            yield replace(
+                chunk,
+                path=str(path),
+                format="arrow",
+                first_row=row + 1,
+                folder=None,
+                is_unpacked=True,
+            )
+            row += len(table)
+
+
+def _read_in_parts(stream: IO[bytes], file: InputFile, chunk_bytes: int) -> Iterator[pa.Table]:
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    try:
+        for batch in pq.ParquetFile(stream).iter_batches(batch_size=64):
+            batches.append(batch)
+            size += batch.nbytes
+            if size >= chunk_bytes:
+                yield pa.Table.from_batches(batches)
+                batches, size = [], 0
+    except (OSError, pa.ArrowException) as error:
+        raise damaged_table(file.path, file.format, error) from error
+    if batches:
+        yield pa.Table.from_batches(batches)

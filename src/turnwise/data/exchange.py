@@ -1,0 +1,166 @@
+"""Bring samples of all chunks together, to shuffle them or to find duplicates, with the memory of one shard.
+
+First stage: each chunk writes its samples to one Arrow file, with a column `place`: a hash of seed, file, row and
+sample. In a shuffled run the file is sorted by it. The hash is the place in the shuffled order, from 0 to 2**64, so the
+order depends on the seed and on names and numbers of the rows only.
+
+Second stage: an output shard is a range of places. It takes its slice of each chunk's file, found by bisection in
+memory-mapped files, so nothing else is read. The number of slices is chunks times shards; for more than about 10 GB of
+input a larger `chunk_bytes` keeps it small.
+
+Duplicates are found between the stages: of samples with equal digests the first in the order of chunks stays. Digests
+are compared in passes over ranges of them, each with at most `MAX_DIGESTS` in memory.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turnwise.data.schemas import ENCODED_SCHEMA
+from turnwise.data.shards import write_file
+
+PLACES = 1 << 64
+PLACE_SCHEMA = ENCODED_SCHEMA.append(pa.field("place", pa.uint64(), nullable=False))
+MAX_DIGESTS = 1_000_000  # about 100 MB
+
+
+class Duplicates(NamedTuple):
+    """What deduplication drops: samples, and rows of which no sample is left."""
+
+    samples: int
+    rows: int
+
+
+def write_encoded(samples: pa.Table, path: Path, seed: int | None) -> tuple[int, str]:
+    """Write the samples of one chunk, sorted by their places if there is a seed; return size and SHA-256."""
+    places = pa.array(_compute_places(samples, seed or 0), pa.uint64())
+    table = samples.append_column(PLACE_SCHEMA.field("place"), places)
+    if seed is not None:
+        table = table.take(pc.sort_indices(table, [("place", "ascending")]))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, PLACE_SCHEMA) as writer:
+        for batch in table.combine_chunks().to_batches():  # one, so that it can be bisected
+            writer.write_batch(batch)
+    data = sink.getvalue()
+    return data.size, write_file(path, data)
+
+
+def _compute_places(samples: pa.Table, seed: int) -> list[int]:
+    names = (samples[name].to_pylist() for name in ("file", "row", "sample"))
+    keys = (f"{seed}\0{file}\0{row}\0{sample}" for file, row, sample in zip(*names, strict=True))
+    return [
+        int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+        for key in keys
+    ]
+
+
+def collect_partition(paths: Sequence[Path], drops: Path, number: int, partitions: int) -> pa.Table:
+    """Return the samples of one range of the shuffled order, in that order."""
+    start, stop = (PLACES * edge // partitions for edge in (number, number + 1))
+    parts = []
+    for path in paths:
+        with pa.memory_map(str(path)) as mapped:
+            table = pa.ipc.open_file(mapped).read_all()
+            first, last = _find_places(table, start, stop)
+            if first < last:
+                kept = _without(table, first, last, _read_drops(drops / path.name))
+                # A copy: a slice would keep the whole file mapped.
+                parts.append(kept.take(pa.array(range(len(kept)))))
+    if not parts:
+        return ENCODED_SCHEMA.empty_table()
+    table = pa.concat_tables(parts)
+    table = table.take(pc.sort_indices(table, [("place", "ascending")]))
+    return table.drop_columns(["place"])
+
+
+def read_survivors(path: Path, drops: Path) -> pa.Table:
+    """Return the samples of one chunk that deduplication left."""
+    with pa.memory_map(str(path)) as mapped:
+        table = pa.ipc.open_file(mapped).read_all()
+        kept = _without(table, 0, len(table), _read_drops(drops / path.name))
+        return kept.take(pa.array(range(len(kept)), pa.int64())).drop_columns(["place"])
+
+
+def find_duplicates(paths: Sequence[Path], drops: Path) -> Duplicates:
+    """Write, for each chunk, which of its samples are duplicates of earlier ones.
+
+    Args:
+        paths: the encoded files of all chunks, in their order.
+        drops: a new folder for the result.
+    """
+    sizes = [_count_rows(path) for path in paths]
+    passes = max(1, -(-sum(sizes) // MAX_DIGESTS))
+    dropped = rows = 0
+    for number in range(passes):
+        seen: set[bytes] = set()
+        for path in paths:
+            found = array("q", _repeats(path, seen, number, passes))
+            dropped += len(found)
+            if found:
+                with open(drops / path.name, "ab") as file:
+                    file.write(found.tobytes())
+    for path in paths:
+        rows += _count_emptied_rows(path, _read_drops(drops / path.name))
+    return Duplicates(dropped, rows)
+
+
+def _repeats(path: Path, seen: set[bytes], number: int, passes: int) -> Iterator[int]:
+    """Yield the positions of digests of this pass that were seen before."""
+    with pa.memory_map(str(path)) as mapped:
+        digests = pa.ipc.open_file(mapped).read_all()["digest"].to_pylist()
+    for position, digest in enumerate(digests):
+        if passes > 1 and int.from_bytes(digest[:4], "big") % passes != number:
+            continue
+        if digest in seen:
+            yield position
+        else:
+            seen.add(digest)
+
+
+def _count_emptied_rows(path: Path, drops: Sequence[int]) -> int:
+    """Return how many rows of a chunk have lost all of their samples."""
+    if not drops:
+        return 0
+    with pa.memory_map(str(path)) as mapped:
+        rows = pa.ipc.open_file(mapped).read_all()["row"].to_pylist()
+    dropped = set(drops)
+    left = {row for position, row in enumerate(rows) if position not in dropped}
+    return len(set(rows) - left)
+
+
+def _count_rows(path: Path) -> int:
+    with pa.memory_map(str(path)) as mapped:
+        reader = pa.ipc.open_file(mapped)
+        return sum(len(reader.get_batch(index)) for index in range(reader.num_record_batches))
+
+
+def _read_drops(path: Path) -> array[int]:
+    drops = array("q")
+    if path.exists():
+        drops.frombytes(path.read_bytes())
+    return drops
+
+
+def _find_places(table: pa.Table, start: int, stop: int) -> tuple[int, int]:
+    """Return the positions of the first place from `start` on, and from `stop` on."""
+    if not len(table):
+        return 0, 0
+    places = memoryview(table["place"].chunk(0).buffers()[1]).cast("Q")[: len(table)]
+    return bisect_left(places, start), bisect_left(places, stop)
+
+
+def _without(table: pa.Table, first: int, last: int, drops: Sequence[int]) -> pa.Table:
+    """Return the rows of a range but those at the given positions."""
+    if not drops:
+        return table.slice(first, last - first)
+    dropped = set(drops)
+    kept = [position for position in range(first, last) if position not in dropped]
+    return table.take(pa.array(kept, pa.int64()))

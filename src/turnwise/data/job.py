@@ -1,0 +1,284 @@
+"""The work that engines hand out: what becomes of one chunk, and how one shard of a shuffled run is made.
+
+A `Job` is all that a worker needs to know; it is pickled once per worker. `Job.perform` does one task, writes its files
+to the work folder, and writes a record of them last of all. A task whose record exists is done; a task without a record
+is done again from the beginning, whatever else is there. Since every task is a pure function of the input and writes
+files of fixed names, doing one twice changes nothing.
+
+    one stage     Chunk -> shards                      without shuffle and deduplication
+    two stages    Chunk -> encoded samples on disk     sorted by their place in the shuffled order
+                  Partition -> shards                  each collects its samples from all chunks
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turnwise.data import exchange
+from turnwise.data.chunks import Chunk
+from turnwise.data.digests import digest_template, digest_tokenizer
+from turnwise.data.finish import finish
+from turnwise.data.kernel import Kernel
+from turnwise.data.readers import RowTooLong, read_chunk
+from turnwise.data.recipe import Recipe
+from turnwise.data.schemas import ENCODED_SCHEMA, REJECTED, SAMPLE, TRAIN, VALIDATION
+from turnwise.data.shards import SUFFIXES, Shard, sync_folder, write_file, write_shard
+from turnwise.data.tally import Tally
+from turnwise.errors import DataError, TurnwiseError
+
+DONE, ENCODED, UNPACKED, DROPS = "done", "encoded", "unpacked", "drops"
+FOLDERS = (DONE, ENCODED, UNPACKED)
+TOO_LARGE = "row-too-large"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One shard of the second stage: a range of the shuffled order, or the samples of one chunk.
+
+    Attributes:
+        number: its place among the shards.
+        chunk: the name of the chunk; None if the run is shuffled.
+    """
+
+    number: int
+    chunk: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the partition in file names."""
+        return f"shard-{self.number:06d}"
+
+    def describe(self) -> str:
+        """Return what this is, for a sentence."""
+        return f"output shard {self.number}"
+
+
+Task = Chunk | Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a task wrote.
+
+    Attributes:
+        name: the name of the task.
+        tally: what became of its rows and samples.
+        shards: the shards, under their names in the work folder.
+        files: the other files: path in the work folder -> (size, SHA-256).
+        samples, tokens: how many samples were encoded, for progress.
+        size: the bytes of input that it read.
+    """
+
+    name: str
+    tally: Tally
+    shards: tuple[Shard, ...] = ()
+    files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    samples: int = 0
+    tokens: int = 0
+    size: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a JSON object."""
+        return {
+            "name": self.name,
+            "tally": self.tally.to_json(),
+            "shards": [shard.to_json() for shard in self.shards],
+            "files": {name: list(file) for name, file in self.files.items()},
+            "samples": self.samples,
+            "tokens": self.tokens,
+            "size": self.size,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Outcome:
+        """Return the outcome that `to_json` wrote."""
+        return cls(
+            name=values["name"],
+            tally=Tally.from_json(values["tally"]),
+            shards=tuple(Shard(**shard) for shard in values["shards"]),
+            files={name: (size, digest) for name, (size, digest) in values["files"].items()},
+            samples=values["samples"],
+            tokens=values["tokens"],
+            size=values["size"],
+        )
+
+
+class Job:
+    """Everything that a worker must know.
+
+    Args:
+        recipe: the recipe.
+        work: the work folder.
+        partitions: the number of shards of a shuffled run.
+    """
+
+    def __init__(self, recipe: Recipe, work: Path, partitions: int) -> None:
+        self.recipe = recipe
+        self.work = work
+        self.partitions = partitions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Job, (self.recipe, self.work, self.partitions)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The kernel, with template and tokenizer loaded."""
+        return Kernel(self.recipe).load()
+
+    @property
+    def has_two_stages(self) -> bool:
+        """Whether samples of different chunks meet: to be shuffled, or to be compared."""
+        return self.recipe.shuffle is not None or self.recipe.deduplicate
+
+    def describe(self) -> dict[str, str]:
+        """Return the digests of template and tokenizer."""
+        return {
+            "template": digest_template(self.kernel.template),
+            "tokenizer": digest_tokenizer(self.kernel.tokenizer),
+        }
+
+    def perform(self, task: Task) -> Outcome:
+        """Do a task, and write its record.
+
+        Raises:
+            TurnwiseError: it cannot be done; nothing of it counts then.
+        """
+        try:
+            outcome = self._encode(task) if isinstance(task, Chunk) else self._assemble(task)
+        except (TurnwiseError, MemoryError):
+            raise
+        except Exception as error:
+            raise DataError(
+                f"{task.describe()}: unexpected {type(error).__name__}: {error}",
+                hint="This is a defect of turnwise; please report it with these rows.",
+            ) from error
+        done = self.work / DONE
+        sync_folder(done)
+        write_file(done / f"{task.name}.json", json.dumps(outcome.to_json()).encode())
+        sync_folder(done)
+        if isinstance(task, Chunk) and task.is_unpacked:
+            Path(task.path).unlink(missing_ok=True)
+        return outcome
+
+    # -- a chunk ---------------------------------------------------------------------------------------------------
+
+    def _encode(self, chunk: Chunk) -> Outcome:
+        tally = Tally()
+        rejected: list[bytes] = []
+        batches = list(self._encode_rows(chunk, tally, rejected))
+        tally.check(chunk.describe())
+        samples = pa.Table.from_batches(batches, schema=ENCODED_SCHEMA)
+        files = {}
+        shards: tuple[Shard, ...] = ()
+        if rejected:
+            name = f"{DONE}/{chunk.name}.rejected"
+            data = b"".join(rejected)
+            files[name] = (len(data), write_file(self.work / name, data))
+        tokens = sum(len(batch["input_ids"].flatten()) for batch in batches)
+        if self.has_two_stages:
+            name = f"{ENCODED}/{chunk.name}"
+            files[name] = exchange.write_encoded(samples, self.work / name, self.recipe.shuffle)
+            sync_folder(self.work / ENCODED)
+        else:
+            shards = self._write_shards(samples, chunk.name, tally)
+        return Outcome(chunk.name, tally, shards, files, len(samples), tokens, chunk.size)
+
+    def _encode_rows(
+        self, chunk: Chunk, tally: Tally, rejected: list[bytes]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the samples of a chunk; count rows that give none, and collect the bad ones as JSON Lines."""
+        for rows in read_chunk(chunk):
+            if isinstance(rows, RowTooLong):
+                tally.rows_in += 1
+                self._reject(_describe_long_row(rows), tally, rejected)
+                continue
+            encoded = self.kernel(rows)
+            tally.rows_in += len(rows)
+            tally.lost += pc.sum(encoded["tokens_lost"]).as_py() or 0
+            tally.nulls_removed += pc.sum(encoded["nulls_removed"]).as_py() or 0
+            is_sample = pc.equal(encoded["status"], SAMPLE)
+            samples = encoded.filter(is_sample)
+            tally.rows_out += pc.sum(pc.equal(samples["sample"], 0)).as_py() or 0
+            if len(samples) < len(encoded):
+                for record in encoded.filter(pc.invert(is_sample)).to_pylist():
+                    if record["status"] == REJECTED:
+                        self._reject(record, tally, rejected)
+                    else:
+                        tally.filtered += 1
+                        tally.reasons[record["kind"]] += 1
+            yield samples
+
+    def _reject(self, record: Mapping[str, Any], tally: Tally, rejected: list[bytes]) -> None:
+        if self.recipe.on_bad_row == "fail":
+            at = f", byte {record['offset']}" if record["offset"] >= 0 else ""
+            raise DataError(
+                f"{record['file']}, row {record['row']}{at}: {record['reason']}",
+                hint='on_bad_row="quarantine" leaves such rows out and lists them.',
+            )
+        tally.rejected += 1
+        tally.reasons[record["kind"]] += 1
+        rejected.append(_write_rejected(record))
+
+    # -- shards ----------------------------------------------------------------------------------------------------
+
+    def _assemble(self, partition: Partition) -> Outcome:
+        """Make one shard of the second stage."""
+        encoded, drops = self.work / ENCODED, self.work / DROPS
+        if partition.chunk is None:
+            paths = list_encoded(self.work)
+            samples = exchange.collect_partition(paths, drops, partition.number, self.partitions)
+        else:
+            samples = exchange.read_survivors(encoded / partition.chunk, drops)
+        tally = Tally()
+        shards = self._write_shards(samples, partition.name, tally)
+        return Outcome(partition.name, tally, shards)
+
+    def _write_shards(self, samples: pa.Table, name: str, tally: Tally) -> tuple[Shard, ...]:
+        """Write one shard per split that has samples."""
+        shards = []
+        row_length = self.recipe.max_length if self.recipe.packing != "none" else None
+        for split in (TRAIN, VALIDATION):
+            chosen = samples.filter(pc.equal(samples["split"], split)).combine_chunks()
+            if not len(chosen):
+                continue
+            table = finish(chosen, self.recipe)
+            tokens = tally.count_samples(chosen, len(table), row_length)
+            suffix = SUFFIXES[self.recipe.shard_format]
+            path = self.work / DONE / f"{name}.{split}{suffix}"
+            shards.append(write_shard(table, tokens, path, split, self.recipe.shard_format))
+        return tuple(shards)
+
+
+def list_encoded(work: Path) -> list[Path]:
+    """Return the files of encoded samples in the order of their chunks."""
+    return sorted(path for path in (work / ENCODED).iterdir() if not path.name.startswith("."))
+
+
+def _describe_long_row(row: RowTooLong) -> dict[str, Any]:
+    return {
+        "file": row.file,
+        "row": row.row,
+        "offset": row.offset,
+        "kind": TOO_LARGE,
+        "reason": row.reason,
+        "raw": row.start,
+    }
+
+
+def _write_rejected(record: Mapping[str, Any]) -> bytes:
+    """Return a line of `rejected.jsonl`."""
+    line = {name: record[name] for name in ("file", "row", "offset", "kind", "reason")}
+    try:
+        line["raw"] = record["raw"].decode("utf-8")
+    except UnicodeDecodeError:
+        line["raw_base64"] = base64.b64encode(record["raw"]).decode("ascii")
+    return json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"

@@ -1,0 +1,62 @@
+"""A worker process of the local engine: takes tasks from a pipe, and answers with what became of them.
+
+It ends when the other end of the pipe is closed, in the middle of a task too: a thread waits for that. So no worker
+outlives the process that started it, however that one ended.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from multiprocessing.connection import Connection
+
+import pyarrow as pa
+
+from turnwise.data.job import Job
+from turnwise.errors import DataError, TurnwiseError
+
+READY, DONE, FAILED = "ready", "done", "failed"
+
+
+def main(descriptor: int) -> None:
+    """Serve one connection until it is closed.
+
+    Args:
+        descriptor: the file descriptor of this end of the pipe.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent acts
+    pa.set_cpu_count(1)  # there are other workers for the other processors
+    threading.Thread(target=_exit_with_parent, args=(descriptor,), daemon=True).start()
+    connection: Connection[tuple[str, object], object] = Connection(descriptor)
+    try:
+        _serve(connection)
+    except (EOFError, OSError):
+        os._exit(0)  # the parent has closed its end
+
+
+def _serve(connection: Connection[tuple[str, object], object]) -> None:
+    job = connection.recv()
+    assert isinstance(job, Job)
+    try:
+        connection.send((READY, job.describe()))
+    except TurnwiseError as error:
+        connection.send((FAILED, error))
+        return
+    while True:
+        task = connection.recv()
+        try:
+            connection.send((DONE, job.perform(task)))  # type: ignore[arg-type]  # the parent sends tasks
+        except TurnwiseError as error:
+            connection.send((FAILED, error))
+        except MemoryError:
+            hint = "Use fewer workers, or a smaller chunk_bytes."
+            connection.send((FAILED, DataError("a worker ran out of memory", hint=hint)))
+
+
+def _exit_with_parent(descriptor: int) -> None:
+    waiting = select.poll()
+    waiting.register(descriptor, 0)  # no events but that the other end is closed
+    waiting.poll()
+    os._exit(0)

@@ -1,0 +1,257 @@
+"""Read a chunk as batches of rows, each row as JSON text.
+
+Text is not parsed here: a line is passed on as it is, with its line ending and a byte order mark removed, so that a
+broken row is rejected by the kernel with its own bytes. Rows of tables are written as JSON. Empty lines are no rows.
+
+A row of more than `MAX_ROW_BYTES` is not read into memory: its first bytes stand for it, and `read_chunk` tells that by
+a `RowTooLong` in the place of a batch.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from turnwise.data.chunks import BLOCK_BYTES, Chunk, damaged_table, make_scanner, open_batches
+from turnwise.data.files import BYTE_ORDER_MARK, open_input, read_block
+from turnwise.data.row_bounds import ElementScanner
+from turnwise.data.schemas import INPUT_SCHEMA
+from turnwise.errors import DataError
+
+BATCH_ROWS = 512
+BATCH_BYTES = 2 << 20
+MAX_ROW_BYTES = 64 << 20
+KEPT_BYTES = 1 << 16  # of a row that is too long
+TABLE_BATCH_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RowTooLong:
+    """A row that was not read, since it is longer than `MAX_ROW_BYTES`."""
+
+    file: str
+    row: int
+    offset: int
+    size: int
+    start: bytes  # its first bytes
+
+    @property
+    def reason(self) -> str:
+        """Why it is rejected."""
+        return (
+            f"has {self.size:,} bytes, more than {MAX_ROW_BYTES:,}; "
+            f"its first {len(self.start):,} bytes are kept"
+        )
+
+
+_Row = tuple[int, int, bytes]  # its number, its offset, its JSON text
+
+
+def read_chunk(chunk: Chunk) -> Iterator[pa.RecordBatch | RowTooLong]:
+    """Yield the rows of a chunk as batches of `INPUT_SCHEMA`, and rows that are too long.
+
+    Raises:
+        DataError: the file cannot be read any more, or is damaged.
+    """
+    rows: Iterator[_Row | RowTooLong]
+    if chunk.format in ("parquet", "arrow"):
+        rows = _read_table(chunk)
+    elif chunk.format == "document":
+        rows = _read_document(chunk)
+    else:
+        rows = _read_text(chunk)
+    batch = _Batch(chunk.file)
+    for row in rows:
+        if isinstance(row, RowTooLong):
+            yield from batch.take()
+            yield row
+        elif batch.add(*row):
+            yield from batch.take()
+    yield from batch.take()
+
+
+class _Batch:
+    """Collects rows until there are enough for a batch."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._rows: list[_Row] = []
+        self._size = 0
+
+    def add(self, number: int, offset: int, raw: bytes) -> bool:
+        """Add a row; return whether the batch is full."""
+        self._rows.append((number, offset, raw))
+        self._size += len(raw)
+        return len(self._rows) >= BATCH_ROWS or self._size >= BATCH_BYTES
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batch, unless it is empty, and begin a new one."""
+        if self._rows:
+            numbers, offsets, raws = zip(*self._rows, strict=True)
+            columns = [[self._file] * len(raws), numbers, offsets, raws]
+            arrays = [
+                pa.array(column, field.type)
+                for column, field in zip(columns, INPUT_SCHEMA, strict=True)
+            ]
+            self._rows, self._size = [], 0
+            yield pa.RecordBatch.from_arrays(arrays, schema=INPUT_SCHEMA)
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+
+class _PartialRow:
+    """The bytes of a row whose end was not read yet; of one that is too long, its begin and its size."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+        self.size = 0
+
+    def add(self, data: bytes) -> None:
+        self.size += len(data)
+        if self.size <= MAX_ROW_BYTES:
+            self.kept.append(data)
+        elif len(self.kept) != 1 or len(self.kept[0]) > KEPT_BYTES:
+            self.kept = [b"".join((*self.kept, data[:KEPT_BYTES]))[:KEPT_BYTES]]
+
+    def take(self, chunk: Chunk, number: int, offset: int) -> _Row | RowTooLong | None:
+        """Return the row, or None if it is empty, and begin the next one."""
+        data, size = b"".join(self.kept), self.size
+        self.kept, self.size = [], 0
+        offset += chunk.offset
+        if size > MAX_ROW_BYTES:
+            return RowTooLong(chunk.file, number, offset, size, data)
+        if offset == 0:
+            data = data.removeprefix(BYTE_ORDER_MARK)
+        raw = data.rstrip(b"\r\n") if chunk.format == "jsonl" else data.strip(b" \t\r\n")
+        return (number, offset, raw) if raw.strip() else None
+
+
+def _read_text(chunk: Chunk) -> Iterator[_Row | RowTooLong]:
+    """Yield the rows of JSON Lines, or the elements of a JSON list."""
+    scanner = make_scanner(chunk.format)
+    is_list = isinstance(scanner, ElementScanner)
+    number, row_start, block_start = chunk.first_row, chunk.start, chunk.start
+    partial = _PartialRow()
+    with open_input(chunk.path, chunk.folder) as stream:
+        for block in _read_range(stream, chunk):
+            begin = 0
+            for end in scanner.feed(block):
+                partial.add(block[begin : end - is_list])  # without the comma
+                row = partial.take(chunk, number, row_start)
+                if row is not None:
+                    yield row
+                number += 1
+                begin, row_start = end, block_start + end
+            partial.add(block[begin:])
+            block_start += len(block)
+    row = partial.take(chunk, number, row_start)
+    if row is not None:
+        yield row
+
+
+def _read_range(stream: IO[bytes], chunk: Chunk) -> Iterator[bytes]:
+    stream.seek(chunk.start)
+    rest = chunk.stop - chunk.start
+    while rest > 0:
+        block = read_block(stream, min(rest, BLOCK_BYTES), chunk.path)
+        if not block:
+            raise DataError(
+                f"{chunk.file} was cut short while it was read",
+                hint="Let no other program write to the inputs, and run it again.",
+            )
+        rest -= len(block)
+        yield block
+
+
+def _read_document(chunk: Chunk) -> Iterator[_Row | RowTooLong]:
+    """Yield the one row that is a whole file."""
+    partial = _PartialRow()
+    with open_input(chunk.path, chunk.folder) as stream:
+        for block in _read_range(stream, chunk):
+            partial.add(block)
+    row = partial.take(chunk, 1, 0)
+    if row is not None:
+        yield row
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _read_table(chunk: Chunk) -> Iterator[_Row | RowTooLong]:
+    number = chunk.first_row
+    try:
+        for batch in _iterate_rows(chunk):
+            for row in _clear_nans(batch).to_pylist():
+                text = json.dumps(row, ensure_ascii=False, default=_to_json)
+                yield number, -1, text.encode("utf-8", "surrogatepass")
+                number += 1
+    except (OSError, pa.ArrowException) as error:
+        raise damaged_table(chunk.path, chunk.format, error) from error
+
+
+def _iterate_rows(chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    """Yield small batches of the rows of a chunk; what is before them is skipped as cheaply as possible."""
+    if chunk.format == "arrow":
+        with pa.memory_map(chunk.path) as mapped:
+            yield from _slice_batches(open_batches(mapped), 0, chunk)
+        return
+    with open_input(chunk.path, chunk.folder) as stream:
+        file = pq.ParquetFile(stream)
+        groups: list[int] = []
+        first = row = 0
+        for index in range(file.metadata.num_row_groups):
+            end = row + file.metadata.row_group(index).num_rows
+            if end > chunk.start and row < chunk.stop:
+                first = first if groups else row
+                groups.append(index)
+            row = end
+        batches = file.iter_batches(batch_size=TABLE_BATCH_ROWS, row_groups=groups)
+        yield from _slice_batches(batches, first, chunk)
+
+
+def _slice_batches(
+    batches: Iterator[pa.RecordBatch], row: int, chunk: Chunk
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the chunk out of batches of which the first begins with the given row."""
+    for batch in batches:
+        start = max(0, chunk.start - row)
+        stop = min(len(batch), chunk.stop - row)
+        for at in range(start, stop, TABLE_BATCH_ROWS):
+            yield batch.slice(at, min(TABLE_BATCH_ROWS, stop - at))
+        row += len(batch)
+        if row >= chunk.stop:
+            return
+
+
+def _clear_nans(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with null for NaN in its columns of numbers, as pandas writes a missing value."""
+    columns = []
+    for column in batch.columns:
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _to_json(value: Any) -> Any:
+    """Return a value that JSON has for one that only tables have."""
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray)):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode("ascii")
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    return str(value)

@@ -1,0 +1,485 @@
+"""Prepare a data set: read, encode and write it, so that a run can be killed at any time and resumed.
+
+    find files -> survey -> compare with what the folder has -> encode chunks -> (second stage) -> publish -> manifest
+
+While a run works, everything is in the hidden folder `.turnwise` of the output folder: nothing that looks like a shard
+can be seen before all of them are whole. What a killed run has done is kept there, and the next run with the same
+recipe, template, tokenizer and inputs goes on with it; a run with others is refused. Publishing renames the shards, and
+can be repeated; the manifest is last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from turnwise.data import exchange, manifest
+from turnwise.data.chunks import Chunk, Survey, choose_chunk_bytes, survey_file, unpack_file
+from turnwise.data.digests import digest_inputs
+from turnwise.data.files import FoundFiles, find_files
+from turnwise.data.job import (
+    DONE,
+    DROPS,
+    FOLDERS,
+    UNPACKED,
+    Job,
+    Outcome,
+    Partition,
+    Task,
+    list_encoded,
+)
+from turnwise.data.local import Engine, start_local
+from turnwise.data.manifest import MANIFEST, REJECTED_FILE, Identity
+from turnwise.data.page import PAGE, write_page
+from turnwise.data.recipe import Recipe
+from turnwise.data.shards import (
+    SUFFIXES,
+    Shard,
+    cannot_write,
+    is_whole,
+    make_folder,
+    remove_temporaries,
+    sync_folder,
+    write_file,
+)
+from turnwise.data.tally import Tally
+from turnwise.errors import DataError, did_you_mean, short_repr
+
+__all__ = ["Progress", "Report", "prepare"]
+
+WORK = ".turnwise"
+PLAN, PUBLISHING, DUPLICATES = "plan.json", "publishing.json", "duplicates.json"
+UNPACKED_RATIO = (
+    4  # of the text in a compressed file to its size, about; decides the number of shards only
+)
+SURVEY_THREADS = 4
+COPY_BYTES = 1 << 20
+# Each starts an engine for a job, a number of workers (None: as many as make sense) and an amount of input.
+ENGINES: dict[str, Callable[[Job, int | None, int], Engine]] = {"local": start_local}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        rows, samples, tokens, rejected: what is done so far, by earlier runs too.
+        bytes_done, bytes_total: of the input files.
+        stage: "encode", or "assemble" while the shards of a shuffled or deduplicated run are made.
+        shards_done, shards_total: of the stage "assemble".
+    """
+
+    rows: int = 0
+    samples: int = 0
+    tokens: int = 0
+    rejected: int = 0
+    bytes_done: int = 0
+    bytes_total: int = 0
+    stage: str = "encode"
+    shards_done: int = 0
+    shards_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run has done.
+
+    Attributes:
+        folder: the output folder.
+        manifest: the content of its `manifest.json`.
+        was_finished: whether the folder was complete before, so that nothing was done.
+        kept: chunks that an earlier, interrupted run had done.
+        restarts: tasks that were done again since a worker died, each with the reason.
+    """
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    was_finished: bool = False
+    kept: int = 0
+    restarts: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """Rows `in`, `out`, `rejected` and `filtered`."""
+        rows: Mapping[str, int] = self.manifest["rows"]
+        return rows
+
+    @property
+    def shards(self) -> list[Path]:
+        """The shards."""
+        return [self.folder / shard["path"] for shard in self.manifest["shards"]]
+
+    @property
+    def rejected(self) -> Path:
+        """The file of rejected rows, with reasons."""
+        return self.folder / REJECTED_FILE
+
+
+def prepare(
+    recipe: Recipe,
+    engine: str = "local",
+    workers: int | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> Report:
+    """Prepare a data set as a recipe says.
+
+    A second call with the same recipe resumes what was interrupted; on a complete folder it does nothing.
+
+    Args:
+        recipe: the recipe; its `output` is the folder to write to.
+        engine: "local" for processes on this machine.
+        workers: how many workers; by default one for each processor.
+        on_progress: called after each chunk.
+
+    Returns:
+        The accounts of the run, and where its files are.
+
+    Raises:
+        TurnwiseError: the recipe, an input or the folder cannot be used; or, with `on_bad_row="fail"`, a row is bad.
+
+    Example:
+        >>> import json, tempfile, pathlib
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> row = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
+        >>> _ = (folder / "data.jsonl").write_text(json.dumps(row))
+        >>> recipe = Recipe(folder / "data.jsonl", "chatml", "turnwise", folder / "out")
+        >>> report = prepare(recipe)
+        >>> report.rows["out"], [path.name for path in report.shards]
+        (1, ['train-00000-of-00001.parquet'])
+    """
+    if recipe.output is None:
+        raise DataError("the recipe has no output", hint="Name the folder for the shards.")
+    if engine not in ENGINES:
+        raise DataError(
+            f"there is no engine {short_repr(engine)}",
+            hint=did_you_mean(str(engine), ENGINES, "Engines"),
+        )
+    if workers is not None and (type(workers) is not int or workers < 1):
+        raise DataError(f"workers is {short_repr(workers)}; it must be a whole number from 1 up")
+    folder = Path(recipe.output)
+    found = find_files(recipe.inputs)
+    with _open_work_folder(folder) as work:
+        chunk_bytes = choose_chunk_bytes(found.files, recipe.chunk_bytes)
+        job = Job(recipe, work.absolute(), _count_partitions(found, chunk_bytes))
+        started = ENGINES[engine](job, workers, sum(file.size for file in found.files))
+        try:
+            run = _Run(folder, work, job, started, found, chunk_bytes, on_progress)
+            return run.execute()
+        except OSError as error:
+            raise cannot_write(folder, error) from error
+        finally:
+            started.close()
+
+
+def _count_partitions(found: FoundFiles, chunk_bytes: int) -> int:
+    """Return the number of shards of a shuffled run: about one for each chunk."""
+    total = sum(file.size * (UNPACKED_RATIO if file.compression else 1) for file in found.files)
+    return max(1, round(total / chunk_bytes))
+
+
+@contextlib.contextmanager
+def _open_work_folder(folder: Path) -> Iterator[Path]:
+    """Make the work folder, and keep other runs out of it; remove it again if nothing came of it."""
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{short_repr(str(folder), 200)} is a file, not a folder")
+    work = folder / WORK
+    if folder.is_dir() and not work.exists() and not (folder / MANIFEST).exists():
+        others = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+        if others:
+            raise DataError(
+                f"{short_repr(str(folder), 200)} has other files in it: {', '.join(others[:3])}",
+                hint="Choose a new or an empty folder for the shards.",
+            )
+    was_there = folder.exists()
+    make_folder(work)
+    lock = _lock(work, folder)
+    try:
+        yield work
+    finally:
+        lock.close()
+        if not (work / PLAN).exists():
+            shutil.rmtree(work, ignore_errors=True)
+            if not was_there:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()  # unless the run has filled it
+
+
+def _lock(work: Path, folder: Path) -> IO[bytes]:
+    """Lock the work folder until the file is closed, or the process ends."""
+    try:
+        lock = open(work / "lock", "ab")  # noqa: SIM115  # it stays open
+    except OSError as error:
+        raise cannot_write(work, error) from error
+    try:
+        import fcntl  # Windows has none
+    except ImportError:
+        return lock
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise DataError(
+            f"another run works in {short_repr(str(folder), 200)}",
+            hint="Wait for it, or choose another output folder.",
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    return lock
+
+
+class _Run:
+    """One run: what it was given, and what it has counted so far."""
+
+    def __init__(
+        self,
+        folder: Path,
+        work: Path,
+        job: Job,
+        engine: Engine,
+        found: FoundFiles,
+        chunk_bytes: int,
+        on_progress: Callable[[Progress], object] | None,
+    ) -> None:
+        self._folder = folder
+        self._work = work
+        self._job = job
+        self._engine = engine
+        self._found = found
+        self._chunk_bytes = chunk_bytes
+        self._on_progress = on_progress
+        self._kept = 0
+        self._progress = Progress()
+        self._bytes_total = sum(file.size for file in found.files)
+
+    def execute(self) -> Report:
+        """Do what is left to do."""
+        surveys = self._survey()
+        digests = {**self._engine.describe(), "inputs": digest_inputs(surveys)}
+        identity = manifest.make_identity(self._job.recipe, digests, surveys)
+        finished = manifest.read_json(self._folder / MANIFEST)
+        if finished is not None:
+            manifest.refuse_other_run(self._folder, identity, finished)
+            manifest.check_shards(self._folder, finished)
+            shutil.rmtree(self._work, ignore_errors=True)
+            return Report(self._folder, finished, was_finished=True)
+        self._begin(identity)
+        publication = manifest.read_json(self._work / PUBLISHING)
+        if publication is None:
+            publication = self._encode_all(surveys, identity)
+            data = manifest.dump_json(publication)
+            write_file(self._work / PUBLISHING, data)
+            sync_folder(self._work)
+        self._publish(publication)
+        restarts = tuple(self._engine.restarts)
+        return Report(self._folder, publication["manifest"], kept=self._kept, restarts=restarts)
+
+    def _survey(self) -> list[Survey]:
+        """Read all inputs once; workers start meanwhile."""
+        with ThreadPoolExecutor(SURVEY_THREADS) as threads:
+            numbered = enumerate(self._found.files)
+            return list(
+                threads.map(lambda one: survey_file(one[1], one[0], self._chunk_bytes), numbered)
+            )
+
+    def _begin(self, identity: Identity) -> None:
+        """Compare with what an earlier run has left, and clean up after it."""
+        plan = manifest.read_json(self._work / PLAN)
+        if plan is not None:
+            manifest.refuse_other_run(self._folder, identity, plan)
+        for name in FOLDERS:
+            make_folder(self._work / name)
+            remove_temporaries(self._work / name)
+        remove_temporaries(self._work)
+        remove_temporaries(self._folder)
+        for unpacked in (self._work / UNPACKED).iterdir():
+            unpacked.unlink()
+        if plan is None:
+            write_file(self._work / PLAN, manifest.dump_json(identity.to_json()))
+            sync_folder(self._work)
+            sync_folder(self._folder)
+
+    # -- stages ----------------------------------------------------------------------------------------------------
+
+    def _encode_all(self, surveys: Sequence[Survey], identity: Identity) -> dict[str, Any]:
+        """Do all tasks, and return what is to be published."""
+        done = self._read_outcomes()
+        self._kept = len(done)
+        chunks = self._list_chunks(surveys, done)
+        outcomes = self._run_stage(chunks, done, Progress(bytes_total=self._bytes_total))
+        total = Tally()
+        for outcome in outcomes.values():
+            total.add(outcome.tally)
+        shards = [shard for name in sorted(outcomes) for shard in outcomes[name].shards]
+        rejected = [
+            file for name in sorted(outcomes) for file in outcomes[name].files if "rejected" in file
+        ]
+        if self._job.has_two_stages:
+            if self._job.recipe.deduplicate:
+                _count_duplicates(self._drop_duplicates(), total)
+            shards = self._assemble(sorted(outcomes), done, total)
+        total.check("the whole run")
+        moves = _name_shards(shards, self._job.recipe.shard_format)
+        published = [Shard(**{**shard.to_json(), "path": name}) for shard, name in moves]
+        notes = list(self._found.notes)
+        return {
+            "manifest": manifest.make_manifest(identity, total, published, notes),
+            "moves": [[shard.path, name] for shard, name in moves],
+            "rejected": rejected,
+        }
+
+    def _read_outcomes(self) -> dict[str, Outcome]:
+        """Return the outcomes of tasks that an earlier run has done, and whose files are whole."""
+        outcomes = {}
+        for path in sorted((self._work / DONE).glob("*.json")):
+            outcome = Outcome.from_json(manifest.read_json(path))
+            shards = {f"{DONE}/{one.path}": (one.size, one.sha256) for one in outcome.shards}
+            files = {**shards, **outcome.files}
+            if all(is_whole(self._work / name, *file) for name, file in files.items()):
+                outcomes[outcome.name] = outcome
+            else:
+                path.unlink()
+        return outcomes
+
+    def _list_chunks(
+        self, surveys: Sequence[Survey], done: Mapping[str, Outcome]
+    ) -> Iterator[Task]:
+        """Yield the chunks that are left to do."""
+        for survey in surveys:
+            chunks: Iterator[Chunk]
+            if survey.chunks is None:
+                unpacked = self._job.work / UNPACKED
+                chunks = unpack_file(survey.file, survey.number, self._chunk_bytes, unpacked)
+            else:
+                chunks = iter(survey.chunks)
+            for chunk in chunks:
+                if chunk.name not in done:
+                    yield chunk
+                elif chunk.is_unpacked:
+                    Path(chunk.path).unlink()
+
+    def _run_stage(
+        self, tasks: Iterator[Task], done: Mapping[str, Outcome], progress: Progress
+    ) -> dict[str, Outcome]:
+        """Let the engine do the tasks of one stage; return their outcomes, with those done before."""
+        is_encoding = progress.stage == "encode"
+        before = {
+            name: one for name, one in done.items() if name.startswith("shard") != is_encoding
+        }
+        outcomes = dict(before)
+        for outcome in before.values():
+            progress = _advance(progress, outcome)
+        self._tell(progress)
+        for outcome in self._engine.run(tasks):
+            outcomes[outcome.name] = outcome
+            progress = _advance(progress, outcome)
+            self._tell(progress)
+        self._progress = progress
+        return outcomes
+
+    def _tell(self, progress: Progress) -> None:
+        if self._on_progress is not None:
+            self._on_progress(progress)
+
+    def _drop_duplicates(self) -> exchange.Duplicates:
+        """Find duplicates among all samples, unless an earlier run has done it."""
+        found = manifest.read_json(self._work / DUPLICATES)
+        if found is None:
+            drops = self._work / DROPS
+            shutil.rmtree(drops, ignore_errors=True)
+            make_folder(drops)
+            found = list(exchange.find_duplicates(list_encoded(self._work), drops))
+            write_file(self._work / DUPLICATES, manifest.dump_json(found))
+            sync_folder(self._work)
+        return exchange.Duplicates(*found)
+
+    def _assemble(
+        self,
+        names: Sequence[str],
+        done: Mapping[str, Outcome],
+        total: Tally,
+    ) -> list[Shard]:
+        """Make the shards of the second stage, and add what is in them to the tally."""
+        if self._job.recipe.shuffle is not None:
+            partitions = [Partition(number) for number in range(self._job.partitions)]
+        else:
+            partitions = [Partition(number, name) for number, name in enumerate(names)]
+        tasks: Iterator[Task] = (one for one in partitions if one.name not in done)
+        progress = Progress(
+            rows=self._progress.rows,
+            samples=self._progress.samples,
+            tokens=self._progress.tokens,
+            rejected=self._progress.rejected,
+            bytes_done=self._bytes_total,
+            bytes_total=self._bytes_total,
+            stage="assemble",
+            shards_total=len(partitions),
+        )
+        outcomes = self._run_stage(tasks, done, progress)
+        for outcome in outcomes.values():
+            total.add(outcome.tally)
+        return [shard for name in sorted(outcomes) for shard in outcomes[name].shards]
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _publish(self, publication: Mapping[str, Any]) -> None:
+        """Give everything its final name and place; a publication that was interrupted is repeated."""
+        for before, after in publication["moves"]:
+            source = self._work / DONE / before
+            if source.exists():
+                os.replace(source, self._folder / after)
+        parts = (self._work / name for name in publication["rejected"])
+        write_file(self._folder / REJECTED_FILE, _join_files(parts))
+        found = publication["manifest"]
+        write_file(self._folder / PAGE, write_page(found).encode("utf-8", "surrogatepass"))
+        manifest.check_shards(self._folder, found)
+        sync_folder(self._folder)
+        write_file(self._folder / MANIFEST, manifest.dump_json(found))
+        sync_folder(self._folder)
+        shutil.rmtree(self._work, ignore_errors=True)
+
+
+def _advance(progress: Progress, outcome: Outcome) -> Progress:
+    return Progress(
+        rows=progress.rows + outcome.tally.rows_in,
+        samples=progress.samples + outcome.samples,
+        tokens=progress.tokens + outcome.tokens,
+        rejected=progress.rejected + outcome.tally.rejected,
+        bytes_done=min(progress.bytes_done + outcome.size, progress.bytes_total),
+        bytes_total=progress.bytes_total,
+        stage=progress.stage,
+        shards_done=progress.shards_done + (progress.stage == "assemble"),
+        shards_total=progress.shards_total,
+    )
+
+
+def _count_duplicates(found: exchange.Duplicates, total: Tally) -> None:
+    """Move rows that lost all of their samples from those that are out to those that were filtered."""
+    total.duplicates += found.samples
+    total.rows_out -= found.rows
+    total.filtered += found.rows
+    if found.rows:
+        total.reasons["duplicate"] += found.rows
+
+
+def _name_shards(shards: Sequence[Shard], format: str) -> list[tuple[Shard, str]]:
+    """Return the shards with their final names, numbered within their split."""
+    named = []
+    for split in sorted({shard.split for shard in shards}):
+        chosen = [shard for shard in shards if shard.split == split]
+        for number, shard in enumerate(chosen):
+            name = f"{split}-{number:05d}-of-{len(chosen):05d}{SUFFIXES[format]}"
+            named.append((shard, name))
+    return named
+
+
+def _join_files(paths: Iterator[Path]) -> Iterator[bytes]:
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(COPY_BYTES):
+                yield block
