@@ -36,7 +36,7 @@ TABLES = ("parquet", "arrow")
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class InputChunk:
     """A part of one input file.
 
     Attributes:
@@ -81,7 +81,7 @@ class Survey:
     file: InputFile
     number: int
     sha256: str
-    chunks: tuple[Chunk, ...] | None
+    chunks: tuple[InputChunk, ...] | None
 
 
 def choose_chunk_bytes(files: tuple[InputFile, ...], most: int) -> int:
@@ -119,7 +119,9 @@ def hash_file(file: InputFile) -> str:
     return hasher.hexdigest()
 
 
-def unpack_file(file: InputFile, number: int, chunk_bytes: int, folder: Path) -> Iterator[Chunk]:
+def unpack_file(
+    file: InputFile, number: int, chunk_bytes: int, folder: Path
+) -> Iterator[InputChunk]:
     """Write the parts of a file that cannot be read from the middle, and yield each as a chunk.
 
     Raises:
@@ -234,8 +236,8 @@ class _TextCutter:
             )
 
 
-def _chunk_of_text(file: InputFile, number: int, part: int, cut: _Part) -> Chunk:
-    return Chunk(
+def _chunk_of_text(file: InputFile, number: int, part: int, cut: _Part) -> InputChunk:
+    return InputChunk(
         file=file.path,
         number=(number, part),
         path=file.path,
@@ -248,7 +250,7 @@ def _chunk_of_text(file: InputFile, number: int, part: int, cut: _Part) -> Chunk
     )
 
 
-def _whole_chunk(file: InputFile, number: int) -> Chunk:
+def _whole_chunk(file: InputFile, number: int) -> InputChunk:
     cut = _Part(0, file.size, 0)
     return _chunk_of_text(file, number, 0, cut)
 
@@ -277,7 +279,9 @@ class _PieceWriter:
         return path, start
 
 
-def _unpack_text(file: InputFile, number: int, chunk_bytes: int, folder: Path) -> Iterator[Chunk]:
+def _unpack_text(
+    file: InputFile, number: int, chunk_bytes: int, folder: Path
+) -> Iterator[InputChunk]:
     stream, below = open_decompressed(file)
     writer = _PieceWriter(folder, f"{number:05d}")
     done = 0  # bytes of the compressed file
@@ -328,7 +332,7 @@ class TablePart(NamedTuple):
     size: int
 
 
-def _cut_table(file: InputFile, number: int, chunk_bytes: int) -> tuple[Chunk, ...] | None:
+def _cut_table(file: InputFile, number: int, chunk_bytes: int) -> tuple[InputChunk, ...] | None:
     """Return chunks of rows; None for Parquet whose row groups are too large to be read in parts."""
     parts = list_table_parts(file)
     if file.format == "parquet":
@@ -403,8 +407,8 @@ def _group_rows(parts: list[TablePart], chunk_bytes: int) -> Iterator[tuple[int,
 
 def _chunk_of_rows(
     file: InputFile, number: int, part: int, start: int, stop: int, size: int
-) -> Chunk:
-    return Chunk(
+) -> InputChunk:
+    return InputChunk(
         file=file.path,
         number=(number, part),
         path=file.path,
@@ -418,7 +422,9 @@ def _chunk_of_rows(
     )
 
 
-def _unpack_table(file: InputFile, number: int, chunk_bytes: int, folder: Path) -> Iterator[Chunk]:
+def _unpack_table(
+    file: InputFile, number: int, chunk_bytes: int, folder: Path
+) -> Iterator[InputChunk]:
     """Read Parquet from its begin to its end, and write its rows as Arrow files of `chunk_bytes`."""
     row = 0
     with open_input(file.path, file.folder) as stream:

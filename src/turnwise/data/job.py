@@ -5,8 +5,8 @@ to the work folder, and writes a record of them last of all. A task whose record
 is done again from the beginning, whatever else is there. Since every task is a pure function of the input and writes
 files of fixed names, doing one twice changes nothing.
 
-    one stage     Chunk -> shards                      without shuffle and deduplication
-    two stages    Chunk -> encoded samples on disk     sorted by their place in the shuffled order
+    one stage     InputChunk -> shards                      without shuffle and deduplication
+    two stages    InputChunk -> encoded samples on disk     sorted by their place in the shuffled order
                   Partition -> shards                  each collects its samples from all chunks
 """
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnwise.data import exchange
-from turnwise.data.chunks import Chunk
+from turnwise.data.chunks import InputChunk
 from turnwise.data.digests import digest_template, digest_tokenizer
 from turnwise.data.finish import finish
 from turnwise.data.kernel import Kernel
@@ -62,7 +62,7 @@ class Partition:
         return f"output shard {self.number}"
 
 
-Task = Chunk | Partition
+Task = InputChunk | Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Job:
             TurnwiseError: it cannot be done; nothing of it counts then.
         """
         try:
-            outcome = self._encode(task) if isinstance(task, Chunk) else self._assemble(task)
+            outcome = self._encode(task) if isinstance(task, InputChunk) else self._assemble(task)
         except (TurnwiseError, MemoryError):
             raise
         except Exception as error:
@@ -165,13 +165,13 @@ class Job:
         sync_folder(done)
         write_file(done / f"{task.name}.json", json.dumps(outcome.to_json()).encode())
         sync_folder(done)
-        if isinstance(task, Chunk) and task.is_unpacked:
+        if isinstance(task, InputChunk) and task.is_unpacked:
             Path(task.path).unlink(missing_ok=True)
         return outcome
 
     # -- a chunk ---------------------------------------------------------------------------------------------------
 
-    def _encode(self, chunk: Chunk) -> Outcome:
+    def _encode(self, chunk: InputChunk) -> Outcome:
         tally = Tally()
         rejected: list[bytes] = []
         batches = list(self._encode_rows(chunk, tally, rejected))
@@ -193,7 +193,7 @@ class Job:
         return Outcome(chunk.name, tally, shards, files, len(samples), tokens, chunk.size)
 
     def _encode_rows(
-        self, chunk: Chunk, tally: Tally, rejected: list[bytes]
+        self, chunk: InputChunk, tally: Tally, rejected: list[bytes]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the samples of a chunk; count rows that give none, and collect the bad ones as JSON Lines."""
         for rows in read_chunk(chunk):

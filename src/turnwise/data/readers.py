@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from turnwise.data.chunks import BLOCK_BYTES, Chunk, damaged_table, make_scanner, open_batches
+from turnwise.data.chunks import BLOCK_BYTES, InputChunk, damaged_table, make_scanner, open_batches
 from turnwise.data.files import BYTE_ORDER_MARK, open_input, read_block
 from turnwise.data.row_bounds import ElementScanner
 from turnwise.data.schemas import INPUT_SCHEMA
@@ -56,7 +56,7 @@ class RowTooLong:
 _Row = tuple[int, int, bytes]  # its number, its offset, its JSON text
 
 
-def read_chunk(chunk: Chunk) -> Iterator[pa.RecordBatch | RowTooLong]:
+def read_chunk(chunk: InputChunk) -> Iterator[pa.RecordBatch | RowTooLong]:
     """Yield the rows of a chunk as batches of `INPUT_SCHEMA`, and rows that are too long.
 
     Raises:
@@ -123,7 +123,7 @@ class _PartialRow:
         elif len(self.kept) != 1 or len(self.kept[0]) > KEPT_BYTES:
             self.kept = [b"".join((*self.kept, data[:KEPT_BYTES]))[:KEPT_BYTES]]
 
-    def take(self, chunk: Chunk, number: int, offset: int) -> _Row | RowTooLong | None:
+    def take(self, chunk: InputChunk, number: int, offset: int) -> _Row | RowTooLong | None:
         """Return the row, or None if it is empty, and begin the next one."""
         data, size = b"".join(self.kept), self.size
         self.kept, self.size = [], 0
@@ -136,7 +136,7 @@ class _PartialRow:
         return (number, offset, raw) if raw.strip() else None
 
 
-def _read_text(chunk: Chunk) -> Iterator[_Row | RowTooLong]:
+def _read_text(chunk: InputChunk) -> Iterator[_Row | RowTooLong]:
     """Yield the rows of JSON Lines, or the elements of a JSON list."""
     scanner = make_scanner(chunk.format)
     is_list = isinstance(scanner, ElementScanner)
@@ -159,7 +159,7 @@ def _read_text(chunk: Chunk) -> Iterator[_Row | RowTooLong]:
         yield row
 
 
-def _read_range(stream: IO[bytes], chunk: Chunk) -> Iterator[bytes]:
+def _read_range(stream: IO[bytes], chunk: InputChunk) -> Iterator[bytes]:
     stream.seek(chunk.start)
     rest = chunk.stop - chunk.start
     while rest > 0:
@@ -173,7 +173,7 @@ def _read_range(stream: IO[bytes], chunk: Chunk) -> Iterator[bytes]:
         yield block
 
 
-def _read_document(chunk: Chunk) -> Iterator[_Row | RowTooLong]:
+def _read_document(chunk: InputChunk) -> Iterator[_Row | RowTooLong]:
     """Yield the one row that is a whole file."""
     partial = _PartialRow()
     with open_input(chunk.path, chunk.folder) as stream:
@@ -187,7 +187,7 @@ def _read_document(chunk: Chunk) -> Iterator[_Row | RowTooLong]:
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _read_table(chunk: Chunk) -> Iterator[_Row | RowTooLong]:
+def _read_table(chunk: InputChunk) -> Iterator[_Row | RowTooLong]:
     number = chunk.first_row
     try:
         for batch in _iterate_rows(chunk):
@@ -199,7 +199,7 @@ def _read_table(chunk: Chunk) -> Iterator[_Row | RowTooLong]:
         raise damaged_table(chunk.path, chunk.format, error) from error
 
 
-def _iterate_rows(chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _iterate_rows(chunk: InputChunk) -> Iterator[pa.RecordBatch]:
     """Yield small batches of the rows of a chunk; what is before them is skipped as cheaply as possible."""
     if chunk.format == "arrow":
         with pa.memory_map(chunk.path) as mapped:
@@ -220,7 +220,7 @@ def _iterate_rows(chunk: Chunk) -> Iterator[pa.RecordBatch]:
 
 
 def _slice_batches(
-    batches: Iterator[pa.RecordBatch], row: int, chunk: Chunk
+    batches: Iterator[pa.RecordBatch], row: int, chunk: InputChunk
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the chunk out of batches of which the first begins with the given row."""
     for batch in batches:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from turnwise.data import exchange, manifest
-from turnwise.data.chunks import Chunk, Survey, choose_chunk_bytes, survey_file, unpack_file
+from turnwise.data.chunks import InputChunk, Survey, choose_chunk_bytes, survey_file, unpack_file
 from turnwise.data.digests import digest_inputs
 from turnwise.data.files import FoundFiles, find_files
 from turnwise.data.job import (
@@ -351,7 +351,7 @@ class _Run:
     ) -> Iterator[Task]:
         """Yield the chunks that are left to do."""
         for survey in surveys:
-            chunks: Iterator[Chunk]
+            chunks: Iterator[InputChunk]
             if survey.chunks is None:
                 unpacked = self._job.work / UNPACKED
                 chunks = unpack_file(survey.file, survey.number, self._chunk_bytes, unpacked)
