@@ -196,7 +196,7 @@ class Job:
         self, chunk: InputChunk, tally: Tally, rejected: list[bytes]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the samples of a chunk; count rows that give none, and collect the bad ones as JSON Lines."""
-        for rows in read_chunk(chunk):
+        for rows in read_chunk(chunk, self.recipe.columns):
             if isinstance(rows, RowTooLong):
                 tally.rows_in += 1
                 self._reject(_describe_long_row(rows), tally, rejected)

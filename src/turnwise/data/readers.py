@@ -1,7 +1,8 @@
 """Read a chunk as batches of rows, each row as JSON text.
 
 Text is not parsed here: a line is passed on as it is, with its line ending and a byte order mark removed, so that a
-broken row is rejected by the kernel with its own bytes. Rows of tables are written as JSON. Empty lines are no rows.
+broken row is rejected by the kernel with its own bytes. Rows of tables are written as JSON, without the nulls that the
+table added. Empty lines are no rows.
 
 A row of more than `MAX_ROW_BYTES` is not read into memory: its first bytes stand for it, and `read_chunk` tells that by
 a `RowTooLong` in the place of a batch.
@@ -9,20 +10,16 @@ a `RowTooLong` in the place of a batch.
 
 from __future__ import annotations
 
-import base64
-import datetime
-import decimal
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from turnwise.data.chunks import BLOCK_BYTES, InputChunk, damaged_table, make_scanner, open_batches
 from turnwise.data.files import BYTE_ORDER_MARK, open_input, read_block
+from turnwise.data.null_padding import table_row_to_json
 from turnwise.data.row_bounds import ElementScanner
 from turnwise.data.schemas import INPUT_SCHEMA
 from turnwise.errors import DataError
@@ -53,18 +50,24 @@ class RowTooLong:
         )
 
 
-_Row = tuple[int, int, bytes]  # its number, its offset, its JSON text
+_Row = tuple[int, int, bytes, int]  # its number, its offset, its JSON text, nulls removed
 
 
-def read_chunk(chunk: InputChunk) -> Iterator[pa.RecordBatch | RowTooLong]:
+def read_chunk(
+    chunk: InputChunk, columns: Mapping[str, str] | None = None
+) -> Iterator[pa.RecordBatch | RowTooLong]:
     """Yield the rows of a chunk as batches of `INPUT_SCHEMA`, and rows that are too long.
+
+    Args:
+        chunk: the chunk.
+        columns: the names that columns have in the data, as in a recipe: where null padding is undone.
 
     Raises:
         DataError: the file cannot be read any more, or is damaged.
     """
     rows: Iterator[_Row | RowTooLong]
     if chunk.format in ("parquet", "arrow"):
-        rows = _read_table(chunk)
+        rows = _read_table(chunk, columns)
     elif chunk.format == "document":
         rows = _read_document(chunk)
     else:
@@ -87,17 +90,16 @@ class _Batch:
         self._rows: list[_Row] = []
         self._size = 0
 
-    def add(self, number: int, offset: int, raw: bytes) -> bool:
+    def add(self, number: int, offset: int, raw: bytes, nulls_removed: int) -> bool:
         """Add a row; return whether the batch is full."""
-        self._rows.append((number, offset, raw))
+        self._rows.append((number, offset, raw, nulls_removed))
         self._size += len(raw)
         return len(self._rows) >= BATCH_ROWS or self._size >= BATCH_BYTES
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield the batch, unless it is empty, and begin a new one."""
         if self._rows:
-            numbers, offsets, raws = zip(*self._rows, strict=True)
-            columns = [[self._file] * len(raws), numbers, offsets, raws]
+            columns = [[self._file] * len(self._rows), *zip(*self._rows, strict=True)]
             arrays = [
                 pa.array(column, field.type)
                 for column, field in zip(columns, INPUT_SCHEMA, strict=True)
@@ -133,7 +135,7 @@ class _PartialRow:
         if offset == 0:
             data = data.removeprefix(BYTE_ORDER_MARK)
         raw = data.rstrip(b"\r\n") if chunk.format == "jsonl" else data.strip(b" \t\r\n")
-        return (number, offset, raw) if raw.strip() else None
+        return (number, offset, raw, 0) if raw.strip() else None
 
 
 def _read_text(chunk: InputChunk) -> Iterator[_Row | RowTooLong]:
@@ -187,13 +189,15 @@ def _read_document(chunk: InputChunk) -> Iterator[_Row | RowTooLong]:
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _read_table(chunk: InputChunk) -> Iterator[_Row | RowTooLong]:
+def _read_table(
+    chunk: InputChunk, columns: Mapping[str, str] | None
+) -> Iterator[_Row | RowTooLong]:
     number = chunk.first_row
     try:
         for batch in _iterate_rows(chunk):
-            for row in _clear_nans(batch).to_pylist():
-                text = json.dumps(row, ensure_ascii=False, default=_to_json)
-                yield number, -1, text.encode("utf-8", "surrogatepass")
+            for row in batch.to_pylist():
+                raw, removed = table_row_to_json(row, columns)
+                yield number, -1, raw, removed
                 number += 1
     except (OSError, pa.ArrowException) as error:
         raise damaged_table(chunk.path, chunk.format, error) from error
@@ -231,27 +235,3 @@ def _slice_batches(
         row += len(batch)
         if row >= chunk.stop:
             return
-
-
-def _clear_nans(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with null for NaN in its columns of numbers, as pandas writes a missing value."""
-    columns = []
-    for column in batch.columns:
-        if pa.types.is_floating(column.type):
-            column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _to_json(value: Any) -> Any:
-    """Return a value that JSON has for one that only tables have."""
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
-    if isinstance(value, (bytes, bytearray)):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError:
-            return base64.b64encode(value).decode("ascii")
-    if isinstance(value, decimal.Decimal):
-        return float(value)
-    return str(value)

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from turnwise.data.schemas import PARQUET_OPTIONS
 from turnwise.errors import DataError, short_repr
 from turnwise.local_files import error_reason
 
@@ -145,11 +146,9 @@ def encode_table(table: pa.Table, format: str) -> pa.Buffer:
             row_group_size=ROW_GROUP_ROWS,
             version="2.6",
             data_page_version="1.0",
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=["source_file"],
             write_statistics=False,
             store_schema=True,
+            **PARQUET_OPTIONS,
         )
     else:
         options = pa.ipc.IpcWriteOptions(compression=None, use_threads=False)
