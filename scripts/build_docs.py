@@ -25,7 +25,14 @@ from turnwise.evidence.checks import CHECKS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "build" / "docs"
-OUTSIDE = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md")
+OUTSIDE = (
+    "README.md",
+    "README.zh-CN.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "benchmarks/README.md",
+)
 """Pages that do not stand in docs/; the README is the first page."""
 
 
@@ -58,7 +65,7 @@ def write_pages(folder: Path) -> None:
 
 def place_of(name: str) -> str:
     """Return where a page from outside of docs/ stands on the site."""
-    return "index.md" if name == "README.md" else name.replace("/README", "").lower()
+    return name.replace("/README", "").replace("README", "index").lower()
 
 
 def relink(text: str) -> str:

@@ -33,7 +33,12 @@ from turnwise.replies.events import STATUSES
 from turnwise.replies.parser.compiled_grammar import TOLERANCES
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "README.zh-CN.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 FENCE = re.compile(
     r"(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)(?<=\n)(?P=indent)```", re.DOTALL
 )
