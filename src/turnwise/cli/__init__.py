@@ -113,6 +113,11 @@ COMMANDS = {
         "release_folder",
         "Write what a model folder lacks: response template, training template, stops, a card, a golden file.",
     ),
+    "serve": Command(
+        "serve",
+        "serve",
+        "Serve templates over HTTP: the paths of vLLM's renderer, a playground, and with --upstream a chat gateway.",
+    ),
     "demo": Command(
         "demo",
         "demo",

@@ -16,7 +16,7 @@ from warnings import warn
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import Limits
 from turnwise.errors import MessageError, TemplateLimitError, TurnwiseError, TurnwiseWarning
-from turnwise.isolation.answers import PROTOCOL
+from turnwise.isolation.answers import FUNCTION, PROTOCOL
 from turnwise.isolation.process import WorkerLost, WorkerProcess
 from turnwise.replies.events import Message
 from turnwise.tokens.encoded import Encoded
@@ -123,6 +123,25 @@ class WorkerPool:
     def load(self, name: Any, limits: Limits | None = None, **options: Any) -> IsolatedTemplate:
         """Load a template in a worker. The arguments are those of `turnwise.load`."""
         return self._make("load", name, options, limits)
+
+    def run(self, function: str, *positional: Any, **named: Any) -> Any:
+        """Call a function in a worker, within the limits of the pool.
+
+        Args:
+            function: the function as `module:name`. Its result must be plain data.
+            positional: its arguments, which are pickled.
+            named: its keyword arguments.
+
+        Raises:
+            TurnwiseError: what the function raises.
+            TemplateLimitError: it costs more than the pool allows.
+
+        Example:
+            >>> with turnwise.isolated(workers=1) as pool:
+            ...     pool.run("math:gcd", 12, 18)
+            6
+        """
+        return self.call(_to_bytes((FUNCTION, function, {}, None)), "", positional, named)
 
     def _make(
         self, maker: str, given: Any, options: Mapping[str, Any], limits: Limits | None

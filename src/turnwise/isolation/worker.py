@@ -17,10 +17,11 @@ import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, BinaryIO
 
 from turnwise.errors import TurnwiseError, TurnwiseWarning
-from turnwise.isolation.answers import LENGTH, READY, Answer, write_answer
+from turnwise.isolation.answers import FUNCTION, LENGTH, READY, Answer, write_answer
 from turnwise.registry import load
 from turnwise.template import Template, compile
 
@@ -135,10 +136,13 @@ def run(
     positional: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Any:
-    """Call a verb of a template, which is compiled unless this worker knows it."""
+    """Call a verb of a template, which is compiled unless this worker knows it; or a function of a module."""
     template = templates.get(source)
     if template is None:
         maker, given, options, limits = pickle.loads(source)
+        if maker == FUNCTION:
+            module, _, name = given.partition(":")
+            return getattr(import_module(module), name)(*positional, **named)
         template = MAKERS[maker](given, **options)
         if limits is not None:
             template = template.with_limits(limits)

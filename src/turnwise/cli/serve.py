@@ -1,0 +1,136 @@
+"""`turnwise serve`: templates, token ids and parsed replies over HTTP."""
+
+from __future__ import annotations
+
+import socket
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from turnwise.cli import output
+from turnwise.cli.render import make_flag
+from turnwise.errors import SourceError, did_you_mean
+
+MISSING = "turnwise serve needs more packages"
+HINT = "pip install 'turnwise[serve]'"
+KINDS = ("generate", "completions", "llamacpp", "text")
+ANY_ADDRESS = ("0.0.0.0", "::", "")
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="A model folder or an entry; NAME=PLACE names it."),
+    ],
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8400,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", "-k", metavar="PATH", help="The tokenizer of all models."),
+    ] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option("--max-model-len", min=1, help="Tokens of prompt and reply.")
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            "--upstream", metavar="URL", help="A server that samples: be a gateway to it."
+        ),
+    ] = None,
+    upstream_kind: Annotated[
+        str, typer.Option("--upstream-kind", metavar="KIND", help=f"{', '.join(KINDS)}.")
+    ] = "generate",
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option("--allowed-host", help="A Host header to answer to; * for all. Repeatable."),
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option("--cors-origin", help="A page that may call from elsewhere. Repeatable."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, max=256, help="Requests at the same time.")
+    ] = None,
+    memory: Annotated[
+        int, typer.Option("--memory", min=0, metavar="MB", help="For conversations; 0 for none.")
+    ] = 256,
+    max_body: Annotated[
+        int, typer.Option("--max-body", min=1, metavar="MB", help="The largest request.")
+    ] = 8,
+    no_request_templates: Annotated[
+        bool, make_flag("--no-request-templates", help="Refuse a chat_template in a request.")
+    ] = False,
+    no_playground: Annotated[
+        bool, make_flag("--no-playground", help="Offer no playground and no /api paths.")
+    ] = False,
+) -> None:
+    """Serve templates over HTTP: the paths of vLLM's renderer, a playground, and with --upstream a chat gateway.
+
+    Example: turnwise serve ./Qwen3-8B --port 8400
+    """
+    if upstream_kind not in KINDS:
+        raise typer.BadParameter(
+            did_you_mean(upstream_kind, KINDS, "Kinds") or "", param_hint="--upstream-kind"
+        )
+    modules = _import_serve()
+    changes: dict[str, Any] = {
+        "max_body": max_body * 2**20,
+        "memory_bytes": memory * 2**20,
+        "request_templates": not no_request_templates,
+        "playground": not no_playground,
+        "upstream": upstream,
+        "upstream_kind": upstream_kind,
+        "cors_origins": tuple(cors_origin or ()),
+    }
+    if threads is not None:
+        changes["threads"] = threads
+    settings = modules.ServeSettings(**changes)
+    hosts = tuple(name.lower() for name in allowed_host or ()) or settings.allowed_hosts
+    if not allowed_host and host not in ANY_ADDRESS:
+        hosts = (*hosts, host.lower())
+    settings = modules.replace(settings, allowed_hosts=hosts)
+    table = modules.ModelTable(
+        [modules.load_model(one, tokenizer, max_model_len) for one in models]
+    )
+    listener = _listen(host, port)
+    bound = listener.getsockname()[1]
+    if host in ANY_ADDRESS and not allowed_host:
+        output.note("only requests to localhost are answered; --allowed-host adds other names")
+    output.note(f"http://{'127.0.0.1' if host in ANY_ADDRESS else host}:{bound}")
+    modules.run_server(modules.Service(table, settings), listener)
+
+
+def _import_serve() -> Any:
+    """Return the service, whose packages only this command needs.
+
+    Raises:
+        SourceError: they are not installed.
+    """
+    try:
+        return import_module("turnwise.serve.running")
+    except ImportError as error:
+        if (error.name or "").startswith("turnwise"):
+            raise
+        raise SourceError(f"{MISSING}: {error.name}", hint=HINT) from error
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Raises:
+        SourceError: the address is taken, or not one of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise SourceError(
+            f"cannot listen on {host}:{port}: {error}", hint="--port 0 takes a free port"
+        ) from error
+    return listener

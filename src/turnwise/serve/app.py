@@ -1,0 +1,415 @@
+"""The HTTP application: paths, and what stands before every one of them.
+
+    request -> host -> size and type of the body -> a thread that does the work -> answer
+              421     413, 415, 408                 429 if too many wait, 504 if it takes too long
+
+Errors have the shape of OpenAI's API and one sentence. Every answer has an `x-request-id`, the caller's if it sent one,
+and every request is one JSON line in the log. Nothing is ever fetched for a request but what the gateway asks of its
+upstream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import mimetypes
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnwise import __version__
+from turnwise.errors import TurnwiseError
+from turnwise.serve.bodies import TOO_LARGE, BodyReader, RequestError, parse_body
+from turnwise.serve.openapi import describe_service
+from turnwise.serve.operations import (
+    JsonLog,
+    collect_warnings,
+    error_body,
+    make_request_id,
+    status_of,
+    tell_warnings,
+)
+from turnwise.serve.playground_api import VERBS
+from turnwise.serve.service import Service, explain_failure
+from turnwise.serve.settings import ServeSettings
+
+Work = Callable[[BodyReader, str, list[str]], bytes]
+STATIC = Path(__file__).with_name("static")
+OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics")  # probes know only an address
+JSON_TYPE = "application/json"
+MAX_HEADERS = 16 * 1024  # bytes
+DRAINED_BODIES = (
+    4  # as many times the largest body are read and dropped, so that a client hears why
+)
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+}
+
+
+class RefusedUpload(Response):
+    """An answer to a body that is not read: it is sent at once, then what the client still sends is dropped.
+
+    A connection that is closed while the client writes would be reset, and the answer lost.
+    """
+
+    def __init__(self, content: bytes, limit: int, seconds: float) -> None:
+        super().__init__(content, TOO_LARGE, media_type=JSON_TYPE)
+        self.limit = limit
+        self.seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        try:
+            async with asyncio.timeout(self.seconds):
+                await self._drain(receive)
+        except TimeoutError:
+            pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _drain(self, receive: Receive) -> None:
+        size = 0
+        while size < self.limit:
+            message = await receive()
+            size += len(message.get("body", b""))
+            if message["type"] == "http.disconnect" or not message.get("more_body"):
+                return
+
+
+class Gatekeeper:
+    """What stands before every path: the host, the id of the request, headers, the log and the metrics."""
+
+    def __init__(self, app: ASGIApp, server: Server) -> None:
+        self.app = app
+        self.server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        request_id = make_request_id(headers.get(b"x-request-id"))
+        scope["state"] = {**scope.get("state", {}), "request_id": request_id}
+        start = time.perf_counter()
+        status = 500
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                added = {"x-request-id": request_id, **SECURITY_HEADERS}
+                pairs = [(name.encode(), value.encode()) for name, value in added.items()]
+                message["headers"] = [*message["headers"], *pairs]
+            await send(message)
+
+        try:
+            refused = self.find_refusal(scope, headers)
+            if refused is None:
+                await self.app(scope, receive, send_with_headers)
+            else:
+                error, code = refused
+                refusal = JSONResponse(error_body(error, code, request_id), code)
+                await refusal(scope, receive, send_with_headers)
+        finally:
+            route = scope.get("route_path", "other")
+            seconds = time.perf_counter() - start
+            self.server.service.metrics.observe(route, status, seconds)
+            self.server.log.write(
+                "request",
+                request_id=request_id,
+                method=scope["method"],
+                path=route,
+                status=status,
+                ms=round(seconds * 1000, 2),
+            )
+
+    def find_refusal(self, scope: Scope, headers: dict[bytes, str]) -> tuple[str, int] | None:
+        """Return why a request is refused by its headers alone, None if it is not."""
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > MAX_HEADERS:
+            return f"the headers are larger than {MAX_HEADERS:,} bytes", 431
+        if not self.is_allowed(headers.get(b"host", ""), scope["path"]):
+            return "this server does not answer to this host; --allowed-host adds it", 421
+        return None
+
+    def is_allowed(self, host: str, path: str) -> bool:
+        """Return whether the server answers to a value of the Host header."""
+        allowed = self.server.settings.allowed_hosts
+        if "*" in allowed or path in OPEN_PATHS:
+            return True
+        name = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+        return name.lower() in allowed
+
+
+class Server:
+    """A service behind HTTP.
+
+    Args:
+        service: what does the work.
+        log: where requests are logged.
+    """
+
+    def __init__(self, service: Service, log: JsonLog | None = None) -> None:
+        self.service = service
+        self.settings: ServeSettings = service.settings
+        self.log = log or JsonLog()
+        self.is_ready = False
+        self.running = 0
+        self._threads: ThreadPoolExecutor | None = None
+
+    # -- work
+
+    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a function in a thread.
+
+        Raises:
+            RequestError: too many wait, or it takes too long.
+        """
+        assert self._threads is not None, "the application was not started"
+        if self.running >= self.settings.threads + self.settings.max_waiting:
+            raise RequestError("too many requests are waiting; try again in a second", status=429)
+        self.running += 1
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._threads, partial(work, *arguments))
+        future.add_done_callback(self._count_done)
+        try:
+            async with asyncio.timeout(self.settings.total_seconds):
+                return await asyncio.shield(future)
+        except TimeoutError:
+            seconds = self.settings.total_seconds
+            raise RequestError(f"there is no answer after {seconds:g} s", status=504) from None
+
+    def _count_done(self, future: asyncio.Future[Any]) -> None:
+        self.running -= 1
+        if not future.cancelled():
+            future.exception()  # it was reported, or its caller has left
+
+    async def read_body(self, request: Request) -> bytes:
+        """Return the body of a request.
+
+        Raises:
+            RequestError: it is too large, of another type, or does not come.
+        """
+        limit = self.settings.max_body
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > limit:
+            raise self.too_large()
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != JSON_TYPE:
+            raise RequestError(
+                "a body of JSON is needed", hint=f"send content-type: {JSON_TYPE}", status=415
+            )
+        chunks, size = [], 0
+        try:
+            async with asyncio.timeout(self.settings.read_seconds):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > limit:
+                        raise self.too_large()
+                    chunks.append(chunk)
+        except TimeoutError:
+            seconds = self.settings.read_seconds
+            raise RequestError(f"the body did not come within {seconds:g} s", status=408) from None
+        except ClientDisconnect:
+            raise RequestError("the client has left", status=408) from None
+        return b"".join(chunks)
+
+    def too_large(self) -> RequestError:
+        """Return the error for a body that is too large."""
+        return RequestError(
+            f"the body is larger than {self.settings.max_body:,} bytes", status=TOO_LARGE
+        )
+
+    def refuse(self, error: TurnwiseError | Exception, request_id: str) -> Response:
+        """Return the answer to a request that failed."""
+        if not isinstance(error, TurnwiseError):
+            self.log.write("failure", request_id=request_id, error=repr(error)[:500])
+            sentence = explain_failure(error)
+            return JSONResponse(error_body(sentence, 500, request_id), 500)
+        status = status_of(error)
+        content = error_body(error, status, request_id)
+        if status == TOO_LARGE:
+            limit = DRAINED_BODIES * self.settings.max_body
+            return RefusedUpload(json.dumps(content).encode(), limit, self.settings.read_seconds)
+        headers = {"retry-after": "1"} if status == 429 else None
+        return JSONResponse(content, status, headers)
+
+    def work(self, work: Work, data: bytes, request_id: str) -> bytes:
+        """Do the work of a request in a thread."""
+        with collect_warnings() as told:
+            body = BodyReader(parse_body(data, self.settings.max_depth))
+            return work(body, request_id, told)
+
+    def post(self, path: str, work: Work) -> Route:
+        """Return the route of a path whose answer is JSON."""
+
+        async def handle(request: Request) -> Response:
+            request.scope["route_path"] = path
+            request_id = request.state.request_id
+            try:
+                data = await self.read_body(request)
+                answer = await self.run(self.work, work, data, request_id)
+            except Exception as error:
+                return self.refuse(error, request_id)
+            return Response(answer, media_type=JSON_TYPE)
+
+        return Route(path, handle, methods=["POST"])
+
+    def get(self, path: str, answer: Callable[[], Response]) -> Route:
+        """Return the route of a path that is answered at once, on the event loop."""
+
+        async def handle(request: Request) -> Response:
+            request.scope["route_path"] = path
+            return answer()
+
+        return Route(path, handle, methods=["GET"])
+
+    # -- paths
+
+    def routes(self) -> list[BaseRoute]:
+        """Return all paths."""
+        service = self.service
+        routes: list[BaseRoute] = [
+            self.post("/v1/chat/completions/render", service.render_chat),
+            self.post("/v1/chat/completions/derender", service.derender_chat),
+            self.post("/v1/completions/render", service.render_completion),
+            self.post("/tokenize", service.tokenize),
+            self.post("/detokenize", service.detokenize),
+            self.post("/apply-template", service.apply_template),
+            self.get("/v1/models", lambda: JSONResponse(service.list_models())),
+            self.get("/healthz", lambda: JSONResponse({"status": "ok"})),
+            self.get("/health", lambda: JSONResponse({"status": "ok"})),
+            self.get("/readyz", self._tell_ready),
+            self.get("/version", lambda: JSONResponse({"version": __version__})),
+            self.get("/metrics", self._write_metrics),
+            self.get("/openapi.json", self._describe),
+        ]
+        if self.settings.playground:
+            routes += [self.post(f"/api/{verb}", service.playground(verb)) for verb in VERBS]
+            routes.append(self._list_entries())
+            routes += self._static_files()
+        return routes
+
+    def _list_entries(self) -> Route:
+        """Return the route of `GET /api/entries`."""
+
+        async def handle(request: Request) -> Response:
+            request.scope["route_path"] = "/api/entries"
+            try:
+                return JSONResponse(await self.run(self.service.call_playground, "entries", {}))
+            except Exception as error:
+                return self.refuse(error, request.state.request_id)
+
+        return Route("/api/entries", handle, methods=["GET"])
+
+    def _tell_ready(self) -> Response:
+        status = 200 if self.is_ready else 503
+        return JSONResponse({"status": "ready" if self.is_ready else "starting"}, status)
+
+    def _write_metrics(self) -> Response:
+        memory = self.service.memory
+        gauges = {
+            "requests_running": self.running,
+            "memory_bytes": memory.size,
+            "memory_conversations": len(memory),
+        }
+        text = self.service.metrics.write(gauges)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    def _describe(self) -> Response:
+        return JSONResponse(describe_service(__version__, self.settings.upstream is not None))
+
+    def _static_files(self) -> list[BaseRoute]:
+        """Return a route for each file of the playground: a table, so that no request names a path."""
+        routes: list[BaseRoute] = []
+        for file in sorted(STATIC.rglob("*")):
+            if not file.is_file():
+                continue
+            path = f"/{file.relative_to(STATIC).as_posix()}"
+            kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+            answer = partial(_send_file, file, kind)
+            routes.append(self.get(path, answer))
+            if path == "/index.html":
+                routes.append(self.get("/", answer))
+        return routes
+
+    # -- life
+
+    @asynccontextmanager
+    async def live(self, app: Starlette) -> AsyncIterator[None]:
+        """Load what is slow before the first request, and end threads and workers after the last."""
+        with tell_warnings():
+            self._threads = ThreadPoolExecutor(self.settings.threads, "turnwise")
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads, self.service.warm_up)
+            self.is_ready = True
+            self.log.write("ready", models=[model.name for model in self.service.models])
+            try:
+                yield
+            finally:
+                self.is_ready = False
+                self.service.close()
+                self._threads.shutdown(wait=True, cancel_futures=True)
+                self.log.write("stopped")
+
+    def application(self) -> Starlette:
+        """Return the ASGI application."""
+        middleware = [Middleware(Gatekeeper, server=self)]
+        if self.settings.cors_origins:
+            middleware.append(
+                Middleware(
+                    CORSMiddleware,
+                    allow_origins=list(self.settings.cors_origins),
+                    allow_methods=["GET", "POST"],
+                    allow_headers=["content-type", "authorization", "x-request-id"],
+                )
+            )
+        handlers: Any = {404: self._not_found, 405: self._wrong_method}
+        return Starlette(
+            routes=self.routes(),
+            middleware=middleware,
+            lifespan=self.live,
+            exception_handlers=handlers,
+        )
+
+    async def _not_found(self, request: Request, error: Exception) -> Response:
+        text = "there is no such path; /openapi.json lists them"
+        return JSONResponse(error_body(text, 404, request.state.request_id), 404)
+
+    async def _wrong_method(self, request: Request, error: Exception) -> Response:
+        text = "this path takes another method; /openapi.json lists them"
+        return JSONResponse(error_body(text, 405, request.state.request_id), 405)
+
+
+def _send_file(file: Path, kind: str) -> Response:
+    return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
+
+
+def create_app(service: Service, log: JsonLog | None = None) -> Starlette:
+    """Return the ASGI application of a service.
+
+    Args:
+        service: the models and limits.
+        log: where requests are logged; stderr by default.
+    """
+    return Server(service, log).application()

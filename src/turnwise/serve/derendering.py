@@ -1,0 +1,302 @@
+"""Token ids of a reply become a message: `/v1/chat/completions/derender`, whole or one chunk after the other.
+
+A stream is stateless: each call brings one chunk of ids and the `stream_state` of the call before. The state is the ids
+so far, from which the parser is brought to where it was. Our parser's events do not depend on how a reply is cut and
+are never retracted, so what such a parser says about the new ids is exactly what is new.
+
+A parser that has read a chunk is kept for the next one, under a digest of everything it has read: then a chunk costs as
+much as its own ids. A call that finds no parser, because another process had the stream or it was repeated, reads the
+ids again. So the parsers that are kept change nothing but the cost.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import Any
+
+from turnwise.replies.chunk_stream import ChunkStream
+from turnwise.replies.events import Message
+from turnwise.replies.parser.parser import Parser
+from turnwise.serve.bodies import BodyReader, RequestError
+from turnwise.serve.models import ServedModel
+from turnwise.serve.rendering import ChatRenderer
+from turnwise.serve.sampling import NONE, read_choice
+from turnwise.serve.settings import ServeSettings
+
+MAX_REPLY_TOKENS = 1_000_000
+MAX_KEPT_PARSERS = 1024
+WITHOUT_CALLS = {"without": ["calls"]}
+
+
+class ReplyReader:
+    """Reads the replies of a server's models.
+
+    Args:
+        settings: the limits.
+        renderer: renders the chat of a request, for the prompt of a reply.
+    """
+
+    def __init__(self, settings: ServeSettings, renderer: ChatRenderer) -> None:
+        self.settings = settings
+        self._renderer = renderer
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[bytes, ChunkStream] = OrderedDict()
+
+    def make_parser(self, model: ServedModel, body: BodyReader) -> Parser:
+        """Return a parser of a reply to `chat_request` and `prompt_token_ids`."""
+        chat = body.reader("chat_request")
+        tools = None if chat is None else chat.list_of("tools", dict, self.settings.max_tools)
+        ids: Any = body.token_ids("prompt_token_ids", MAX_REPLY_TOKENS)
+        if not ids and chat is not None and chat.value.get("messages"):
+            # Whether the prompt opened the reasoning, only the prompt can tell.
+            ids = self._renderer.encode(chat, model).encoded
+        may_call = chat is None or read_choice(chat, tools) != NONE or not tools
+        declared = None if may_call else WITHOUT_CALLS
+        return model.template.parser(ids or None, tools, model.tokenizer, declared)
+
+    # -- whole replies
+
+    def read_reply(self, body: BodyReader, model: ServedModel, now: int) -> dict[str, Any]:
+        """Return the ChatCompletionResponse of a complete GenerateResponse."""
+        given = body.reader("generate_response")
+        if given is None:
+            raise RequestError("this field is missing", path="generate_response")
+        _check_mode(given)
+        choices = []
+        count = 0
+        for place, choice in _read_choices(given, self.settings.max_choices):
+            ids = choice.token_ids("token_ids", MAX_REPLY_TOKENS) or []
+            count += len(ids)
+            parser = self.make_parser(model, body)
+            parser.feed(ids)
+            message = parser.close()
+            reason = choice.get("finish_reason", str)
+            choices.append(
+                {
+                    "index": choice.get("index", int, place),
+                    "message": to_wire_message(message),
+                    "logprobs": None,
+                    "finish_reason": choose_finish_reason(message, reason),
+                    "stop_reason": choice.get("stop_reason", (int, str)),
+                }
+            )
+        prompt_tokens = body.get("prompt_tokens", int, 0, least=0)
+        return {
+            "id": given.get("request_id", str, ""),
+            "object": "chat.completion",
+            "created": given.get("created", int, now),
+            "model": model.name,
+            "choices": choices,
+            "usage": make_usage(prompt_tokens, count),
+            "kv_transfer_params": given.get("kv_transfer_params", dict),
+        }
+
+    # -- one chunk of a reply
+
+    def read_chunk(self, body: BodyReader, model: ServedModel, now: int) -> dict[str, Any]:
+        """Return a DerenderChatStreamResponse: what is new of a reply, and the state for the next call."""
+        given = body.reader("generate_chunk")
+        if given is None:
+            raise RequestError("this field is missing", path="generate_chunk")
+        _check_mode(given)
+        choices = list(_read_choices(given, 1))
+        state = body.reader("stream_state") or BodyReader({}, "stream_state")
+        before = state.token_ids("output_token_ids", MAX_REPLY_TOKENS) or []
+        lengths = _read_lengths(state, len(before))
+        frame = given.get("request_id", str, "")
+        if not choices:  # the last chunk of a stream may have nothing but the usage
+            chunk = {"id": frame, "object": "chat.completion.chunk", "created": now}
+            usage = self._read_usage(body, given, len(before))
+            return {
+                "chunk": {**chunk, "model": model.name, "choices": [], "usage": usage},
+                "stream_state": _make_state(before, lengths, state),
+            }
+        _, choice = choices[0]
+        ids = choice.token_ids("token_ids", MAX_REPLY_TOKENS) or []
+        index = choice.get("index", int, 0, least=0)
+        reason = choice.get("finish_reason", str)
+        key = _make_key(body, model, index)
+        stream = self._take(key, before)
+        if stream is None:
+            stream = ChunkStream(
+                self.make_parser(model, body), id=frame, model=model.name, created=now, index=index
+            )
+            stream.feed(before) if before else None
+        chunks = stream.feed(ids) if ids else []
+        if reason is not None:
+            chunks += stream.close()
+        after = before + ids
+        delta = join_deltas([one["choices"][0]["delta"] for one in chunks])
+        if state.get("role_sent", bool, False):
+            delta.pop("role", None)
+        elif not chunks:
+            delta = {"role": "assistant", "content": ""}
+        finish = None
+        if reason is not None:
+            assert stream.message is not None
+            finish = choose_finish_reason(stream.message, reason)
+        else:
+            self._keep(key, after, stream)
+        found = {
+            "id": frame,
+            "object": "chat.completion.chunk",
+            "created": now,
+            "model": model.name,
+            "choices": [
+                {
+                    "index": index,
+                    "delta": delta,
+                    "logprobs": None,
+                    "finish_reason": finish,
+                    "stop_reason": choice.get("stop_reason", (int, str)),
+                }
+            ],
+            "usage": self._read_usage(body, given, len(after)),
+        }
+        return {
+            "chunk": found,
+            "stream_state": _make_state(
+                after, [*lengths, len(ids)] if ids else lengths, state, delta
+            ),
+        }
+
+    def _read_usage(self, body: BodyReader, given: BodyReader, count: int) -> dict[str, Any] | None:
+        if given.get("usage", dict) is None:
+            return None
+        return make_usage(body.get("prompt_tokens", int, 0, least=0), count)
+
+    def _take(self, key: bytes, before: list[int]) -> ChunkStream | None:
+        """Return the stream that has read exactly these ids, for this call alone."""
+        with self._lock:
+            return self._kept.pop(_digest_ids(key, before), None) if before else None
+
+    def _keep(self, key: bytes, after: list[int], stream: ChunkStream) -> None:
+        with self._lock:
+            self._kept[_digest_ids(key, after)] = stream
+            while len(self._kept) > MAX_KEPT_PARSERS:
+                self._kept.popitem(last=False)
+
+
+def _make_key(body: BodyReader, model: ServedModel, index: int) -> bytes:
+    """Return a digest of everything but the ids of the reply that its parser depends on."""
+    parts = (model.name, index, body.value.get("prompt_token_ids"), body.value.get("chat_request"))
+    return blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _digest_ids(key: bytes, ids: list[int]) -> bytes:
+    return blake2b(array("Q", ids).tobytes(), key=key, digest_size=16).digest()
+
+
+def _read_choices(given: BodyReader, most: int) -> list[tuple[int, BodyReader]]:
+    """Return the choices of a response of an engine."""
+    choices = given.list_of("choices", dict, most)
+    if choices is None:
+        raise RequestError("this field is missing", path=given.name("choices"))
+    name = given.name("choices")
+    return [(place, BodyReader(one, f"{name}[{place}]")) for place, one in enumerate(choices)]
+
+
+def _check_mode(given: BodyReader) -> None:
+    mode = given.get("output_mode", str, "tokens")
+    if mode != "tokens":
+        raise RequestError(
+            "only token ids are read back: text has lost its special tokens",
+            path=given.name("output_mode"),
+            hint='ask the engine for output_mode "tokens"',
+        )
+
+
+def _read_lengths(state: BodyReader, total: int) -> list[int]:
+    lengths = state.list_of("output_chunk_lens", int, MAX_REPLY_TOKENS)
+    if lengths is None:
+        return [total] if total else []
+    if any(length < 1 for length in lengths) or sum(lengths) != total:
+        raise RequestError(
+            f"the chunks must have the {total} ids of output_token_ids together",
+            path=state.name("output_chunk_lens"),
+        )
+    found: list[int] = lengths
+    return found
+
+
+def _make_state(
+    ids: list[int], lengths: list[int], before: BodyReader, delta: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the state for the next call, with vLLM's fields; those of its own decoding stay as they are."""
+    call_ids: list[str] = before.list_of("last_tool_call_ids", str, 100_000) or []
+    for call in (delta or {}).get("tool_calls", ()):
+        if call.get("id"):
+            call_ids = [*call_ids, call["id"]]
+    return {
+        "prev_tokens": [],
+        "prefix_offset": 0,
+        "read_offset": 0,
+        "role_sent": before.get("role_sent", bool, False) or delta is not None,
+        "output_token_ids": ids,
+        "output_chunk_lens": lengths,
+        "tools_streamed": bool(call_ids),
+        "last_tool_call_ids": call_ids,
+    }
+
+
+# -- what clients see
+
+
+def to_wire_message(message: Message) -> dict[str, Any]:
+    """Return a message as a client gets it: reasoning under the names of both vLLM and everybody else."""
+    found = dict(message)
+    if "reasoning_content" in found:
+        found["reasoning"] = found["reasoning_content"]
+    return found
+
+
+def choose_finish_reason(message: Message, reason: str | None) -> str:
+    """Return why a reply ended: a call is "tool_calls", however the engine stopped; a limit is told as such."""
+    if reason in ("length", "abort", "error", "repetition"):
+        return reason
+    return "tool_calls" if message.get("tool_calls") else "stop"
+
+
+def make_usage(prompt: int, completion: int, cached: int | None = None) -> dict[str, Any]:
+    """Return the usage of a reply."""
+    usage: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+    if cached is not None:
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
+    return usage
+
+
+def join_deltas(deltas: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return several deltas as one: what a client that adds them up would have."""
+    joined: dict[str, Any] = {}
+    for delta in deltas:
+        for name, value in delta.items():
+            if name == "tool_calls":
+                _join_calls(joined.setdefault(name, []), value)
+            elif name in ("content", "reasoning_content"):
+                joined[name] = joined.get(name, "") + value
+            else:
+                joined[name] = value
+    if "reasoning_content" in joined:
+        joined["reasoning"] = joined["reasoning_content"]
+    return joined
+
+
+def _join_calls(calls: list[dict[str, Any]], deltas: list[dict[str, Any]]) -> None:
+    for delta in deltas:
+        if calls and calls[-1]["index"] == delta["index"]:
+            known = calls[-1]
+            function = delta.get("function", {})
+            known.setdefault("function", {"arguments": ""})
+            known["function"]["arguments"] += function.get("arguments", "")
+            if delta.get("id"):
+                known["id"] = delta["id"]
+        else:
+            function = delta.get("function", {})
+            calls.append({**delta, "function": dict(function)})

@@ -1,0 +1,169 @@
+"""Conversations of earlier requests, kept by prefix: what they have proven of the next one.
+
+A conversation comes again with every turn, a little longer. The memory is a table from every beginning of a
+conversation to the ids of the last request that began so:
+
+    digest of nothing + model, tools, options        d0
+    digest of d0 and messages[0]                     d1   -> ids of the request that had it
+    digest of d1 and messages[1]                     d2   -> ...
+
+So the longest beginning that is known is found from the end, in as many steps as there are new messages. The ids of the
+two requests are compared, and the number of equal ids at the front is what an answer reports: it is proven, not
+estimated from the messages, since a template may write the same message differently the next time. It is what a router
+can expect in the cache of the engine that answered before.
+
+The text of these ids in JSON is kept as well: writing ten thousand numbers takes longer than encoding a turn.
+
+Digests are those of bytes, so that two conversations share nothing unless they are equal; a request with a `cache_salt`
+shares only with others of that salt. The memory is bounded by bytes and drops the least recently used first.
+"""
+
+from __future__ import annotations
+
+import marshal
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+DIGEST_SIZE = 16
+ENTRY_BYTES = 400  # an entry without its ids and digests
+DIGEST_BYTES = 150  # a digest in the table and in its entry
+MARSHAL_VERSION = 2  # the last one that writes equal values as equal bytes
+
+
+@dataclass(eq=False)
+class RememberedPrompt:
+    """The ids of one request."""
+
+    ids: array[int]
+    text: str  # of the ids in JSON, without brackets
+    digests: list[bytes] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """The memory that it takes, in bytes, about."""
+        length = len(self.ids) * self.ids.itemsize + len(self.text)
+        return length + DIGEST_BYTES * len(self.digests) + ENTRY_BYTES
+
+
+class KnownIds(NamedTuple):
+    """The ids of a prompt as an answer has them."""
+
+    common: int  # how many ids at the front are those of an earlier request
+    text: str  # the ids in JSON, without brackets
+
+
+class ConversationMemory:
+    """Remembers prompts. Threads may share it.
+
+    Args:
+        max_bytes: the memory that it may take; 0 remembers nothing.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.size = 0
+        self._lock = threading.Lock()
+        self._by_digest: dict[bytes, RememberedPrompt] = {}
+        self._order: OrderedDict[int, RememberedPrompt] = OrderedDict()  # by identity
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def remember(self, key: Any, messages: Sequence[Any], ids: Sequence[int]) -> KnownIds:
+        """Compare the ids of a prompt with those of the conversation so far, and keep them.
+
+        Args:
+            key: everything but the messages that the ids depend on: plain data.
+            messages: the conversation as it was sent: plain data.
+            ids: its ids.
+        """
+        if not self.max_bytes:
+            return KnownIds(0, join_ids(ids))
+        digests = make_digests(key, messages)
+        with self._lock:
+            known = self._find(digests)
+        packed = array("I", ids)
+        if known is None:
+            common, text = 0, join_ids(ids)
+        else:
+            common = count_equal(known.ids, packed)
+            text = extend_text(known, common, packed)
+        made = RememberedPrompt(packed, text, digests)
+        with self._lock:
+            self._add(made)
+        return KnownIds(common, text)
+
+    def _find(self, digests: Sequence[bytes]) -> RememberedPrompt | None:
+        """Return the prompt with the longest common beginning of at least one message."""
+        for digest in reversed(digests):
+            known = self._by_digest.get(digest)
+            if known is not None:
+                self._order.move_to_end(id(known))
+                return known
+        return None
+
+    def _add(self, made: RememberedPrompt) -> None:
+        """Add a prompt. It takes over all beginnings that it has; one that has none left is dropped."""
+        if made.size > self.max_bytes:
+            return
+        for digest in made.digests:
+            replaced = self._by_digest.get(digest)
+            self._by_digest[digest] = made
+            if replaced is not None and replaced is not made and replaced.digests[-1] == digest:
+                self._drop(replaced)
+        self._order[id(made)] = made
+        self.size += made.size
+        while self.size > self.max_bytes:
+            self._drop(next(iter(self._order.values())))
+
+    def _drop(self, old: RememberedPrompt) -> None:
+        if self._order.pop(id(old), None) is None:
+            return
+        self.size -= old.size
+        for digest in old.digests:
+            if self._by_digest.get(digest) is old:
+                del self._by_digest[digest]
+
+
+def make_digests(key: Any, messages: Sequence[Any]) -> list[bytes]:
+    """Return the digest of each beginning of a conversation, the shortest first."""
+    running = blake2b(marshal.dumps(key, MARSHAL_VERSION), digest_size=DIGEST_SIZE)
+    digests = []
+    for message in messages:
+        data = marshal.dumps(message, MARSHAL_VERSION)
+        running.update(len(data).to_bytes(8, "little"))
+        running.update(data)
+        digests.append(running.digest())
+    return digests
+
+
+def count_equal(before: array[int], now: array[int]) -> int:
+    """Return how many items at the front of two arrays are equal."""
+    low, high = 0, min(len(before), len(now))
+    if before[:high] == now[:high]:
+        return high
+    while high - low > 1:  # equal up to `low`, different before `high`
+        middle = (low + high) // 2
+        if before[low:middle] == now[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def join_ids(ids: Sequence[int]) -> str:
+    """Return ids as they are written in a list of JSON."""
+    return ",".join(map(str, ids))
+
+
+def extend_text(known: RememberedPrompt, common: int, ids: Sequence[int]) -> str:
+    """Return the text of ids of which the first ones are those of a prompt whose text is known."""
+    dropped = join_ids(known.ids[common:])
+    head = known.text[: len(known.text) - len(dropped)].removesuffix(",")
+    rest = join_ids(ids[common:])
+    return f"{head},{rest}" if head and rest else head or rest

@@ -1,0 +1,170 @@
+"""The models of one server: each a template, a tokenizer and a name, loaded and warmed up before the first request.
+
+A model is given as `PLACE` or `NAME=PLACE`. The place is what `turnwise.load` takes: a model folder, a file, an entry,
+the id of a model in the local Hugging Face cache. Its tokenizer is that of the folder; an entry has none of its own, so
+it gets the one of `--tokenizer`, or the small one that ships with turnwise. Names are looked up in a table, and never
+joined to a path.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from turnwise.compat.tokenizer_shim import TokenizerShim
+from turnwise.errors import SourceError, TurnwiseError, did_you_mean, short_repr
+from turnwise.local_files import is_present, read_file
+from turnwise.registry import entries, load
+from turnwise.serve.bodies import NOT_FOUND, RequestError
+from turnwise.template import Template
+from turnwise.tokens.tokenizers import SHIPPED, files, tokenizer
+from turnwise.tokens.tokenizers.protocol import Tokenizer
+
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@:-]{0,127}")
+LENGTH_KEYS = (
+    ("config.json", "max_position_embeddings"),
+    ("tokenizer_config.json", "model_max_length"),
+)
+MAX_CONFIG = 64 << 20
+NO_LENGTH = 10**9  # transformers writes 1e30 where there is no limit
+GREETING = [{"role": "user", "content": "Hi"}]
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """One model that is served.
+
+    Attributes:
+        name: what requests call it.
+        template: its chat template.
+        tokenizer: its tokenizer.
+        template_place: what `load` was given, for worker processes.
+        tokenizer_place: what the tokenizer was loaded from, for worker processes.
+        max_length: the most tokens of prompt and reply together; None if that is not known.
+    """
+
+    name: str
+    template: Template
+    tokenizer: Tokenizer
+    template_place: str
+    tokenizer_place: str
+    max_length: int | None = None
+
+    @cached_property
+    def stop_ids(self) -> list[int]:
+        """The ids that end a reply."""
+        return list(self.template.stops(self.tokenizer).ids)
+
+    @cached_property
+    def stops(self) -> list[str]:
+        """The texts that end a reply."""
+        return list(self.template.stops(self.tokenizer))
+
+    @cached_property
+    def shim(self) -> TokenizerShim:
+        """The tokenizer as plain prompts need it: with the special tokens that its file adds."""
+        place = files.SHIPPED if self.tokenizer_place == SHIPPED else self.tokenizer_place
+        return TokenizerShim(self.tokenizer, place)
+
+    def warm_up(self) -> None:
+        """Do what the first request would do: probe the template, derive its grammar, compile its parser."""
+        encoded = self.template.encode(GREETING, self.tokenizer, add_generation_prompt=True)
+        parser = self.template.parser(encoded, tokenizer=self.tokenizer)
+        parser.feed(self.tokenizer.encode("Hi"))
+        parser.close()
+        _ = self.stop_ids
+
+
+class ModelTable:
+    """The models of a server by their names; a request without a model means the first."""
+
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        if not models:
+            raise SourceError("a server needs a model", hint="name an entry or a model folder")
+        self._models = {model.name: model for model in models}
+        if len(self._models) < len(models):
+            raise SourceError("two models have the same name", hint="name them: NAME=PLACE")
+
+    def __iter__(self) -> Any:
+        return iter(self._models.values())
+
+    def find(self, name: str | None) -> ServedModel:
+        """Return a model by its name.
+
+        Raises:
+            RequestError: it is not served here.
+        """
+        if name is None:
+            return next(iter(self._models.values()))
+        model = self._models.get(name)
+        if model is None:
+            hint = did_you_mean(name, self._models, "Served")
+            raise RequestError(
+                f"the model {short_repr(name)} is not served here",
+                path="model",
+                hint=hint,
+                status=NOT_FOUND,
+            )
+        return model
+
+    @cached_property
+    def resources(self) -> dict[str, dict[str, str]]:
+        """The files that calls of the playground may open."""
+        models = self._models.values()
+        return {
+            "templates": {model.name: model.template_place for model in models},
+            "tokenizers": {model.name: model.tokenizer_place for model in models},
+        }
+
+
+def load_model(
+    given: str, tokenizer_place: str | None = None, max_length: int | None = None
+) -> ServedModel:
+    """Load a model of the command line: `PLACE` or `NAME=PLACE`.
+
+    Raises:
+        SourceError: there is no such template, or the name is none that a request could have.
+    """
+    name, equals, place = given.partition("=")
+    if not equals or not MODEL_NAME.fullmatch(name):
+        name, place = "", given
+    template = load(place)
+    folder = Path(place)
+    is_entry = place in entries()
+    name = name or (place if is_entry or not folder.exists() else folder.resolve().name)
+    if not MODEL_NAME.fullmatch(name):
+        raise SourceError(
+            f"{short_repr(name)} cannot be the name of a model",
+            hint="name it: NAME=PLACE, of letters, digits and ._/@:-",
+        )
+    where = tokenizer_place or (SHIPPED if is_entry else place)
+    try:
+        known = tokenizer(where)
+    except TurnwiseError as error:
+        raise SourceError(
+            f"{place} has no tokenizer: {error.message}", hint="give one with --tokenizer"
+        ) from error
+    if max_length is None and not is_entry and folder.is_dir():
+        max_length = _read_length(folder)
+    return ServedModel(name, template, known, place, where, max_length)
+
+
+def _read_length(folder: Path) -> int | None:
+    """Return the length that a model folder tells, if any."""
+    for file, key in LENGTH_KEYS:
+        path = folder / file
+        if not is_present(path):
+            continue
+        try:
+            found = json.loads(read_file(path, MAX_CONFIG))
+        except (OSError, ValueError, RecursionError):
+            continue  # what cannot be read tells nothing
+        length = found.get(key) if isinstance(found, dict) else None
+        if isinstance(length, int) and 0 < length < NO_LENGTH:
+            return length
+    return None

@@ -1,0 +1,170 @@
+"""What an operator sees: metrics in Prometheus' text format, one JSON line for each request, errors in OpenAI's shape.
+
+Nothing that a request contains is logged or counted: paths are those of the routes, models those that are served, and
+an error that is logged is the sentence that the client got.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from turnwise.errors import TurnwiseError, TurnwiseWarning, printable
+from turnwise.serve.bodies import INVALID, RequestError
+
+MAX_ERROR_LENGTH = 1000  # characters that a client gets
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
+ERROR_TYPES = {404: "not_found_error", 429: "rate_limit_error", 502: "upstream_error"}
+
+
+def make_request_id(given: str | None) -> str:
+    """Return the id of a request: the caller's, if it is a short plain word, else a new one."""
+    if given is not None and REQUEST_ID.fullmatch(given):
+        return given
+    return uuid.uuid4().hex
+
+
+def status_of(error: TurnwiseError) -> int:
+    """Return the HTTP status of an error; whatever a request makes a template do is its sender's to change."""
+    return error.status if isinstance(error, RequestError) else INVALID
+
+
+def error_body(error: TurnwiseError | str, status: int, request_id: str = "") -> dict[str, Any]:
+    """Return an error in the shape of OpenAI's API."""
+    kind = ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {
+        "error": {
+            "message": printable(str(error), MAX_ERROR_LENGTH),
+            "type": kind,
+            "param": getattr(error, "path", None) or None,
+            "code": status,
+            "request_id": request_id or None,
+        }
+    }
+
+
+# -- metrics
+
+
+class Histogram:
+    """How many requests of one route took how long."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        place = next((i for i, bound in enumerate(BUCKETS) if seconds <= bound), len(BUCKETS))
+        self.counts[place] += 1
+        self.total += seconds
+
+    def lines(self, name: str, labels: str) -> Iterator[str]:
+        """Yield the lines of Prometheus' text format."""
+        total = 0
+        for bound, count in zip((*BUCKETS, "+Inf"), self.counts, strict=True):
+            total += count
+            yield f'{name}_bucket{{{labels},le="{bound}"}} {total}'
+        yield f"{name}_sum{{{labels}}} {self.total:.6f}"
+        yield f"{name}_count{{{labels}}} {total}"
+
+
+class Metrics:
+    """Counters of a server. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: dict[tuple[str, int], int] = {}
+        self._seconds: dict[str, Histogram] = {}
+        self._counters: dict[str, int] = {}
+
+    def observe(self, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        with self._lock:
+            self._requests[route, status] = self._requests.get((route, status), 0) + 1
+            self._seconds.setdefault(route, Histogram()).observe(seconds)
+
+    def add(self, name: str, amount: int = 1) -> None:
+        """Add to a counter."""
+        with self._lock:
+            self._counters[name] = self._counters.get(name, 0) + amount
+
+    def write(self, gauges: Mapping[str, float]) -> str:
+        """Return all metrics as text; gauges are values of this moment."""
+        with self._lock:
+            lines = ["# TYPE turnwise_requests_total counter"]
+            for (route, status), count in sorted(self._requests.items()):
+                labels = f'path="{route}",status="{status}"'
+                lines.append(f"turnwise_requests_total{{{labels}}} {count}")
+            lines.append("# TYPE turnwise_request_seconds histogram")
+            for route, histogram in sorted(self._seconds.items()):
+                lines += histogram.lines("turnwise_request_seconds", f'path="{route}"')
+            for name, count in sorted(self._counters.items()):
+                lines += [f"# TYPE turnwise_{name}_total counter", f"turnwise_{name}_total {count}"]
+        for name, value in sorted(gauges.items()):
+            lines += [f"# TYPE turnwise_{name} gauge", f"turnwise_{name} {value:g}"]
+        return "\n".join(lines) + "\n"
+
+
+# -- logs
+
+
+class JsonLog:
+    """Writes one JSON object a line."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Write a line; fields that are None are left out."""
+        given = {key: value for key, value in fields.items() if value is not None}
+        line = json.dumps({"event": event, **given}, default=str)
+        with self._lock:
+            stream = self._stream or sys.stderr
+            stream.write(line + "\n")
+            stream.flush()
+
+
+# -- warnings
+
+_collected = threading.local()
+
+
+@contextmanager
+def collect_warnings() -> Iterator[list[str]]:
+    """Collect the warnings of turnwise in this thread, where `tell_warnings` is in force."""
+    texts: list[str] = []
+    _collected.texts = texts
+    try:
+        yield texts
+    finally:
+        _collected.texts = None
+
+
+@contextmanager
+def tell_warnings() -> Iterator[None]:
+    """Hand warnings of turnwise to `collect_warnings` of their thread, for as long as a server runs.
+
+    Filters of warnings belong to the whole process, so they are set once and not for each request.
+    """
+    with warnings.catch_warnings():
+        show_others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            texts: list[str] | None = getattr(_collected, "texts", None)
+            if not issubclass(category, TurnwiseWarning):
+                show_others(message, category, *place, **more)
+            elif texts is not None and str(message) not in texts:
+                texts.append(str(message))
+
+        warnings.simplefilter("always", TurnwiseWarning)
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,346 @@
+"""A chat becomes a request of token ids: what `/v1/chat/completions/render` and `/tokenize` answer.
+
+The ids are those of `Template.encode`, always: control tokens that a message spells stay text. What was sent before is
+remembered (`memory.py`), so the answer also says how many ids at the front an earlier request had.
+
+A template of the request itself is a stranger's: it runs in a worker process that can be killed, and is remembered
+nowhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnwise.engine.option_names import ENCODE_ARGUMENTS, RENDER_ARGUMENTS
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.errors import did_you_mean, short_repr
+from turnwise.isolation import WorkerPool
+from turnwise.serve.bodies import BodyReader, RequestError
+from turnwise.serve.memory import ConversationMemory, KnownIds, join_ids
+from turnwise.serve.models import ServedModel
+from turnwise.serve.sampling import (
+    make_structured_outputs,
+    read_choice,
+    read_limit,
+    read_response_schema,
+    read_sampling,
+)
+from turnwise.serve.settings import ServeSettings
+from turnwise.template import Template
+from turnwise.tokens.encoded import Encoded
+
+RESERVED_OPTIONS = (*RENDER_ARGUMENTS, *ENCODE_ARGUMENTS, "messages", "tokenizer", "chat_template")
+UNSUPPORTED = {
+    "use_beam_search": "beam search is not a matter of prompts",
+    "truncate_prompt_tokens": "a prompt is never cut: leave out messages instead",
+    "add_special_tokens": "a chat template writes its special tokens itself: leave this out",
+    "prompt_embeds": "a prompt is tokens, not embeddings",
+    "functions": "this field is out of date: use tools",
+    "function_call": "this field is out of date: use tool_choice",
+    "echo": "a prompt is not repeated in a reply",
+}
+# Fields of vLLM's and OpenAI's requests that are no part of a prompt, and are left to the engine.
+PASSED = (
+    "user", "metadata", "store", "service_tier", "session_id", "request_id", "mm_payload", "media_io_kwargs",
+    "mm_processor_kwargs", "length_penalty", "return_token_ids", "return_tokens_as_token_ids", "include_reasoning",
+    "reasoning_effort", "thinking_token_budget", "priority", "cache_salt", "kv_transfer_params",
+    "structured_outputs", "verbosity", "modalities", "prompt_cache_key", "safety_identifier",
+    "truncation_side", "logprob_token_ids", "vllm_xargs", "ec_transfer_params", "return_mm_kwargs",
+    "routed_experts_prompt_start", "watermarking",
+)  # fmt: skip
+READ = (
+    "model", "messages", "tools", "tool_choice", "parallel_tool_calls", "documents", "add_generation_prompt",
+    "continue_final_message", "chat_template", "chat_template_kwargs", "return_assistant_tokens_mask",
+    "return_token_offsets", "return_origins", "return_prompt_text", "return_token_strs", "stream",
+    "stream_options", "max_tokens", "max_completion_tokens", "n", "stop", "stop_token_ids", "temperature",
+    "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed",
+    "min_tokens", "prompt_logprobs", "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens",
+    "include_stop_str_in_output", "allowed_token_ids", "bad_words", "logit_bias", "logprobs", "top_logprobs",
+    "response_format",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """The prompt of a chat.
+
+    Attributes:
+        encoded: its ids, with offsets, labels and origins on demand.
+        known: how many ids an earlier request had, and all of them as text.
+        tools: the tools that were offered.
+        template_text: the template of the request itself, None if it is the model's.
+    """
+
+    encoded: Encoded
+    known: KnownIds
+    tools: list[Any] | None = None
+    template_text: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class ChatRenderer:
+    """Renders the chats of a server.
+
+    Args:
+        settings: the limits.
+        memory: the conversations so far.
+        find_pool: starts the worker processes for templates of requests, when they are first needed.
+    """
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        memory: ConversationMemory,
+        find_pool: Callable[[], WorkerPool],
+    ) -> None:
+        self.settings = settings
+        self.memory = memory
+        self._find_pool = find_pool
+
+    def encode(self, body: BodyReader, model: ServedModel) -> ChatPrompt:
+        """Encode the chat of a request.
+
+        Raises:
+            RequestError: a field is malformed, or too much.
+            TurnwiseError: the template cannot render it.
+        """
+        body.refuse(UNSUPPORTED)
+        messages, arguments = self.read_chat(body)
+        text: str | None = body.get("chat_template", str)
+        if text is not None:
+            encoded = self._encode_isolated(text, model, messages, arguments)
+            known = KnownIds(0, join_ids(encoded.input_ids))
+            return ChatPrompt(encoded, known, arguments.get("tools"), text, arguments)
+        encoded = model.template.encode(messages, model.tokenizer, add_stop=False, **arguments)
+        salt = body.get("cache_salt", str, "")
+        key = (model.name, salt, list(arguments.items()))
+        known = self.memory.remember(key, messages, encoded.input_ids)
+        return ChatPrompt(encoded, known, arguments.get("tools"), None, arguments)
+
+    def render_text(self, body: BodyReader, model: ServedModel) -> str:
+        """Return the prompt of a chat as text."""
+        body.refuse(UNSUPPORTED)
+        messages, arguments = self.read_chat(body)
+        text: str | None = body.get("chat_template", str)
+        if text is not None:
+            isolated: Rendering = self._compile(text).render(messages, **arguments)
+            return isolated.text
+        return model.template.render(messages, **arguments).text
+
+    def read_chat(self, body: BodyReader) -> tuple[list[Any], dict[str, Any]]:
+        """Return the messages of a request and the other arguments of `Template.render`."""
+        messages = body.list_of("messages", dict, self.settings.max_messages)
+        if not messages:
+            raise RequestError("at least one message is needed", path="messages")
+        arguments = read_template_options(body)
+        tools = body.list_of("tools", dict, self.settings.max_tools)
+        if tools:
+            arguments["tools"] = tools
+        documents = body.list_of("documents", dict, self.settings.max_messages)
+        if documents is not None:
+            arguments["documents"] = documents
+        continued = body.get("continue_final_message", bool, False)
+        prompted = body.get("add_generation_prompt", bool, not continued)
+        if continued and prompted:
+            raise RequestError(
+                "a final message is continued, or a new one is begun, not both",
+                path="continue_final_message",
+                hint="set add_generation_prompt to false",
+            )
+        arguments["add_generation_prompt"] = prompted
+        if continued:
+            arguments["continue_final_message"] = True
+        return messages, arguments
+
+    def _compile(self, text: str) -> Any:
+        if not self.settings.request_templates:
+            raise RequestError(
+                "this server takes no templates of requests",
+                path="chat_template",
+                hint="start it without --no-request-templates",
+            )
+        return self._find_pool().compile(text, "jinja", name="chat_template")
+
+    def _encode_isolated(
+        self, text: str, model: ServedModel, messages: list[Any], arguments: dict[str, Any]
+    ) -> Encoded:
+        template = self._compile(text)
+        encoded: Encoded = template.encode(
+            messages, model.tokenizer_place, add_stop=False, **arguments
+        )
+        return encoded
+
+
+def read_template_options(body: BodyReader) -> dict[str, Any]:
+    """Return the template's own variables that a request sets; they cannot name an argument of ours."""
+    options: dict[str, Any] = dict(body.get("chat_template_kwargs", dict, {}))
+    for name in options:
+        if name in RESERVED_OPTIONS:
+            raise RequestError(
+                f"{name!r} is no variable of a template",
+                path="chat_template_kwargs",
+                hint="some of these are fields of the request itself",
+            )
+    effort = body.get("reasoning_effort", str)
+    if effort is not None:
+        options.setdefault("reasoning_effort", effort)
+    return options
+
+
+def find_unknown_fields(body: BodyReader) -> list[str]:
+    """Return a sentence for each field that nobody reads: it may be misspelt."""
+    known = (*READ, *PASSED, *UNSUPPORTED)
+    told = []
+    for name in body.value:
+        if name not in known:
+            near = (did_you_mean(name, known, "") or "").rpartition("Did you mean ")[2]
+            hint = f"; did you mean {near}" if near.endswith("?") else ""
+            told.append(f"the field {short_repr(name)} is not read{hint}")
+    return told
+
+
+# -- answers
+
+
+def make_generate_request(
+    body: BodyReader,
+    model: ServedModel,
+    prompt: ChatPrompt,
+    request_id: str,
+    settings: ServeSettings,
+    told: list[str],
+) -> dict[str, Any]:
+    """Return the answer of `/v1/chat/completions/render` without its `token_ids`: a GenerateRequest of vLLM.
+
+    Args:
+        body: the request.
+        model: the model.
+        prompt: its prompt.
+        request_id: the id that the answer gets.
+        settings: the limits.
+        told: warnings, which are a part of the answer.
+    """
+    encoded = prompt.encoded
+    choice = read_choice(body, prompt.tools)
+    parallel = body.get("parallel_tool_calls", bool, True)
+    schema = read_response_schema(body)
+    sampling = read_sampling(body, model, settings.max_choices)
+    limit = read_limit(body, model, len(encoded))
+    if limit is not None:
+        sampling["max_tokens"] = limit
+    own = body.get("structured_outputs", dict)
+    structured = make_structured_outputs(model, prompt.tools, choice, schema, parallel=parallel)
+    if structured or own:
+        sampling["structured_outputs"] = structured or own
+    stream = body.get("stream", bool, False)
+    answer: dict[str, Any] = {
+        "request_id": request_id,
+        "model": model.name,
+        "sampling_params": sampling,
+        "stream": stream,
+        "stream_options": body.get("stream_options", dict) if stream else None,
+        "cache_salt": body.get("cache_salt", str),
+        "priority": body.get("priority", int, 0),
+        "kv_transfer_params": body.get("kv_transfer_params", dict),
+        "features": None,
+        "common_prefix_tokens": prompt.known.common,
+    }
+    answer |= describe_prompt(body, encoded)
+    told = [*told, *find_unknown_fields(body)]
+    if told:
+        answer["warnings"] = told
+    return answer
+
+
+def describe_prompt(body: BodyReader, encoded: Encoded) -> dict[str, Any]:
+    """Return what a request asks to know of its prompt beside the ids."""
+    answer: dict[str, Any] = {}
+    if body.get("return_token_offsets", bool):
+        answer["token_offsets"] = encoded.offsets
+    if body.get("return_assistant_tokens_mask", bool):
+        answer["assistant_tokens_mask"] = encoded.mask
+    if body.get("return_prompt_text", bool):
+        answer["prompt_text"] = encoded.text
+    if body.get("return_origins", bool):
+        answer["origins"] = list_origins(encoded)
+    if encoded.rendering.changes:
+        answer["changes"] = [str(change) for change in encoded.rendering.changes]
+    if encoded.media:
+        answer["media"] = [
+            {"path": one.path, "kind": one.kind, "tokens": one.tokens} for one in encoded.media
+        ]
+    return answer
+
+
+def list_origins(encoded: Encoded) -> list[dict[str, Any]]:
+    """Return runs of tokens with one origin: where they begin, and the message and field, or the template's line."""
+    pieces = encoded.rendering.pieces
+    runs: list[dict[str, Any]] = []
+    last = -1
+    for index, owner in enumerate(encoded.owners):
+        if owner.piece == last:
+            runs[-1]["end"] = index + 1
+            continue
+        last = owner.piece
+        origin = pieces[owner.piece].origin if owner.piece < len(pieces) else None
+        run: dict[str, Any] = {"start": index, "end": index + 1, "message": owner.message}
+        run["kind"] = "template" if origin is None else origin.kind
+        if owner.field is not None:
+            run["field"] = owner.field
+        elif origin is not None and origin.line is not None:
+            run |= {"line": origin.line, "column": origin.column}
+        runs.append(run)
+    return runs
+
+
+def write_with_ids(answer: dict[str, Any], field: str, ids: str) -> bytes:
+    """Return an answer as JSON, with a list of ids that is text already."""
+    return f'{{"{field}":[{ids}],{json.dumps(answer)[1:]}'.encode()
+
+
+# -- plain prompts
+
+
+def encode_plain(model: ServedModel, prompt: str, add_special_tokens: bool) -> list[int]:
+    """Return the ids of a prompt that is no chat, its control tokens recognised: its sender wrote all of it."""
+    return model.shim.encode(prompt, add_special_tokens)
+
+
+def read_prompts(body: BodyReader, settings: ServeSettings) -> list[str | list[int]]:
+    """Return the prompts of a completion request: texts, or lists of ids."""
+    given = body.value.get("prompt")
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, list) or not given:
+        raise RequestError("a text, a list of texts, or token ids are needed", path="prompt")
+    if all(type(item) is int for item in given):
+        return [body.token_ids("prompt") or []]
+    if len(given) > settings.max_prompts:
+        raise RequestError(
+            f"{len(given):,} are more than the {settings.max_prompts} that this server takes",
+            path="prompt",
+        )
+    prompts: list[str | list[int]] = []
+    for index, item in enumerate(given):
+        if isinstance(item, list):
+            item = BodyReader({"ids": item}, f"prompt[{index}]").token_ids("ids")
+        if not item or not isinstance(item, (str, list)):
+            raise RequestError("a text or token ids are needed", path=f"prompt[{index}]")
+        prompts.append(item)
+    return prompts
+
+
+def get_template(model: ServedModel, prompt: ChatPrompt) -> Template:
+    """Return the template that reads the reply to a prompt.
+
+    Raises:
+        RequestError: it is a template of the request, whose replies this process does not read.
+    """
+    if prompt.template_text is not None:
+        raise RequestError(
+            "replies to a template of the request are not read here", path="chat_template"
+        )
+    return model.template

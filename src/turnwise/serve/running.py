@@ -1,0 +1,46 @@
+"""Run a service under uvicorn until the process is told to stop; what the command line needs, in one import."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+
+import uvicorn
+
+from turnwise.serve.app import MAX_HEADERS, create_app
+from turnwise.serve.models import ModelTable, load_model
+from turnwise.serve.service import Service
+from turnwise.serve.settings import ServeSettings
+
+__all__ = ["ModelTable", "ServeSettings", "Service", "load_model", "replace", "run_server"]
+
+BACKLOG = 1024
+KEEP_ALIVE = 30  # seconds that an idle connection stays open
+
+
+def run_server(service: Service, listener: socket.socket) -> None:
+    """Answer requests on a socket until SIGINT or SIGTERM; requests that are running are finished first.
+
+    Args:
+        service: the models and limits.
+        listener: a bound socket.
+    """
+    make_server(service).run(sockets=[listener])
+
+
+def make_server(service: Service) -> uvicorn.Server:
+    """Return the server of a service, which is not started yet."""
+    config = uvicorn.Config(
+        create_app(service),
+        http="h11",  # which bounds headers that do not end
+        h11_max_incomplete_event_size=MAX_HEADERS,
+        ws="none",
+        lifespan="on",
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=int(service.settings.total_seconds),
+        access_log=False,  # every request is a line of our own
+        log_level="warning",
+        server_header=False,
+    )
+    return uvicorn.Server(config)

@@ -1,0 +1,197 @@
+"""The sampling parameters of a chat request, as an engine takes them.
+
+Only what the request says is passed on, so that the engine's own defaults hold; two things are added. The stops of the
+template become `stop_token_ids`, since an engine knows only those of its configuration. And a forced call becomes a
+grammar (`structured_outputs`), which cannot be evaded.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from turnwise.errors import TurnwiseError, short_repr
+from turnwise.serve.bodies import NUMBER, BodyReader, RequestError
+from turnwise.serve.models import ServedModel
+
+# Field to kinds, least and most; names are those of vLLM, on both sides.
+NUMBERS: dict[str, tuple[Any, float | None, float | None]] = {
+    "temperature": (NUMBER, 0, 100),
+    "top_p": (NUMBER, 0, 1),
+    "top_k": (int, -1, None),
+    "min_p": (NUMBER, 0, 1),
+    "presence_penalty": (NUMBER, -2, 2),
+    "frequency_penalty": (NUMBER, -2, 2),
+    "repetition_penalty": (NUMBER, 0, None),
+    "seed": (int, None, None),
+    "min_tokens": (int, 0, None),
+    "prompt_logprobs": (int, -1, None),
+}
+FLAGS = (
+    "ignore_eos",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "include_stop_str_in_output",
+)
+MAX_STOPS = 64
+MAX_BIAS = 1024
+NONE, AUTO, REQUIRED = "none", "auto", "required"
+
+
+def read_sampling(body: BodyReader, model: ServedModel, max_choices: int) -> dict[str, Any]:
+    """Return the sampling parameters that a request asks for, without its limit of tokens.
+
+    Raises:
+        RequestError: a field has a value that no engine takes.
+    """
+    found: dict[str, Any] = {}
+    for name, (kinds, least, most) in NUMBERS.items():
+        value = body.get(name, kinds, least=least, most=most)
+        if value is not None:
+            found[name] = value
+    for name in FLAGS:
+        value = body.get(name, bool)
+        if value is not None:
+            found[name] = value
+    found["n"] = body.get("n", int, 1, least=1, most=max_choices)
+    stops = read_stops(body)
+    if stops:
+        found["stop"] = stops
+    ids = body.token_ids("stop_token_ids", MAX_STOPS) or []
+    found["stop_token_ids"] = list(dict.fromkeys([*ids, *model.stop_ids]))
+    for name, kind in (("allowed_token_ids", int), ("bad_words", str)):
+        items = body.list_of(name, kind, 100_000)
+        if items:
+            found[name] = items
+    bias = body.get("logit_bias", dict)
+    if bias:
+        found["logit_bias"] = _check_bias(bias)
+    if body.get("logprobs", bool):
+        found["logprobs"] = body.get("top_logprobs", int, 0, least=0, most=100)
+    return found
+
+
+def read_stops(body: BodyReader) -> list[str]:
+    """Return the texts of `stop`, which may be one text or a list."""
+    given = body.value.get("stop")
+    if isinstance(given, str):
+        return [given] if given else []
+    stops: list[str] = body.list_of("stop", str, MAX_STOPS) or []
+    return [stop for stop in stops if stop]
+
+
+def _check_bias(bias: dict[str, Any]) -> dict[str, Any]:
+    if len(bias) > MAX_BIAS:
+        raise RequestError(f"there are more than {MAX_BIAS} values", path="logit_bias")
+    for key, value in bias.items():
+        if not key.isdigit() or isinstance(value, bool) or not isinstance(value, NUMBER):
+            raise RequestError(
+                f"a number for each token id is needed, not {short_repr({key: value})}",
+                path="logit_bias",
+            )
+    return bias
+
+
+def read_limit(body: BodyReader, model: ServedModel, prompt_tokens: int) -> int | None:
+    """Return the most tokens of a reply: what the request says, else what the model has room for.
+
+    Raises:
+        RequestError: the prompt leaves no room.
+    """
+    asked: int | None = body.get("max_completion_tokens", int, least=1)
+    if asked is None:
+        asked = body.get("max_tokens", int, least=1)
+    if model.max_length is None:
+        return asked
+    room = model.max_length - prompt_tokens
+    if room < 1 or (asked is not None and asked > room):
+        wanted = "" if asked is None else f" and {asked} tokens of a reply"
+        raise RequestError(
+            f"a prompt of {prompt_tokens} tokens{wanted} is more than the {model.max_length} of the model",
+            path="messages" if room < 1 else "max_tokens",
+        )
+    return room if asked is None else asked
+
+
+# -- tools
+
+
+def read_choice(body: BodyReader, tools: list[Any] | None) -> str:
+    """Return which calls a reply may have: "none", "auto", "required", or the name of the only tool.
+
+    Raises:
+        RequestError: `tool_choice` is none of these, or there is no such tool.
+    """
+    given = body.value.get("tool_choice")
+    if given is None:
+        return AUTO if tools else NONE
+    if isinstance(given, dict):
+        function = given.get("function")
+        name = function.get("name") if isinstance(function, dict) else given.get("name")
+        if not isinstance(name, str) or name in (NONE, AUTO, REQUIRED):
+            raise RequestError("the function needs a name", path="tool_choice")
+        if name not in _names_of(tools):
+            raise RequestError(f"{short_repr(name)} is not one of the tools", path="tool_choice")
+        return name
+    choice = body.choose("tool_choice", (NONE, AUTO, REQUIRED), AUTO)
+    if choice == REQUIRED and not tools:
+        raise RequestError("a call is required, and there are no tools", path="tool_choice")
+    return choice if tools else NONE
+
+
+def _names_of(tools: list[Any] | None) -> list[str]:
+    functions = [tool.get("function", tool) for tool in tools or [] if isinstance(tool, dict)]
+    return [str(one.get("name")) for one in functions if isinstance(one, dict)]
+
+
+def is_forced(choice: str) -> bool:
+    """Return whether a reply must have a call."""
+    return choice not in (NONE, AUTO)
+
+
+def read_response_schema(body: BodyReader) -> dict[str, Any] | None:
+    """Return the JSON schema that the content must fit; None if it is free.
+
+    Raises:
+        RequestError: `response_format` is none that is known.
+    """
+    given = body.reader("response_format")
+    if given is None:
+        return None
+    kind = given.choose("type", ("text", "json_object", "json_schema"), "text")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "object"}
+    inner = given.reader("json_schema")
+    if inner is None:
+        raise RequestError("this field is missing", path="response_format.json_schema")
+    schema: dict[str, Any] = inner.require("schema", dict)
+    return schema
+
+
+def make_structured_outputs(
+    model: ServedModel,
+    tools: list[Any] | None,
+    choice: str,
+    schema: dict[str, Any] | None,
+    *,
+    parallel: bool,
+) -> dict[str, Any] | None:
+    """Return the grammar of a reply as vLLM takes it, None if the reply is free.
+
+    Raises:
+        RequestError: a call is forced and the template shows no way to write one.
+    """
+    if is_forced(choice):
+        try:
+            # The engine begins to constrain after the reasoning, which its own parser finds.
+            tag = model.template.grammar.to_structural_tag(
+                tools, choice, reasoning=False, parallel=parallel
+            )
+        except TurnwiseError as error:
+            raise RequestError(
+                f"a call cannot be enforced: {error.message}", path="tool_choice", hint=error.hint
+            ) from None
+        return {"structural_tag": json.dumps(tag, ensure_ascii=False)}
+    return None if schema is None else {"json": schema}

@@ -1,0 +1,229 @@
+"""The work of a server without HTTP: each path is a function from a body to an answer, run in a thread.
+
+Nothing is rendered, encoded or parsed on the event loop, so health checks are answered while others work. Threads
+share the interpreter; what may take long or is a stranger's code (a template of a request, the playground) runs in
+worker processes that are started when they are first needed.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from turnwise.isolation import WorkerPool, isolated
+from turnwise.serve.bodies import BodyReader, RequestError
+from turnwise.serve.derendering import ReplyReader
+from turnwise.serve.memory import ConversationMemory, join_ids
+from turnwise.serve.models import ModelTable, ServedModel
+from turnwise.serve.operations import Metrics
+from turnwise.serve.rendering import (
+    ChatRenderer,
+    describe_prompt,
+    encode_plain,
+    find_unknown_fields,
+    make_generate_request,
+    read_prompts,
+    write_with_ids,
+)
+from turnwise.serve.sampling import read_limit, read_sampling
+from turnwise.serve.settings import ServeSettings
+
+PLAYGROUND = "turnwise.serve.playground_api:call"
+PRELOAD = (
+    "from turnwise.tokens.tokenizers import tokenizer\nfor place in {places!r}: tokenizer(place)"
+)
+MAX_DETOKENIZED = 4_000_000
+
+
+class Service:
+    """The models of a server and everything that requests share.
+
+    Args:
+        models: the models.
+        settings: the limits.
+    """
+
+    def __init__(self, models: ModelTable, settings: ServeSettings) -> None:
+        self.models = models
+        self.settings = settings
+        self.metrics = Metrics()
+        self.memory = ConversationMemory(settings.memory_bytes)
+        self.renderer = ChatRenderer(settings, self.memory, self.find_pool)
+        self.replies = ReplyReader(settings, self.renderer)
+        self.started = int(time.time())
+        self._lock = threading.Lock()
+        self._pools: dict[str, WorkerPool] = {}
+
+    def warm_up(self) -> None:
+        """Make the first request as fast as the second."""
+        for model in self.models:
+            model.warm_up()
+
+    def close(self) -> None:
+        """End the worker processes."""
+        with self._lock:
+            for pool in self._pools.values():
+                pool.close()
+            self._pools.clear()
+
+    # -- worker processes
+
+    def find_pool(self) -> WorkerPool:
+        """Return the workers for templates of requests; they have loaded the tokenizers."""
+        places = sorted({model.tokenizer_place for model in self.models})
+        return self._start_pool(
+            "templates", self.settings.worker_seconds, PRELOAD.format(places=places)
+        )
+
+    def call_playground(self, verb: str, body: Any) -> dict[str, Any]:
+        """Run a call of the playground in a worker."""
+        pool = self._start_pool("playground", self.settings.playground_seconds, "")
+        answer: dict[str, Any] = pool.run(PLAYGROUND, verb, body, self.models.resources)
+        return answer
+
+    def _start_pool(self, name: str, seconds: float, setup: str) -> WorkerPool:
+        with self._lock:
+            pool = self._pools.get(name)
+            if pool is None:
+                settings = self.settings
+                pool = self._pools[name] = isolated(
+                    settings.workers,
+                    seconds=seconds,
+                    megabytes=settings.worker_megabytes,
+                    patience=settings.total_seconds,
+                    setup=setup,
+                )
+            return pool
+
+    # -- paths
+
+    def find_model(self, body: BodyReader) -> ServedModel:
+        """Return the model that a request names."""
+        return self.models.find(body.get("model", str))
+
+    def render_chat(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+        """`/v1/chat/completions/render`: a GenerateRequest."""
+        model = self.find_model(body)
+        prompt = self.renderer.encode(body, model)
+        self.metrics.add("prompt_tokens", len(prompt.encoded))
+        self.metrics.add("common_prefix_tokens", prompt.known.common)
+        answer = make_generate_request(
+            body, model, prompt, f"chatcmpl-{request_id}", self.settings, told
+        )
+        return write_with_ids(answer, "token_ids", prompt.known.text)
+
+    def render_completion(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+        """`/v1/completions/render`: a list of GenerateRequests, one for each prompt."""
+        model = self.find_model(body)
+        prompts = read_prompts(body, self.settings)
+        sampling = read_sampling(body, model, self.settings.max_choices)
+        sampling["stop_token_ids"] = body.token_ids("stop_token_ids") or []
+        adds = body.get("add_special_tokens", bool, True)
+        answers = []
+        for index, prompt in enumerate(prompts):
+            ids = encode_plain(model, prompt, adds) if isinstance(prompt, str) else prompt
+            limit = read_limit(body, model, len(ids))
+            own = sampling if limit is None else {**sampling, "max_tokens": limit}
+            suffix = "" if len(prompts) == 1 else f"-{index}"
+            answer = {
+                "request_id": f"cmpl-{request_id}{suffix}",
+                "model": model.name,
+                "sampling_params": own,
+                "stream": body.get("stream", bool, False),
+                "cache_salt": body.get("cache_salt", str),
+                "priority": body.get("priority", int, 0),
+                "features": None,
+            }
+            answers.append(write_with_ids(answer, "token_ids", join_ids(ids)))
+        return b"[" + b",".join(answers) + b"]"
+
+    def derender_chat(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+        """`/v1/chat/completions/derender`: a message, or what is new of one."""
+        model = self.find_model(body)
+        is_stream = body.get("stream", bool, False)
+        read = self.replies.read_chunk if is_stream else self.replies.read_reply
+        return _write(read(body, model, int(time.time())), told)
+
+    def tokenize(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+        """`/tokenize`: the ids of a prompt or of a chat."""
+        model = self.find_model(body)
+        answer: dict[str, Any] = {"max_model_len": model.max_length}
+        if body.value.get("messages") is not None:
+            prompt = self.renderer.encode(body, model)
+            ids, text = prompt.encoded.input_ids, prompt.known.text
+            answer |= describe_prompt(body, prompt.encoded)
+            told = [*told, *find_unknown_fields(body)]
+        else:
+            given = body.require("prompt", str)
+            ids = encode_plain(model, given, body.get("add_special_tokens", bool, True))
+            text = join_ids(ids)
+        answer["count"] = len(ids)
+        answer["token_strs"] = None
+        if body.get("return_token_strs", bool):
+            answer["token_strs"] = [model.tokenizer.token(id) for id in ids]
+        if told:
+            answer["warnings"] = told
+        return write_with_ids(answer, "tokens", text)
+
+    def detokenize(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+        """`/detokenize`: the text of ids."""
+        model = self.find_model(body)
+        ids = body.token_ids("tokens", MAX_DETOKENIZED)
+        if ids is None:
+            raise RequestError("this field is missing", path="tokens")
+        unknown = next((id for id in set(ids) if model.tokenizer.token(id) is None), None)
+        if unknown is not None:
+            raise RequestError(f"the tokenizer has no id {unknown}", path="tokens")
+        return _write({"prompt": model.tokenizer.decode(ids)}, told)
+
+    def apply_template(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+        """`/apply-template`: the prompt of a chat as text."""
+        prompt = self.renderer.render_text(body, self.find_model(body))
+        return _write({"prompt": prompt}, [*told, *find_unknown_fields(body)])
+
+    def list_models(self) -> dict[str, Any]:
+        """`/v1/models`: the models that are served."""
+        rows = [
+            {
+                "id": model.name,
+                "object": "model",
+                "created": self.started,
+                "owned_by": "turnwise",
+                "root": model.name,
+                "parent": None,
+                "max_model_len": model.max_length,
+            }
+            for model in self.models
+        ]
+        return {"object": "list", "data": rows}
+
+    def playground(self, verb: str) -> Callable[[BodyReader, str, list[str]], bytes]:
+        """`/api/<verb>`: a call of the playground."""
+
+        def run(body: BodyReader, request_id: str, told: list[str]) -> bytes:
+            return json.dumps(self.call_playground(verb, body.value)).encode()
+
+        return run
+
+
+def make_completion_id() -> str:
+    """Return a new id of a completion."""
+    return f"chatcmpl-{uuid.uuid4().hex}"
+
+
+def _write(answer: dict[str, Any], told: list[str]) -> bytes:
+    """Return an answer as JSON, with the warnings of its request."""
+    if told:
+        answer = {**answer, "warnings": told}
+    return json.dumps(answer).encode()
+
+
+def explain_failure(error: Exception) -> str:
+    """Return the sentence for a defect of turnwise itself; nothing of the request is in it."""
+    return (
+        f"turnwise itself failed ({type(error).__name__}); please report this with the request id"
+    )

@@ -1,0 +1,316 @@
+"""What protects a server and what its operator sees: limits, hosts, types, errors, metrics, logs, a clean end."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from served import QUIET, client_of, listening, make_service, post
+from turnwise.serve.app import create_app
+from turnwise.serve.bodies import BodyReader, RequestError, is_deeper, parse_body
+from turnwise.serve.operations import JsonLog
+
+pytestmark = QUIET
+
+RENDER = "/v1/chat/completions/render"
+HI = [{"role": "user", "content": "Hi"}]
+ENDLESS = (
+    "{% for a in range(99999) %}{% for b in range(99999) %}{{ a * b }}{% endfor %}{% endfor %}"
+)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    with client_of(make_service(max_body=200_000, max_messages=50, max_tools=4)) as client:
+        yield client
+
+
+def refuse(client: TestClient, body: Any, status: int = 422, path: str = RENDER) -> dict[str, Any]:
+    """Send a request that is refused; the error has OpenAI's shape and one sentence."""
+    error: dict[str, Any] = post(client, path, body, status)["error"]
+    assert set(error) == {"message", "type", "param", "code", "request_id"}
+    assert error["code"] == status and error["message"] and len(error["message"]) <= 1100
+    assert "Traceback" not in error["message"]
+    return error
+
+
+BAD = [
+    ([], None),
+    ({}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": "Hi"}, "messages"),
+    ({"messages": ["Hi"]}, "messages[0]"),
+    ({"messages": HI * 51}, "messages"),
+    ({"messages": HI, "tools": [{}] * 5}, "tools"),
+    ({"messages": HI, "tools": {}}, "tools"),
+    ({"messages": HI, "n": 10**6}, "n"),
+    ({"messages": HI, "n": True}, "n"),
+    ({"messages": HI, "temperature": "warm"}, "temperature"),
+    ({"messages": HI, "top_p": 2}, "top_p"),
+    ({"messages": HI, "stop": [1]}, "stop[0]"),
+    ({"messages": HI, "stop_token_ids": [-1]}, "stop_token_ids"),
+    ({"messages": HI, "seed": 10**30}, "seed"),
+    ({"messages": HI, "tool_choice": "required"}, "tool_choice"),
+    ({"messages": HI, "tool_choice": "maybe"}, "tool_choice"),
+    ({"messages": HI, "chat_template_kwargs": {"trust": 1}}, "chat_template_kwargs"),
+    ({"messages": HI, "chat_template_kwargs": {"tokenizer": "/etc"}}, "chat_template_kwargs"),
+    ({"messages": HI, "chat_template_kwargs": []}, "chat_template_kwargs"),
+    ({"messages": HI, "add_generation_prompt": 1}, "add_generation_prompt"),
+    (
+        {"messages": HI, "continue_final_message": True, "add_generation_prompt": True},
+        "continue_final_message",
+    ),
+    ({"messages": HI, "truncate_prompt_tokens": 5}, "truncate_prompt_tokens"),
+    ({"messages": HI, "response_format": {"type": "xml"}}, "response_format.type"),
+    ({"messages": HI, "max_tokens": 0}, "max_tokens"),
+    ({"messages": HI, "return_token_offsets": "yes"}, "return_token_offsets"),
+    ({"messages": [{"role": "user", "content": "a\ud800"}]}, "messages[0].content"),
+]
+
+
+@pytest.mark.parametrize(("body", "param"), BAD, ids=lambda value: str(value)[:40])
+def test_bad_requests_name_their_field(client: TestClient, body: Any, param: str | None) -> None:
+    assert refuse(client, body)["param"] == param
+
+
+def test_refusals_are_quick(client: TestClient) -> None:
+    """Within 50 ms each; the best of three, since others use the processor too."""
+    for body, _ in BAD:
+        data = json.dumps(body)
+        seconds = []
+        for _ in range(3):
+            start = time.perf_counter()
+            client.post(RENDER, content=data, headers={"content-type": "application/json"})
+            seconds.append(time.perf_counter() - start)
+        assert min(seconds) < 0.05, data[:80]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"{", "not JSON"),
+        (b'{"a": NaN}', "NaN"),
+        (b"\xff\xfe{}", "not"),
+        (b'{"messages": ' + b"[" * 5000 + b"]" * 5000 + b"}", "nested"),
+        (b'{"messages": ' + b"[" * 100 + b"]" * 100 + b"}", "nested"),
+        (b'{"n": ' + b"9" * 5000 + b"}", "not JSON"),
+        (b"null", "object"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_bodies_that_are_no_json_objects(client: TestClient, data: bytes, words: str) -> None:
+    answer = client.post(RENDER, content=data, headers={"content-type": "application/json"})
+    assert answer.status_code == 422 and words in answer.json()["error"]["message"]
+
+
+def test_depth_is_counted_in_containers() -> None:
+    assert not is_deeper([[1, 2]], 2) and is_deeper([[[1]]], 2) and not is_deeper(5, 0)
+    with pytest.raises(RequestError):
+        parse_body(b"[" * 70 + b"]" * 70, 64)
+    with pytest.raises(RequestError, match=r"a\.b: a number is needed, not 'x'"):
+        BodyReader({"b": "x"}, "a").get("b", (int, float))
+
+
+def test_large_bodies_are_refused_unread(client: TestClient) -> None:
+    content = json.dumps({"messages": [{"role": "user", "content": "x" * 300_000}]})
+    answer = client.post(RENDER, content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == 413 and "200,000 bytes" in answer.json()["error"]["message"]
+
+
+def test_only_json_is_taken(client: TestClient) -> None:
+    """A form of another page could send text, but not JSON."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        answer = client.post(RENDER, content=b"{}", headers={"content-type": kind})
+        assert answer.status_code == 415
+
+
+def test_other_hosts_are_not_answered(client: TestClient) -> None:
+    for host in ("evil.example", "evil.example:8400", "testserver.evil.example", "[::2]", ""):
+        assert client.get("/v1/models", headers={"host": host}).status_code == 421
+        assert client.get("/healthz", headers={"host": host}).status_code == 200
+    assert client.get("/v1/models", headers={"host": "LOCALHOST:80"}).status_code == 200
+
+
+def test_pages_of_others_may_not_read_answers(client: TestClient) -> None:
+    headers = {"origin": "https://evil.example", "access-control-request-method": "POST"}
+    for answer in (client.options(RENDER, headers=headers), client.get("/v1/models")):
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    with client_of(make_service(cors_origins=("https://mine.example",))) as open_client:
+        headers["origin"] = "https://mine.example"
+        allowed = open_client.options(RENDER, headers=headers)
+        assert allowed.headers["access-control-allow-origin"] == "https://mine.example"
+
+
+def test_headers_of_every_answer(client: TestClient) -> None:
+    for path in ("/healthz", "/nowhere", "/v1/models"):
+        answer = client.get(path, headers={"x-request-id": "mine-1"})
+        assert answer.headers["x-request-id"] == "mine-1"
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    odd = client.get("/healthz", headers={"x-request-id": "a b\tc"}).headers["x-request-id"]
+    assert re.fullmatch("[0-9a-f]{32}", odd)
+
+
+def test_unknown_paths_methods_and_models(client: TestClient) -> None:
+    assert client.get("/nowhere").json()["error"]["code"] == 404
+    assert client.get(RENDER).json()["error"]["code"] == 405
+    error = refuse(client, {"model": "qwen4", "messages": HI}, 404)
+    assert "'qwen3'" in error["message"] and error["param"] == "model"
+
+
+@pytest.mark.parametrize("name", ["../etc/passwd", "%2e%2e/x", "..\\..\\x", "api/../../x", "\x00"])
+def test_paths_are_rows_of_a_table(client: TestClient, name: str) -> None:
+    assert client.get(f"/{name}".replace("\x00", "%00")).status_code == 404
+    refuse(client, {"model": name, "messages": HI}, 404)
+
+
+def test_nothing_is_fetched(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "create_connection", None)
+    monkeypatch.setattr(socket, "getaddrinfo", None)
+    part = {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest"}}
+    chat = [{"role": "user", "content": [{"type": "text", "text": "See"}, part]}]
+    answer = post(client, RENDER, {"messages": chat, "return_prompt_text": True})
+    assert "169.254" not in answer["prompt_text"]
+
+
+# -- templates of strangers
+
+
+def test_a_template_of_a_request_runs_in_a_worker(client: TestClient) -> None:
+    text = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
+    body = {"messages": HI, "chat_template": text, "return_prompt_text": True}
+    assert post(client, RENDER, body)["prompt_text"] == "[Hi]"
+    assert post(client, "/apply-template", body)["prompt"] == "[Hi]"
+    for source in (
+        ENDLESS,
+        "{{ ''.__class__ }}",
+        "{% for %}",
+        "{{ raise_exception('no\x1b[2J') }}",
+    ):
+        error = refuse(client, {"messages": HI, "chat_template": source})
+        assert "\x1b" not in error["message"]
+    assert post(client, RENDER, body)["prompt_text"] == "[Hi]"
+
+
+def test_templates_of_requests_can_be_forbidden() -> None:
+    with client_of(make_service(request_templates=False)) as client:
+        error = refuse(client, {"messages": HI, "chat_template": "x"})
+        assert error["param"] == "chat_template"
+
+
+# -- what an operator sees
+
+
+def test_health_models_metrics_and_description(client: TestClient) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").status_code == 200
+    (model,) = client.get("/v1/models").json()["data"]
+    assert model["id"] == "qwen3"
+    post(client, RENDER, {"messages": HI})
+    text = client.get("/metrics").text
+    for line in text.splitlines():
+        assert re.fullmatch(r"# TYPE \w+ \w+|\w+(\{[^{}]*\})? [0-9.e+-]+", line), line
+    assert f'turnwise_requests_total{{path="{RENDER}",status="200"}}' in text
+    description = client.get("/openapi.json").json()
+    assert description["openapi"].startswith("3.1")
+    for path, operations in description["paths"].items():
+        (method,) = operations
+        answer = client.request(method, path, json={} if method == "post" else None)
+        assert answer.status_code in (200, 422), path
+
+
+def test_the_log_has_one_line_for_each_request_and_no_content() -> None:
+    stream = io.StringIO()
+    service = make_service()
+    with TestClient(create_app(service, JsonLog(stream))) as client:
+        secret = [{"role": "user", "content": "the secret word"}]
+        post(client, RENDER, {"messages": secret})
+        client.get("/a/path/with/secret")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["ready", "request", "request", "stopped"]
+    assert lines[1]["path"] == RENDER and lines[1]["status"] == 200 and lines[1]["ms"] > 0
+    assert "secret" not in stream.getvalue()
+
+
+def test_a_defect_is_told_without_its_innards(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = make_service()
+    monkeypatch.setattr(service.renderer, "encode", lambda *_: {}["secret"])
+    with client_of(service) as client:
+        error = refuse(client, {"messages": HI}, 500)
+        assert "secret" not in error["message"] and error["request_id"]
+
+
+def test_too_many_requests_are_shed() -> None:
+    service = make_service(threads=1, max_waiting=0)
+    with client_of(service) as client:
+        started, go = threading.Event(), threading.Event()
+        encode = service.renderer.encode
+
+        def wait(*arguments: Any) -> Any:
+            started.set()
+            go.wait(10)
+            return encode(*arguments)
+
+        service.renderer.encode = wait  # type: ignore[method-assign]
+        thread = threading.Thread(target=post, args=(client, RENDER, {"messages": HI}))
+        thread.start()
+        started.wait(10)
+        answer = client.post(RENDER, json={"messages": HI})
+        assert answer.status_code == 429 and answer.headers["retry-after"] == "1"
+        assert client.get("/healthz").status_code == 200
+        go.set()
+        thread.join()
+
+
+# -- on a real port
+
+
+def test_on_a_port_large_headers_and_bodies_get_an_answer() -> None:
+    with listening(make_service()) as url:
+        host, port = url.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        connection.request("GET", "/healthz", headers={"x-long": "a" * 40_000})
+        assert connection.getresponse().status in (400, 431)
+        connection.close()
+        body = json.dumps({"messages": [{"role": "user", "content": "x" * (10 << 20)}]})
+        for _ in range(3):  # the answer arrives, and the connection is not reset
+            connection = http.client.HTTPConnection(host, int(port), timeout=20)
+            connection.request("POST", RENDER, body, {"content-type": "application/json"})
+            answer = connection.getresponse()
+            assert answer.status == 413 and b"8,388,608" in answer.read()
+            connection.close()
+
+
+@pytest.mark.once
+def test_the_command_serves_and_stops() -> None:
+    command = [sys.executable, "-m", "turnwise", "serve", "chatml", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        url = re.search(r"http://127.0.0.1:(\d+)", process.stderr.readline())
+        assert url is not None
+        assert json.loads(process.stderr.readline())["event"] == "ready"
+        connection = http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=20)
+        connection.request("GET", "/readyz")
+        assert connection.getresponse().status == 200
+        connection.close()
+        process.terminate()
+        rest = process.stderr.read()
+        assert process.wait(30) in (0, -15) and '"stopped"' in rest
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
