@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from turnwise.data.samples import RowResult, Sample
+from turnwise.data.samples import EncodedSample, RowResult
 from turnwise.data.schemas import DIGEST_SIZE, ENCODED_SCHEMA, FILTERED, IDS, REJECTED, SAMPLE
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 
@@ -47,7 +47,7 @@ class RecordBuilder:
         self._deduplicate = deduplicate
         self._entries: list[_Entry] = []
         # The first list that is added is empty, for records without a sample.
-        self._added: list[Sample] = [Sample(array(ID_TYPE), array(ID_TYPE))]
+        self._added: list[EncodedSample] = [EncodedSample(array(ID_TYPE), array(ID_TYPE))]
 
     def add_common(self, row: int, place: int) -> None:
         """Add a row whose sample is in the encoded batch, at `place`."""
@@ -86,40 +86,43 @@ class RecordBuilder:
             batch: the rows, of `INPUT_SCHEMA`.
             splits: the split of each row.
         """
-        entries = self._entries
-        rows = [entry.row for entry in entries]
-        nulls = batch.column("nulls_removed").to_pylist()
-        is_first = [entry.sample == 0 for entry in entries]
-        raws = pa.array(
-            [
-                row if entry.status == REJECTED else None
-                for row, entry in zip(rows, entries, strict=True)
-            ],
-            pa.int64(),
-        )
-        columns: dict[str, Any] = {
-            "status": [entry.status for entry in entries],
-            "sample": [entry.sample for entry in entries],
-            "split": [splits[row] for row in rows],
-            "kind": [entry.kind for entry in entries],
-            "reason": [entry.reason for entry in entries],
-            "raw": batch.column("raw").take(raws),
+        columns = {
+            **self._build_sources(batch),
+            **self._build_outcomes(splits),
+            **self._build_pairs(),
             "input_ids": self._build_lists("input_ids"),
             "labels": self._build_lists("labels"),
-            "digest": [entry.digest for entry in entries],
-            "tokens_lost": [entry.tokens_lost for entry in entries],
-            "nulls_removed": [
-                nulls[row] if first else 0 for row, first in zip(rows, is_first, strict=True)
-            ],
-            **self._build_pairs(),
         }
-        for name in SOURCE_COLUMNS:
-            columns[name] = batch.column(name).take(pa.array(rows, pa.int64()))
         arrays = []
         for field in ENCODED_SCHEMA:
             values = columns[field.name]
             arrays.append(values if isinstance(values, pa.Array) else pa.array(values, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=ENCODED_SCHEMA)
+
+    def _build_sources(self, batch: pa.RecordBatch) -> dict[str, Any]:
+        """Return the columns that come from the input."""
+        rows = pa.array([entry.row for entry in self._entries], pa.int64())
+        columns = {name: batch.column(name).take(rows) for name in SOURCE_COLUMNS}
+        rejected = [entry.row if entry.status == REJECTED else None for entry in self._entries]
+        columns["raw"] = batch.column("raw").take(pa.array(rejected, pa.int64()))
+        counts = batch.column("nulls_removed").to_pylist()
+        columns["nulls_removed"] = [
+            0 if entry.sample else counts[entry.row] for entry in self._entries
+        ]
+        return columns
+
+    def _build_outcomes(self, splits: Sequence[str]) -> dict[str, Any]:
+        """Return the columns about what became of rows."""
+        entries = self._entries
+        return {
+            "status": [entry.status for entry in entries],
+            "sample": [entry.sample for entry in entries],
+            "split": [splits[entry.row] for entry in entries],
+            "kind": [entry.kind for entry in entries],
+            "reason": [entry.reason for entry in entries],
+            "digest": [entry.digest for entry in entries],
+            "tokens_lost": [entry.tokens_lost for entry in entries],
+        }
 
     def _build_lists(self, name: str) -> pa.Array:
         """Return the ids or the labels of all records."""
@@ -137,19 +140,15 @@ class RecordBuilder:
 
     def _build_pairs(self) -> dict[str, pa.Array]:
         """Return the columns that only pairs have."""
-        samples = self._added[1:]
-        if not any(sample.rejected_ids for sample in samples):
-            nulls = {
-                name: pa.nulls(len(self._entries), ENCODED_SCHEMA.field(name).type)
-                for name in ("rejected_ids", "prompt_length")
-            }
-            return nulls
-        first = len(self._encoded) + 1
+        if not any(sample.rejected_ids for sample in self._added):
+            names = ("rejected_ids", "prompt_length")
+            count = len(self._entries)
+            return {name: pa.nulls(count, ENCODED_SCHEMA.field(name).type) for name in names}
         rejected, lengths = [], []
         for entry in self._entries:
-            sample = self._added[entry.place - first + 1] if entry.place >= first else None
-            rejected.append(sample and sample.rejected_ids)
-            lengths.append(sample and sample.prompt_length)
+            sample = self._added[entry.place - len(self._encoded)]
+            rejected.append(sample.rejected_ids)
+            lengths.append(sample.prompt_length)
         return {
             "rejected_ids": pa.array(rejected, IDS),
             "prompt_length": pa.array(lengths, pa.int32()),

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from turnwise.data.encoded_records import RecordBuilder, as_arrow
 from turnwise.data.recipe import Recipe
-from turnwise.data.records import Record, RecordReader, RowProblem
+from turnwise.data.records import Record, RecordReader, UnusableRow
 from turnwise.data.samples import RowResult, SampleMaker, nothing_trained, too_long
 from turnwise.data.schemas import TRAIN, VALIDATION
 from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning
@@ -116,7 +116,7 @@ class Kernel:
         for index, raw in enumerate(batch.column("raw").to_pylist()):
             try:
                 record = self._reader.read(raw)
-            except RowProblem as problem:
+            except UnusableRow as problem:
                 results[index] = RowResult(problem=problem)
                 records.append(None)
                 continue

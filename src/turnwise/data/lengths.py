@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from turnwise.tokens.truncation import split_rounds
+from turnwise.tokens.truncation import SYSTEM_ROLES, split_rounds
 
 Messages = list[Any]
 Measure = Callable[[Messages], int | None]
@@ -83,9 +83,11 @@ def _split(messages: Messages, size: int, limit: int, measure: Measure) -> Fitte
             truncated = _truncate(alone, alone_size, limit, measure)
             parts += truncated.parts
             lost += truncated.tokens_lost
+            if not truncated.parts and system:  # the system messages are in other parts
+                lost -= measure([one for one in alone if one["role"] in SYSTEM_ROLES]) or 0
         guess = max(1, count)
         first += guess
-    return FittedParts(parts, lost if parts else size)
+    return FittedParts(parts, min(lost, size) if parts else size)
 
 
 def _join_rounds(

@@ -42,7 +42,7 @@ WEIGHTS = (None, 0, 1)
 MAX_SHOWN_ROW = 40  # characters of a text that is no JSON
 
 
-class RowProblem(Exception):
+class UnusableRow(Exception):
     """A row that gives no sample.
 
     Attributes:
@@ -108,7 +108,7 @@ class RecordReader:
         """Read a row.
 
         Raises:
-            RowProblem: it cannot be read.
+            UnusableRow: it cannot be read.
         """
         row = self._parse(raw)
         if self._columns:
@@ -121,7 +121,7 @@ class RecordReader:
             return self._read_shape(row)
         except MessageError as error:
             kind = "bad-message" if error.path else "unknown-shape"
-            raise RowProblem(kind, describe_error(error)) from None
+            raise UnusableRow(kind, describe_error(error)) from None
 
     def _parse(self, raw: bytes) -> Any:
         """Parse the JSON text of a row."""
@@ -132,22 +132,22 @@ class RecordReader:
         except UnicodeDecodeError as error:
             found = raw[error.start : error.start + 4].hex(" ")
             reason = f"byte {error.start} is not UTF-8: {found}. Save the file as UTF-8"
-            raise RowProblem("bad-encoding", reason) from None
+            raise UnusableRow("bad-encoding", reason) from None
         try:
             return self._decode(text)
         except RecursionError:
-            raise RowProblem("bad-json", "the JSON is nested too deeply") from None
+            raise UnusableRow("bad-json", "the JSON is nested too deeply") from None
         except json.JSONDecodeError as error:
             if not text.strip():
-                raise RowProblem("blank", "the line is blank") from None
-            if error.pos >= len(text.rstrip()):
+                raise UnusableRow("blank", "the line is blank") from None
+            if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
                 reason = f"the JSON ends too early, after {len(text)} characters: {error.msg}"
-                raise RowProblem("bad-json", reason) from None
+                raise UnusableRow("bad-json", reason) from None
             at = short_repr(text[error.pos : error.pos + MAX_SHOWN_ROW])
             reason = f"is not JSON: {error.msg}, at character {error.pos}: {at}"
-            raise RowProblem("bad-json", reason) from None
+            raise UnusableRow("bad-json", reason) from None
         except ValueError as error:  # of the functions below, or a number with thousands of digits
-            raise RowProblem("bad-json", printable(str(error))) from None
+            raise UnusableRow("bad-json", printable(str(error))) from None
 
     def _read_shape(self, row: Any) -> Record:
         is_preference = self._shape in (None, PREFERENCE) and _is_preference(row)
@@ -212,12 +212,12 @@ def _rename_columns(row: Any, columns: Mapping[str, str]) -> Any:
     """Return the row with the usual names of columns."""
     if not isinstance(row, dict):
         reason = f"the recipe names columns, and the row is no table: {short_repr(row)}"
-        raise RowProblem("bad-column", reason)
+        raise UnusableRow("bad-column", reason)
     renamed = {key: value for key, value in row.items() if key not in columns.values()}
     for name, column in columns.items():
         if column not in row:
             hint = did_you_mean(column, row, "It has") or "It is empty."
-            raise RowProblem("bad-column", f"there is no column {column!r}. {hint}")
+            raise UnusableRow("bad-column", f"there is no column {column!r}. {hint}")
         renamed[name] = row[column]
     return renamed
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from turnwise.data.lengths import fit_conversation
 from turnwise.data.recipe import Recipe
-from turnwise.data.records import Record, RowProblem, describe_error
+from turnwise.data.records import Record, UnusableRow, describe_error
 from turnwise.errors import (
     TemplateError,
     TemplateLimitError,
@@ -28,7 +28,7 @@ from turnwise.tokens.encoded_batch import ID_TYPE
 from turnwise.tokens.loss import IGNORED
 
 
-class Sample(NamedTuple):
+class EncodedSample(NamedTuple):
     """The ids and labels of one sample, as arrays of 32-bit integers; of a pair, also the ids that were rejected."""
 
     input_ids: array[int]
@@ -51,15 +51,15 @@ class RowResult(NamedTuple):
         tokens_lost: the tokens of the row that are in no sample, because they do not fit.
     """
 
-    samples: Sequence[Sample] = ()
-    problem: RowProblem | None = None
+    samples: Sequence[EncodedSample] = ()
+    problem: UnusableRow | None = None
     tokens_lost: int = 0
 
 
-def nothing_trained() -> RowProblem:
+def nothing_trained() -> UnusableRow:
     """Return the problem of a row without a trained token."""
     reason = "no token is trained: the row has no reply of the assistant, or only such of weight 0"
-    return RowProblem("nothing-trained", reason)
+    return UnusableRow("nothing-trained", reason)
 
 
 class SampleMaker:
@@ -91,7 +91,7 @@ class SampleMaker:
         """Encode a row."""
         try:
             samples, flaw = self._encode_or_find_flaw(record)
-        except RowProblem as problem:
+        except UnusableRow as problem:
             return RowResult(problem=problem)
         return self._fit(record, samples, flaw)
 
@@ -99,17 +99,17 @@ class SampleMaker:
         """Encode both conversations of a preference."""
         if record.rejected is None:
             reason = "there are no 'chosen' and 'rejected', and the recipe wants pairs of them"
-            return RowResult(problem=RowProblem("unknown-shape", reason))
+            return RowResult(problem=UnusableRow("unknown-shape", reason))
         if record.rejected == record.messages:
             reason = "'chosen' and 'rejected' are the same, so there is nothing to prefer"
-            return RowResult(problem=RowProblem("bad-message", reason))
+            return RowResult(problem=UnusableRow("bad-message", reason))
         try:
             (chosen,), flaw = self._encode_or_find_flaw(record)
             (rejected,), flaw_of_rejected = self._encode_or_find_flaw(
                 record._replace(messages=record.rejected)
             )
             pair = _join_pair(chosen, rejected)
-        except RowProblem as problem:
+        except UnusableRow as problem:
             return RowResult(problem=problem)
         limit, size = self._recipe.max_length, max(len(chosen.input_ids), len(rejected.input_ids))
         if limit is not None and size > limit:
@@ -118,11 +118,13 @@ class SampleMaker:
 
     # -- flaws ---------------------------------------------------------------------------------------------------------
 
-    def _encode_or_find_flaw(self, record: Record) -> tuple[list[Sample], RowProblem | None]:
+    def _encode_or_find_flaw(
+        self, record: Record
+    ) -> tuple[list[EncodedSample], UnusableRow | None]:
         """Return the samples of a row, and its flaw, if the recipe keeps such rows.
 
         Raises:
-            RowProblem: it has no samples.
+            UnusableRow: it has no samples.
         """
         flaw = None
         try:
@@ -140,19 +142,19 @@ class SampleMaker:
 
     def _encode_flawed(
         self, record: Record, error: TurnwiseError
-    ) -> tuple[list[Sample], RowProblem]:
+    ) -> tuple[list[EncodedSample], UnusableRow]:
         """Return the samples of a row that fails with `strict`, and its flaw.
 
         Raises:
-            RowProblem: it fails without `strict` too.
+            UnusableRow: it fails without `strict` too.
         """
         try:
             samples = self._encode(record, record.messages, strict=False)
         except TurnwiseError as again:
             raise _problem_of(again) from None
-        return samples, RowProblem("loses-text", describe_error(error))
+        return samples, UnusableRow("loses-text", describe_error(error))
 
-    def _encode(self, record: Record, messages: list[Any], strict: bool) -> list[Sample]:
+    def _encode(self, record: Record, messages: list[Any], strict: bool) -> list[EncodedSample]:
         arguments = {**self._arguments, **record.arguments, "strict": strict}
         train_on = self._recipe.train_on
         with warnings.catch_warnings():
@@ -164,11 +166,16 @@ class SampleMaker:
                 )
             else:
                 found = [self._template.encode(messages, self._tokenizer, train_on, **arguments)]
-        return [Sample(array(ID_TYPE, one.input_ids), array(ID_TYPE, one.labels)) for one in found]
+        return [
+            EncodedSample(array(ID_TYPE, one.input_ids), array(ID_TYPE, one.labels))
+            for one in found
+        ]
 
     # -- lengths -------------------------------------------------------------------------------------------------------
 
-    def _fit(self, record: Record, samples: list[Sample], flaw: RowProblem | None) -> RowResult:
+    def _fit(
+        self, record: Record, samples: list[EncodedSample], flaw: UnusableRow | None
+    ) -> RowResult:
         """Return the samples of a row that has some, without those that are too long, or with their parts."""
         limit = self._recipe.max_length
         longest = max(len(sample.input_ids) for sample in samples)
@@ -202,13 +209,13 @@ class SampleMaker:
         return measure
 
 
-def too_long(size: int, limit: int) -> RowProblem:
+def too_long(size: int, limit: int) -> UnusableRow:
     """Return the problem of a row that does not fit."""
     reason = f"has {size} tokens, more than max_length={limit}. Raise it, or split the row"
-    return RowProblem("too-long", reason)
+    return UnusableRow("too-long", reason)
 
 
-def _problem_of(error: TurnwiseError) -> RowProblem:
+def _problem_of(error: TurnwiseError) -> UnusableRow:
     kind = "bad-message"
     if isinstance(error, TemplateLimitError):
         kind = "template-limit"
@@ -216,14 +223,14 @@ def _problem_of(error: TurnwiseError) -> RowProblem:
         kind = "refused"
     elif isinstance(error, TokenizerError):
         kind = "tokenizer"
-    return RowProblem(kind, describe_error(error))
+    return UnusableRow(kind, describe_error(error))
 
 
-def _join_pair(chosen: Sample, rejected: Sample) -> Sample:
+def _join_pair(chosen: EncodedSample, rejected: EncodedSample) -> EncodedSample:
     """Return a pair as one sample; its prompt is what comes before the first trained token of either.
 
     Raises:
-        RowProblem: the prompts differ.
+        UnusableRow: the prompts differ.
     """
     lengths = []
     for labels in (chosen.labels, rejected.labels):
@@ -231,5 +238,5 @@ def _join_pair(chosen: Sample, rejected: Sample) -> Sample:
     length = lengths[0]
     if chosen.input_ids[:length] != rejected.input_ids[: lengths[1]]:
         reason = "the template writes different prompts before 'chosen' and 'rejected'"
-        raise RowProblem("refused", reason)
+        raise UnusableRow("refused", reason)
     return chosen._replace(rejected_ids=rejected.input_ids, prompt_length=length)
