@@ -55,7 +55,7 @@ def tokenizer(source: Any, *, backend: str | None = None) -> Tokenizer:
 
     Args:
         source: a path, a model id, "turnwise", or an object of a tokenizer library.
-        backend: "fastokens" or "tokenizers", to use no other for a `tokenizer.json`.
+        backend: "fastokens", "tokenizers" or "python", to use no other for a `tokenizer.json`.
 
     Raises:
         TokenizerError: it is not a tokenizer, or cannot be read.

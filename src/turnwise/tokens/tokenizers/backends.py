@@ -1,13 +1,15 @@
-"""Which library encodes a `tokenizer.json`: fastokens or tokenizers."""
+"""What encodes a `tokenizer.json`: fastokens, tokenizers, or where neither can be loaded, our own code in Python."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 
 from turnwise.errors import TokenizerError, did_you_mean
 
-BACKENDS = ("fastokens", "tokenizers")
+PYTHON = "python"
+BACKENDS = ("fastokens", "tokenizers", PYTHON)
 VARIABLE = "TURNWISE_BACKEND"
 # The ids of many texts, as 32-bit numbers one after another, and where those of each text begin; the last is the end.
 FlatIds = tuple[bytes, Sequence[int]]
@@ -21,3 +23,14 @@ def choose_backend(backend: str | None) -> str | None:
             f"unknown back end {wanted!r}", hint=did_you_mean(wanted, BACKENDS, "Back ends")
         )
     return wanted
+
+
+def uses_python(backend: str | None) -> bool:
+    """Return whether a `tokenizer.json` is encoded in pure Python: if asked for, or if the library is missing."""
+    if backend is not None:
+        return backend == PYTHON
+    try:
+        import_module("tokenizers")
+    except ImportError:
+        return True
+    return False

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from turnwise.errors import TokenizerError
 from turnwise.local_files import check_file, error_reason, is_present, open_file, read_file
+from turnwise.tokens.tokenizers.backends import uses_python
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -104,9 +105,14 @@ def _read_huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
         text = read_file(file, MAX_FILE).decode("utf-8")
     except (OSError, ValueError) as problem:
         raise _unreadable(file, problem) from None
-    made: Tokenizer = import_adapter("huggingface").HuggingFace(
-        text, name=name, declared=read_declarations(file.parent), backend=backend
-    )
+    declared = read_declarations(file.parent)
+    made: Tokenizer
+    if uses_python(backend):
+        made = import_adapter("pure_python").PurePython(text, name=name, declared=declared)
+    else:
+        made = import_adapter("huggingface").HuggingFace(
+            text, name=name, declared=declared, backend=backend
+        )
     return made
 
 

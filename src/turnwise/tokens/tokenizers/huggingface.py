@@ -18,7 +18,7 @@ import tokenizers as library
 from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers.alignment import align_tokens
-from turnwise.tokens.tokenizers.backends import FlatIds, choose_backend
+from turnwise.tokens.tokenizers.backends import PYTHON, FlatIds, choose_backend
 from turnwise.tokens.tokenizers.deferred import (
     ALLOWANCE_PER_TOKEN,
     DeferredBackend,
@@ -38,7 +38,7 @@ from turnwise.tokens.tokenizers.pickling import (
     compute_fingerprint,
     load_again,
 )
-from turnwise.tokens.tokenizers.protocol import AFTER, START, WHOLE, WITHIN, Added
+from turnwise.tokens.tokenizers.protocol import AFTER, START, WHOLE, WITHIN, Added, Tokenizer
 from turnwise.tokens.tokenizers.selfcheck import Backend, find_disagreement, have_same_decoder
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
@@ -231,8 +231,20 @@ def _unpickle(
     return HuggingFace(text, name=name, declared=DeclaredTokens(dict(named)), backend=backend)
 
 
-def adapt(given: Any, backend: str | None) -> HuggingFace | None:
+def adapt(given: Any, backend: str | None) -> Tokenizer | None:
     """Wrap an object of the `tokenizers` library. It shares the vocabulary; tokens added later are not seen."""
     if not isinstance(given, library.Tokenizer):
         return None
-    return HuggingFace(given, name="a tokenizers.Tokenizer", backend=backend)
+    return adapt_named(given, "a tokenizers.Tokenizer", NOTHING_DECLARED, backend)
+
+
+def adapt_named(
+    given: str | library.Tokenizer, name: str, declared: DeclaredTokens, backend: str | None
+) -> Tokenizer:
+    """Wrap an object of the `tokenizers` library, or its text, with a name and the tokens declared for it."""
+    if choose_backend(backend) == PYTHON:
+        text = given if isinstance(given, str) else given.to_str()
+        source = import_adapter("pure_python").TextSource(text, name, declared)
+        made: Tokenizer = source.load()
+        return made
+    return HuggingFace(given, name=name, declared=declared, backend=backend)

@@ -110,12 +110,9 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
     if inner is not None and hasattr(inner, "to_str"):
         huggingface = import_adapter("huggingface")
         is_original = isinstance(inner, huggingface.library.Tokenizer)  # no stand-in of fastokens
-        fast: Tokenizer = huggingface.HuggingFace(
-            inner if is_original else inner.to_str(),
-            name=name,
-            declared=DeclaredTokens(_named_tokens(given)),
-            backend=backend,
-        )
+        source = inner if is_original else inner.to_str()
+        declared = DeclaredTokens(_named_tokens(given))
+        fast: Tokenizer = huggingface.adapt_named(source, name, declared, backend)
         return fast
     if callable(getattr(given, "_tokenize", None)) and hasattr(given, "added_tokens_decoder"):
         return PythonTokenizer(given, name)
