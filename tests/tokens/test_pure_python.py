@@ -99,7 +99,7 @@ def test_ids_and_texts_equal_the_library(name: str) -> None:
         lambda token: TEXTS.map(lambda text: f"{text[:5]}{token}{text[5:]}{token} {token}\n")
     )
 
-    @law(60)
+    @law(30)
     @given(st.one_of(TEXTS, in_text), st.sampled_from(["NFC", "NFD"]))
     def check(text: str, form: str) -> None:
         check_equal(own, reference, text)
@@ -261,7 +261,7 @@ def unless_panic(ask: Callable[[], Any]) -> Any:
         reject()
 
 
-@law(250)
+@law(150)
 @given(small_files(), SMALL_TEXTS)
 def test_every_component_equals_the_library(file: str, text: str) -> None:
     try:
@@ -300,7 +300,7 @@ def test_patterns_match_as_in_the_library(pattern: str) -> None:
     split = library.pre_tokenizers.Split(library.Regex(pattern), "removed")
     own = compile_pattern(pattern)
 
-    @law(60)
+    @law(30)
     @given(TEXTS)
     def check(text: str) -> None:
         between, done = [], 0
