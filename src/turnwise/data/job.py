@@ -162,7 +162,7 @@ class Job:
                 hint="This is a defect of turnwise; please report it with these rows.",
             ) from error
         done = self.work / DONE
-        sync_folder(done)
+        # One sync for the names of all files: should a name be lost with the power, the record does not match.
         write_file(done / f"{task.name}.json", json.dumps(outcome.to_json()).encode())
         sync_folder(done)
         if isinstance(task, InputChunk) and task.is_unpacked:
@@ -206,15 +206,16 @@ class Job:
             tally.lost += pc.sum(encoded["tokens_lost"]).as_py() or 0
             tally.nulls_removed += pc.sum(encoded["nulls_removed"]).as_py() or 0
             is_sample = pc.equal(encoded["status"], SAMPLE)
-            samples = encoded.filter(is_sample)
-            tally.rows_out += pc.sum(pc.equal(samples["sample"], 0)).as_py() or 0
-            if len(samples) < len(encoded):
+            samples = encoded
+            if not pc.all(is_sample).as_py():
+                samples = encoded.filter(is_sample)
                 for record in encoded.filter(pc.invert(is_sample)).to_pylist():
                     if record["status"] == REJECTED:
                         self._reject(record, tally, rejected)
                     else:
                         tally.filtered += 1
                         tally.reasons[record["kind"]] += 1
+            tally.rows_out += pc.sum(pc.equal(samples["sample"], 0)).as_py() or 0
             yield samples
 
     def _reject(self, record: Mapping[str, Any], tally: Tally, rejected: list[bytes]) -> None:
@@ -246,12 +247,17 @@ class Job:
         """Write one shard per split that has samples."""
         shards = []
         row_length = self.recipe.max_length if self.recipe.packing != "none" else None
-        for split in (TRAIN, VALIDATION):
-            chosen = samples.filter(pc.equal(samples["split"], split)).combine_chunks()
-            if not len(chosen):
+        chosen = {TRAIN: samples}
+        if self.recipe.validation:
+            chosen = {
+                split: samples.filter(pc.equal(samples["split"], split))
+                for split in (TRAIN, VALIDATION)
+            }
+        for split, part in chosen.items():
+            if not len(part):
                 continue
-            table = finish(chosen, self.recipe)
-            tokens = tally.count_samples(chosen, len(table), row_length)
+            table = finish(part, self.recipe)
+            tokens = tally.count_samples(part, len(table), row_length)
             suffix = SUFFIXES[self.recipe.shard_format]
             path = self.work / DONE / f"{name}.{split}{suffix}"
             shards.append(write_shard(table, tokens, path, split, self.recipe.shard_format))

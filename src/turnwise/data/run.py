@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from turnwise.data import exchange, manifest
+from turnwise.data import daft, exchange, manifest, ray
 from turnwise.data.chunks import InputChunk, Survey, choose_chunk_bytes, survey_file, unpack_file
 from turnwise.data.digests import digest_inputs
 from turnwise.data.files import FoundFiles, find_files
@@ -61,7 +61,11 @@ UNPACKED_RATIO = (
 SURVEY_THREADS = 4
 COPY_BYTES = 1 << 20
 # Each starts an engine for a job, a number of workers (None: as many as make sense) and an amount of input.
-ENGINES: dict[str, Callable[[Job, int | None, int], Engine]] = {"local": start_local}
+ENGINES: dict[str, Callable[[Job, int | None, int], Engine]] = {
+    "local": start_local,
+    "ray": ray.start_ray,
+    "daft": daft.start_daft,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ def prepare(
 
     Args:
         recipe: the recipe; its `output` is the folder to write to.
-        engine: "local" for processes on this machine.
+        engine: "local" for processes on this machine, "ray" for a cluster, or "daft"; the shards are the same.
         workers: how many workers; by default one for each processor.
         on_progress: called after each chunk.
 

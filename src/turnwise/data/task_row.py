@@ -1,0 +1,34 @@
+"""Tasks and their outcomes as bytes, for engines that move rows of tables.
+
+A task that fails answers with its error as data: what a cluster does with exceptions of its workers (retry, wrap,
+print) would hide the one sentence that the user needs.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from turnwise.data.job import Job, Outcome
+from turnwise.errors import TurnwiseError
+
+
+def perform_row(job: Job, task: bytes) -> bytes:
+    """Do a pickled task, and return its outcome or its error, pickled."""
+    try:
+        return pickle.dumps(job.perform(pickle.loads(task)))
+    except TurnwiseError as error:
+        return pickle.dumps(error)
+
+
+def read_answer(answer: bytes) -> Outcome:
+    """Return the outcome of an answer.
+
+    Raises:
+        TurnwiseError: the task has failed.
+    """
+    found: Any = pickle.loads(answer)
+    if isinstance(found, TurnwiseError):
+        raise found
+    outcome: Outcome = found
+    return outcome
