@@ -18,18 +18,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from turnwise.data.kernel import Kernel
 from turnwise.data.null_padding import table_row_to_json
 from turnwise.data.recipe import Recipe
-from turnwise.data.schemas import INPUT_SCHEMA
+from turnwise.data.schemas import INPUT_SCHEMA, MASK, REJECTED
 from turnwise.errors import DataError
 
 __all__ = ["DatasetEncoder"]
 
 PLACE = "dataset"  # the name of the file of rows that come from no file
 GLOBAL_STEPS = {"packing": "none", "deduplicate": False, "shuffle": None, "group_by_length": False}
-COLUMNS = ("status", "kind", "reason", "split", "input_ids", "labels", "tokens_lost")
+COLUMNS = ["status", "kind", "reason", "split", "row", "input_ids", "labels", "tokens_lost"]
 
 
 class DatasetEncoder:
@@ -48,7 +49,7 @@ class DatasetEncoder:
     Example:
         >>> encoder = DatasetEncoder("chatml", "turnwise")
         >>> rows = {"prompt": ["hi", "hi"], "completion": ["hello", None]}
-        >>> encoder(rows)["status"]
+        >>> encoder(rows)["status"].to_pylist()
         ['sample', 'rejected']
     """
 
@@ -66,7 +67,7 @@ class DatasetEncoder:
 
     def __call__(
         self, batch: Mapping[str, Sequence[Any]], indices: Sequence[int] | None = None
-    ) -> dict[str, list[Any]]:
+    ) -> pa.Table:
         """Encode a batch.
 
         Args:
@@ -74,8 +75,9 @@ class DatasetEncoder:
             indices: the numbers of the rows, as `with_indices=True` gives them.
 
         Returns:
-            Columns of one row for each sample, rejected row or filtered row; `row` is the number of the row in the
-            data set, from 0, or in the batch if there are no indices.
+            A table of one row for each sample, rejected row or filtered row; `row` is the number of the row in the
+            data set, from 0, or in the batch if there are no indices. A table has types, so a batch without any
+            reason, or without any sample, fits the others.
 
         Raises:
             DataError: a row is bad, and the recipe has `on_bad_row="fail"`.
@@ -98,11 +100,16 @@ class DatasetEncoder:
             for column, field in zip(columns, INPUT_SCHEMA, strict=True)
         ]
         encoded = self._kernel(pa.RecordBatch.from_arrays(arrays, schema=INPUT_SCHEMA))
-        found = {name: encoded[name].to_pylist() for name in COLUMNS}
-        found["row"] = [number - 1 for number in encoded["row"].to_pylist()]
-        found["attention_mask"] = [[1] * len(ids) for ids in found["input_ids"]]
-        found["length"] = [len(ids) for ids in found["input_ids"]]
-        if self.recipe.on_bad_row == "fail" and "rejected" in found["status"]:
-            at = found["status"].index("rejected")
-            raise DataError(f"row {found['row'][at]}: {found['reason'][at]}")
-        return found
+        table = pa.Table.from_batches([encoded]).select(COLUMNS)
+        if self.recipe.on_bad_row == "fail":
+            self._refuse_bad_rows(table)
+        lengths = pc.list_value_length(table["input_ids"])
+        ones = pa.array([[1] * length for length in lengths.to_pylist()], MASK)
+        place = table.schema.get_field_index("row")
+        found = table.set_column(place, "row", pc.subtract(table["row"], 1))
+        return found.append_column("attention_mask", ones).append_column("length", lengths)
+
+    def _refuse_bad_rows(self, table: pa.Table) -> None:
+        bad = table.filter(pc.equal(table["status"], REJECTED)).slice(0, 1).to_pylist()
+        for row in bad:
+            raise DataError(f"row {row['row'] - 1}: {row['reason']}")
