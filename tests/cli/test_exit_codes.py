@@ -76,6 +76,19 @@ CASES: dict[str, dict[int, tuple[str, ...]]] = {
         1: ("mixed.jsonl",),
         2: ("oops.jsonl", "empty.jsonl", "none.jsonl", "rows.jsonl -t syntax.jinja"),
     },
+    "prepare": {
+        0: (f"rows.jsonl {LEDGER} -o out", f"rows.jsonl {LEDGER} --dry-run"),
+        1: (f"mixed.jsonl {LEDGER} -o out", f"mixed.jsonl {LEDGER} --dry-run"),
+        2: (
+            f"oops.jsonl {LEDGER} -o out",
+            f"none.jsonl {LEDGER} -o out",
+            f"mixed.jsonl {LEDGER} -o out --on-bad-row fail",
+            f"rows.jsonl {LEDGER}",
+            "rows.jsonl -t syntax.jinja -k turnwise -o out",
+            "rows.jsonl -t good.jinja -k none -o out",
+        ),
+    },
+    "inspect": {2: (".", "none", "")},
     "doctor": {
         0: ("Qwen/Qwen2.5-7B-Instruct qwen2.5",),
         1: ("Qwen/Qwen2.5-7B-Instruct llama-2",),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import sources
 from stand_in_engine import StandIn
 from turnwise import TurnwiseWarning, cli
+from turnwise.data import Recipe, prepare
 from turnwise.tokens.tokenizers.files import SHIPPED
 
 pytestmark = [
@@ -28,7 +30,7 @@ pytestmark = [
 ATTACK = "\x1b[2J \x1b]0;title\x07 \x1bP+q\x1b\\ \x9b31m \u202e \u200b \x7f \x1b[35;7m"
 LATIN = "\x1b[2J\x9b31m\x7f"  # headers have no other characters
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
-BAR = re.compile(r"\x1b\[(?:2K|1A|\?25[lh])|\r")  # how `scan` draws its progress; none is in ATTACK
+BAR = re.compile(r"\x1b\[(?:2K|1A|\?25[lh])|\r")  # how progress is drawn; none is in ATTACK
 HOSTILE = "{%- for m in messages -%}<|" + ATTACK + "{{ m.role }}|>{{ m.content }}</s>{%- endfor -%}"
 OTHER = HOSTILE.replace("</s>", "</s>!" + ATTACK)
 CHANGING = HOSTILE.replace("</s>", "{% if loop.last %}" + ATTACK + "{% endif %}</s>")
@@ -98,6 +100,24 @@ COMMANDS = (
     ["scan", "lines.jsonl"],
     ["scan", "lines.jsonl", "-t", "a.jinja", "-k", "turnwise"],
     ["scan", "lines.jsonl", "-t", "a.jinja", "-k", "turnwise", "--json"],
+    ["prepare", "lines.jsonl", "-t", "a.jinja", "-k", "turnwise", "-o", "out"],
+    ["prepare", "lines.jsonl", "-t", "a.jinja", "-k", "turnwise", "-o", "out1", "--json"],
+    ["prepare", "lines.jsonl", "-t", "a.jinja", "-k", "turnwise", "--dry-run"],
+    [
+        "prepare",
+        "lines.jsonl",
+        "-t",
+        "a.jinja",
+        "-k",
+        "turnwise",
+        "-o",
+        "o",
+        "--on-bad-row",
+        "fail",
+    ],
+    ["prepare", "lines.jsonl", "-t", ATTACK, "-k", "turnwise", "-o", ATTACK, "--columns", ATTACK],
+    ["inspect", "prepared"],
+    ["inspect", "prepared", "--json"],
     ["conform", DIFFERING, "--limit", "5"],
     ["conform", DIFFERING, "--limit", "5", "--json"],
     ["conform", DIFFERING, "--limit", "5", "--template", "b.jinja"],
@@ -181,6 +201,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (model / name).write_bytes((SHIPPED / name).read_bytes())
     (model / "chat_template.jinja").write_text(HOSTILE, encoding="utf-8")
+    prepare_hostile_data(place)
     entries = place / "entries"
     entries.mkdir()
     lines = [f"{key} = {json.dumps(value)}" for key, value in ENTRY.items()]
@@ -188,6 +209,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (entries / "a.jinja").write_text(HOSTILE, encoding="utf-8")
     (entries / f"bad{FILE}.toml").write_text(f"name = {json.dumps(ATTACK)}\nnope = 1")
     return place
+
+
+def prepare_hostile_data(place: Path) -> None:
+    """Write a folder for `inspect`: hostile text in samples, file names, reasons and the recipe."""
+    data = place / f"{FILE}.jsonl"
+    data.write_text(json.dumps({"messages": CHAT}), encoding="utf-8")
+    recipe = Recipe(str(data), str(place / "a.jinja"), "turnwise", str(place / "prepared"))
+    prepare(replace(recipe, on_flaw="keep"), workers=1)
+    manifest = place / "prepared" / "manifest.json"
+    found = json.loads(manifest.read_text(encoding="utf-8"))
+    assert found["samples"] == 1
+    changed = {"reasons": {ATTACK: 1}, "recipe": {**found["recipe"], "options": {ATTACK: ATTACK}}}
+    manifest.write_text(json.dumps({**found, **changed}), encoding="utf-8")
 
 
 def test_every_command_is_here() -> None:
@@ -205,7 +239,7 @@ def test_nothing_raw_on_a_terminal(folder: Path, command: list[str]) -> None:
         ]
         shown = run_on_terminal(folder, words)
     plain = STYLE.sub("", shown).replace("\r\n", "\n")
-    if command[0] == "scan":
+    if command[0] in ("scan", "prepare"):
         plain = BAR.sub("", plain)
     assert plain.strip() and "Traceback" not in plain
     assert all(character.isprintable() or character in "\n\t" for character in plain), repr(plain)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from turnwise.cli.output import escape_terminals, report_errors
+from turnwise.cli.output import ERROR, escape_terminals, report_errors
 
 __all__ = ["app", "main"]
 
@@ -30,8 +30,12 @@ class Command(NamedTuple):
     summary: str
 
     def load(self) -> Callable[..., None]:
-        """Return the function."""
-        module = import_module(f"turnwise.cli.{self.module}")
+        """Return the function; without a package that it needs, say which and stop."""
+        try:
+            module = import_module(f"turnwise.cli.{self.module}")
+        except ImportError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(ERROR) from None
         found: Callable[..., None] = getattr(module, self.function)
         return found
 
@@ -97,6 +101,16 @@ COMMANDS = {
         "scan",
         "scan_dataset",
         "Find rows with control tokens, bad roles, lost turns, broken arguments, null padding or no labels.",
+    ),
+    "prepare": Command(
+        "prepare",
+        "prepare",
+        "Make training shards of ids and labels from conversations: JSON Lines, JSON, Parquet, Arrow.",
+    ),
+    "inspect": Command(
+        "inspect",
+        "inspect",
+        "Show samples of prepared shards with their trained tokens, and a histogram of lengths.",
     ),
     "doctor": Command(
         "doctor",

@@ -8,7 +8,7 @@ same (`LEGEND`); such signs in the text itself are not escaped.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, cast
 from warnings import catch_warnings, simplefilter
 
@@ -175,8 +175,22 @@ def _show(encoded: Encoded, colour: bool) -> None:
 
 def chip_lines(encoded: Encoded, colour: bool) -> Iterator[Text]:
     """Return the tokens, with a new line after each token that has a line break."""
-    line, mask = Text(), encoded.mask
-    for index, (text, kind) in enumerate(zip(encoded.tokens, _token_kinds(encoded), strict=True)):
+    return token_lines(encoded.tokens, _token_kinds(encoded), encoded.mask, colour)
+
+
+def token_lines(
+    tokens: Iterable[str], kinds: Iterable[str], mask: Sequence[int], colour: bool
+) -> Iterator[Text]:
+    """Return tokens as lines.
+
+    Args:
+        tokens: the text of each.
+        kinds: the kind of each, a key of `STYLES`.
+        mask: whether each is trained.
+        colour: whether colours or signs tell the kinds.
+    """
+    line = Text()
+    for index, (text, kind) in enumerate(zip(tokens, kinds, strict=True)):
         before, after = ("", "") if colour else SIGNS[kind]
         shown = printable(text, 10**6).replace("\n", "↵") or "·"
         if not colour:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from turnwise.data.trainer_pages import write_trainer_page
+
 PAGE = "README.md"
 PAGE_TEXT = """\
 ---
@@ -28,49 +30,14 @@ Made by turnwise {version} with template `{template}` and tokenizer `{tokenizer}
 | tokens | {tokens:,} |
 | tokens trained | {trained:,} |
 
-`manifest.json` has the rest: digests, reasons, histograms, and the hash of every shard.
+`report.html` has the plots, `manifest.json` the rest: digests, reasons, histograms, and the hash of every shard.
 
-## TRL
-
-```python
-from datasets import load_dataset
-data = load_dataset("{kind}", data_files="{pattern}", split="train")
-# SFTTrainer takes data with input_ids and labels as it is:
-# SFTTrainer(model, train_dataset=data, args=SFTConfig(dataset_kwargs={{"skip_prepare_dataset": True}}))
-```
-
-## axolotl
-
-```yaml
-datasets:
-  - path: {kind}
-    data_files: {pattern}
-    split: train
-    type:            # empty: the rows are tokenized already
-```
-
-## LLaMA-Factory
-
-```python
-from datasets import DatasetDict, load_dataset
-data = load_dataset("{kind}", data_files="{pattern}", split="train")
-DatasetDict({{"train": data.select_columns(["input_ids", "labels", "attention_mask"])}}).save_to_disk("tokenized")
-# then in the YAML:  tokenized_path: tokenized
-```
-
-## torch
-
-```python
-from datasets import load_dataset
-data = load_dataset("{kind}", data_files="{pattern}", split="train").with_format("torch")
-```
-"""
+{trainers}"""
 
 
 def write_page(manifest: Mapping[str, Any]) -> str:
     """Return the page of a manifest."""
     recipe, rows, tokens = manifest["recipe"], manifest["rows"], manifest["tokens"]
-    kind = recipe["shard_format"]
     splits = sorted({shard["split"] for shard in manifest["shards"]})
     return PAGE_TEXT.format(
         data_files="\n".join(f"  - split: {split}\n    path: {split}-*" for split in splits),
@@ -84,6 +51,5 @@ def write_page(manifest: Mapping[str, Any]) -> str:
         samples=manifest["samples"],
         tokens=tokens["all"],
         trained=tokens["trained"],
-        kind=kind,
-        pattern=f"train-*.{kind}",
+        trainers=write_trainer_page(manifest),
     )

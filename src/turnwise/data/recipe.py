@@ -212,15 +212,19 @@ class Recipe:
         return cls(**values)
 
     @classmethod
-    def from_toml(cls, path: str | os.PathLike[str]) -> Recipe:
+    def from_toml(cls, path: str | os.PathLike[str], **overrides: Any) -> Recipe:
         """Read a recipe from a TOML file.
+
+        Args:
+            path: the file.
+            overrides: values that replace those of the file.
 
         Raises:
             SourceError: the file cannot be read, or a value in it is wrong.
         """
         try:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-            return cls.from_mapping(values)
+            return cls.from_mapping({**values, **overrides})
         except OSError as error:
             raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
         except ValueError as error:  # not TOML, or not UTF-8

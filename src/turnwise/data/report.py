@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from turnwise.errors import printable
 
-REPORT_NAME = "report.html"
+REPORT = "report.html"
 MAX_BARS = 120
 MAX_ROWS = 60  # of a table
 MAX_TEXT = 400  # characters of a text of others
@@ -150,7 +150,7 @@ def _write_trained(manifest: Mapping[str, Any]) -> str:
 
 def _write_packing(manifest: Mapping[str, Any]) -> str:
     packing, tokens = _table(manifest, "packing"), _table(manifest, "tokens")
-    if not packing:
+    if packing.get("efficiency") is None:  # the samples are not packed
         return ""
     efficiency = min(1.0, max(0.0, _number(packing.get("efficiency"))))
     padding = _count(tokens.get("padding"))

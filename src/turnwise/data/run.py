@@ -38,6 +38,7 @@ from turnwise.data.local import Engine, start_local
 from turnwise.data.manifest import MANIFEST, REJECTED_FILE, Identity
 from turnwise.data.page import PAGE, write_page
 from turnwise.data.recipe import Recipe
+from turnwise.data.report import REPORT, write_report
 from turnwise.data.shards import (
     SUFFIXES,
     Shard,
@@ -441,6 +442,7 @@ class _Run:
         write_file(self._folder / REJECTED_FILE, _join_files(parts))
         found = publication["manifest"]
         write_file(self._folder / PAGE, write_page(found).encode("utf-8", "surrogatepass"))
+        write_file(self._folder / REPORT, write_report(found).encode("utf-8", "backslashreplace"))
         manifest.check_shards(self._folder, found)
         sync_folder(self._folder)
         write_file(self._folder / MANIFEST, manifest.dump_json(found))

@@ -7,8 +7,7 @@ the data.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 FOLDER = "out"  # what the lines call the folder
@@ -18,26 +17,32 @@ TRL = """
 from datasets import load_dataset
 from trl import SFTConfig, SFTTrainer
 
-shards = load_dataset("{format}", data_files={files})
-config = SFTConfig("trained", max_length=None, packing=False{padding_free})  # cut, and packed, already
+shards = load_dataset("{folder}")
+config = SFTConfig("trained", max_length=None, packing=False{padding_free})  # {done} already
 trainer = SFTTrainer(model, config, train_dataset=shards["train"]{evaluation})
 """
 AXOLOTL = """
 datasets:
   - path: {folder}
-    data_files: [{train}]
-    ds_type: {format}
+    split: train
     type:  # none: input_ids, attention_mask and labels are taken as they are
 sequence_len: {length}
+"""
+DPO = """
+from datasets import load_dataset
+from trl import DPOConfig, DPOTrainer
+
+shards = load_dataset("{folder}")
+trainer = DPOTrainer(model, args=DPOConfig("trained", max_length=None), train_dataset=shards["train"]{evaluation})
 """
 LLAMA_FACTORY_ONCE = """
 from datasets import load_dataset
 
-shards = load_dataset("{format}", data_files={files})
-shards.select_columns(["input_ids", "attention_mask", "labels"]).save_to_disk("{folder}/tokenized")
+columns = ["input_ids", "attention_mask", "labels"]
+load_dataset("{folder}").select_columns(columns).save_to_disk("{folder}-tokenized")
 """
 LLAMA_FACTORY = """
-tokenized_path: {folder}/tokenized
+tokenized_path: {folder}-tokenized
 cutoff_len: {length}
 """
 VERL = """
@@ -56,7 +61,7 @@ from turnwise.integrations.prepared_shards import PreparedShards, pad_batch
 
 loader = DataLoader(PreparedShards("{folder}"), batch_size=8, shuffle=True, collate_fn=pad_batch)
 """
-PAGES = (
+TRAINERS = (
     ("TRL", "python", TRL),
     ("axolotl", "yaml", AXOLOTL),
     ("LLaMA-Factory, once", "python", LLAMA_FACTORY_ONCE),
@@ -64,45 +69,57 @@ PAGES = (
     ("verl", "yaml", VERL),
     ("torch", "python", TORCH),
 )
-"""The title, the language and the text of each part of the page."""
+"""The title, the language and the text for each trainer."""
+OF_PACKED_ROWS = ("TRL", "verl", "torch")
+"""Those that keep the samples of a packed row apart, by its positions."""
+OF_PAIRS = (("TRL", "python", DPO),)
 
 
 def write_trainer_lines(manifest: Mapping[str, Any], folder: str = FOLDER) -> dict[str, str]:
-    """Return the lines for each trainer, by the titles of `PAGES`.
+    """Return the lines for each trainer, by the titles of `TRAINERS`.
 
     Args:
         manifest: what `manifest.json` holds.
         folder: the folder of the shards, as the lines shall name it.
 
     Example:
-        >>> manifest = {"recipe": {"max_length": 512}, "shards": [{"split": "train"}]}
-        >>> print(write_trainer_lines(manifest)["LLaMA-Factory, then"])
-        tokenized_path: out/tokenized
+        >>> recipe = {"max_length": 512, "packing": "none", "preferences": "chosen"}
+        >>> lines = write_trainer_lines({"recipe": recipe, "shards": []})
+        >>> print(lines["LLaMA-Factory, then"])
+        tokenized_path: out-tokenized
         cutoff_len: 512
     """
-    recipe = manifest.get("recipe") or {}
-    format = recipe.get("shard_format", "parquet")
-    splits = sorted({shard["split"] for shard in manifest.get("shards", ())}) or ["train"]
-    patterns = {split: f"{folder}/{split}-*.{format}" for split in splits}
-    is_packed = recipe.get("packing", "none") != "none"
+    recipe = manifest["recipe"]
+    splits = {shard["split"] for shard in manifest["shards"]}
+    is_packed = recipe["packing"] != "none"
     values = {
         "folder": folder,
-        "format": format,
-        "files": json.dumps(patterns),
-        "train": f"train-*.{format}",
-        "length": recipe.get("max_length") or _longest(manifest),
-        # Packed rows need attention that ends where a sample ends, which TRL does without padding.
+        "length": recipe["max_length"] or _longest(manifest),
+        # In packed rows, attention must end where a sample ends; TRL does that without padding.
         "padding_free": ", padding_free=True" if is_packed else "",
+        "done": "cut and packed" if is_packed else "cut",
         "evaluation": ', eval_dataset=shards["validation"]' if "validation" in splits else "",
     }
-    return {title: text.format(**values).strip() for title, _, text in PAGES}
+    return {title: text.format(**values).strip() for title, _, text in _list_trainers(recipe)}
 
 
 def write_trainer_page(manifest: Mapping[str, Any], folder: str = FOLDER) -> str:
     """Return the lines for all trainers as a part of a Markdown page."""
     lines = write_trainer_lines(manifest, folder)
-    parts = [f"### {title}\n\n```{language}\n{lines[title]}\n```" for title, language, _ in PAGES]
+    parts = [
+        f"### {title}\n\n```{language}\n{lines[title]}\n```"
+        for title, language, _ in _list_trainers(manifest["recipe"])
+    ]
     return "## Train with it\n\n" + "\n\n".join(parts) + "\n"
+
+
+def _list_trainers(recipe: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
+    """Return the trainers that take what the recipe makes, and what only they need."""
+    if recipe["preferences"] == "pairs":
+        return OF_PAIRS
+    if recipe["packing"] != "none":
+        return [trainer for trainer in TRAINERS if trainer[0] in OF_PACKED_ROWS]
+    return TRAINERS
 
 
 def _longest(manifest: Mapping[str, Any]) -> int:

@@ -1,0 +1,182 @@
+"""`turnwise inspect`: samples of prepared shards with their trained tokens, and how long the samples are.
+
+Tokens are shown as by `turnwise encode`: trained ones green, control tokens reversed; without colour, signs tell the
+same. The text comes from the data, so control characters in it are escaped before a terminal sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from turnwise.cli import output
+from turnwise.cli.encode import load_tokenizer, token_lines
+from turnwise.cli.prepare import summary_lines
+from turnwise.cli.render import ColourOption, JsonOption
+from turnwise.data.prepared_folder import PreparedFolder, ShardRow
+from turnwise.data.report import write_report
+from turnwise.errors import SourceError, did_you_mean, printable
+from turnwise.local_files import error_reason
+from turnwise.tokens.loss import IGNORED
+
+LEGEND = "trained tokens end with ', others with |; ⟦control⟧"
+BAR_WIDTH = 40
+MAX_BINS = 20
+PAIR_COLUMNS = ("prompt_ids", "chosen_ids", "rejected_ids")
+
+
+def inspect(
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="A folder that `turnwise prepare` wrote.")
+    ],
+    samples: Annotated[
+        int, typer.Option("--samples", "-n", min=0, help="How many rows to show.")
+    ] = 3,
+    skip: Annotated[int, typer.Option(min=0, help="Pass over so many rows first.")] = 0,
+    split: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Rows of this split only.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", "-k", help="A tokenizer, if not that of the recipe."),
+    ] = None,
+    report: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the report page to this file.")
+    ] = None,
+    as_json: JsonOption = False,
+    colour: ColourOption = None,
+) -> None:
+    """Show samples of prepared shards with their trained tokens, and a histogram of lengths.
+
+    Example: turnwise inspect out --samples 5
+    """
+    found = PreparedFolder(folder)
+    if split is not None and split not in found.splits:
+        hint = did_you_mean(split, found.splits, "Splits") or ""
+        raise typer.BadParameter(hint, param_hint="--split")
+    rows = found.read_rows(split, skip, samples)
+    known = _find_tokenizer(tokenizer, found.manifest) if rows else None
+    if report is not None:
+        _write_page(report, found.manifest)
+    if as_json:
+        samples_data = [_as_data(row, known) for row in rows]
+        output.write_json({"manifest": found.manifest, "samples": samples_data})
+        return
+    wanted = output.use_colour(colour)
+    output.write_lines(summary_lines(found.manifest, folder), wanted)
+    output.write_lines(histogram_lines(found.manifest["lengths"]), wanted)
+    for row in rows:
+        output.write_lines(sample_lines(row, known, wanted), wanted)
+    if rows and not wanted:
+        output.note(LEGEND)
+
+
+def _find_tokenizer(given: str | None, manifest: Mapping[str, Any]) -> Any:
+    place = given or manifest["recipe"].get("tokenizer")
+    try:
+        return load_tokenizer(str(place))
+    except SourceError as error:
+        hint = "name it with --tokenizer; without samples (-n 0) none is needed"
+        raise SourceError(
+            f"no tokenizer to show samples with: {error.message}", hint=hint
+        ) from None
+
+
+def _write_page(place: str, manifest: Mapping[str, Any]) -> None:
+    try:
+        Path(place).write_text(write_report(manifest), encoding="utf-8", errors="backslashreplace")
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{place} cannot be written: {error_reason(error)}") from None
+
+
+def histogram_lines(pairs: Sequence[Sequence[int]]) -> Iterator[Text]:
+    """Yield a bar for each bin of lengths, neighbours joined if there are more than fit on a screen."""
+    bins = _join_bins([(int(bound), int(count)) for bound, count in pairs])
+    most = max((count for _, count in bins), default=0)
+    if not most:
+        return
+    yield Text("")
+    yield Text("tokens       samples", style="dim")
+    for bound, count in bins:
+        bar = "█" * round(count / most * BAR_WIDTH) or ("▏" if count else "")
+        yield Text.assemble((f"<= {bound:<8,} ", "dim"), f"{count:>8,} ", (bar, "blue"))
+
+
+def _join_bins(bins: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return at most `MAX_BINS` bins, without the empty ones at both ends."""
+    filled = [number for number, (_, count) in enumerate(bins) if count]
+    if not filled:
+        return []
+    bins = bins[filled[0] : filled[-1] + 1]
+    size = -(-len(bins) // MAX_BINS)
+    groups = [bins[start : start + size] for start in range(0, len(bins), size)]
+    return [(group[-1][0], sum(count for _, count in group)) for group in groups]
+
+
+def sample_lines(row: ShardRow, tokenizer: Any, colour: bool) -> Iterator[Text]:
+    """Yield the tokens of a row, under a line that says where it is from."""
+    columns = row.columns
+    place = f"{row.shard} row {row.number + 1}"
+    for name, ids, labels in _token_columns(columns):
+        trained = sum(label != IGNORED for label in labels)
+        title = f"{place}{name}: {len(ids):,} tokens, {trained:,} trained{_source(columns)}"
+        yield Text("")
+        yield Text(printable(title), style="bold")
+        mask = [label != IGNORED for label in labels]
+        kinds = _token_kinds(ids, mask, tokenizer)
+        for first, last in _sample_spans(columns, len(ids)):
+            if first:
+                yield Text(f"-- the next sample of this row, {last - first:,} tokens", style="dim")
+            texts = [tokenizer.decode([id]) for id in ids[first:last]]
+            yield from token_lines(texts, kinds[first:last], mask[first:last], colour)
+
+
+def _token_columns(columns: Mapping[str, Any]) -> Iterator[tuple[str, list[int], list[int]]]:
+    """Yield the name, ids and labels of what a row holds: one sample, or the three parts of a pair."""
+    if "input_ids" in columns:
+        yield "", columns["input_ids"], columns["labels"]
+        return
+    for name in PAIR_COLUMNS:
+        ids = columns.get(name) or []
+        is_trained = name != "prompt_ids"
+        yield f", {name}", ids, ids if is_trained else [IGNORED] * len(ids)
+
+
+def _token_kinds(ids: Sequence[int], mask: Sequence[bool], tokenizer: Any) -> list[str]:
+    special = {token.id for token in tokenizer.added.values() if token.special}
+    kinds = ("plain", "trained")
+    return [
+        "control" if id in special else kinds[is_trained]
+        for id, is_trained in zip(ids, mask, strict=True)
+    ]
+
+
+def _sample_spans(columns: Mapping[str, Any], length: int) -> Iterator[tuple[int, int]]:
+    """Yield the span of each sample of a packed row; else of the row."""
+    start = 0
+    for size in columns.get("seq_lengths") or [length]:
+        yield start, start + size
+        start += size
+
+
+def _source(columns: Mapping[str, Any]) -> str:
+    """Return where the row is from; of a packed row, its first sample."""
+    files, rows = columns.get("source_file"), columns.get("source_row")
+    if isinstance(files, list) and isinstance(rows, list):
+        if not files or not rows:
+            return ""
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        return f"; {files[0]}:{rows[0]}{more}"
+    return f"; {files}:{rows}" if files is not None else ""
+
+
+def _as_data(row: ShardRow, tokenizer: Any) -> dict[str, Any]:
+    texts = {
+        f"{name.removeprefix(', ')}_text".lstrip("_"): tokenizer.decode(ids)
+        for name, ids, _ in _token_columns(row.columns)
+    }
+    return {"shard": row.shard, "split": row.split, "row": row.number, **row.columns, **texts}

@@ -1,0 +1,365 @@
+"""`turnwise prepare`: data sets of conversations become shards that trainers load.
+
+Every value of a recipe has a flag of the same name, and a flag comes before the same value of `--recipe`. The run is
+shown on stderr while it works, if that is a terminal; the summary, or the manifest as JSON, is the result.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
+from rich.text import Text
+
+from turnwise.cli import inputs, output
+from turnwise.cli.render import JsonOption, make_flag
+from turnwise.data.dry_run import DryRun, try_recipe
+from turnwise.data.manifest import REJECTED_FILE
+from turnwise.data.recipe import (
+    ON_BAD_ROW,
+    ON_FLAW,
+    OVERLONG,
+    PACKING,
+    PREFERENCES,
+    SAMPLES,
+    SHAPE_NAMES,
+    SHARD_FORMATS,
+    Recipe,
+)
+from turnwise.data.report import REPORT
+from turnwise.data.run import ENGINES, Progress
+from turnwise.data.run import prepare as run_recipe
+from turnwise.data.schemas import KINDS
+from turnwise.errors import DataError, did_you_mean, printable
+from turnwise.tokens.loss import POLICIES
+
+REASONS_SHOWN = 8
+INTERRUPTED = 130
+"""Exit code of a run that was stopped with Ctrl-C, as shells have it."""
+
+
+def _choice(names: tuple[str, ...], *flags: str, help: str) -> Any:
+    return typer.Option(*flags, metavar="NAME", help=f"{help}: {', '.join(names)}.")
+
+
+def prepare(
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DATA", show_default=False, help="Files, folders or patterns with *."
+        ),
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option("--template", "-t", help="The template: a name, file or folder.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", "-k", help="Its tokenizer: a file or folder.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="DIR", help="Where the shards go.")
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A recipe as TOML; flags come before its values."),
+    ] = None,
+    shape: Annotated[str | None, _choice(SHAPE_NAMES, help="The shape of the rows")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--columns", metavar="NAME=COLUMN", help="What the data calls a column."),
+    ] = None,
+    train_on: Annotated[
+        str | None, _choice(tuple(POLICIES), "--train-on", help="What is trained")
+    ] = None,
+    samples: Annotated[
+        str | None, _choice(SAMPLES, help="Samples of a row, one or by turns")
+    ] = None,
+    preferences: Annotated[
+        str | None, _choice(PREFERENCES, help="What becomes of chosen and rejected")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option("--max-length", help="The most tokens of a sample.")
+    ] = None,
+    overlong: Annotated[
+        str | None, _choice(OVERLONG, help="What becomes of longer conversations")
+    ] = None,
+    packing: Annotated[str | None, _choice(PACKING, help="Several samples in one row")] = None,
+    validation: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="The share of the validation split.")
+    ] = None,
+    deduplicate: Annotated[
+        bool | None,
+        make_flag("--deduplicate/--no-deduplicate", help="Keep one of several equal samples."),
+    ] = None,
+    shuffle: Annotated[
+        int | None, typer.Option(metavar="SEED", help="Shuffle all rows with this seed.")
+    ] = None,
+    group_by_length: Annotated[
+        bool | None,
+        make_flag("--group-by-length/--no-group-by-length", help="Sort each shard by length."),
+    ] = None,
+    on_bad_row: Annotated[
+        str | None, _choice(ON_BAD_ROW, "--on-bad-row", help="What becomes of bad rows")
+    ] = None,
+    on_flaw: Annotated[
+        str | None, _choice(ON_FLAW, "--on-flaw", help="Rows that lose text or labels")
+    ] = None,
+    shard_format: Annotated[
+        str | None, _choice(SHARD_FORMATS, "--shard-format", help="The format of the shards")
+    ] = None,
+    chunk_bytes: Annotated[
+        int | None, typer.Option("--chunk-bytes", help="Bytes of input for one shard, about.")
+    ] = None,
+    now: Annotated[
+        str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--options", metavar="KEY=VALUE", help="A variable of the template."),
+    ] = None,
+    engine: Annotated[
+        str, _choice(tuple(ENGINES), help="What does the work: processes here, or a cluster")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many workers; as many as cores if not given.")
+    ] = None,
+    dry_run: Annotated[
+        bool, make_flag("--dry-run", help="Read a sample and say what would come of the data.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make training shards of ids and labels from conversations: JSON Lines, JSON, Parquet, Arrow.
+
+    A second run of the same call resumes where the first one was stopped. Bad rows are written to rejected.jsonl with
+    their file, line and reason. Exits with 1 if there are such rows, and with 2 if there is no good one.
+
+    Example: turnwise prepare chats.jsonl -t qwen3 -k models/qwen3 -o out --max-length 4096 --packing best-fit
+    """
+    if engine not in ENGINES:
+        raise typer.BadParameter(
+            did_you_mean(engine, ENGINES, "Engines") or "", param_hint="--engine"
+        )
+    given = {
+        "inputs": data or None,
+        "template": template,
+        "tokenizer": tokenizer,
+        "output": out,
+        "shape": shape,
+        "columns": _parse_columns(column or []) or None,
+        "train_on": train_on,
+        "samples": samples,
+        "preferences": preferences,
+        "max_length": max_length,
+        "overlong": overlong,
+        "packing": packing,
+        "validation": validation,
+        "deduplicate": deduplicate,
+        "shuffle": shuffle,
+        "group_by_length": group_by_length,
+        "on_bad_row": on_bad_row,
+        "on_flaw": on_flaw,
+        "shard_format": shard_format,
+        "chunk_bytes": chunk_bytes,
+        "now": now,
+        "options": inputs.parse_options(option or []) or None,
+    }
+    made = make_recipe(recipe, {name: value for name, value in given.items() if value is not None})
+    if dry_run:
+        _try(made, as_json)
+        return
+    if made.output is None:
+        raise typer.BadParameter("name the folder of the shards", param_hint="--output")
+    manifest = _run(made, engine, workers)
+    if as_json:
+        output.write_json(manifest)
+    else:
+        output.write_lines(summary_lines(manifest, made.output), output.use_colour(None))
+    rows = manifest["rows"]
+    if rows["rejected"] and rows["rejected"] == rows["in"]:
+        where = os.path.join(made.output, REJECTED_FILE)
+        raise DataError("every row was rejected", hint=f"The reasons are in {where}.")
+    if rows["rejected"]:
+        raise typer.Exit(output.FOUND)
+
+
+def _try(recipe: Recipe, as_json: bool) -> None:
+    """Say what would come of the first rows."""
+    found = try_recipe(recipe)
+    if as_json:
+        output.write_json({**asdict(found), "tokens_estimated": found.tokens_estimated})
+    else:
+        output.write_lines(dry_run_lines(found), output.use_colour(None))
+    rejected = found.rejected.total()
+    if rejected and rejected == found.rows_read:
+        raise DataError("every row that was read would be rejected", hint=found.reasons[0])
+    if rejected:
+        raise typer.Exit(output.FOUND)
+
+
+def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of a file, if one is named, and the flags."""
+    if file is not None:
+        return Recipe.from_toml(file, **given)
+    for name, flag in (
+        ("inputs", "DATA"),
+        ("template", "--template"),
+        ("tokenizer", "--tokenizer"),
+    ):
+        if name not in given:
+            problem = "it is missing; a file of --recipe may have it, too"
+            raise typer.BadParameter(problem, param_hint=flag)
+    return Recipe.from_mapping(given)
+
+
+def _parse_columns(pairs: list[str]) -> dict[str, str]:
+    columns = {}
+    for pair in pairs:
+        name, equals, column = pair.partition("=")
+        if not equals or not name or not column:
+            problem = f"{pair!r} is not of the form NAME=COLUMN"
+            raise typer.BadParameter(problem, param_hint="--columns")
+        columns[name] = column
+    return columns
+
+
+def _run(recipe: Recipe, engine: str, workers: int | None) -> Mapping[str, Any]:
+    """Prepare the data, and return the manifest."""
+    try:
+        with show_run() as show:
+            report = run_recipe(recipe, engine=engine, workers=workers, on_progress=show)
+    except KeyboardInterrupt:
+        output.note("stopped; the same command resumes where it was")
+        raise typer.Exit(INTERRUPTED) from None
+    if report.was_finished:
+        output.note(f"{recipe.output} was complete: nothing was done")
+    for restart in report.restarts:
+        output.warn(restart)
+    return report.manifest
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def show_run() -> Iterator[Callable[[Progress], None]]:
+    """Show bytes done, rows and tokens in a second, rejected rows and the time left, if stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda progress: None
+        return
+    columns = (
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[figures]}", markup=False),
+        TimeRemainingColumn(compact=True),
+    )
+    # The bar moves the cursor, which `EscapedTerminal` would not pass on; there are only numbers in it.
+    console = Console(file=sys.__stderr__)
+    with ProgressBar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None, figures="")
+        first: list[Progress] = []
+
+        def show(progress: Progress) -> None:
+            if not first:  # what an earlier run did does not count for the speed of this one
+                first.append(progress)
+            figures = progress_figures(first[0], progress, bar.tasks[0].elapsed or 0)
+            done, total = progress.bytes_done, progress.bytes_total
+            if progress.stage == "assemble":
+                done, total = progress.shards_done, progress.shards_total
+                figures = f"writing {total:,} shards"
+            bar.update(task, total=total, completed=done, figures=figures)
+
+        yield show
+
+
+def progress_figures(first: Progress, now: Progress, seconds: float) -> str:
+    """Return the figures beside the bar.
+
+    Args:
+        first: the progress when the run began.
+        now: the progress now.
+        seconds: the time between the two.
+    """
+    rates = ((now.rows - first.rows, "rows/s"), (now.tokens - first.tokens, "tokens/s"))
+    shown = [f"{short_number(count / seconds)} {unit}" for count, unit in rates if seconds > 0]
+    return "  ".join([f"{now.rows:,} rows", *shown, f"{now.rejected:,} rejected"])
+
+
+def short_number(value: float) -> str:
+    """Return a number in three digits: 950, 12.3k, 4.56M."""
+    for unit in ("", "k", "M", "G"):
+        if value < 999.5 or unit == "G":
+            break
+        value /= 1000
+    digits = 0 if not unit or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f}{unit}"
+
+
+def summary_lines(manifest: Mapping[str, Any], folder: str) -> Iterator[Text]:
+    """Yield the summary of a run, a line at a time."""
+    rows, tokens, shards = manifest["rows"], manifest["tokens"], manifest["shards"]
+    parts = (("out", "written"), ("rejected", "rejected"), ("filtered", "filtered"))
+    shown = ", ".join(f"{rows[key]:,} {name}" for key, name in parts if key == "out" or rows[key])
+    yield _line("rows", f"{rows['in']:,} read: {shown}")
+    trained = tokens["trained"] / tokens["all"] if tokens["all"] else 0
+    lost = f", {tokens['lost']:,} lost" if tokens["lost"] else ""
+    yield _line("samples", f"{manifest['samples']:,}")
+    yield _line("tokens", f"{tokens['all']:,}: {trained:.1%} trained{lost}")
+    packing = manifest["packing"]
+    if packing["efficiency"] is not None:
+        figures = f"{packing['rows']:,} rows, {packing['efficiency']:.1%} full"
+        yield _line("packing", figures)
+    for split in sorted({shard["split"] for shard in shards}):
+        of_split = [shard for shard in shards if shard["split"] == split]
+        count = sum(shard["rows"] for shard in of_split)
+        yield _line(split, f"{count:,} rows in {len(of_split):,} shard{'s' * (len(of_split) != 1)}")
+    reasons = sorted(manifest["reasons"].items(), key=lambda one: (-one[1], one[0]))
+    for reason, count in reasons[:REASONS_SHOWN]:
+        yield _line("reason", f"{count:,} x {_explain(reason)}")
+    if len(reasons) > REASONS_SHOWN:
+        yield _line("reason", f"and {len(reasons) - REASONS_SHOWN} others")
+    if rows["rejected"]:
+        yield _line("rejected", printable(os.path.join(folder, REJECTED_FILE)))
+    yield _line("report", printable(os.path.join(folder, REPORT)))
+
+
+def dry_run_lines(found: DryRun) -> Iterator[Text]:
+    """Yield what the first rows become, a line at a time."""
+    formats = ", ".join(f"{count:,} {name}" for name, count in sorted(found.files.items()))
+    yield _line("files", f"{formats}; {short_number(found.bytes)} bytes")
+    about = (
+        "all" if found.rows_estimated == found.rows_read else f"of about {found.rows_estimated:,}"
+    )
+    yield _line("rows", f"{found.rows_read:,} read, {about}")
+    shapes = ", ".join(f"{count:,} {name}" for name, count in found.shapes.most_common())
+    yield _line("shapes", shapes or "none that is known")
+    lengths = found.lengths
+    if lengths:
+        middle = lengths[len(lengths) // 2]
+        spread = f"{lengths[0]:,} to {lengths[-1]:,}, median {middle:,}"
+        yield _line("samples", f"{len(lengths):,}, tokens of each: {spread}")
+        yield _line("trained", f"{found.trained / sum(lengths):.1%} of the tokens")
+        yield _line("tokens", f"about {short_number(found.tokens_estimated)} in all")
+    if found.filtered:
+        yield _line("filtered", f"{found.filtered:,} rows")
+    for kind, count in found.rejected.most_common():
+        yield _line("rejected", f"{count:,} x {_explain(kind)}")
+    for reason in found.reasons:
+        yield _line("reason", printable(reason))
+    for text in found.notes:
+        yield _line("note", printable(text))
+
+
+def _explain(kind: str) -> str:
+    """Return a kind of reasons, with what it means."""
+    return f"{kind}: {KINDS[kind]}" if kind in KINDS else printable(kind)
+
+
+def _line(label: str, text: str) -> Text:
+    return Text.assemble((f"{label:<11}", "dim"), text)

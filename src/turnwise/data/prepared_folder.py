@@ -1,0 +1,134 @@
+"""Read back what `turnwise prepare` wrote: the manifest, and rows of the shards.
+
+A folder may come from anybody, so the manifest is bounded and checked before it is used, and only files of the folder
+itself are opened: a shard that is named with a path, or that is a link out of the folder, is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from turnwise.errors import SourceError, short_repr
+from turnwise.local_files import error_reason, open_file, read_file
+
+MANIFEST_NAME = "manifest.json"
+MAX_MANIFEST = 64 * 2**20  # bytes
+BATCH_ROWS = 64
+TABLES = ("rows", "tokens", "reasons", "recipe")
+LISTS = ("lengths", "shards")
+SHARD_VALUES = (("path", str), ("split", str), ("rows", int))
+
+
+class ShardRow(NamedTuple):
+    """A row of a shard: the shard's name, its split, the number of the row in it, and its columns."""
+
+    shard: str
+    split: str
+    number: int
+    columns: dict[str, Any]
+
+
+class PreparedFolder:
+    """A folder of shards with their manifest.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        SourceError: there is no manifest, or it is not one.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.manifest: Mapping[str, Any] = self._read_manifest()
+
+    @property
+    def splits(self) -> list[str]:
+        """The names of the splits that have shards."""
+        return sorted({shard["split"] for shard in self.manifest["shards"]})
+
+    def read_rows(self, split: str | None = None, skip: int = 0, count: int = 1) -> list[ShardRow]:
+        """Return rows in the order of the shards.
+
+        Args:
+            split: rows of this split only.
+            skip: the first of these rows are passed over, shards without being opened.
+            count: at most so many rows.
+
+        Raises:
+            SourceError: a shard cannot be read.
+        """
+        found: list[ShardRow] = []
+        for shard in self.manifest["shards"]:
+            if split is not None and shard["split"] != split:
+                continue
+            if skip >= shard["rows"]:
+                skip -= shard["rows"]
+                continue
+            found += islice(self._read_shard(shard), skip, skip + count - len(found))
+            skip = 0
+            if len(found) >= count:
+                break
+        return found
+
+    def _read_manifest(self) -> Mapping[str, Any]:
+        path = self.path / MANIFEST_NAME
+        if not path.exists():
+            reason = f"{short_repr(str(self.path), 200)} has no {MANIFEST_NAME}"
+            hint = "it is written last: the same call of `turnwise prepare` ends a run that was stopped"
+            raise SourceError(reason, hint=hint)
+        try:
+            manifest = json.loads(read_file(path, MAX_MANIFEST, self.path))
+        except (OSError, ValueError, RecursionError) as error:
+            raise SourceError(f"{path} cannot be read: {error_reason(error)}") from None
+        _check_manifest(manifest, path)
+        checked: Mapping[str, Any] = manifest
+        return checked
+
+    def _read_shard(self, shard: Mapping[str, Any]) -> Iterator[ShardRow]:
+        name = shard["path"]
+        if Path(name).name != name:
+            raise SourceError(f"the manifest names {short_repr(name)}, which is outside its folder")
+        path = self.path / name
+        try:
+            with open_file(path, self.path) as file:
+                rows = (row for batch in _read_batches(file, name) for row in batch.to_pylist())
+                for number, columns in enumerate(rows):
+                    yield ShardRow(name, shard["split"], number, columns)
+        except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+            raise SourceError(f"{path} cannot be read: {error_reason(error)}") from None
+
+
+def _read_batches(file: BinaryIO, name: str) -> Iterator[pa.RecordBatch]:
+    if name.endswith(".parquet"):
+        yield from pyarrow.parquet.ParquetFile(file).iter_batches(BATCH_ROWS)
+        return
+    is_file = file.read(6) == b"ARROW1"
+    file.seek(0)
+    if is_file:
+        reader = pa.ipc.open_file(file)
+        yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+    else:
+        yield from pa.ipc.open_stream(file)
+
+
+def _check_manifest(manifest: Any, path: Path) -> None:
+    """Refuse what is not a manifest, so that others need not doubt each value."""
+    is_table = isinstance(manifest, Mapping)
+    for kind, names in ((Mapping, TABLES), (list, LISTS)):
+        for name in names:
+            if not is_table or not isinstance(manifest.get(name), kind):
+                problem = f"{path} is not a manifest of `turnwise prepare`: {name!r} is missing"
+                raise SourceError(problem)
+    for shard in manifest["shards"]:
+        if not isinstance(shard, Mapping) or not all(
+            isinstance(shard.get(name), kind) for name, kind in SHARD_VALUES
+        ):
+            raise SourceError(f"{path} names a shard without path, split and rows")
