@@ -1,10 +1,12 @@
-"""Encode many conversations at once: render each, then encode all of their text by one call.
+"""Encode many conversations at once: find the text of each, then encode all of it by one call.
 
 Rows of a data set mostly have one of a few forms. The first row of each form is encoded in full, and shows the layout
-of its ids (`tokens/row_layout.py`). The others are only rendered; their text is encoded all together, by the batch
-interface of the tokenizer's library, in the segments that the layout shows. A row without a layout (tools,
-options of its own, a content that spells a control token) is encoded as `Template.encode` does it. So the ids and
-labels of every row are those of `encode`.
+of its ids (`tokens/row_layout.py`). Where the template provably writes all rows of a form alike
+(`engine/content_trace.py`), the others are not even rendered: their contents are put into the layout. Otherwise they
+are rendered, to see whether they have it. Their text is encoded all together, by the batch interface of the
+tokenizer's library, in the segments that the layout shows. A row without a layout (tools, options of its own, a content
+that spells a control token) is encoded as `Template.encode` does it. So the ids and labels of every row are those of
+`encode`.
 
 A row that cannot be encoded is an error in its place, and costs no other row anything.
 """
@@ -17,28 +19,32 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from turnwise import shapes
+from turnwise.engine.content_trace import MAX_TRACED_LENGTH, ContentTrace, trace_contents
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_options
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean
-from turnwise.messages import find_plain_kind
+from turnwise.messages import find_lone_surrogate, find_plain_kind
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 from turnwise.tokens.loss import IGNORED, TrainOn
 from turnwise.tokens.request_builder import RequestBuilder
 from turnwise.tokens.row_layout import (
-    SEPARATOR,
+    RenderedLayout,
     RowLayout,
+    TracedLayout,
     can_have_layouts,
     encode_flat,
     make_layout,
 )
 from turnwise.tokens.text_encoder import encoder_for
-from turnwise.tokens.tokenizers.backends import FlatIds
 
 ON_ERROR = ("raise", "collect")
 MAX_FORMS = 1_000  # of rows whose layouts are remembered
 MAX_LAYOUTS = 4  # of one form: the template may write today's date, or branch on a content
 MAX_FAILURES = 20  # rows of a form in succession that fit no layout; then none is tried any more
+
+NO_ARGUMENTS: Mapping[str, Any] = {}
+SEPARATOR = "\0"  # between contents that are searched together
 
 EncodeRow = Callable[[Any, Mapping[str, Any]], Encoded]  # messages and the arguments of this row
 
@@ -46,10 +52,12 @@ EncodeRow = Callable[[Any, Mapping[str, Any]], Encoded]  # messages and the argu
 class _Form:
     """What is known about rows with the same roles."""
 
-    __slots__ = ("failures", "layouts")
+    __slots__ = ("failures", "layouts", "trace", "traced")
 
-    def __init__(self) -> None:
-        self.layouts: list[RowLayout] = []
+    def __init__(self, trace: ContentTrace | None) -> None:
+        self.trace = trace
+        self.traced: TracedLayout | None = None
+        self.layouts: list[RenderedLayout] = []
         self.failures = 0
 
 
@@ -57,8 +65,20 @@ class _LaidOutRow(NamedTuple):
     """A row whose layout is known: its segments are encoded with those of the other rows."""
 
     messages: Sequence[Any]
+    contents: Sequence[str]
     layout: RowLayout
-    first: int  # the number of its first segment
+
+
+class _FlatRows(NamedTuple):
+    """The ids and labels of rows that have a layout; the others have none here."""
+
+    ids: array[int]
+    labels: array[int]
+    offsets: array[int]
+
+    @classmethod
+    def empty(cls, count: int) -> _FlatRows:
+        return cls(array(ID_TYPE), array(ID_TYPE), array(OFFSET_TYPE, [0]) * (count + 1))
 
 
 class BatchEncoder:
@@ -80,12 +100,16 @@ class BatchEncoder:
         self._encode_row = encode_row
         self._on_error = on_error
         self._rows: list[_LaidOutRow | Encoded | None] = []
+        self._contents: list[str] = []  # of rows with a layout
+        self._ready: dict[
+            Any, TracedLayout
+        ] = {}  # by roles: layouts that apply, until a row is encoded in full
         self._errors: dict[int, TurnwiseError] = {}
-        self._segments: list[str] = []
-        self._contents: list[str] = []
         self._forms: dict[Any, _Form] = {}
         if request is not None:
-            self._forms = request.turn_cache.layouts.setdefault(request.tokenizer, {})
+            prompt = bool(request.arguments.get("add_generation_prompt"))
+            known = request.turn_cache.layouts.setdefault(request.tokenizer, {})
+            self._forms = known.setdefault((request.train_on, prompt), {})
 
     def encode(self, rows: Iterable[Any]) -> EncodedBatch:
         """Encode rows.
@@ -99,9 +123,9 @@ class BatchEncoder:
             try:
                 self._rows.append(self._run(index, self._read, row))
             except TurnwiseError:
-                self._encode_segments()  # the error of a row before, whose ids are not known yet, comes first
+                self._encode_laid_out()  # the error of a row before, whose ids are not known yet, comes first
                 raise
-        return self._join(self._encode_segments())
+        return self._join(self._encode_laid_out())
 
     def _run(self, index: int, step: Callable[[Any], Any], row: Any) -> Any:
         """Do a step for a row; an error of the row is raised with its number, or collected."""
@@ -115,8 +139,8 @@ class BatchEncoder:
             return None
 
     def _read(self, row: Any) -> _LaidOutRow | Encoded:
-        """Render a row whose layout is known; encode any other in full."""
-        arguments: Mapping[str, Any] = {}
+        """Find the layout of a row; encode one without a layout in full."""
+        arguments = NO_ARGUMENTS
         if type(row) is list:
             messages = row
         elif type(row) is dict and len(row) == 1 and "messages" in row:
@@ -124,114 +148,162 @@ class BatchEncoder:
         else:
             arguments = dict(shapes.conversation(row).arguments)
             messages = arguments.pop("messages")
-        contents = None if self._request is None or arguments else _find_plain_contents(messages)
-        if contents is None:
-            return self._encode_row(messages, arguments)
-        form = self._find_form(messages)
-        if form is None or form.failures >= MAX_FAILURES:
-            return self._encode_row(messages, arguments)
-        laid_out = self._lay_out(messages, contents, form) if form.layouts else None
-        if laid_out is not None:
+        turns = None if self._request is None or arguments else _read_plain_turns(messages)
+        if turns is None:
+            return self._encode_in_full(messages, arguments)
+        roles, contents = turns
+        layout: RowLayout | None = self._ready.get(roles)
+        if layout is None:
+            form = self._forms.get(roles) or self._add_form(roles, messages)
+            if form is None or form.failures >= MAX_FAILURES:
+                return self._encode_in_full(messages)
+            layout = self._find_layout(messages, contents, form)
+            if layout is None:
+                form.failures += 1
+                encoded = self._encode_in_full(messages)
+                self._learn_layout(messages, contents, form, encoded)
+                return encoded
             form.failures = 0
-            return laid_out
-        form.failures += 1
-        encoded = self._encode_row(messages, arguments)
-        assert self._request is not None
-        layout = make_layout(replace(self._request, messages=messages), encoded)
-        if layout is not None:
-            form.layouts = [layout, *form.layouts[: MAX_LAYOUTS - 1]]
-        return encoded
+            if isinstance(layout, TracedLayout):
+                self._ready[roles] = layout
+        self._contents += contents
+        return _LaidOutRow(messages, contents, layout)
 
-    def _find_form(self, messages: Sequence[Any]) -> _Form | None:
-        """Return what is known about rows with the roles of these messages; None if they are not plain turns."""
+    def _encode_in_full(
+        self, messages: Any, arguments: Mapping[str, Any] = NO_ARGUMENTS
+    ) -> Encoded:
+        """Encode a row as `encode` does it, which may learn more about the turns of the template."""
+        self._ready.clear()
+        return self._encode_row(messages, arguments)
+
+    def _add_form(self, roles: Any, messages: Sequence[Any]) -> _Form | None:
+        """Find out about rows with these roles; None if they are not plain turns."""
         request = self._request
         assert request is not None
-        prompt = bool(request.arguments.get("add_generation_prompt"))
-        roles = [message.get("role") for message in messages]
-        if set(map(type, roles)) != {str}:
+        if find_plain_kind(messages) != "turns":
             return None
-        key = (request.train_on, prompt, *roles)
-        form = self._forms.get(key)
-        if form is None and find_plain_kind(messages) == "turns":
-            if len(self._forms) >= MAX_FORMS:
-                self._forms.clear()
-            form = self._forms[key] = _Form()
+        if len(self._forms) >= MAX_FORMS:
+            self._forms.clear()
+        trace = trace_contents(request.renderer, messages, request.arguments)
+        form = self._forms[roles] = _Form(trace)
         return form
 
-    def _lay_out(
+    def _find_layout(
         self, messages: Sequence[Any], contents: Sequence[str], form: _Form
-    ) -> _LaidOutRow | None:
-        """Render a row and note its segments; None if no layout fits."""
+    ) -> RowLayout | None:
+        """Return the layout of a row; None if it is not known."""
         request = self._request
         assert request is not None
+        trace, now = form.trace, request.arguments["now"]
+        if trace is not None and trace.is_on_time(now):
+            if form.traced is not None:
+                return form.traced if form.traced.applies() else None
+            if not _has_text(contents, trace.absent):
+                return None  # it will show the layout
+        if not form.layouts:
+            return None
         try:
             out = request.render(messages).output
         except TurnwiseError:
             return None  # it is normalised, or the error is raised again
-        for layout in form.layouts:
-            if layout.fits(out, contents):
-                segments = layout.split(contents)
-                if segments is None:
-                    return None
-                first = len(self._segments)
-                self._segments += segments
-                self._contents += contents
-                return _LaidOutRow(messages, layout, first)
-        return None
+        return next((layout for layout in form.layouts if layout.fits(out, contents)), None)
 
-    def _encode_segments(self) -> FlatIds:
-        """Encode the segments of all rows; rows that cannot be encoded so are encoded in full."""
+    def _learn_layout(
+        self, messages: Sequence[Any], contents: Sequence[str], form: _Form, encoded: Encoded
+    ) -> None:
+        """Remember the layout of a row that was encoded in full."""
         request = self._request
-        if request is None or not self._segments:
-            return b"", [0]
-        try:
-            ids, offsets = encode_flat(request.tokenizer, self._segments)
-        except TurnwiseError:
-            self._encode_in_full(lambda row: True)
-            return b"", [0]
-        find_token = encoder_for(request.tokenizer).matcher.pattern.search
-        has_tokens = bool(find_token(SEPARATOR.join(self._contents)))  # one search for all rows
-        limit = request.max_length
+        assert request is not None
+        trace, now = form.trace, request.arguments["now"]
+        if trace is not None and not trace.is_on_time(now):
+            trace = form.trace = trace_contents(request.renderer, messages, request.arguments)
+            form.traced = None
+        layout = make_layout(replace(request, messages=messages), encoded, trace)
+        if isinstance(layout, TracedLayout):
+            form.traced = layout
+            return
+        if trace is not None and not _has_text(contents, trace.absent):
+            form.trace = None  # it is of no use
+        if isinstance(layout, RenderedLayout):
+            form.layouts = [layout, *form.layouts[: MAX_LAYOUTS - 1]]
 
-        def is_special(row: _LaidOutRow) -> bool:
-            if has_tokens and any(find_token(message["content"]) for message in row.messages):
-                return True
-            size = offsets[row.first + row.layout.count] - offsets[row.first]
-            return limit is not None and size > limit
+    def _encode_laid_out(self) -> _FlatRows:
+        """Encode all rows that have a layout; those that cannot be encoded so are encoded in full."""
+        request = self._request
+        if request is None:
+            return _FlatRows.empty(len(self._rows))
+        self._check_contents(request)
+        flat = self._encode_segments(request)
+        limit, offsets = request.max_length, flat.offsets
+        if limit is not None:
+            self._encode_again(lambda index, _: offsets[index + 1] - offsets[index] > limit)
+        return flat
 
-        if has_tokens or limit is not None:
-            self._encode_in_full(is_special)
-        return ids, offsets
+    def _encode_segments(self, request: EncodeRequest) -> _FlatRows:
+        """Encode the segments of rows; if the tokenizer refuses one, those with bad text, or all, in full."""
+        for is_refused in (_is_not_unicode, _is_any):
+            segments: list[str] = []
+            for row in self._rows:
+                if type(row) is _LaidOutRow:
+                    segments += row.layout.fill(row.contents)
+            try:
+                data, bounds = encode_flat(request.tokenizer, segments)
+            except TurnwiseError:
+                self._encode_again(is_refused)
+            else:
+                return self._label(data, bounds)
+        return self._label(b"", [0])
 
-    def _encode_in_full(self, is_wanted: Callable[[_LaidOutRow], bool]) -> None:
-        """Encode rows in full after all."""
-        for index, row in enumerate(self._rows):
-            if isinstance(row, _LaidOutRow) and is_wanted(row):
-                self._rows[index] = self._run(
-                    index, lambda messages: self._encode_row(messages, {}), row.messages
-                )
+    def _label(self, data: bytes, bounds: Sequence[int]) -> _FlatRows:
+        """Return the ids of all rows that have a layout, with their labels.
 
-    def _join(self, flat: FlatIds) -> EncodedBatch:
-        """Put the ids and labels of all rows one after another."""
-        ids, bounds = array(ID_TYPE), list(flat[1])
-        ids.frombytes(flat[0])
+        Args:
+            data: the ids of their segments.
+            bounds: where each segment begins, and the end of the last.
+        """
+        ids = array(ID_TYPE)
+        ids.frombytes(data)
         labels = array(ID_TYPE, [IGNORED]) * len(ids)
         source, target = memoryview(ids), memoryview(labels)
         offsets = array(OFFSET_TYPE, [0])
+        first = 0
         for row in self._rows:
-            if type(row) is not _LaidOutRow:
-                return self._join_mixed(ids, labels, bounds)
-            _, layout, first = row
-            for number in layout.trained:
-                start, end = bounds[first + number], bounds[first + number + 1]
-                target[start:end] = source[start:end]
-            offsets.append(bounds[first + layout.count])
-        return EncodedBatch(ids, labels, offsets, self._errors, {})
+            if type(row) is _LaidOutRow:
+                layout = row.layout
+                for number, rest in layout.trained:
+                    start, end = bounds[first + number], bounds[first + number + 1] - rest
+                    target[start:end] = source[start:end]
+                first += layout.count
+            offsets.append(bounds[first])
+        return _FlatRows(ids, labels, offsets)
 
-    def _join_mixed(
-        self, flat_ids: array[int], flat_labels: array[int], bounds: Sequence[int]
-    ) -> EncodedBatch:
-        """Put the ids and labels of all rows one after another, if some were encoded in full, or failed."""
+    def _check_contents(self, request: EncodeRequest) -> None:
+        """Encode rows in full that spell an added token in a content, or something that their layout excludes."""
+        texts: set[str] = set()
+        for form in self._forms.values():
+            if form.traced is not None:
+                texts.update(form.traced.absent)
+        find_token = encoder_for(request.tokenizer).matcher.pattern.search
+
+        def is_special(contents: Sequence[str]) -> bool:
+            text = SEPARATOR.join(contents)
+            if find_token(text) or any([wanted in text for wanted in texts]):
+                return True
+            return len(text) > MAX_TRACED_LENGTH
+
+        if is_special(self._contents):  # mostly one search is enough for all rows
+            self._encode_again(lambda _, row: is_special(row.contents))
+
+    def _encode_again(self, is_wanted: Callable[[int, _LaidOutRow], bool]) -> None:
+        """Encode rows in full that have a layout, but not this one."""
+        for index, row in enumerate(self._rows):
+            if isinstance(row, _LaidOutRow) and is_wanted(index, row):
+                self._rows[index] = self._run(index, self._encode_in_full, row.messages)
+
+    def _join(self, flat: _FlatRows) -> EncodedBatch:
+        """Put the ids and labels of all rows one after another."""
+        if set(map(type, self._rows)) == {_LaidOutRow}:
+            return EncodedBatch(*flat, self._errors, {})
         ids, labels, offsets = array(ID_TYPE), array(ID_TYPE), array(OFFSET_TYPE, [0])
         weights: dict[int, list[float]] = {}
         for index, row in enumerate(self._rows):
@@ -241,13 +313,9 @@ class BatchEncoder:
                 if not {0.0, 1.0}.issuperset(row.weights):
                     weights[index] = row.weights
             elif row is not None:
-                _, layout, first = row
-                for number in layout.trained:
-                    start, end = bounds[first + number], bounds[first + number + 1]
-                    flat_labels[start:end] = flat_ids[start:end]
-                start, end = bounds[first], bounds[first + layout.count]
-                ids += flat_ids[start:end]
-                labels += flat_labels[start:end]
+                start, end = flat.offsets[index], flat.offsets[index + 1]
+                ids += flat.ids[start:end]
+                labels += flat.labels[start:end]
             offsets.append(len(ids))
         return EncodedBatch(ids, labels, offsets, self._errors, weights)
 
@@ -289,13 +357,33 @@ def encode_batch(
     return BatchEncoder(shared, encode_row, on_error).encode(rows)
 
 
-def _find_plain_contents(messages: Any) -> list[str] | None:
-    """Return the contents of messages that have a text that is not blank, and one other field; None if not."""
-    if type(messages) is not list or set(map(type, messages)) != {dict}:
+def _read_plain_turns(messages: Any) -> tuple[tuple[str, ...], list[str]] | None:
+    """Return the roles and contents of messages that have nothing else, and no blank content; None for others."""
+    if type(messages) is not list or not messages:
         return None
-    if set(map(len, messages)) != {2}:
-        return None
-    contents = [message.get("content") for message in messages]
-    if set(map(type, contents)) != {str} or not all(contents) or any(map(str.isspace, contents)):
-        return None
-    return contents
+    roles, contents = [], []
+    for message in messages:
+        if type(message) is not dict or len(message) != 2:
+            return None
+        try:
+            role, content = message["role"], message["content"]
+        except KeyError:
+            return None
+        if type(role) is not str or type(content) is not str or not content or content.isspace():
+            return None
+        roles.append(role)
+        contents.append(content)
+    return tuple(roles), contents
+
+
+def _is_not_unicode(index: int, row: _LaidOutRow) -> bool:
+    return find_lone_surrogate(row.contents, ()) is not None
+
+
+def _is_any(index: int, row: _LaidOutRow) -> bool:
+    return True
+
+
+def _has_text(contents: Sequence[str], texts: Iterable[str]) -> bool:
+    """Return whether one of some texts is in a content."""
+    return any([text in content for text in texts for content in contents])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ import turnwise
 import vocabularies
 from published_templates import compile_published
 from turnwise import Encoded, EncodedBatch, Template
+from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, TurnwiseError
 from turnwise.tokens.tokenizers import tokenizer
 from turnwise.tokens.tokenizers.files import SHIPPED
@@ -53,6 +55,33 @@ WORDS = (
         "[INST]",
         "<end_of_turn>",
     ),
+)
+
+
+HOSTILE = (
+    *(
+        " a",
+        "a ",
+        "\n\nb\n",
+        "\u3000c\u2003",
+        "\x1fd",
+        "user",
+        "assistant",
+        "Be kind.",
+        "%s%%",
+        "{}",
+    ),
+    *(
+        "<|im_end|>",
+        "<|im_",
+        "end|>",
+        "im_start|>user\n",
+        "</think>",
+        "<think>\n",
+        "</s>",
+        "[/INST]",
+    ),
+    *("e\u0301", "\u212b\ufb01", "\ufdd0", "\0", "y" * 5000, "<tool_response>x</tool_response>"),
 )
 
 
@@ -125,6 +154,56 @@ def test_each_row_is_encoded_as_it_is_alone(name: str) -> None:
     rows = [make_row(dice) for _ in range(24)]
     for more in ({}, {"max_length": 30}, {"add_generation_prompt": True, "train_on": "last"}):
         check_law(turnwise.load(name), rows, "turnwise", **more)
+
+
+def make_hostile_rows(dice: random.Random, texts: Sequence[str]) -> list[list[dict[str, Any]]]:
+    """Rows of three forms whose contents are white space at the edges, text of templates, tokens, and each other."""
+    rows = []
+    for number in range(40):
+        count = dice.choice((2, 3, 5))
+        roles = ("system", "user", "assistant", "user", "assistant")[1 if count == 2 else 0 :][
+            :count
+        ]
+        contents = [dice.choice((*HOSTILE, *texts)) if number % 3 else f"{number}!" for _ in roles]
+        rows.append([{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)])
+    return rows
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_hostile_contents(name: str) -> None:
+    template = turnwise.load(name)
+    texts = re.findall(r"'([^'\n]+)'", template.text)[:20]
+    rows = make_hostile_rows(random.Random(name), texts)
+    check_law(template, rows, "turnwise")
+    check_law(template, rows, "turnwise", add_generation_prompt=True, train_on="all")
+
+
+def test_rows_of_one_form_are_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = turnwise.compile(turnwise.load("qwen3").text, name="not rendered")
+    rows = [
+        [{"role": "user", "content": f" {n}?\n"}, {"role": "assistant", "content": f"\n{n}!"}]
+        for n in range(9)
+    ]
+    check_law(template, rows, "turnwise")
+    monkeypatch.setattr(Renderer, "render", None)
+    assert len(template.encode_batch(rows, "turnwise", now=NOW)) == 9
+
+
+def test_a_template_that_writes_the_date() -> None:
+    template = turnwise.compile("{{ strftime_now('%d %b') }}" + turnwise.load("chatml").text)
+    rows = [[{"role": "user", "content": "a"}, {"role": "assistant", "content": b}] for b in "xyz"]
+    for day in (17, 18, 17):
+        now = NOW.replace(day=day)
+        batch = template.encode_batch(rows, "turnwise", now=now)
+        alone = [template.encode(row, "turnwise", now=now).input_ids for row in rows]
+        assert batch.lists()["input_ids"] == alone
+
+
+def test_a_row_that_is_not_unicode_costs_no_other_row_its_layout() -> None:
+    good = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}]
+    bad = [{"role": "user", "content": "a\ud800"}, {"role": "assistant", "content": "Yes"}]
+    batch = check_law(turnwise.load("chatml"), [good, good, bad, good], "turnwise")
+    assert sorted(batch.errors) == [2]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ is in its `Runtime`), and pickled as the text it was made from.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from sys import getsizeof
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
 from turnwise.engine.compiler.compiler import GeneratedCode, generate_code
@@ -180,6 +181,22 @@ class Program:
         if FUNCTION_NAMES.isdisjoint(options):
             return self
         return compile_program(self.text, self.name, FUNCTION_NAMES.intersection(options))
+
+    def instrument(
+        self, names: Mapping[str, Any], run_program: Callable[..., list[Any]]
+    ) -> Program:
+        """Return a copy that calls other functions by these names.
+
+        Args:
+            names: what takes the place of `NAMES`.
+            run_program: runs the program; its arguments are those of `run`, after the function of the program.
+        """
+        copy = Program.__new__(Program)
+        for slot in Program.__slots__:
+            setattr(copy, slot, getattr(self, slot))
+        scope = self._run.__globals__ | names
+        copy._run = partial(run_program, FunctionType(self._run.__code__, scope))
+        return copy
 
     def _to_public_error(self, error: Exception) -> TemplateError:
         """Return the error that users see, with the position in the template and a hint."""

@@ -6,9 +6,10 @@ is encoded: one ends where a turn of the model begins or ends, so each is traine
 
     <|im_start|>user\n{content[0]}<|im_end|>\n<|im_start|>assistant\n   {content[1]}<|im_end|>   \n
 
-Another row has this layout if the program wrote the same texts with the same trails beside the contents, and each
-content as it was given. Then its special tokens, its turns and its labels are where they are in the first row, because
-nothing that decides about them looks at a content. `make_layout` makes sure of that, and returns None otherwise:
+Another row has this layout if the program writes the same texts beside the contents, and each content as it was given.
+That is proven for all contents at once (`TracedLayout`), or seen in a rendering of the row (`RenderedLayout`). Then its
+special tokens, its turns and its labels are where they are in the first row, because nothing that decides about them
+looks at a content. `make_layout` makes sure of that, and returns None otherwise:
 
 * added tokens can neither overlap nor look at their surroundings, so a look-alike is found by a search in one span;
 * the opening of each turn was learned from its kind, and is the template's text;
@@ -16,23 +17,25 @@ nothing that decides about them looks at a content. `make_layout` makes sure of 
 * the labels do not change inside of a span between two added tokens;
 * the tokenizer's library gives the same ids for the segments, added tokens included, as for the spans between them.
 
-A row that spells an added token in a content, or of which the template strips one, is encoded in full.
+A row that spells an added token in a content is encoded in full.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from typing import Any, NamedTuple
 
+from turnwise.engine.content_trace import ContentSlot, ContentTrace
 from turnwise.tokens.boundaries import Opening, Turn, find_message_spans
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED
 from turnwise.tokens.text_encoder import encoder_for
+from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers.backends import FlatIds
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import TextSpan, is_blank
@@ -41,48 +44,89 @@ from turnwise.tokens.turn_kinds import find_kinds
 SPAN_POLICIES = ("assistant", "last", "all")  # they train whole turns
 ID_TYPE = "i"  # of arrays of ids: 32 bits, as fastokens gives them
 
-SEPARATOR = "\0"  # between the segments of a row; a row that has it in a content is encoded in full
-
 
 class RowSegment(NamedTuple):
-    """A part of a row that is encoded by itself, with its added tokens, and trained as a whole or not at all."""
+    """A part of a row that is encoded by itself, with its added tokens.
+
+    Attributes:
+        start: its first character.
+        end: the character behind it.
+        is_trained: whether it is trained.
+        rest: how many of its last ids are not trained all the same.
+    """
 
     start: int
     end: int
     is_trained: bool
+    rest: int = 0
 
 
 class RowLayout:
     """The layout of conversations with these roles.
 
     Args:
-        out: what the program wrote for the first of them: texts and trails, alternately.
-        places: the index in `out` of each content.
-        text: the text of the first row.
+        text: the text of the first of them.
         contents: where its contents are.
         segments: of which its ids are made.
         openings: the openings that are known of each kind of turn; while there is one, it applies.
+
+    Attributes:
+        count: how many segments there are.
+        trained: the numbers of those that are trained, and how many ids at the end of each are not.
     """
 
     def __init__(
         self,
-        out: Sequence[Any],
-        places: Sequence[int],
         text: str,
         contents: Sequence[TextSpan],
         segments: Sequence[RowSegment],
         openings: Sequence[list[Opening]],
     ) -> None:
-        self.trained = [number for number, segment in enumerate(segments) if segment.is_trained]
+        self.trained = [
+            (number, segment.rest) for number, segment in enumerate(segments) if segment.is_trained
+        ]
         self.count = len(segments)
+        self._openings = list({id(known): known for known in openings}.values())
+        self._trims: list[tuple[int, Callable[[str], str]]] = []  # of contents, by their index
+        self._order = sorted(range(len(contents)), key=contents.__getitem__)
+        self._is_ordered = self._order == list(range(len(contents)))
+        self._parts, self._get_segments = _cut_segments(
+            text, [contents[index] for index in self._order], segments
+        )
+
+    def applies(self) -> bool:
+        """Return whether turns still begin where they did in the first row."""
+        return all([len(known) == 1 for known in self._openings])
+
+    def fill(self, contents: Sequence[str]) -> Iterable[str]:
+        """Return the segments of a row."""
+        if self._trims:
+            contents = list(contents)
+            for index, trim in self._trims:
+                contents[index] = trim(contents[index])
+        if not self._is_ordered:
+            contents = [contents[index] for index in self._order]
+        parts = self._parts[:]
+        parts[1 : 3 * len(contents) : 3] = contents
+        return map("".join, self._get_segments(parts))
+
+
+class RenderedLayout(RowLayout):
+    """A layout of rows that are rendered, to see whether they have it.
+
+    Args:
+        out: what the program wrote for the first row: texts and trails, alternately.
+        places: the index in `out` of each content.
+        more: the arguments of `RowLayout`.
+    """
+
+    def __init__(self, out: Sequence[Any], places: Sequence[int], *more: Any) -> None:
+        super().__init__(*more)
         self._length = len(out)
         self._get_contents = _get_items(places)
         hidden = {*places, *(place + 1 for place in places)}
         self._get_others = _get_items([i for i in range(len(out)) if i not in hidden])
         self._others = self._get_others(out)
-        self._openings = openings
-        self._order = _get_items([n for n, _ in sorted(enumerate(contents), key=itemgetter(1))])
-        self._row = _make_format(text, contents, [segment.end for segment in segments[:-1]])
 
     def fits(self, out: Sequence[Any], contents: Sequence[str]) -> bool:
         """Return whether the program wrote another conversation of the same roles in the same way."""
@@ -90,23 +134,67 @@ class RowLayout:
             len(out) == self._length
             and self._get_contents(out) == tuple(contents)
             and self._get_others(out) == self._others
-            and all([len(known) == 1 for known in self._openings])
+            and self.applies()
         )
 
-    def split(self, contents: Sequence[str]) -> list[str] | None:
-        """Return the segments of a row that fits; None if a separator is in a content."""
-        segments: list[str] = (self._row % self._order(contents)).split(SEPARATOR)
-        return segments if len(segments) == self.count else None
+
+class TracedLayout(RowLayout):
+    """A layout that all rows with the same roles have, but for those with certain texts in their contents.
+
+    Args:
+        trace: shows how the template writes contents that it does not know.
+        matcher: finds added tokens.
+        more: the arguments of `RowLayout`.
+
+    Attributes:
+        absent: the texts that must not be in a content, beside the added tokens.
+    """
+
+    def __init__(self, trace: ContentTrace, matcher: TokenMatcher, *more: Any) -> None:
+        super().__init__(*more)
+        self.trace = trace
+        # a text with an added token in it is absent where there are no added tokens
+        self.absent = [text for text in trace.absent if not matcher.pattern.search(text)]
+        self._trims = [
+            (part.message, methodcaller(method, letters))
+            for part in trace.parts
+            if isinstance(part, ContentSlot)
+            for method, letters in part.trims
+        ]
 
 
-def _make_format(text: str, contents: Sequence[TextSpan], cuts: Sequence[int]) -> str:
-    """Return a format of a text in which `%s` is in the place of each content, and a separator at each cut."""
-    spans = [(*span, "%s") for span in contents] + [(cut, cut, SEPARATOR) for cut in cuts]
-    parts, done = [], 0
-    for start, end, mark in sorted(spans):
-        parts += [text[done:start].replace("%", "%%"), mark]
-        done = end
-    return "".join([*parts, text[done:].replace("%", "%%")])
+def _cut_segments(
+    text: str, contents: Sequence[TextSpan], segments: Sequence[RowSegment]
+) -> tuple[list[str], Any]:
+    """Return the parts of a text, and a function that gives those of each segment.
+
+    A content is the second of three parts, so that all contents are put in their places at once.
+
+    Args:
+        text: the text.
+        contents: where its contents are, in order.
+        segments: its segments.
+    """
+    parts: list[str] = []
+    constants: list[str] = []  # segments without a content, behind all others
+    slices = []
+    for start, end, _, _ in segments:
+        first = len(parts)
+        done = start
+        for content in [content for content in contents if start <= content.start < end]:
+            parts += (text[done : content.start], "", "")
+            done = content.end
+        if len(parts) > first:
+            parts[-1] = text[done:end]
+            slices.append(slice(first, len(parts)))
+        else:
+            place = 3 * len(contents) + len(constants)
+            constants.append(text[start:end])
+            slices.append(slice(place, place + 1))
+    if len(slices) == 1:
+        (whole,) = slices
+        return parts + constants, lambda values: (values[whole],)
+    return parts + constants, itemgetter(*slices)
 
 
 def _get_items(indices: Sequence[int]) -> Any:
@@ -129,31 +217,62 @@ def can_have_layouts(request: EncodeRequest) -> bool:
     ) and (not encoder.has_blank_tokens and encoder.matcher.is_separable)
 
 
-def make_layout(request: EncodeRequest, encoded: Encoded) -> RowLayout | None:
+def make_layout(
+    request: EncodeRequest, encoded: Encoded, trace: ContentTrace | None = None
+) -> RowLayout | None:
     """Return the layout of a conversation of plain turns that was encoded, None if it decides about its ids.
 
     Args:
         request: how it was encoded.
         encoded: the conversation; its contents are not blank.
+        trace: how the template writes such conversations, if that is known.
     """
-    messages, out = request.messages, encoded.rendering.output
     if encoded.untrained or encoded.incomplete or encoded.added_stop or encoded.rendering.changes:
         return None
-    if type(encoded.kept) is not range or "".join(out[::2]) != encoded.text:
+    if type(encoded.kept) is not range:
         return None
-    places = _find_contents(out, [message["content"] for message in messages])
-    if places is None:
-        return None
-    starts = list(accumulate(map(len, out[::2]), initial=0))
-    contents = [TextSpan(starts[place // 2], starts[place // 2 + 1]) for place in places]
+    texts = [message["content"] for message in request.messages]
+    contents = None if trace is None else _fill_slots(trace, texts, encoded.text)
+    places = None
+    if contents is None:
+        places = _find_contents(encoded, texts)
+        if places is None:
+            return None
+        starts = list(accumulate(map(len, encoded.rendering.output[::2]), initial=0))
+        contents = [TextSpan(starts[place // 2], starts[place // 2 + 1]) for place in places]
     openings = _find_openings(request, encoded, contents)
     segments = _make_segments(encoded, contents)
     if openings is None or segments is None:
         return None
     if _may_complete_token(request, encoded, contents):
         return None
-    layout = RowLayout(out, places, encoded.text, contents, segments, openings)
-    return layout if _encodes_alike(request, encoded, segments) else None
+    segments = _join_tail(encoded, contents, segments)
+    if not _encodes_alike(request, encoded, segments):
+        return None
+    more = encoded.text, contents, segments, openings
+    if places is None:
+        assert trace is not None
+        return TracedLayout(trace, encoder_for(request.tokenizer).matcher, *more)
+    return RenderedLayout(encoded.rendering.output, places, *more)
+
+
+def _fill_slots(trace: ContentTrace, contents: Sequence[str], text: str) -> list[TextSpan] | None:
+    """Return where a trace says that contents are in a text; None if the text is another, or one is not there once."""
+    spans: dict[int, TextSpan] = {}
+    parts: list[str] = []
+    end = 0
+    for part in trace.parts:
+        start = end
+        written = part if isinstance(part, str) else part.fill(contents[part.message])
+        end += len(written)
+        parts.append(written)
+        if isinstance(part, ContentSlot):
+            if part.message in spans:
+                return None
+            spans[part.message] = TextSpan(start, end)
+    if len(spans) != len(contents) or "".join(parts) != text:
+        return None
+    return [spans[index] for index in range(len(contents))]
 
 
 def _may_complete_token(
@@ -186,15 +305,17 @@ def _encodes_alike(
     request: EncodeRequest, encoded: Encoded, segments: Sequence[RowSegment]
 ) -> bool:
     """Return whether the library gives the same ids for segments with their added tokens."""
-    parts = [encoded.text[start:end] for start, end, _ in segments]
+    parts = [encoded.text[segment.start : segment.end] for segment in segments]
     ids, _ = encode_flat(request.tokenizer, parts)
     return array(ID_TYPE, encoded.input_ids).tobytes() == ids
 
 
-def _find_contents(out: Sequence[Any], contents: Sequence[str]) -> list[int] | None:
+def _find_contents(encoded: Encoded, contents: Sequence[str]) -> list[int] | None:
     """Return the index of each content in what a program wrote; None if one was not written as it is, or twice."""
+    texts = encoded.rendering.output[::2]
+    if "".join(texts) != encoded.text:
+        return None
     places = []
-    texts = out[::2]
     for content in contents:
         if texts.count(content) != 1:
             return None
@@ -266,7 +387,7 @@ def _make_segments(encoded: Encoded, contents: Sequence[TextSpan]) -> list[RowSe
     for row, (end, last) in zip(rows, [*ends, (len(text), len(encoded.input_ids))], strict=True):
         start, first = row[0], row[1]
         trained = {label != IGNORED for label in encoded.labels[first:last]}
-        if len(trained) != 1 or SEPARATOR in text[start:end]:
+        if len(trained) != 1:
             return None
         is_trained = trained.pop()
         follows = segments and segments[-1].is_trained == is_trained and start not in changes
@@ -276,6 +397,26 @@ def _make_segments(encoded: Encoded, contents: Sequence[TextSpan]) -> list[RowSe
         content.start < segment.start < content.end for content in contents for segment in segments
     )
     return None if is_cut else segments
+
+
+def _join_tail(
+    encoded: Encoded, contents: Sequence[TextSpan], segments: Sequence[RowSegment]
+) -> list[RowSegment]:
+    """Return segments of which the last one is joined with the one before, if it is the same in all rows.
+
+    That is the line break behind the last turn: an added token is before it, so its ids do not depend on the turn.
+    """
+    *others, tail = segments
+    rows = {row[0]: number for number, row in enumerate(encoded.span_rows)}
+    number = rows[tail.start]
+    is_behind_token = number > 0 and encoded.span_rows[number - 1][3] is not None
+    if not others or not others[-1].is_trained or tail.is_trained or not is_behind_token:
+        return list(segments)
+    is_turn = any(turn.start == tail.start for turn in encoded.turns)
+    if is_turn or _touches(TextSpan(tail.start, tail.end), contents):
+        return list(segments)
+    rest = len(encoded.input_ids) - encoded.span_rows[number][1]
+    return [*others[:-1], RowSegment(others[-1].start, tail.end, True, rest)]
 
 
 def encode_flat(tokenizer: Tokenizer, texts: Sequence[str]) -> FlatIds:

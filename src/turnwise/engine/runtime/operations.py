@@ -233,7 +233,7 @@ def call_value(rt: Runtime, callee: Any, trail: Trail, /, *args: Pair, **kwargs:
     if isinstance(callee, Function):
         return callee.run(rt, *args, **kwargs)
     if isinstance(callee, Macro):
-        return capture_output(rt, callee.body(*_match_arguments(callee, args, kwargs)))
+        return capture_output(rt, callee.body(*match_arguments(callee, args, kwargs)))
     if isinstance(callee, Undefined):
         raise callee.failure()
     if isinstance(callee, Loop) and callee.again is not None:
@@ -241,7 +241,7 @@ def call_value(rt: Runtime, callee: Any, trail: Trail, /, *args: Pair, **kwargs:
     raise ValueFailure(f"{type_name(callee)!r} object is not callable", callee)
 
 
-def _match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> list[Pair]:
+def match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> list[Pair]:
     """Match arguments to the parameters of a macro, as jinja2 does: missing ones are `ABSENT`."""
     names = macro.arguments
     given = list(args[: len(names)])

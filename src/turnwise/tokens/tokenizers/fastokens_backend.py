@@ -42,7 +42,7 @@ class FastokensBackend:
         if self.is_rewritten:
             return None
         ids, offsets = self.full.encode_batch_flat(texts)
-        return ids, memoryview(offsets).cast("Q")
+        return ids, memoryview(offsets).cast("Q").tolist()
 
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self.full.decode(list(ids), skip_special_tokens=False)
