@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pytest
@@ -42,16 +43,19 @@ WORDS = (
 SIZES = (1, 7, 21, 61)  # messages of a chat
 
 
+load_once = cache(load_model)
+
+
 def make_service(names: Sequence[str] = ("qwen3",), **changes: Any) -> Service:
-    models = ModelTable([load_model(name) for name in names])
+    models = ModelTable([load_once(name) for name in names])
     changes.setdefault("allowed_hosts", ("testserver", "127.0.0.1", "localhost"))
     return Service(models, ServeSettings(**changes))
 
 
 @contextmanager
-def client_of(service: Service) -> Iterator[TestClient]:
-    log = JsonLog(io.StringIO())
-    with TestClient(create_app(service, log), raise_server_exceptions=False) as client:
+def client_of(service: Service, upstream: Any = None) -> Iterator[TestClient]:
+    app = create_app(service, JsonLog(io.StringIO()), upstream)
+    with TestClient(app, raise_server_exceptions=False) as client:
         yield client
 
 

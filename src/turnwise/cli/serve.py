@@ -15,6 +15,7 @@ from turnwise.errors import SourceError, did_you_mean
 MISSING = "turnwise serve needs more packages"
 HINT = "pip install 'turnwise[serve]'"
 KINDS = ("generate", "completions", "llamacpp", "text")
+BACKLOG = 1024
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
@@ -43,6 +44,9 @@ def serve(
     upstream_kind: Annotated[
         str, typer.Option("--upstream-kind", metavar="KIND", help=f"{', '.join(KINDS)}.")
     ] = "generate",
+    upstream_model: Annotated[
+        str | None, typer.Option("--upstream-model", help="What the upstream calls the model.")
+    ] = None,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option("--allowed-host", help="A Host header to answer to; * for all. Repeatable."),
@@ -83,6 +87,7 @@ def serve(
         "playground": not no_playground,
         "upstream": upstream,
         "upstream_kind": upstream_kind,
+        "upstream_model": upstream_model,
         "cors_origins": tuple(cors_origin or ()),
     }
     if threads is not None:
@@ -128,6 +133,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(BACKLOG)  # requests wait until the models are loaded
     except (OSError, OverflowError) as error:
         listener.close()
         raise SourceError(

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -32,6 +33,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnwise import __version__
 from turnwise.errors import TurnwiseError
 from turnwise.serve.bodies import TOO_LARGE, BodyReader, RequestError, parse_body
+from turnwise.serve.chat_route import ChatRoute
+from turnwise.serve.gateway import Gateway
 from turnwise.serve.openapi import describe_service
 from turnwise.serve.operations import (
     JsonLog,
@@ -45,7 +48,7 @@ from turnwise.serve.playground_api import VERBS
 from turnwise.serve.service import Service, explain_failure
 from turnwise.serve.settings import ServeSettings
 
-Work = Callable[[BodyReader, str, list[str]], bytes]
+Work = Callable[[BodyReader, str, list[str]], Any]
 STATIC = Path(__file__).with_name("static")
 OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics")  # probes know only an address
 JSON_TYPE = "application/json"
@@ -167,15 +170,24 @@ class Server:
     Args:
         service: what does the work.
         log: where requests are logged.
+        transport: how the upstream of a gateway is asked, if not over the network.
     """
 
-    def __init__(self, service: Service, log: JsonLog | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        log: JsonLog | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
         self.service = service
         self.settings: ServeSettings = service.settings
         self.log = log or JsonLog()
         self.is_ready = False
         self.running = 0
         self._threads: ThreadPoolExecutor | None = None
+        self._gateway: Gateway | None = None
+        if self.settings.upstream is not None:
+            self._gateway = Gateway(self.settings, service.renderer, transport)
 
     # -- work
 
@@ -254,11 +266,15 @@ class Server:
         headers = {"retry-after": "1"} if status == 429 else None
         return JSONResponse(content, status, headers)
 
-    def work(self, work: Work, data: bytes, request_id: str) -> bytes:
+    def work(self, work: Work, data: bytes, request_id: str) -> Any:
         """Do the work of a request in a thread."""
         with collect_warnings() as told:
             body = BodyReader(parse_body(data, self.settings.max_depth))
             return work(body, request_id, told)
+
+    async def run_work(self, work: Work, data: bytes, request_id: str) -> Any:
+        """Do the work of a request in a thread, from the event loop."""
+        return await self.run(self.work, work, data, request_id)
 
     def post(self, path: str, work: Work) -> Route:
         """Return the route of a path whose answer is JSON."""
@@ -268,7 +284,7 @@ class Server:
             request_id = request.state.request_id
             try:
                 data = await self.read_body(request)
-                answer = await self.run(self.work, work, data, request_id)
+                answer = await self.run_work(work, data, request_id)
             except Exception as error:
                 return self.refuse(error, request_id)
             return Response(answer, media_type=JSON_TYPE)
@@ -304,6 +320,8 @@ class Server:
             self.get("/metrics", self._write_metrics),
             self.get("/openapi.json", self._describe),
         ]
+        if self._gateway is not None:
+            routes.append(ChatRoute(self, self._gateway).route())
         if self.settings.playground:
             routes += [self.post(f"/api/{verb}", service.playground(verb)) for verb in VERBS]
             routes.append(self._list_entries())
@@ -368,6 +386,8 @@ class Server:
                 yield
             finally:
                 self.is_ready = False
+                if self._gateway is not None:
+                    await self._gateway.close()
                 self.service.close()
                 self._threads.shutdown(wait=True, cancel_futures=True)
                 self.log.write("stopped")
@@ -405,11 +425,16 @@ def _send_file(file: Path, kind: str) -> Response:
     return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
 
 
-def create_app(service: Service, log: JsonLog | None = None) -> Starlette:
+def create_app(
+    service: Service,
+    log: JsonLog | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Starlette:
     """Return the ASGI application of a service.
 
     Args:
         service: the models and limits.
         log: where requests are logged; stderr by default.
+        transport: how the upstream of a gateway is asked, if not over the network.
     """
-    return Server(service, log).application()
+    return Server(service, log, transport).application()

@@ -31,7 +31,7 @@ MAX_KEPT_PARSERS = 1024
 WITHOUT_CALLS = {"without": ["calls"]}
 
 
-class ReplyReader:
+class Derenderer:
     """Reads the replies of a server's models.
 
     Args:

@@ -22,15 +22,16 @@ from turnwise.serve.bodies import BodyReader, RequestError
 from turnwise.serve.memory import ConversationMemory, KnownIds, join_ids
 from turnwise.serve.models import ServedModel
 from turnwise.serve.sampling import (
-    make_structured_outputs,
     read_choice,
     read_limit,
     read_response_schema,
     read_sampling,
 )
 from turnwise.serve.settings import ServeSettings
+from turnwise.serve.upstreams import GenerationPlan, has_reasoning, make_structural_tag
 from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.loss import train_nothing
 
 RESERVED_OPTIONS = (*RENDER_ARGUMENTS, *ENCODE_ARGUMENTS, "messages", "tokenizer", "chat_template")
 UNSUPPORTED = {
@@ -114,7 +115,13 @@ class ChatRenderer:
             encoded = self._encode_isolated(text, model, messages, arguments)
             known = KnownIds(0, join_ids(encoded.input_ids))
             return ChatPrompt(encoded, known, arguments.get("tools"), text, arguments)
-        encoded = model.template.encode(messages, model.tokenizer, add_stop=False, **arguments)
+        # Without a mask nothing is said about training.
+        policy: Any = (
+            "assistant" if body.get("return_assistant_tokens_mask", bool) else train_nothing
+        )
+        encoded = model.template.encode(
+            messages, model.tokenizer, policy, add_stop=False, **arguments
+        )
         salt = body.get("cache_salt", str, "")
         key = (model.name, salt, list(arguments.items()))
         known = self.memory.remember(key, messages, encoded.input_ids)
@@ -205,6 +212,37 @@ def find_unknown_fields(body: BodyReader) -> list[str]:
 # -- answers
 
 
+def make_plan(
+    body: BodyReader,
+    model: ServedModel,
+    prompt: ChatPrompt,
+    request_id: str,
+    settings: ServeSettings,
+) -> GenerationPlan:
+    """Return what an engine is told about the reply to a prompt.
+
+    Raises:
+        RequestError: a field is malformed, or asks for too much.
+    """
+    encoded = prompt.encoded
+    sampling = read_sampling(body, model, settings.max_choices)
+    limit = read_limit(body, model, len(encoded))
+    if limit is not None:
+        sampling["max_tokens"] = limit
+    return GenerationPlan(
+        request_id=request_id,
+        model=model,
+        upstream_model=settings.upstream_model or model.name,
+        ids=encoded.input_ids,
+        text=encoded.text,
+        sampling=sampling,
+        tools=prompt.tools,
+        choice=read_choice(body, prompt.tools),
+        parallel=body.get("parallel_tool_calls", bool, True),
+        schema=read_response_schema(body),
+    )
+
+
 def make_generate_request(
     body: BodyReader,
     model: ServedModel,
@@ -224,15 +262,10 @@ def make_generate_request(
         told: warnings, which are a part of the answer.
     """
     encoded = prompt.encoded
-    choice = read_choice(body, prompt.tools)
-    parallel = body.get("parallel_tool_calls", bool, True)
-    schema = read_response_schema(body)
-    sampling = read_sampling(body, model, settings.max_choices)
-    limit = read_limit(body, model, len(encoded))
-    if limit is not None:
-        sampling["max_tokens"] = limit
+    plan = make_plan(body, model, prompt, request_id, settings)
+    sampling = plan.sampling
+    structured = make_structural_tag(plan)
     own = body.get("structured_outputs", dict)
-    structured = make_structured_outputs(model, prompt.tools, choice, schema, parallel=parallel)
     if structured or own:
         sampling["structured_outputs"] = structured or own
     stream = body.get("stream", bool, False)
@@ -246,6 +279,7 @@ def make_generate_request(
         "priority": body.get("priority", int, 0),
         "kv_transfer_params": body.get("kv_transfer_params", dict),
         "features": None,
+        "reasoning_ended": True if has_reasoning(structured) else None,
         "common_prefix_tokens": prompt.known.common,
     }
     answer |= describe_prompt(body, encoded)

@@ -1,16 +1,15 @@
 """The sampling parameters of a chat request, as an engine takes them.
 
-Only what the request says is passed on, so that the engine's own defaults hold; two things are added. The stops of the
-template become `stop_token_ids`, since an engine knows only those of its configuration. And a forced call becomes a
-grammar (`structured_outputs`), which cannot be evaded.
+Only what the request says is passed on, so that the engine's own defaults hold. One thing is added: the stops of the
+template become `stop_token_ids`, since an engine knows only those of its configuration. What a reply must look like
+(`tool_choice`, `response_format`) is read here, and becomes a grammar in `upstreams.py`.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from turnwise.errors import TurnwiseError, short_repr
+from turnwise.errors import short_repr
 from turnwise.serve.bodies import NUMBER, BodyReader, RequestError
 from turnwise.serve.models import ServedModel
 
@@ -168,30 +167,3 @@ def read_response_schema(body: BodyReader) -> dict[str, Any] | None:
         raise RequestError("this field is missing", path="response_format.json_schema")
     schema: dict[str, Any] = inner.require("schema", dict)
     return schema
-
-
-def make_structured_outputs(
-    model: ServedModel,
-    tools: list[Any] | None,
-    choice: str,
-    schema: dict[str, Any] | None,
-    *,
-    parallel: bool,
-) -> dict[str, Any] | None:
-    """Return the grammar of a reply as vLLM takes it, None if the reply is free.
-
-    Raises:
-        RequestError: a call is forced and the template shows no way to write one.
-    """
-    if is_forced(choice):
-        try:
-            # The engine begins to constrain after the reasoning, which its own parser finds.
-            tag = model.template.grammar.to_structural_tag(
-                tools, choice, reasoning=False, parallel=parallel
-            )
-        except TurnwiseError as error:
-            raise RequestError(
-                f"a call cannot be enforced: {error.message}", path="tool_choice", hint=error.hint
-            ) from None
-        return {"structural_tag": json.dumps(tag, ensure_ascii=False)}
-    return None if schema is None else {"json": schema}

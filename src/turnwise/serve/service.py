@@ -16,7 +16,7 @@ from typing import Any
 
 from turnwise.isolation import WorkerPool, isolated
 from turnwise.serve.bodies import BodyReader, RequestError
-from turnwise.serve.derendering import ReplyReader
+from turnwise.serve.derendering import Derenderer
 from turnwise.serve.memory import ConversationMemory, join_ids
 from turnwise.serve.models import ModelTable, ServedModel
 from turnwise.serve.operations import Metrics
@@ -53,7 +53,7 @@ class Service:
         self.metrics = Metrics()
         self.memory = ConversationMemory(settings.memory_bytes)
         self.renderer = ChatRenderer(settings, self.memory, self.find_pool)
-        self.replies = ReplyReader(settings, self.renderer)
+        self.replies = Derenderer(settings, self.renderer)
         self.started = int(time.time())
         self._lock = threading.Lock()
         self._pools: dict[str, WorkerPool] = {}

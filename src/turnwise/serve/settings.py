@@ -30,6 +30,8 @@ class ServeSettings:
         playground_seconds: the processor time that one call of the playground may take.
         upstream: the address of a server that samples; None offers no `/v1/chat/completions`.
         upstream_kind: what it takes: "generate", "completions", "llamacpp" or "text".
+        upstream_model: what the upstream calls the model; the name here if it is None.
+        max_streams: how many replies may be sampled at the same time; more are refused with 429.
         upstream_seconds: how long the upstream may be silent.
     """
 
@@ -54,4 +56,6 @@ class ServeSettings:
     playground_seconds: float = 20.0
     upstream: str | None = None
     upstream_kind: str = "generate"
+    upstream_model: str | None = None
+    max_streams: int = 1024
     upstream_seconds: float = 120.0

@@ -1,0 +1,350 @@
+"""A chat becomes a reply: the prompt goes to an engine, and what it samples comes back as OpenAI's messages.
+
+    chat -> ids -> engine -> ids or text, as they arrive -> parser -> deltas -> chunks, or one message
+
+A message that is not streamed is the sum of the same deltas, so both ways always agree. The parser holds back what may
+still become a marker and retracts nothing; texts of `stop` are held back and cut off in the same way.
+
+An engine that breaks off, or that evades a forced call, is an error: in a stream an event, which clients raise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from turnwise.replies.chunk_stream import ChunkStream
+from turnwise.serve.bodies import BodyReader, RequestError
+from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
+from turnwise.serve.models import ServedModel
+from turnwise.serve.rendering import ChatRenderer, get_template, make_plan
+from turnwise.serve.sampling import NONE, REQUIRED, is_forced
+from turnwise.serve.settings import ServeSettings
+from turnwise.serve.upstreams import (
+    UPSTREAMS,
+    GenerationPlan,
+    ReplyPiece,
+    StreamUsage,
+    UpstreamCall,
+    UpstreamError,
+    describe_problem,
+    read_event,
+)
+
+CONNECT_SECONDS = 10.0
+MAX_LINE = 16 << 20  # characters of one event
+MAX_ERROR = 65_536  # bytes of an upstream's error that are read
+DONE = "[DONE]"
+NOT_PASSED = {
+    "logprobs": "log-probabilities are not passed on",
+    "prompt_logprobs": "log-probabilities are not passed on",
+    "audio": "replies are text",
+}
+CUT = ("length", "abort")
+
+Chunk = dict[str, Any]
+
+
+class StopFilter:
+    """Cuts a text at the first of some stop texts, and holds back what may become one.
+
+    Args:
+        stops: the texts.
+    """
+
+    def __init__(self, stops: list[str]) -> None:
+        self._stops = stops
+        self._held = ""
+        self.found: str | None = None
+
+    def feed(self, text: str) -> str:
+        """Return what is certainly before a stop."""
+        if not self._stops or self.found is not None:
+            return "" if self.found is not None else text
+        text = self._held + text
+        places = [(text.find(stop), stop) for stop in self._stops if stop in text]
+        if places:
+            place, self.found = min(places)
+            self._held = ""
+            return text[:place]
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def close(self) -> str:
+        """Return what was held back."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return how many characters at the end of a text may begin a stop."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0
+
+
+class ChoiceStream:
+    """One reply of several: its parser, its stop texts, and the deltas so far.
+
+    Args:
+        plan: what the engine was told.
+        index: the number of the choice.
+    """
+
+    def __init__(self, plan: GenerationPlan, index: int) -> None:
+        declared = WITHOUT_CALLS if plan.choice == NONE and plan.tools else None
+        parser = plan.model.template.parser(plan.text, plan.tools, plan.model.tokenizer, declared)
+        self._stream = ChunkStream(parser, id="", model="")
+        self._stops = StopFilter(plan.sampling.get("stop", []))
+        self._plan = plan
+        self.index = index
+        self.deltas: list[dict[str, Any]] = []
+        self.finish_reason: str | None = None
+
+    def feed(self, piece: ReplyPiece) -> list[dict[str, Any]]:
+        """Return the deltas of the next piece of the reply."""
+        if self.finish_reason is not None:
+            return []
+        deltas = self._cut(self._stream.feed(piece.chunk)) if piece.chunk else []
+        if self._stops.found is not None:
+            self.finish_reason = "stop"
+        elif piece.finish_reason is not None:
+            deltas += self._close(piece.finish_reason)
+        self.deltas += deltas
+        return deltas
+
+    def _close(self, reason: str) -> list[dict[str, Any]]:
+        deltas = self._cut(self._stream.close())
+        held = self._stops.close()
+        if held:
+            deltas.append({"content": held})
+        assert self._stream.message is not None
+        has_calls = bool(self._stream.message.get("tool_calls"))
+        is_cut = reason in CUT
+        self.finish_reason = "length" if is_cut else "tool_calls" if has_calls else "stop"
+        self._check_choice(is_cut)
+        return deltas
+
+    def _check_choice(self, is_cut: bool) -> None:
+        """Refuse a reply without the call that was forced."""
+        choice = self._plan.choice
+        if not is_forced(choice) or is_cut:
+            return
+        assert self._stream.message is not None
+        names = [call["function"]["name"] for call in self._stream.message.get("tool_calls", ())]
+        if not names or (choice != REQUIRED and set(names) != {choice}):
+            raise UpstreamError(
+                "the upstream did not follow the grammar of the call that was forced",
+                hint="does it take grammars, and is its kind right?",
+            )
+
+    def _cut(self, chunks: list[Chunk]) -> list[dict[str, Any]]:
+        """Return the deltas of chunks, their content cut at a stop text; nothing follows that."""
+        deltas = []
+        for chunk in chunks:
+            if self._stops.found is not None:
+                break
+            delta = dict(chunk["choices"][0]["delta"])
+            if delta.get("content"):
+                delta["content"] = self._stops.feed(delta["content"])
+                if not delta["content"] and len(delta) == 1:
+                    continue
+            if delta:
+                deltas.append(delta)
+        return deltas
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the reply was ended at a stop text."""
+        return self._stops.found is not None
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The reply so far as a message."""
+        joined = {"role": "assistant", "content": "", **join_deltas(self.deltas)}
+        calls = joined.pop("tool_calls", [])
+        if calls:
+            joined["tool_calls"] = [
+                {key: value for key, value in call.items() if key != "index"} for call in calls
+            ]
+            joined["content"] = joined["content"] or None
+        return joined
+
+
+class Gateway:
+    """Asks an engine for replies.
+
+    Args:
+        settings: where the engine is, and of which kind.
+        renderer: makes the prompts.
+        transport: how requests are sent, if not over the network.
+    """
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        renderer: ChatRenderer,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        if settings.upstream is None:
+            raise RequestError("a gateway needs an upstream")
+        self.settings = settings
+        self.kind = settings.upstream_kind
+        self._renderer = renderer
+        self._url = settings.upstream.rstrip("/").removesuffix("/v1")
+        timeout = httpx.Timeout(settings.upstream_seconds, connect=CONNECT_SECONDS)
+        # No proxies, redirects or credentials of the environment: nobody but the upstream is asked.
+        self._client = httpx.AsyncClient(
+            timeout=timeout, trust_env=False, limits=NO_LIMITS, transport=transport
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    def plan(self, body: BodyReader, model: ServedModel, request_id: str) -> GenerationPlan:
+        """Read a request and make its prompt: the work of a thread.
+
+        Raises:
+            RequestError: a field is malformed, or cannot be honoured.
+            TurnwiseError: the template cannot render the chat.
+        """
+        body.refuse(NOT_PASSED)
+        prompt = self._renderer.encode(body, model)
+        get_template(model, prompt)
+        plan = make_plan(body, model, prompt, request_id, self.settings)
+        return replace(plan, has_lookalikes=bool(prompt.encoded.defused))
+
+    def make_calls(self, plan: GenerationPlan) -> list[UpstreamCall]:
+        """Return the requests to the engine; grammars are written here, so this is the work of a thread, too."""
+        return UPSTREAMS[self.kind](plan)
+
+    # -- streams
+
+    async def stream(
+        self,
+        plan: GenerationPlan,
+        calls: list[UpstreamCall],
+        make_chunk: Callable[[int, dict[str, Any], str | None], Chunk],
+        headers: dict[str, str],
+        usage: StreamUsage,
+        choices: dict[int, ChoiceStream],
+    ) -> AsyncGenerator[Chunk, None]:
+        """Yield the chunks of all replies as they arrive.
+
+        Raises:
+            UpstreamError: the engine fails, breaks off, or does not follow a grammar.
+        """
+        for call in calls:
+            async with aclosing(self._ask(call, headers, usage)) as pieces:
+                async for piece in pieces:
+                    choice = _find_choice(plan, choices, piece, usage)
+                    is_open = choice.finish_reason is None
+                    for delta in choice.feed(piece):
+                        yield make_chunk(choice.index, delta, None)
+                    if is_open and choice.finish_reason is not None:
+                        yield make_chunk(choice.index, {}, choice.finish_reason)
+                    if choice.is_cut_off and _are_finished(plan, choices):
+                        break  # the engine need not go on
+        if not _are_finished(plan, choices):
+            raise UpstreamError("the upstream broke off in the middle of a reply")
+
+    async def _ask(
+        self, call: UpstreamCall, headers: dict[str, str], usage: StreamUsage
+    ) -> AsyncGenerator[ReplyPiece, None]:
+        """Send a request to the engine, and yield the pieces of its stream."""
+        try:
+            async with self._client.stream(
+                "POST", self._url + call.path, json=call.body, headers=headers
+            ) as response:
+                if response.status_code != 200:
+                    raise await _read_refusal(response)
+                async for line in response.aiter_lines():
+                    if len(line) > MAX_LINE:
+                        raise UpstreamError("the upstream sent an event that is too long")
+                    if line.startswith("error:"):
+                        raise UpstreamError(f"the upstream failed: {describe_problem(line[6:])}")
+                    if not line.startswith("data:"):
+                        continue
+                    text = line[5:].strip()
+                    if text == DONE:
+                        return
+                    for piece in read_event(self.kind, _parse_event(text), call, usage):
+                        yield piece
+        except httpx.TimeoutException:
+            seconds = self.settings.upstream_seconds
+            raise UpstreamError(f"the upstream was silent for {seconds:g} s", status=504) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UpstreamError(
+                f"the upstream broke off or cannot be reached ({type(error).__name__})"
+            ) from None
+
+
+NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+
+
+def _find_choice(
+    plan: GenerationPlan, choices: dict[int, ChoiceStream], piece: ReplyPiece, usage: StreamUsage
+) -> ChoiceStream:
+    """Return the reply that a piece belongs to, and count its ids."""
+    number = piece.number
+    if not 0 <= number < plan.count:
+        raise UpstreamError(f"the upstream sent a choice {number}, and {plan.count} were asked for")
+    if isinstance(piece.chunk, list):
+        usage.counted[number] = usage.counted.get(number, 0) + len(piece.chunk)
+    if number not in choices:
+        choices[number] = ChoiceStream(plan, number)
+    return choices[number]
+
+
+def _are_finished(plan: GenerationPlan, choices: dict[int, ChoiceStream]) -> bool:
+    finished = [choice for choice in choices.values() if choice.finish_reason is not None]
+    return len(finished) == plan.count
+
+
+def _parse_event(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise UpstreamError("the upstream sent an event that is not JSON") from None
+
+
+async def _read_refusal(response: httpx.Response) -> UpstreamError:
+    """Return the error of an upstream that refuses a request; its being busy is passed on."""
+    data = b""
+    async for chunk in response.aiter_bytes():
+        data += chunk
+        if len(data) > MAX_ERROR:
+            break
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        value = data[:MAX_ERROR].decode("utf-8", "replace")
+    code = response.status_code
+    status = code if code in (401, 403, 429, 503) else 502
+    return UpstreamError(f"the upstream answered {code}: {describe_problem(value)}", status=status)
+
+
+def total_usage(plan: GenerationPlan, usage: StreamUsage) -> dict[str, Any]:
+    """Return the usage of all replies: the ids that arrived, else what the engine told."""
+    counted = sum(usage.counted.values())
+    return make_usage(len(plan.ids), counted or usage.completion_tokens or 0, usage.cached_tokens)
+
+
+def list_choices(choices: dict[int, ChoiceStream]) -> Iterator[dict[str, Any]]:
+    """Yield the choices of a completion."""
+    for index in sorted(choices):
+        choice = choices[index]
+        yield {
+            "index": index,
+            "message": {"refusal": None, **choice.message},
+            "logprobs": None,
+            "finish_reason": choice.finish_reason,
+        }

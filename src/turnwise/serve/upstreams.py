@@ -1,0 +1,347 @@
+"""The engines behind a gateway: how each is asked for a reply, and what the events of its stream mean.
+
+| kind | path | prompt | reply | grammar |
+|---|---|---|---|---|
+| `generate` | `/inference/v1/generate` (vLLM) | ids | ids | structural tag |
+| `completions` | `/v1/completions` (vLLM, SGLang) | ids | ids, or text | structural tag |
+| `llamacpp` | `/completion` (llama.cpp's server) | ids | ids, or text | GBNF |
+| `text` | `/v1/completions` (any server) | text | text | none |
+
+Ids are better than text in both directions: a prompt of ids cannot be forged by a message, and a reply of ids has lost
+none of its special tokens. Every engine is asked for a stream, also if the client wants none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from turnwise.errors import TurnwiseError, printable
+from turnwise.serve.bodies import RequestError
+from turnwise.serve.models import ServedModel
+from turnwise.serve.sampling import NONE, is_forced
+
+BAD_GATEWAY = 502
+MAX_REASON = 300  # characters of an upstream's error that are passed on
+WORD = 1  # llama.cpp's number for a trigger that is a text
+
+
+class UpstreamError(RequestError):
+    """The engine behind the gateway failed, or broke its promise."""
+
+    def __init__(self, message: str, hint: str | None = None, status: int = BAD_GATEWAY) -> None:
+        super().__init__(message, hint=hint, status=status)
+
+
+class ReplyPiece(NamedTuple):
+    """A part of a reply as it arrives; replies of one request are numbered."""
+
+    number: int
+    chunk: str | list[int]
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class GenerationPlan:
+    """Everything that an engine is told about a reply.
+
+    Attributes:
+        request_id: the id of the completion.
+        model: the model that renders and parses.
+        upstream_model: what the engine calls it.
+        ids: the prompt.
+        text: the prompt as text.
+        sampling: the sampling parameters, with vLLM's names; `n` and `max_tokens` among them.
+        tools, choice, parallel: the tools that were offered, which must be called, and how many at once.
+        schema: the JSON schema of the content, None if it is free.
+        has_lookalikes: whether messages spell control tokens.
+    """
+
+    request_id: str
+    model: ServedModel
+    upstream_model: str
+    ids: list[int]
+    text: str
+    sampling: dict[str, Any]
+    tools: list[Any] | None = None
+    choice: str = NONE
+    parallel: bool = True
+    schema: dict[str, Any] | None = None
+    has_lookalikes: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many replies are wanted."""
+        return int(self.sampling.get("n", 1))
+
+
+@dataclass
+class StreamUsage:
+    """The numbers of tokens that an engine tells."""
+
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    counted: dict[int, int] = field(default_factory=dict)  # ids that have arrived, by choice
+
+    def note(self, usage: Any) -> None:
+        """Take the usage of an event in OpenAI's shape, if it has one."""
+        if not isinstance(usage, dict):
+            return
+        count, details = usage.get("completion_tokens"), usage.get("prompt_tokens_details")
+        if isinstance(count, int):
+            self.completion_tokens = count
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        if isinstance(cached, int):
+            self.cached_tokens = cached
+
+
+class UpstreamCall(NamedTuple):
+    """One request to an engine; the choices of its answer are numbered from `first` on."""
+
+    path: str
+    body: dict[str, Any]
+    first: int = 0
+
+
+# -- requests
+
+
+def _ask_generate(plan: GenerationPlan) -> list[UpstreamCall]:
+    # Stop texts are cut off by the gateway: an engine of ids may have no tokenizer to find them with.
+    sampling = {key: value for key, value in plan.sampling.items() if key != "stop"}
+    body: dict[str, Any] = {
+        "request_id": plan.request_id,
+        "token_ids": plan.ids,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    grammar = make_structural_tag(plan)
+    if grammar is not None:
+        sampling["structured_outputs"] = grammar
+    if has_reasoning(grammar):
+        body["reasoning_ended"] = True
+    return [UpstreamCall("/inference/v1/generate", {**body, "sampling_params": sampling})]
+
+
+def _ask_completions(plan: GenerationPlan) -> list[UpstreamCall]:
+    body: dict[str, Any] = {
+        **plan.sampling,
+        "model": plan.upstream_model,
+        "prompt": plan.ids,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "return_token_ids": True,
+        "skip_special_tokens": False,
+        "spaces_between_special_tokens": False,
+        "add_special_tokens": False,
+    }
+    grammar = make_structural_tag(plan)
+    if grammar is not None:
+        body["structured_outputs"] = grammar
+    return [UpstreamCall("/v1/completions", body)]
+
+
+LLAMACPP_NAMES = {"max_tokens": "n_predict", "repetition_penalty": "repeat_penalty"}
+LLAMACPP_FIELDS = (
+    "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "ignore_eos",
+    "logit_bias", *LLAMACPP_NAMES,
+)  # fmt: skip
+
+
+def _ask_llamacpp(plan: GenerationPlan) -> list[UpstreamCall]:
+    sampling = plan.sampling
+    body: dict[str, Any] = {
+        LLAMACPP_NAMES.get(name, name): sampling[name]
+        for name in LLAMACPP_FIELDS
+        if name in sampling
+    }
+    if "logit_bias" in body:
+        body["logit_bias"] = [[int(id), bias] for id, bias in body["logit_bias"].items()]
+    body |= {
+        "prompt": plan.ids,
+        "stream": True,
+        "return_tokens": True,
+        "cache_prompt": True,
+        "stop": [*sampling.get("stop", ()), *plan.model.stops],
+    }
+    body |= _make_gbnf(plan)
+    # It samples one reply for each request.
+    return [UpstreamCall("/completion", body, number) for number in range(plan.count)]
+
+
+def _ask_text(plan: GenerationPlan) -> list[UpstreamCall]:
+    if is_forced(plan.choice) or plan.schema is not None:
+        raise RequestError(
+            "an upstream of text takes no grammar, so this cannot be enforced",
+            path="tool_choice" if is_forced(plan.choice) else "response_format",
+            hint="an upstream of the kind generate, completions or llamacpp can",
+        )
+    if plan.has_lookalikes:
+        raise RequestError(
+            "a message spells a control token, which an upstream of text would obey",
+            path="messages",
+            hint="an upstream that takes token ids keeps it as text",
+        )
+    sampling = {key: value for key, value in plan.sampling.items() if key in TEXT_FIELDS}
+    sampling["stop"] = [*plan.sampling.get("stop", ()), *plan.model.stops]
+    body = {
+        **sampling,
+        "model": plan.upstream_model,
+        "prompt": plan.text,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    return [UpstreamCall("/v1/completions", body)]
+
+
+TEXT_FIELDS = (
+    "temperature", "top_p", "n", "max_tokens", "seed", "presence_penalty", "frequency_penalty", "logit_bias",
+)  # fmt: skip
+
+UPSTREAMS: dict[str, Callable[[GenerationPlan], list[UpstreamCall]]] = {
+    "generate": _ask_generate,
+    "completions": _ask_completions,
+    "llamacpp": _ask_llamacpp,
+    "text": _ask_text,
+}
+
+
+def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
+    """Return the grammar of a reply as vLLM takes it: of the whole reply, reasoning included; None if it is free.
+
+    Raises:
+        RequestError: it is asked for, and there is none for this template.
+    """
+    if not is_forced(plan.choice) and plan.schema is None:
+        return None
+    if not plan.tools:
+        return {
+            "json": plan.schema
+        }  # which an engine begins after the reasoning that its own parser finds
+    grammar, choice = plan.model.template.grammar, plan.choice if is_forced(plan.choice) else "auto"
+    try:
+        tag = grammar.to_structural_tag(
+            plan.tools,
+            choice,
+            parallel=plan.parallel,
+            content=plan.schema,
+            prompt=plan.text,
+        )
+    except TurnwiseError as error:
+        raise _not_enforced(plan, error) from None
+    return {"structural_tag": json.dumps(tag, ensure_ascii=False)}
+
+
+def has_reasoning(grammar: dict[str, Any] | None) -> bool:
+    """Return whether a grammar is that of the whole reply, so that an engine must not wait for the reasoning's end."""
+    return grammar is not None and "structural_tag" in grammar
+
+
+def _make_gbnf(plan: GenerationPlan) -> dict[str, Any]:
+    """Return the grammar of a reply as llama.cpp takes it; with tools also where calls are not forced."""
+    is_free = not is_forced(plan.choice) and plan.schema is None
+    if is_free and (plan.choice == NONE or not plan.tools):
+        return {}
+    if not plan.tools:
+        if plan.model.template.parser(plan.text).in_reasoning:
+            raise RequestError(
+                "this upstream would constrain the reasoning, which the prompt has begun",
+                path="response_format",
+                hint="switch it off in chat_template_kwargs, if the template can",
+            )
+        return {"json_schema": plan.schema}
+    choice = plan.choice if is_forced(plan.choice) else "auto"
+    try:
+        made = plan.model.template.grammar.to_gbnf(
+            plan.tools,
+            choice,
+            parallel=plan.parallel,
+            content=plan.schema,
+            prompt=plan.text,
+        )
+    except TurnwiseError as error:
+        if is_free:
+            return {}  # calls are read as they come
+        raise _not_enforced(plan, error) from None
+    return {
+        "grammar": made.grammar,
+        "grammar_lazy": bool(made.triggers),
+        "grammar_triggers": [{"type": WORD, "value": text} for text in made.triggers],
+        "preserved_tokens": list(made.preserved_tokens),
+    }
+
+
+def _not_enforced(plan: GenerationPlan, error: TurnwiseError) -> RequestError:
+    path = "tool_choice" if is_forced(plan.choice) else "response_format"
+    return RequestError(f"it cannot be enforced: {error.message}", path=path, hint=error.hint)
+
+
+# -- events
+
+
+def read_event(
+    kind: str, event: Any, call: UpstreamCall, usage: StreamUsage
+) -> Iterator[ReplyPiece]:
+    """Yield the pieces of replies in one event of an engine's stream.
+
+    Raises:
+        UpstreamError: the event is an error, or of a shape that this kind of engine does not have.
+    """
+    if not isinstance(event, dict):
+        raise UpstreamError("the upstream sent an event that is no object")
+    if event.get("error"):
+        raise UpstreamError(f"the upstream failed: {describe_problem(event)}")
+    if kind == "llamacpp":
+        yield _read_llamacpp(event, call.first, usage)
+        return
+    usage.note(event.get("usage"))
+    choices = event.get("choices")
+    if not isinstance(choices, list):
+        raise UpstreamError("the upstream sent an event without choices")
+    for choice in choices:
+        if not isinstance(choice, dict):
+            raise UpstreamError("the upstream sent a choice that is no object")
+        index = choice.get("index", 0)
+        if type(index) is not int:
+            raise UpstreamError("the upstream sent a choice without a number")
+        chunk: Any = _read_ids(choice.get("token_ids"))
+        if chunk is None:
+            chunk = choice.get("text") or ""
+        if not isinstance(chunk, (str, list)):
+            raise UpstreamError("the upstream sent text that is no text")
+        reason = choice.get("finish_reason")
+        yield ReplyPiece(index, chunk, reason if isinstance(reason, str) else None)
+
+
+def _read_llamacpp(event: dict[str, Any], index: int, usage: StreamUsage) -> ReplyPiece:
+    cached = event.get("tokens_cached")
+    if isinstance(cached, int) and event.get("stop"):
+        usage.cached_tokens = cached
+    chunk: Any = _read_ids(event.get("tokens") or None)
+    if chunk is None:
+        chunk = event.get("content") or ""
+    if not isinstance(chunk, (str, list)):
+        raise UpstreamError("the upstream sent text that is no text")
+    reason = None
+    if event.get("stop"):
+        reason = "length" if event.get("stop_type") == "limit" else "stop"
+        chunk = [] if isinstance(chunk, list) else chunk  # the last event repeats all tokens
+    return ReplyPiece(index, chunk, reason)
+
+
+def _read_ids(value: Any) -> list[int] | None:
+    """Return token ids; None if there are none."""
+    if not isinstance(value, list):
+        return None
+    if not all(type(id) is int and id >= 0 for id in value):
+        raise UpstreamError("the upstream sent token ids that are none")
+    return value
+
+
+def describe_problem(value: Any) -> str:
+    """Return the sentence in an upstream's error, cut and escaped."""
+    error = value.get("error", value) if isinstance(value, dict) else value
+    text = error.get("message", error) if isinstance(error, dict) else error
+    return printable(str(text), MAX_REASON)
