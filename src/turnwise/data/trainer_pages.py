@@ -19,7 +19,8 @@ from trl import SFTConfig, SFTTrainer
 
 shards = load_dataset("{folder}")
 config = SFTConfig("trained", max_length=None, packing=False{padding_free})  # {done} already
-trainer = SFTTrainer(model, config, train_dataset=shards["train"]{evaluation})
+data = {{"train_dataset": shards["train"]{evaluation}}}
+trainer = SFTTrainer(model, config, processing_class=tokenizer, **data)
 """
 AXOLOTL = """
 datasets:
@@ -32,8 +33,16 @@ DPO = """
 from datasets import load_dataset
 from trl import DPOConfig, DPOTrainer
 
+
+class PreparedDPOTrainer(DPOTrainer):
+    def _prepare_dataset(self, dataset, *arguments):
+        return dataset  # prompt_ids, chosen_ids and rejected_ids are there already
+
+
 shards = load_dataset("{folder}")
-trainer = DPOTrainer(model, args=DPOConfig("trained", max_length=None), train_dataset=shards["train"]{evaluation})
+config = DPOConfig("trained", max_length=None)
+data = {{"train_dataset": shards["train"]{evaluation}}}
+trainer = PreparedDPOTrainer(model, args=config, processing_class=tokenizer, **data)
 """
 LLAMA_FACTORY_ONCE = """
 from datasets import load_dataset
@@ -98,7 +107,7 @@ def write_trainer_lines(manifest: Mapping[str, Any], folder: str = FOLDER) -> di
         # In packed rows, attention must end where a sample ends; TRL does that without padding.
         "padding_free": ", padding_free=True" if is_packed else "",
         "done": "cut and packed" if is_packed else "cut",
-        "evaluation": ', eval_dataset=shards["validation"]' if "validation" in splits else "",
+        "evaluation": ', "eval_dataset": shards["validation"]' if "validation" in splits else "",
     }
     return {title: text.format(**values).strip() for title, _, text in _list_trainers(recipe)}
 
