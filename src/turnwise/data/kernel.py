@@ -16,14 +16,15 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from array import array
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from turnwise.data.encoded_records import RecordBuilder, as_arrow
+from turnwise.data.encoded_records import RecordBuilder
 from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record, RecordReader, UnusableRow
 from turnwise.data.samples import RowResult, SampleMaker, nothing_trained, too_long
@@ -32,7 +33,7 @@ from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
-from turnwise.tokens.encoded_batch import EncodedBatch
+from turnwise.tokens.encoded_batch import ID_TYPE, EncodedBatch
 from turnwise.tokens.loss import IGNORED
 
 CLOCK = "strftime_now"
@@ -143,12 +144,12 @@ class Kernel:
         rows = [record for record in map(records.__getitem__, common) if record is not None]
         encoded = self._encode_batch([record.row for record in rows])
         offsets, limit = encoded.offsets, self.recipe.max_length
-        trained = _count_trained(encoded)
+        is_trained = _find_trained(encoded)
         for place, (index, record) in enumerate(zip(common, rows, strict=True)):
             size = offsets[place + 1] - offsets[place]
             if place in encoded.errors:
                 results[index] = self._samples.make(record)
-            elif not trained[place]:
+            elif not is_trained[place]:
                 results[index] = RowResult(problem=nothing_trained())
             elif limit is not None and size > limit:
                 if self.recipe.overlong == "drop":
@@ -196,10 +197,12 @@ def _hash_messages(messages: list[Any]) -> int:
     return int.from_bytes(hasher.digest(), "big")
 
 
-def _count_trained(encoded: EncodedBatch) -> list[int]:
-    """Return the number of trained tokens of each row."""
-    is_trained = pc.not_equal(as_arrow(encoded.labels, pa.int32()), IGNORED)
-    totals = pc.cumulative_sum(is_trained.cast(pa.int64()))
-    totals = pa.concat_arrays([pa.array([0], pa.int64()), totals])
-    ends: list[int] = totals.take(as_arrow(encoded.offsets, pa.int64())).to_pylist()
-    return [end - start for start, end in zip(ends, ends[1:], strict=False)]
+def _find_trained(encoded: EncodedBatch) -> list[bool]:
+    """Return for each row whether any of its tokens is trained."""
+    labels, size = memoryview(encoded.labels).cast("B"), encoded.labels.itemsize
+    ignored = array(ID_TYPE, [IGNORED]).tobytes()
+    found = []
+    for start, end in pairwise(encoded.offsets):
+        # Bytes are compared many times as fast as numbers.
+        found.append(labels[size * start : size * end].tobytes() != ignored * (end - start))
+    return found
