@@ -345,7 +345,7 @@ class Template:
         results, given = self._inputs.run(
             messages,
             run,
-            lambda results: Seen(*results[-1][-1].longest),
+            lambda results: Seen(*results[-1][-1].longest, not results[-1][-1].untrained),
             **choose_input_arguments(arguments, strict),
         )
         if not any(message.get("role") in ASSISTANT_ROLES for message in given.messages):

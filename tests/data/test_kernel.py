@@ -90,6 +90,36 @@ def test_ids_and_labels_are_those_of_encode(name: str, policy: str) -> None:
             assert record["kind"] in ("loses-text", "nothing-trained"), record["reason"]
 
 
+texts = st.text("ab <|>\n", min_size=1, max_size=8) | st.sampled_from(["<|im_end|>", "</s>", "Hi"])
+turns = st.lists(texts, min_size=1, max_size=5).map(lambda parts: talk(*parts))
+prefixed = st.builds(
+    lambda chat, system: [*talk(system=system), *chat], turns, st.sampled_from(["", "s"])
+)
+
+
+@pytest.mark.parametrize("name", ["chatml", "mistral", "vicuna", "qwen3"])
+@settings(max_examples=20)
+@given(st.lists(prefixed, min_size=1, max_size=5))
+def test_samples_of_turns_are_those_of_examples(name: str, chats: list[list[Any]]) -> None:
+    """Also where a template only appends, and plain rows are encoded all together."""
+    template = turnwise.load(name)
+    records = encode_rows(chats, template=template, samples="turns")
+    for number, chat in enumerate(chats, 1):
+        found = [record for record in records if record["row"] == number]
+        try:
+            expected = template.examples(chat, "turnwise", strict=True)
+        except TurnwiseError:
+            assert found[0]["status"] == REJECTED
+            continue
+        expected = [one for one in expected if any(label != -100 for label in one.labels)]
+        assert [one["input_ids"] for one in found if one["status"] == SAMPLE] == [
+            one.input_ids for one in expected
+        ]
+        assert [one["labels"] for one in found if one["status"] == SAMPLE] == [
+            one.labels for one in expected
+        ]
+
+
 def test_good_rows_are_samples() -> None:
     for samples in ("whole", "turns"):
         records = encode_rows(GOOD, template="qwen3", samples=samples)
@@ -163,6 +193,34 @@ def test_every_row_is_accounted_for(
         assert (record["kind"] in KINDS and bool(record["reason"])) == (record["status"] != SAMPLE)
         if limit is not None:
             assert len(record["input_ids"]) <= limit
+
+
+ODD_TALKS: list[Any] = [
+    talk("a", "b"),
+    talk("a"),
+    talk("a", "b", "c", system="s"),
+    talk("a", "b", "c", "d", system="s"),
+    [*talk("a"), *talk("b", "c")],
+    [*talk("a", "b"), *talk("c"), *talk("d", "e", "f")],
+    talk("a", "b")[1:],
+    [*talk("a", "b"), *talk("c", "d", system="late")],
+    [*talk("a"), {"role": "assistant", "content": " "}],
+    [*talk("a", "b"), {"role": "assistant", "content": "again"}],
+]
+
+
+@pytest.mark.parametrize("samples", ["whole", "turns"])
+@pytest.mark.parametrize("name", ["mistral", "gemma2", "llama3.1"])
+def test_rows_do_not_depend_on_rows_before_them(name: str, samples: str) -> None:
+    """Templates that refuse some conversations: what is learned from one row changes no other."""
+    values = {"template": name, "samples": samples, "on_flaw": "keep"}
+    alone = [encode_rows([chat], **values) for chat in ODD_TALKS]
+    for order in (range(len(ODD_TALKS)), reversed(range(len(ODD_TALKS)))):
+        indices = list(order)
+        records = encode_rows([ODD_TALKS[index] for index in indices], **values)
+        for number, index in enumerate(indices, 1):
+            found = [{**record, "row": 1} for record in records if record["row"] == number]
+            assert found == alone[index], ODD_TALKS[index]
 
 
 def test_batches_have_the_schema_even_if_they_are_empty() -> None:

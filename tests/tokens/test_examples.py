@@ -224,3 +224,17 @@ def test_a_turn_whose_origin_is_hidden_is_what_follows_its_prompt() -> None:
     for sample in template.examples(chat, TOKENIZER):
         (turn,) = sample.turns
         assert sample.text[turn.start : turn.end] == chat[turn.message]["content"] + "<|im_end|>"
+
+
+def test_the_first_conversation_of_a_template_is_normalised_as_later_ones_are() -> None:
+    """No sample ends with the last message here, so that no error shows that the template takes no system text."""
+    chat = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "When?"},
+        {"role": "assistant", "content": "At noon."},
+        {"role": "user", "content": "And later?"},
+    ]
+    template = turnwise.load("mistral")
+    first, second = (template.examples(chat, TOKENIZER, strict=True) for _ in range(2))
+    assert len(first) == 1
+    assert first[0].input_ids == second[0].input_ids

@@ -27,7 +27,7 @@ import pyarrow as pa
 from turnwise.data.encoded_records import RecordBuilder
 from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record, RecordReader, UnusableRow
-from turnwise.data.samples import RowResult, SampleMaker, nothing_trained, too_long
+from turnwise.data.samples import EncodedSample, RowResult, SampleMaker, nothing_trained
 from turnwise.data.schemas import TRAIN, VALIDATION
 from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning
 from turnwise.registry import load
@@ -124,7 +124,7 @@ class Kernel:
             records.append(record)
             if self.recipe.preferences == "pairs":
                 results[index] = self._samples.make_pair(record)
-            elif self.recipe.samples == "turns":
+            elif self.recipe.samples == "turns" and not self._samples.is_one_sample(record):
                 results[index] = self._samples.make(record)
         common = [index for index in range(len(records)) if index not in results]
         encoded = self._encode_common(records, common, results)
@@ -152,10 +152,10 @@ class Kernel:
             elif not is_trained[place]:
                 results[index] = RowResult(problem=nothing_trained())
             elif limit is not None and size > limit:
-                if self.recipe.overlong == "drop":
-                    results[index] = RowResult(problem=too_long(size, limit), tokens_lost=size)
-                else:
-                    results[index] = self._samples.make(record)
+                ids, labels = encoded.input_ids, encoded.labels
+                part = slice(offsets[place], offsets[place + 1])
+                sample = EncodedSample(ids[part], labels[part])
+                results[index] = self._samples.fit(record, [sample])
         return encoded
 
     def _encode_batch(self, rows: list[Any]) -> EncodedBatch:

@@ -8,16 +8,19 @@ beginning, since every turn that is kept then follows all that it followed in th
 past would teach answers to questions that are not there. `split` loses nothing, but for a round that alone is too
 long (an agent's: one question, many calls): of it the beginning is kept, as with `truncate`.
 
-Parts are measured by encoding them, because templates write a message differently in different places. The number of
-encodings grows with the logarithm of the messages that fit into a sample.
+Parts are measured by encoding them, because templates write a message differently in different places. Their sizes are
+first estimated by the characters of their messages, so that mostly two encodings are enough for a part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from turnwise.tokens.truncation import SYSTEM_ROLES, split_rounds
+
+MARKER_LENGTH = 15  # characters that templates write around a message, about
 
 Messages = list[Any]
 Measure = Callable[[Messages], int | None]
@@ -43,85 +46,112 @@ def fit_conversation(
         policy: "truncate" or "split".
         measure: counts the tokens of messages.
     """
-    if policy == "truncate":
-        return _truncate(messages, size, limit, measure)
-    return _split(messages, size, limit, measure)
+    fitter = _Fitter(messages, size, limit, measure)
+    return fitter.truncate() if policy == "truncate" else fitter.split()
 
 
-def _truncate(messages: Messages, size: int, limit: int, measure: Measure) -> FittedParts:
-    """Keep the first messages, up to the last reply that fits."""
-    ends = [
-        index + 1
-        for index, message in enumerate(messages)
-        if message.get("role") == "assistant" and index + 1 < len(messages)
-    ]
-    kept, kept_size = _find_longest(
-        len(ends), lambda count: messages[: ends[count - 1]], limit, measure
-    )
-    if not kept:
-        return FittedParts([], size)
-    return FittedParts([messages[: ends[kept - 1]]], max(0, size - kept_size))
+class _Fitter:
+    """Fits one conversation into parts; the arguments are those of `fit_conversation`."""
+
+    def __init__(self, messages: Messages, size: int, limit: int, measure: Measure) -> None:
+        self._messages = messages
+        self._size = size
+        self._limit = limit
+        self._measure = measure
+        lengths = list(map(_count_characters, messages))
+        tokens_per_character = size / sum(lengths)
+        self._estimates = [length * tokens_per_character for length in lengths]
+
+    def truncate(self) -> FittedParts:
+        """Keep the first messages, up to the last reply that fits."""
+        messages, sums = self._messages, list(accumulate(self._estimates))
+        ends = []
+        for index, message in enumerate(messages):
+            if message.get("role") == "assistant" and index + 1 < len(messages):
+                ends.append(index + 1)
+        guess = sum(sums[end - 1] <= self._limit for end in ends)
+        found = self._find_longest(len(ends), lambda count: messages[: ends[count - 1]], guess)
+        if found is None:
+            return FittedParts([], self._size)
+        count, kept_size = found
+        return FittedParts([messages[: ends[count - 1]]], max(0, self._size - kept_size))
+
+    def split(self) -> FittedParts:
+        """Put as many rounds into each part as fit."""
+        rounds, system = split_rounds(self._messages)
+        parts: list[Messages] = []
+        lost = first = 0
+        while first < len(rounds):
+
+            def take(count: int, first: int = first) -> Messages:
+                return self._join_rounds(rounds, system, first, first + count)
+
+            guess = self._guess_rounds(rounds[first:], system)
+            found = self._find_longest(len(rounds) - first, take, guess)
+            if found is None:
+                part, lost_here = self._fit_round(take(1), bool(system))
+                parts += part
+                lost += lost_here
+                first += 1
+            else:
+                parts.append(take(found[0]))
+                first += found[0]
+        return FittedParts(parts, min(lost, self._size) if parts else self._size)
+
+    def _fit_round(self, messages: Messages, has_system: bool) -> FittedParts:
+        """Keep the beginning of a round that alone is too long."""
+        size = self._measure(messages)
+        if size is None or len(messages) == len(self._messages):
+            size = self._size
+        parts, lost = _Fitter(messages, size, self._limit, self._measure).truncate()
+        if has_system and not parts:  # the system messages are in other parts
+            lost -= self._measure([one for one in messages if one["role"] in SYSTEM_ROLES]) or 0
+        return FittedParts(parts, lost)
+
+    def _join_rounds(
+        self, rounds: Sequence[Sequence[int]], system: Sequence[int], first: int, behind: int
+    ) -> Messages:
+        """Return the messages of some rounds, with all system messages before and among them, in order."""
+        end = rounds[behind][0] if behind < len(rounds) else len(self._messages)
+        wanted = [index for indices in rounds[first:behind] for index in indices]
+        wanted += [index for index in system if index < end]
+        return [self._messages[index] for index in sorted(wanted)]
+
+    def _guess_rounds(self, rounds: Sequence[Sequence[int]], system: Sequence[int]) -> int:
+        """Return how many of these rounds probably fit after the system messages."""
+        total = sum(self._estimates[index] for index in system)
+        for count, indices in enumerate(rounds):
+            total += sum(self._estimates[index] for index in indices)
+            if total > self._limit:
+                return count
+        return len(rounds)
+
+    def _find_longest(
+        self, most: int, take: Callable[[int], Messages], guess: int
+    ) -> tuple[int, int] | None:
+        """Return the largest count whose part fits, and the tokens of that part; None if no part fits.
+
+        Parts grow with the count. So it is bounded from both sides, in steps that double from the guess, and then in
+        halves.
+        """
+        fitting, fitting_size, too_many = 0, 0, most + 1
+        count, step = max(1, min(guess, most)), 1
+        while too_many - fitting > 1:
+            size = self._measure(take(count))
+            if size is not None and size <= self._limit:
+                fitting, fitting_size = count, size
+                count += step
+            else:
+                too_many = count
+                count -= step
+            step *= 2
+            if not fitting < count < too_many:
+                count = (fitting + too_many) // 2
+        return (fitting, fitting_size) if fitting else None
 
 
-def _split(messages: Messages, size: int, limit: int, measure: Measure) -> FittedParts:
-    """Put as many rounds into each part as fit."""
-    rounds, system = split_rounds(messages)
-    parts: list[Messages] = []
-    lost = first = 0
-    guess = 1
-    while first < len(rounds):
-
-        def take(count: int, first: int = first) -> Messages:
-            return _join_rounds(messages, rounds, system, first, first + count)
-
-        count, _ = _find_longest(len(rounds) - first, take, limit, measure, guess)
-        if count:
-            parts.append(take(count))
-        else:  # this round alone is too long
-            alone = take(1)
-            alone_size = size if len(rounds) == 1 else measure(alone) or 0
-            truncated = _truncate(alone, alone_size, limit, measure)
-            parts += truncated.parts
-            lost += truncated.tokens_lost
-            if not truncated.parts and system:  # the system messages are in other parts
-                lost -= measure([one for one in alone if one["role"] in SYSTEM_ROLES]) or 0
-        guess = max(1, count)
-        first += guess
-    return FittedParts(parts, min(lost, size) if parts else size)
-
-
-def _join_rounds(
-    messages: Messages,
-    rounds: Sequence[Sequence[int]],
-    system: Sequence[int],
-    first: int,
-    behind: int,
-) -> Messages:
-    """Return the messages of some rounds, with all system messages before and among them, in order."""
-    end = rounds[behind][0] if behind < len(rounds) else len(messages)
-    wanted = [index for indices in rounds[first:behind] for index in indices]
-    wanted += [index for index in system if index < end]
-    return [messages[index] for index in sorted(wanted)]
-
-
-def _find_longest(
-    most: int, take: Callable[[int], Messages], limit: int, measure: Measure, guess: int = 1
-) -> tuple[int, int]:
-    """Return the largest count whose part fits, and the tokens of that part; 0 if none does.
-
-    Parts grow with the count. So it is bounded from both sides, in steps that double from a guess, and then in halves.
-    """
-    fitting, fitting_size, too_many = 0, 0, most + 1
-    count, step = min(guess, most), 1
-    while too_many - fitting > 1:
-        size = measure(take(count))
-        if size is not None and size <= limit:
-            fitting, fitting_size = count, size
-            count += step
-        else:
-            too_many = count
-            count -= step
-        step *= 2
-        if not fitting < count < too_many:
-            count = (fitting + too_many) // 2
-    return fitting, fitting_size
+def _count_characters(message: Any) -> int:
+    """Return about how many characters a template writes for a message."""
+    content = message.get("content")
+    text = content if len(message) == 2 and isinstance(content, str) else str(message)
+    return len(text) + MARKER_LENGTH

@@ -23,9 +23,10 @@ from turnwise.errors import (
     TurnwiseWarning,
 )
 from turnwise.template import Template
-from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.encoded_batch import ID_TYPE
 from turnwise.tokens.loss import IGNORED
+
+MAX_FORMS = 1_000  # of rows about which something is remembered
 
 
 class EncodedSample(NamedTuple):
@@ -86,6 +87,7 @@ class SampleMaker:
         self._tokenizer = tokenizer
         self._arguments = arguments
         self._strict = strict
+        self._one_sample: dict[tuple[str, ...], bool] = {}  # by the roles of plain turns
 
     def make(self, record: Record) -> RowResult:
         """Encode a row."""
@@ -93,7 +95,7 @@ class SampleMaker:
             samples, flaw = self._encode_or_find_flaw(record)
         except UnusableRow as problem:
             return RowResult(problem=problem)
-        return self._fit(record, samples, flaw)
+        return self.fit(record, samples, flaw)
 
     def make_pair(self, record: Record) -> RowResult:
         """Encode both conversations of a preference."""
@@ -116,6 +118,26 @@ class SampleMaker:
             return RowResult(problem=too_long(size, limit), tokens_lost=size)
         return RowResult([pair], flaw or flaw_of_rejected)
 
+    def is_one_sample(self, record: Record) -> bool:
+        """Return whether the turns of a row are known to need no samples of their own, so that it is encoded as one.
+
+        Where the source of a template proves that it only appends, the roles of plain turns decide about that. The
+        first row with the same roles is encoded both ways.
+        """
+        if not self._template.facts.appends or record.arguments:
+            return False
+        roles = _find_roles(record.messages)
+        if not roles or roles[-1] != "assistant":
+            return False
+        if roles not in self._one_sample and len(self._one_sample) < MAX_FORMS:
+            try:
+                turns = self._encode(record, record.messages, self._strict)
+                whole = self._encode_whole(record, record.messages, self._strict)
+            except TurnwiseError:
+                return False  # of this row, not of its roles
+            self._one_sample[roles] = turns == [whole]
+        return self._one_sample.get(roles, False)
+
     # -- flaws ---------------------------------------------------------------------------------------------------------
 
     def _encode_or_find_flaw(
@@ -133,11 +155,11 @@ class SampleMaker:
             if not self._strict:
                 raise _problem_of(error) from None
             samples, flaw = self._encode_flawed(record, error)
-            if self._recipe.on_flaw == "reject":
-                raise flaw from None
         trained = [sample for sample in samples if sample.is_trained]
         if not trained:
-            raise flaw or nothing_trained()
+            raise nothing_trained()
+        if flaw is not None and self._recipe.on_flaw == "reject":
+            raise flaw
         return trained, flaw
 
     def _encode_flawed(
@@ -155,58 +177,114 @@ class SampleMaker:
         return samples, UnusableRow("loses-text", describe_error(error))
 
     def _encode(self, record: Record, messages: list[Any], strict: bool) -> list[EncodedSample]:
-        arguments = {**self._arguments, **record.arguments, "strict": strict}
-        train_on = self._recipe.train_on
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TurnwiseWarning)  # with `strict` they are errors
             if self._recipe.samples == "turns":
-                arguments.pop("add_generation_prompt", None)
-                found: Sequence[Encoded] = self._template.examples(
-                    messages, self._tokenizer, train_on, **arguments
-                )
-            else:
-                found = [self._template.encode(messages, self._tokenizer, train_on, **arguments)]
-        return [
-            EncodedSample(array(ID_TYPE, one.input_ids), array(ID_TYPE, one.labels))
-            for one in found
-        ]
+                return self._encode_turns(record, messages, strict)
+            return [self._encode_whole(record, messages, strict)]
+
+    def _encode_turns(
+        self, record: Record, messages: list[Any], strict: bool
+    ) -> list[EncodedSample]:
+        """Encode messages so that each turn follows what serving would have sent."""
+        arguments = {**self._arguments, **record.arguments, "strict": strict}
+        arguments.pop("add_generation_prompt", None)
+        found = self._template.examples(
+            messages, self._tokenizer, self._recipe.train_on, **arguments
+        )
+        samples = []
+        for one in found:
+            ids, labels = array(ID_TYPE, one.input_ids), array(ID_TYPE, one.labels)
+            samples.append(EncodedSample(ids, labels))
+        return samples
+
+    def _encode_whole(self, record: Record, messages: list[Any], strict: bool) -> EncodedSample:
+        """Encode messages as one sample, by the batch encoder, which knows the layouts of other rows."""
+        batch = self._template.encode_batch(
+            [record.row_of(messages)],
+            self._tokenizer,
+            self._recipe.train_on,
+            errors="collect",
+            strict=strict,
+            **self._arguments,
+        )
+        if batch.errors:
+            raise batch.errors[0]
+        return EncodedSample(batch.input_ids, batch.labels)
 
     # -- lengths -------------------------------------------------------------------------------------------------------
 
-    def _fit(
-        self, record: Record, samples: list[EncodedSample], flaw: UnusableRow | None
+    def fit(
+        self, record: Record, samples: Sequence[EncodedSample], flaw: UnusableRow | None = None
     ) -> RowResult:
-        """Return the samples of a row that has some, without those that are too long, or with their parts."""
+        """Return the samples of a row without those that are too long, or with their parts.
+
+        Args:
+            record: the row.
+            samples: its samples, of which at least one is trained.
+            flaw: what is wrong with them.
+        """
         limit = self._recipe.max_length
         longest = max(len(sample.input_ids) for sample in samples)
         if limit is None or longest <= limit:
             return RowResult(samples, flaw)
         lost = 0
         if self._recipe.overlong != "drop":
-            measure = self._measure_with(record, flaw is None and self._strict)
-            parts, lost = fit_conversation(
-                record.messages, longest, limit, self._recipe.overlong, measure
+            parts = _MeasuredParts(
+                lambda messages: self._encode(record, messages, flaw is None and self._strict)
             )
-            samples = []
-            for part in parts:
-                samples += self._encode(record, part, strict=False)
+            fitted = fit_conversation(
+                record.messages, longest, limit, self._recipe.overlong, parts.measure
+            )
+            samples = [sample for part in fitted.parts for sample in parts.encode(part)]
+            lost = fitted.tokens_lost
         kept = [one for one in samples if len(one.input_ids) <= limit and one.is_trained]
         if not kept:
             return RowResult(problem=too_long(longest, limit), tokens_lost=longest)
-        lost += sum(len(one.input_ids) for one in samples) - sum(len(one.input_ids) for one in kept)
+        lost += sum(len(one.input_ids) for one in samples)
+        lost -= sum(len(one.input_ids) for one in kept)
         return RowResult(kept, flaw, lost)
 
-    def _measure_with(self, record: Record, strict: bool) -> Callable[[list[Any]], int | None]:
-        """Return a function that counts the tokens of messages with the arguments of a row."""
 
-        def measure(messages: list[Any]) -> int | None:
+class _MeasuredParts:
+    """Encodes parts of one conversation, each once.
+
+    Args:
+        encode: encodes messages.
+    """
+
+    def __init__(self, encode: Callable[[list[Any]], list[EncodedSample]]) -> None:
+        self._encode = encode
+        self._found: dict[tuple[int, ...], list[EncodedSample] | None] = {}
+
+    def measure(self, messages: list[Any]) -> int | None:
+        """Return the tokens of the longest sample; None if the template does not take these messages as they are."""
+        samples = self._look_up(messages)
+        return max((len(one.input_ids) for one in samples), default=None) if samples else None
+
+    def encode(self, messages: list[Any]) -> list[EncodedSample]:
+        """Return the samples of a part that was measured."""
+        return self._look_up(messages) or []
+
+    def _look_up(self, messages: list[Any]) -> list[EncodedSample] | None:
+        key = tuple(map(id, messages))
+        if key not in self._found:
             try:
-                found = self._encode(record, messages, strict)
+                self._found[key] = self._encode(messages)
             except TurnwiseError:
-                return None  # the template does not take this part, or not without a flaw
-            return max((len(sample.input_ids) for sample in found), default=None)
+                self._found[key] = None
+        return self._found[key]
 
-        return measure
+
+def _find_roles(messages: list[Any]) -> tuple[str, ...] | None:
+    """Return the roles of plain turns with texts that are not blank; None if there is anything else."""
+    roles = []
+    for message in messages:
+        content = message.get("content")
+        if len(message) != 2 or not isinstance(content, str) or not content.strip():
+            return None
+        roles.append(message["role"])
+    return tuple(roles)
 
 
 def too_long(size: int, limit: int) -> UnusableRow:

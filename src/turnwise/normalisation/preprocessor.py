@@ -50,10 +50,12 @@ class Seen(NamedTuple):
     Attributes:
         rendering: the rendering; None if there is none.
         kept: the indices of the messages that were rendered, if not all were.
+        is_complete: whether every turn that was wanted is in a rendering.
     """
 
     rendering: Rendering | None
     kept: Sequence[int] | None = None
+    is_complete: bool = True
 
 
 class Preprocessor:
@@ -251,8 +253,10 @@ class Preprocessor:
             lost = self._find_losses(view(result), given, documents, exact=True) if strict else []
         elif tools is None and self._takes_plain_turns and find_plain_kind(messages) == "turns":
             result, given = self._run_on_plain_turns(messages, verb)
-            lost = self._find_losses(view(result), given, documents)
-            if lost and given.messages is messages and self._is_openai:
+            seen = view(result)
+            lost = self._find_losses(seen, given, documents)
+            is_flawed = bool(lost) or not seen.is_complete
+            if is_flawed and given.messages is messages and self._is_openai:
                 other = self.normaliser.normalise(messages)
                 if other.changes:
                     self._takes_plain_turns = False
