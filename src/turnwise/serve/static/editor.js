@@ -1,0 +1,70 @@
+// A text area with line numbers, which can mark the line of an error. And one for JSON, which says when it is not JSON.
+import { el } from "./dom.js";
+import { t } from "./i18n.js";
+
+export function makeEditor({ value, label, rows, onInput }) {
+  const gutter = el("div", { class: "gutter", "aria-hidden": "true" });
+  const area = el("textarea", { class: "code", wrap: "off", spellcheck: "false", autocapitalize: "off", rows, "aria-label": label });
+  area.value = value;
+  let marked = null;
+
+  function drawGutter() {
+    const count = area.value.split("\n").length;
+    gutter.replaceChildren(...Array.from({ length: count }, (_, index) => el("span", { class: index + 1 === marked ? "bad" : null }, index + 1)));
+    gutter.scrollTop = area.scrollTop;
+  }
+  area.addEventListener("input", () => { marked = null; drawGutter(); onInput(area.value); });
+  area.addEventListener("scroll", () => { gutter.scrollTop = area.scrollTop; });
+  drawGutter();
+
+  return {
+    node: el("div", { class: "editor" }, gutter, area),
+    area,
+    setValue(text) { area.value = text; marked = null; drawGutter(); },
+    // Mark a line in the margin; null takes the mark away.
+    mark(line) { marked = line; drawGutter(); },
+    // Go to a place and select the line.
+    show(line, column) {
+      const lines = area.value.split("\n");
+      const start = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0);
+      const height = parseFloat(getComputedStyle(area).lineHeight) || 18;
+      area.scrollTop = Math.max(0, (line - 4) * height);
+      area.setSelectionRange(start + Math.max(0, (column || 1) - 1), start + (lines[line - 1] || "").length);
+      this.mark(line);
+    },
+  };
+}
+
+export function makeJsonArea({ value, label, rows, isValid, onValue }) {
+  const problem = el("p", { class: "problem", hidden: true, role: "alert" });
+  const area = el("textarea", { class: "code", spellcheck: "false", autocapitalize: "off", rows, "aria-label": label });
+  area.value = value;
+  area.addEventListener("input", () => {
+    let found;
+    try {
+      found = area.value.trim() ? JSON.parse(area.value) : isValid.empty;
+      if (!isValid.test(found)) throw new Error(isValid.message);
+    } catch (error) {
+      problem.textContent = `${t("badJson")}: ${error.message}`;
+      problem.hidden = false;
+      return;
+    }
+    problem.hidden = true;
+    onValue(found);
+  });
+  return { node: el("div", {}, area, problem), area };
+}
+
+export const LIST = { empty: [], test: (value) => Array.isArray(value) && value.every((one) => one && typeof one === "object"), message: "a list of objects is needed" };
+export const OBJECT = { empty: {}, test: (value) => value && typeof value === "object" && !Array.isArray(value), message: "an object is needed" };
+
+// Let a text area be as high as its text.
+export function grow(area) {
+  const fit = () => {
+    area.style.height = "auto";
+    area.style.height = `${Math.min(area.scrollHeight + 2, 320)}px`;
+  };
+  area.addEventListener("input", fit);
+  requestAnimationFrame(fit);
+  return area;
+}

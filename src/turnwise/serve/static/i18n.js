@@ -1,0 +1,76 @@
+// The words of the page, in English and Chinese. A key that is missing in Chinese is shown in English.
+const WORDS = {
+  en: {
+    skip: "Skip to the result", share: "Copy link", copied: "Copied", theme: "Light or dark", input: "Input", result: "Result",
+    loading: "Loading the engine …", unpacking: "Unpacking …", ready: "Ready", working: "Working …", offline: "runs in your browser; nothing is sent",
+    template: "Template", entry: "Entry", search: "search, e.g. qwen3", source: "Source", dialect: "Dialect", guess: "guess", edited: "edited",
+    reset: "Reset", drop: "Drop a template, tokenizer.json or model folder here", open: "Open file …",
+    messages: "Messages", bubbles: "Bubbles", json: "JSON", addMessage: "Add message", role: "Role", content: "Content",
+    reasoning: "Reasoning", calls: "Tool calls", up: "Move up", down: "Move down", remove: "Remove", more: "More fields", callId: "Tool call id", name: "Name",
+    tools: "Tools", exampleTool: "Example", options: "Options", prompt: "Generation prompt", continued: "Continue the last message",
+    kwargs: "Template options (JSON)", tokenizer: "Tokenizer", shipped: "turnwise (small, ships with the package)", badJson: "This is not JSON",
+    tabText: "Text", tabTokens: "Tokens", tabLoss: "Loss", tabReply: "Reply", tabGrammar: "Grammar", tabChecks: "Checks",
+    tabStability: "Stability", tabDiff: "Diff", tabConvert: "Convert",
+    textHelp: "Grey is the template. Each colour is a message. Click a character, or use ← and →, to see where it comes from.",
+    origin: "Origin", fromTemplate: "template", fromField: "message field", fromComputed: "computed from", character: "character", changes: "What was changed to fit",
+    line: "line", column: "column",
+    tokensHelp: "Framed tokens are control tokens. Struck ones were written by a message and are encoded as plain text.",
+    control: "control token", controls: "control tokens", defused: "defused", count: "tokens", characters: "characters",
+    trainOn: "Train on", trained: "trained", untrained: "Not trained", lossHelp: "Green tokens are trained on; the others get -100.",
+    reply: "Reply of the model", replyHint: "Paste what the model wrote", stream: "Stream", sample: "Sample", events: "Events", message: "Message", stop: "Stop",
+    finish: "Finish reason", nothing: "Nothing yet.", replyParts: "Parts",
+    part: "Part", text: "Text", choice: "Tool choice", exports: "Exports", copy: "Copy", noTools: "Add tools to see grammars of calls.",
+    findings: "Findings", noFindings: "No findings.", fix: "Fix", example: "Example", capabilities: "Capabilities", stops: "Stop texts", variables: "Variables", ids: "ids",
+    stabilityHelp: "Does text that was written stay the same when the conversation grows? Only then can a cache be used, and a mask be trusted.",
+    other: "Other template", compare: "Compare", same: "No difference found", differ: "They differ on this conversation", tried: "conversations tried", first: "First", second: "Second", useWitness: "Use this conversation",
+    to: "To", download: "Download", without: "Leave out (names, separated by commas)", warnings: "Warnings",
+    added: "Tokenizer added", noTokenizerHere: "Start the server with the folder of this tokenizer: turnwise serve FOLDER",
+    unknownFile: "This file is neither a template nor a tokenizer", feature: "Feature", state: "State", seen: "Seen",
+  },
+  zh: {
+    skip: "跳到结果", share: "复制链接", copied: "已复制", theme: "浅色或深色", input: "输入", result: "结果",
+    loading: "正在加载引擎…", unpacking: "正在解压…", ready: "就绪", working: "计算中…", offline: "在浏览器里运行，不发送任何数据",
+    template: "模板", entry: "条目", search: "搜索，例如 qwen3", source: "源码", dialect: "方言", guess: "自动识别", edited: "已修改",
+    reset: "还原", drop: "把模板、tokenizer.json 或模型文件夹拖到这里", open: "打开文件…",
+    messages: "消息", bubbles: "气泡", json: "JSON", addMessage: "添加消息", role: "角色", content: "内容",
+    reasoning: "思考", calls: "工具调用", up: "上移", down: "下移", remove: "删除", more: "更多字段", callId: "调用编号", name: "名称",
+    tools: "工具", exampleTool: "示例", options: "选项", prompt: "生成提示", continued: "续写最后一条消息",
+    kwargs: "模板选项（JSON）", tokenizer: "分词器", shipped: "turnwise（随包附带的小词表）", badJson: "不是合法的 JSON",
+    tabText: "文本", tabTokens: "词元", tabLoss: "损失", tabReply: "回复", tabGrammar: "语法", tabChecks: "检查",
+    tabStability: "稳定性", tabDiff: "比较", tabConvert: "转换",
+    textHelp: "灰色是模板，每种颜色是一条消息。点击任意字符，或按 ← →，查看它的来源。",
+    origin: "来源", fromTemplate: "模板", fromField: "消息字段", fromComputed: "由此计算", character: "字符", changes: "为适配所做的改动",
+    line: "行", column: "列",
+    tokensHelp: "带框的是控制词元。带删除线的由消息写出，已按普通文本编码。",
+    control: "控制词元", controls: "个控制词元", defused: "已拆除", count: "个词元", characters: "个字符",
+    trainOn: "训练范围", trained: "参与训练", untrained: "未训练", lossHelp: "绿色词元参与训练，其余为 -100。",
+    reply: "模型的回复", replyHint: "粘贴模型输出的文本", stream: "流式", sample: "示例", events: "事件", message: "消息", stop: "停止符",
+    finish: "结束原因", nothing: "还没有内容。", replyParts: "各部分",
+    part: "部分", text: "文本", choice: "工具选择", exports: "导出", copy: "复制", noTools: "添加工具后可看到调用的语法。",
+    findings: "发现", noFindings: "没有发现问题。", fix: "修复", example: "示例", capabilities: "能力", stops: "停止文本", variables: "变量", ids: "编号",
+    stabilityHelp: "对话变长时，已写出的文本是否保持不变？只有不变，缓存才能用，掩码才可信。",
+    other: "另一个模板", compare: "比较", same: "没有发现差异", differ: "它们在这段对话上不同", tried: "段对话已尝试", first: "第一个", second: "第二个", useWitness: "使用这段对话",
+    to: "目标", download: "下载", without: "舍弃（名称，用逗号分隔）", warnings: "警告",
+    added: "已添加分词器", noTokenizerHere: "请用该分词器的文件夹启动服务：turnwise serve FOLDER",
+    unknownFile: "这个文件既不是模板也不是分词器", feature: "特性", state: "状态", seen: "所见",
+  },
+};
+
+let language = "en";
+
+export function setLanguage(name) {
+  language = name === "zh" ? "zh" : "en";
+  document.documentElement.lang = language;
+  for (const node of document.querySelectorAll("[data-i18n]")) node.textContent = t(node.dataset.i18n);
+  for (const node of document.querySelectorAll("[data-i18n-label]")) node.setAttribute("aria-label", t(node.dataset.i18nLabel));
+}
+
+export function getLanguage() {
+  return language;
+}
+
+export function t(key) {
+  return WORDS[language][key] ?? WORDS.en[key] ?? key;
+}
+
+export const WORD_LISTS = WORDS;

@@ -1,0 +1,111 @@
+// The tabs about the template itself: checks, stability, diff and convert.
+import { copyButton, downloadText, el, labelled, select } from "./dom.js";
+import { t } from "./i18n.js";
+import { DIALECTS } from "./left.js";
+import { sourceOf, templateOf } from "./state.js";
+
+const FILES = { jinja: "chat_template.jinja", ollama: "Modelfile" };
+const CAPABILITY = /^(.+?)\s{2,}(\S+)\s*(.*)$/;
+
+export const checksTab = {
+  verb: "check",
+  body: (state) => ({ template: templateOf(state), tokenizer: state.tokenizer }),
+  also: { verb: "facts", body: (state) => ({ template: templateOf(state), tokenizer: state.tokenizer }) },
+  draw(answer, { showPlace, facts }) {
+    return [
+      el("h3", {}, `${t("findings")} (${answer.findings.length})`),
+      answer.findings.length ? el("ul", { class: "findings", id: "findings" }, answer.findings.map((finding) => drawFinding(finding, showPlace))) : el("p", { id: "findings" }, t("noFindings")),
+      facts && !facts.error ? drawFacts(facts) : null,
+    ];
+  },
+};
+
+function drawFinding(finding, showPlace) {
+  const place = finding.line ? el("button", { type: "button", class: "small", onclick: () => showPlace(finding.line, finding.column) }, `${t("line")} ${finding.line}`) : null;
+  return el("li", { class: `finding ${finding.severity === "error" ? "is-error" : "is-warning"}` },
+    el("div", { class: "head" }, el("span", { class: "tag" }, finding.severity), el("b", {}, `${finding.code} ${finding.name}`), place),
+    el("p", {}, finding.message),
+    finding.fix ? el("p", { class: "fix" }, `${t("fix")}: ${finding.fix}`) : null,
+    finding.messages || finding.output ? el("details", {}, el("summary", {}, t("example")), el("pre", { class: "out" }, [...(finding.messages ?? []).map((one) => JSON.stringify(one)), finding.output ?? ""].join("\n"))) : null);
+}
+
+function drawFacts(facts) {
+  const rows = facts.capabilities.split("\n").map((line) => CAPABILITY.exec(line)).filter(Boolean);
+  return el("div", {},
+    el("h3", {}, t("stops")),
+    el("p", {}, facts.stops.map((stop, index) => [el("code", {}, stop), facts.stop_ids[index] !== undefined ? ` ${facts.stop_ids[index]} ` : " "])),
+    el("h3", {}, t("variables")), el("p", {}, facts.variables.map((name) => [el("code", {}, name), " "])),
+    el("h3", {}, t("capabilities")),
+    el("div", { class: "scroll" }, el("table", { id: "capabilities" }, el("thead", {}, el("tr", {}, [t("feature"), t("state"), t("seen")].map((one) => el("th", {}, one)))),
+      el("tbody", {}, rows.map(([, name, state, seen]) => el("tr", {}, el("td", {}, name), el("td", { class: `c-${/^[a-z]+$/.test(state) ? state : "other"}` }, state), el("td", {}, el("code", {}, seen))))))));
+}
+
+export const stabilityTab = {
+  verb: "facts",
+  body: (state) => ({ template: templateOf(state), tokenizer: state.tokenizer }),
+  draw(answer) {
+    const [table, ...examples] = answer.stability.split("\n\n");
+    const rows = table.split("\n").map((line) => line.split(/\s{2,}/));
+    return [
+      el("p", { class: "hint" }, t("stabilityHelp")),
+      el("div", { class: "scroll" }, el("table", { id: "stability" }, el("thead", {}, el("tr", {}, rows[0].map((one) => el("th", {}, one)))),
+        el("tbody", {}, rows.slice(1).map((row) => el("tr", {}, row.map((one, index) => el("td", { class: index === 1 ? `c-${one === "stable" ? "written" : "dropped"}` : null }, one))))))),
+      examples.map((example) => el("pre", { class: "out" }, example)),
+    ];
+  },
+};
+
+export const diffTab = {
+  verb: "diff",
+  body(state) {
+    const isSource = state.other.includes("\n") || /\{[{%#"]/.test(state.other);
+    return { template: templateOf(state), other: isSource ? sourceOf(state.other, "") : state.other.trim(), tokenizer: state.tokenizer };
+  },
+  head({ state, change }) {
+    const area = el("textarea", { class: "code", id: "other", rows: 2, spellcheck: "false", "aria-label": t("other") });
+    area.value = state.other;
+    area.addEventListener("input", () => { state.other = area.value; change(); });
+    return labelled(`${t("other")} (${t("entry")} / ${t("source")})`, area);
+  },
+  draw(answer, { useMessages }) {
+    if (answer.equal || !answer.witness) {
+      return [el("p", { class: "verdict good", id: "verdict" }, `${t("same")} · ${answer.tried} ${t("tried")}`), el("pre", { class: "out" }, answer.text)];
+    }
+    const { witness } = answer;
+    return [
+      el("p", { class: "verdict bad", id: "verdict" }, t("differ")),
+      el("div", { class: "bar" }, el("span", {}), el("button", { type: "button", class: "small", onclick: () => useMessages(witness.messages) }, t("useWitness"))),
+      el("pre", { class: "out" }, witness.messages.map((one) => JSON.stringify(one)).join("\n")),
+      el("div", { class: "sides" }, side(t("first"), witness.a, witness.at), side(t("second"), witness.b, witness.at)),
+    ];
+  },
+};
+
+function side(label, text, at) {
+  const characters = Array.from(text ?? "");
+  const place = Number.isInteger(at) ? at : characters.length;
+  return el("div", {}, el("h3", {}, label), el("pre", { class: "rendered" }, el("span", { class: "p-template" }, characters.slice(0, place).join("")), el("mark", {}, characters.slice(place).join(""))));
+}
+
+export const convertTab = {
+  verb: "convert",
+  body(state) {
+    const without = state.without.split(",").map((name) => name.trim()).filter(Boolean);
+    return { template: templateOf(state), to: state.to, without };
+  },
+  head({ state, change }) {
+    const to = select({ id: "to" }, DIALECTS, state.to);
+    to.addEventListener("change", () => { state.to = to.value; change(); });
+    const without = el("input", { id: "without", spellcheck: "false" });
+    without.value = state.without;
+    without.addEventListener("input", () => { state.without = without.value; change(); });
+    return el("div", { class: "row" }, labelled(t("to"), to), labelled(t("without"), without, "grow"));
+  },
+  draw(answer) {
+    const name = FILES[answer.dialect] ?? `${answer.dialect}.json`;
+    return [
+      el("div", { class: "bar" }, copyButton(t("copy"), t("copied"), () => answer.output), el("button", { type: "button", class: "small", onclick: () => downloadText(name, answer.output) }, t("download"))),
+      el("pre", { class: "out", id: "converted" }, answer.output),
+    ];
+  },
+};
